@@ -1,0 +1,60 @@
+"""Every exception that heedful raises on purpose, as one tree.
+
+    HeedfulError
+    ├── ConfigError         a configuration: unknown key, wrong type, values that cannot go together
+    ├── CorpusError         text that cannot be used: missing, empty, not parallel, not UTF-8
+    ├── TokenizerError      a tokenizer that cannot be trained or loaded
+    ├── BundleError         a bundle that is missing, truncated, altered, or of a newer format
+    ├── CheckpointError     a checkpoint that cannot be resumed from
+    ├── RunError            a run directory in a state that the command does not expect
+    ├── TrainingError       training that cannot go on
+    ├── InputError          a sentence or option that the loaded model cannot take
+    └── MissingExtraError   an optional dependency that is not installed
+
+A message is one line that says where, what, and what to do:
+`train.de: 28,999 lines but train.en has 29,000; the two sides must be parallel (first unmatched line: 29,000)`.
+"""
+
+
+class HeedfulError(Exception):
+    """A mistake that its user can mend; the command line prints its message on one line, without a traceback."""
+
+    exit_code = 1
+
+
+class ConfigError(HeedfulError):
+    """A configuration with an unknown key, a wrong type, or values that cannot go together."""
+
+    exit_code = 2
+
+
+class CorpusError(HeedfulError):
+    """Text that cannot be used: missing, empty, not parallel, not UTF-8."""
+
+
+class TokenizerError(HeedfulError):
+    """A tokenizer that cannot be trained or loaded."""
+
+
+class BundleError(HeedfulError):
+    """A bundle that is missing, truncated, altered, or of a newer format."""
+
+
+class CheckpointError(HeedfulError):
+    """A checkpoint that cannot be resumed from."""
+
+
+class RunError(HeedfulError):
+    """A run directory in a state that the command does not expect."""
+
+
+class TrainingError(HeedfulError):
+    """Training that cannot go on, for example because the loss is not finite."""
+
+
+class InputError(HeedfulError):
+    """A sentence or option that the loaded model cannot take."""
+
+
+class MissingExtraError(HeedfulError):
+    """An optional dependency that is not installed."""
