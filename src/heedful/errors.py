@@ -15,6 +15,9 @@ A message is one line that says where, what, and what to do:
 `train.de: 28,999 lines but train.en has 29,000; the two sides must be parallel (first unmatched line: 29,000)`.
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class HeedfulError(Exception):
     """A mistake that its user can mend; the command line prints its message on one line, without a traceback."""
@@ -58,3 +61,10 @@ class InputError(HeedfulError):
 
 class MissingExtraError(HeedfulError):
     """An optional dependency that is not installed."""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the closest known name, or the list of names where none is close."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(names)}"

@@ -1,1 +1,34 @@
-"""To be written."""
+"""One schema for every setting: paper defaults, presets that are values, errors that name the key."""
+
+from heedful.config.loading import load_config, parse_override, to_toml
+from heedful.config.presets import PRESETS, preset
+from heedful.config.schema import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    DecodeConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    TokenizerConfig,
+    TrainConfig,
+    ValidConfig,
+)
+
+__all__ = [
+    "PRESETS",
+    "BatchConfig",
+    "Config",
+    "DataConfig",
+    "DecodeConfig",
+    "ModelConfig",
+    "OptimizerConfig",
+    "ScheduleConfig",
+    "TokenizerConfig",
+    "TrainConfig",
+    "ValidConfig",
+    "load_config",
+    "parse_override",
+    "preset",
+    "to_toml",
+]

@@ -1,0 +1,126 @@
+"""From a preset, a TOML file and `--set key=value` to one validated Config, and back to TOML."""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from heedful.config.presets import PRESETS
+from heedful.config.schema import Config
+from heedful.errors import ConfigError, suggestion
+
+Settings = dict[str, Any]
+
+
+def load_config(
+    path: Path | None = None, *, preset: str | None = None, overrides: Sequence[tuple[str, Any]] = ()
+) -> Config:
+    """Layer a preset, a TOML file and overrides, later ones winning, and validate the whole.
+
+    A file may name its preset with a top-level `preset = "small"`; the argument wins over the file.
+
+    Args:
+        path: a TOML file, or None.
+        preset: the preset to start from; without one, the file's, else the paper's base.
+        overrides: (dotted key, value) pairs, as `parse_override` gives them.
+
+    Raises:
+        ConfigError: a file that cannot be read, an unknown key, a wrong type, or values that clash.
+    """
+    settings = _read_toml(path) if path is not None else {}
+    named = settings.pop("preset", None)
+    name = preset or named or "base"
+    if name not in PRESETS:
+        raise ConfigError(f"preset {name!r} does not exist{suggestion(str(name), PRESETS)}")
+    merged = _merge(PRESETS[name], settings)
+    for key, value in overrides:
+        section, _, field = key.partition(".")
+        if not isinstance(merged.get(section, {}), dict):
+            raise ConfigError(f"{section} is a section of settings, not a value")
+        merged = _merge(merged, {section: {field: value} if field else value})
+    return validate(merged)
+
+
+def validate(settings: Mapping[str, Any]) -> Config:
+    """Turn plain settings into a Config.
+
+    Raises:
+        ConfigError: naming the first key that is wrong, with a suggestion where one is close.
+    """
+    try:
+        return Config.model_validate(settings)
+    except ValidationError as error:
+        raise ConfigError(_first_mistake(error)) from None
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Read `train.max_steps=2000`: the value as TOML, or as plain text where it is not TOML.
+
+    Raises:
+        ConfigError: there is no `=`, or the key is not `section.name`.
+    """
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    if not equals or "." not in key:
+        raise ConfigError(f"--set {text}: write it as section.key=value, for example train.max_steps=2000")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+def to_toml(config: Config) -> str:
+    """Write every value out, defaults included; a value that is None is left out."""
+    lines: list[str] = []
+    for section, values in config.model_dump().items():
+        lines.append(f"[{section}]")
+        fields = type(getattr(config, section)).model_fields
+        for key, value in values.items():
+            if value is not None:
+                lines.append(f"{key} = {_toml_value(value)}")
+            elif fields[key].default is not None:
+                lines.append(f"{key} = false")  # how TOML, which has no None, says "no limit"
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _read_toml(path: Path) -> Settings:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        merged[key] = _merge(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _toml_value(value: Any) -> str:  # noqa: ANN401
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def _first_mistake(error: ValidationError) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        section, _, name = key.rpartition(".")
+        known = type(getattr(Config(), section)).model_fields if section else Config.model_fields
+        return f"unknown key {key!r}{suggestion(name, known)}"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return message
+    message = message[0].lower() + message[1:]
+    return f"{key}={json.dumps(first['input'], default=str)}: {message}"

@@ -1,0 +1,78 @@
+"""Named configurations: the paper's base, big and every row of Table 3, and two small ones for small data."""
+
+from typing import Any
+
+from heedful.config.schema import Config
+from heedful.errors import ConfigError, suggestion
+
+BASE: dict[str, Any] = {}  # the defaults are the base model
+
+# Rows of Table 3, each as what it changes of base; the names say the row's letter and the value that differs.
+TABLE_3: dict[str, dict[str, Any]] = {
+    "base-a-1-head": {"model": {"num_heads": 1, "d_k": 512, "d_v": 512}},
+    "base-a-4-heads": {"model": {"num_heads": 4, "d_k": 128, "d_v": 128}},
+    "base-a-16-heads": {"model": {"num_heads": 16, "d_k": 32, "d_v": 32}},
+    "base-a-32-heads": {"model": {"num_heads": 32, "d_k": 16, "d_v": 16}},
+    "base-b-dk16": {"model": {"d_k": 16}},
+    "base-b-dk32": {"model": {"d_k": 32}},
+    "base-c-2-layers": {"model": {"num_encoder_layers": 2, "num_decoder_layers": 2}},
+    "base-c-4-layers": {"model": {"num_encoder_layers": 4, "num_decoder_layers": 4}},
+    "base-c-8-layers": {"model": {"num_encoder_layers": 8, "num_decoder_layers": 8}},
+    "base-c-d256": {"model": {"d_model": 256, "d_k": 32, "d_v": 32}},
+    "base-c-d1024": {"model": {"d_model": 1024, "d_k": 128, "d_v": 128}},
+    "base-c-ff1024": {"model": {"d_ff": 1024}},
+    "base-c-ff4096": {"model": {"d_ff": 4096}},
+    "base-d-dropout0": {"model": {"dropout": 0.0}},
+    "base-d-dropout0.2": {"model": {"dropout": 0.2}},
+    "base-d-smoothing0": {"train": {"label_smoothing": 0.0}},
+    "base-d-smoothing0.2": {"train": {"label_smoothing": 0.2}},
+    "base-e-learned": {"model": {"positions": "learned"}},
+}
+
+BIG: dict[str, Any] = {  # Table 3, last row; 6.1: the last 20 checkpoints averaged
+    "model": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
+    "train": {"max_steps": 300_000, "average_checkpoints": 20, "keep_checkpoints": 20},
+}
+
+# What small data and one small machine need: small batches, a short warm-up, a decay that ends with the run.
+SMALL_DATA: dict[str, Any] = {
+    "batch": {"tokens": 2048},
+    "schedule": {"name": "linear", "warmup_steps": 600, "peak": 1e-3, "decay_fraction": 0.6},
+    "train": {"max_steps": 20_000, "average_checkpoints": 1},
+    "valid": {"every_steps": 500},
+}
+
+TINY: dict[str, Any] = SMALL_DATA | {
+    "model": {
+        "d_model": 128,
+        "num_heads": 4,
+        "d_ff": 256,
+        "num_encoder_layers": 4,
+        "num_decoder_layers": 4,
+        "dropout": 0.1,
+    },
+}
+
+SMALL: dict[str, Any] = SMALL_DATA | {
+    "model": {
+        "d_model": 256,
+        "num_heads": 4,
+        "d_ff": 1024,
+        "num_encoder_layers": 3,
+        "num_decoder_layers": 3,
+        "dropout": 0.2,
+    },
+}
+
+PRESETS: dict[str, dict[str, Any]] = {"tiny": TINY, "small": SMALL, "base": BASE, "big": BIG} | TABLE_3
+
+
+def preset(name: str) -> Config:
+    """Return the named configuration.
+
+    Raises:
+        ConfigError: there is no preset of that name.
+    """
+    if name not in PRESETS:
+        raise ConfigError(f"preset {name!r} does not exist{suggestion(name, PRESETS)}")
+    return Config.model_validate(PRESETS[name])

@@ -1,0 +1,246 @@
+"""Every setting of heedful, in one place, with the paper's values as defaults.
+
+A number from "Attention Is All You Need" carries its section. A value that cannot be is refused with the name
+of its key: `model.num_heads=7 must divide model.d_model=512`.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+PositiveFloat = Annotated[float, Field(gt=0.0)]
+NonNegativeFloat = Annotated[float, Field(ge=0.0)]
+
+
+class Section(BaseModel):
+    """A frozen group of settings; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_toml_means_it(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401
+        """A whole number may stand for a float, and `false` for None; all else is strict."""
+        accepts = str(cls.model_fields[info.field_name or ""].annotation)
+        if value is False and "None" in accepts:
+            return None
+        return float(value) if type(value) is int and "float" in accepts else value
+
+    def replace(self, **changes: Any) -> Self:  # noqa: ANN401
+        """Return a validated copy with some values changed."""
+        return type(self).model_validate(self.model_dump() | changes)
+
+
+class ModelConfig(Section):
+    """The architecture (paper, section 3). The defaults are the base model."""
+
+    d_model: Positive = 512  # 3.1
+    num_heads: Positive = 8  # 3.2.2
+    d_k: Positive | None = None  # 3.2.2: size of a head's queries and keys; None: d_model / num_heads
+    d_v: Positive | None = None  # 3.2.2: size of a head's values; None: d_model / num_heads
+    d_ff: Positive = 2048  # 3.3
+    num_encoder_layers: Positive = 6  # 3.1
+    num_decoder_layers: Positive = 6  # 3.1
+    dropout: Probability = 0.1  # 5.4: on each sub-layer's output and on the embedded input
+    attention_dropout: Probability = 0.0  # not in the paper: on the attention weights
+    activation_dropout: Probability = 0.0  # not in the paper: inside the feed-forward layer
+    activation: Literal["relu", "gelu", "swish"] = "relu"  # 3.3
+    norm: Literal["post", "pre"] = "post"  # 3.1; "pre" adds a final norm to each stack
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"  # 3.5; Table 3 (E) is "learned"
+    max_positions: Positive = 1024  # of learned positions; sinusoids have no end
+    tied: Literal["all", "target", "none"] = "all"  # 3.4: both embeddings and the pre-softmax matrix
+    attention_bias: bool = True  # docs/decisions/0002-attention-bias.md
+    feed_forward_bias: bool = True  # 3.3
+    output_bias: bool = False  # 3.4: a linear transformation that is the shared matrix alone
+    scale_embeddings: bool = True  # 3.4: by sqrt(d_model)
+    layer_norm_eps: PositiveFloat = 1e-5
+    src_vocab_size: Count = 0  # 0: taken from the tokenizer
+    tgt_vocab_size: Count = 0
+    src_pad_id: Count = 0
+    tgt_pad_id: Count = 0
+
+    @property
+    def head_key_size(self) -> int:
+        """d_k, resolved."""
+        return self.d_k or self.d_model // self.num_heads
+
+    @property
+    def head_value_size(self) -> int:
+        """d_v, resolved."""
+        return self.d_v or self.d_model // self.num_heads
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
+            raise ValueError(
+                f"model.num_heads={self.num_heads} must divide model.d_model={self.d_model}, "
+                "or model.d_k and model.d_v must both be given"
+            )
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ValueError(f"model.d_model={self.d_model} must be even for sinusoidal positions")
+        if self.tied == "all" and self.src_vocab_size != self.tgt_vocab_size:
+            raise ValueError(
+                f'model.tied="all" needs one vocabulary, but model.src_vocab_size={self.src_vocab_size} '
+                f'and model.tgt_vocab_size={self.tgt_vocab_size}; use model.tied="target" or "none"'
+            )
+        return self
+
+
+class TokenizerConfig(Section):
+    """How text becomes pieces (5.1: a shared byte-pair vocabulary)."""
+
+    kind: Literal["bpe", "unigram", "char", "word"] = "bpe"
+    vocab_size: Positive = 8000  # an upper limit for "char" and "word"
+    joint: bool = True  # one vocabulary for both sides
+    sampling: Probability = 0.0  # subword sampling in training: BPE-dropout rate, unigram smoothing
+    character_coverage: Annotated[float, Field(gt=0.9, le=1.0)] = 1.0
+    normalization: Literal["nmt_nfkc", "identity"] = "nmt_nfkc"
+    byte_fallback: bool = False
+
+
+class DataConfig(Section):
+    """Where the parallel text is."""
+
+    src: str | None = None
+    tgt: str | None = None
+    valid_src: str | None = None
+    valid_tgt: str | None = None
+    pairs: str | None = None  # a .tsv or .jsonl file with both sides, instead of src and tgt
+    valid_pairs: str | None = None
+    src_key: str = "src"  # of a .jsonl line
+    tgt_key: str = "tgt"
+    max_length: Positive = 256  # in pieces, end of sentence included, either side; longer pairs are left out
+    cache_dir: str | None = None
+
+    @model_validator(mode="after")
+    def _both_sides(self) -> Self:
+        for first, second in (("src", "tgt"), ("valid_src", "valid_tgt")):
+            if (getattr(self, first) is None) != (getattr(self, second) is None):
+                raise ValueError(f"data.{first} and data.{second} must be given together")
+        if self.src and self.pairs:
+            raise ValueError("give data.src and data.tgt, or data.pairs, not both")
+        if self.valid_src and self.valid_pairs:
+            raise ValueError("give data.valid_src and data.valid_tgt, or data.valid_pairs, not both")
+        return self
+
+
+class BatchConfig(Section):
+    """How pairs are grouped (5.1: by approximate length, about 25,000 tokens a side)."""
+
+    tokens: Positive = 25_000  # rows x the longer side, padding included, of one micro-batch
+    accumulation: Positive = 1  # micro-batches in one step
+    bucket_width: Positive = 4  # lengths are rounded up to a multiple of this
+
+
+class OptimizerConfig(Section):
+    """Adam (5.3)."""
+
+    beta1: Probability = 0.9
+    beta2: Probability = 0.98
+    eps: PositiveFloat = 1e-9
+    weight_decay: NonNegativeFloat = 0.0  # decoupled (AdamW) where not 0
+    clip_norm: NonNegativeFloat = 0.0  # 0: no clipping, as the paper
+
+
+class ScheduleConfig(Section):
+    """The learning rate over the steps (5.3)."""
+
+    name: Literal["paper", "inverse_sqrt", "linear", "cosine", "constant"] = "paper"
+    warmup_steps: Count = 4000  # 5.3
+    peak: PositiveFloat | None = None  # the highest rate of every schedule but "paper"
+    scale: PositiveFloat = 1.0  # a factor on the paper's rate
+    decay_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = (
+        1.0  # "linear", "cosine": the last part of the run
+    )
+    floor: NonNegativeFloat = 0.0  # "linear", "cosine": where the decay ends, as a share of the peak
+
+    @model_validator(mode="after")
+    def _has_a_peak(self) -> Self:
+        if self.name != "paper" and self.peak is None:
+            raise ValueError(f'schedule.name="{self.name}" needs schedule.peak')
+        if self.name == "paper" and self.warmup_steps == 0:
+            raise ValueError('schedule.name="paper" needs schedule.warmup_steps of at least 1')
+        return self
+
+
+class TrainConfig(Section):
+    """How long, how exactly, and with what regularisation to train."""
+
+    seed: Count = 1
+    max_steps: Positive | None = 100_000  # 5.2
+    max_epochs: Positive | None = None
+    max_minutes: PositiveFloat | None = (
+        None  # of training; validation in between counts, the final one does not
+    )
+    label_smoothing: Probability = 0.1  # 5.4
+    ema_decay: Probability = 0.0  # 0: no moving average of the weights
+    average_checkpoints: Positive = 5  # 6.1; 1: the last weights as they are
+    checkpoint_every_steps: Positive = 1000
+    checkpoint_every_minutes: PositiveFloat | None = 10.0  # 5.2
+    keep_checkpoints: Positive = 5
+    precision: Literal["auto", "float32", "bf16"] = "auto"
+    compile: Literal["auto", "off"] = "auto"
+    threads: Count = 0  # 0: as many as the machine has cores
+    log_every_steps: Positive = 50
+
+    @model_validator(mode="after")
+    def _can_average(self) -> Self:
+        if self.keep_checkpoints < self.average_checkpoints:
+            raise ValueError(
+                f"train.keep_checkpoints={self.keep_checkpoints} must be at least "
+                f"train.average_checkpoints={self.average_checkpoints}"
+            )
+        return self
+
+
+class ValidConfig(Section):
+    """How a model is judged while it trains, and when to stop."""
+
+    every_steps: Positive = 1000
+    metric: Literal["nll", "bleu", "chrf"] = "nll"  # what `best/` is best at
+    decode_sentences: Count = 500  # of the validation set, decoded for BLEU and chrF; 0: none
+    patience: Count = 0  # validations without a better value before training stops; 0: never
+
+    @model_validator(mode="after")
+    def _metric_is_measured(self) -> Self:
+        if self.metric != "nll" and not self.decode_sentences:
+            raise ValueError(f'valid.metric="{self.metric}" needs valid.decode_sentences above 0')
+        return self
+
+
+class DecodeConfig(Section):
+    """How the trained model is searched (6.1)."""
+
+    beam_size: Positive = 4
+    length_penalty: NonNegativeFloat = 0.6
+    max_length_offset: Count = 50  # output is at most input length + 50
+    n_best: Positive = 1
+    batch_tokens: Positive = 4096
+
+
+class Config(Section):
+    """All settings of a run."""
+
+    model: ModelConfig = ModelConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    data: DataConfig = DataConfig()
+    batch: BatchConfig = BatchConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    train: TrainConfig = TrainConfig()
+    valid: ValidConfig = ValidConfig()
+    decode: DecodeConfig = DecodeConfig()
+
+    @model_validator(mode="after")
+    def _vocabularies_match_ties(self) -> Self:
+        if self.model.tied == "all" and not self.tokenizer.joint:
+            raise ValueError(
+                'model.tied="all" shares one matrix between both sides and needs tokenizer.joint=true; '
+                'use model.tied="target" or "none" with separate vocabularies'
+            )
+        if not (self.train.max_steps or self.train.max_epochs or self.train.max_minutes):
+            raise ValueError("one of train.max_steps, train.max_epochs, train.max_minutes must be given")
+        return self
