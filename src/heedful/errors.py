@@ -12,7 +12,7 @@
     └── MissingExtraError   an optional dependency that is not installed
 
 A message is one line that says where, what, and what to do:
-`train.de: 28,999 lines but train.en has 29,000; the two sides must be parallel (first unmatched line: 29,000)`.
+`train.de: 28,999 lines but train.en has 29,000; the two sides must be parallel (first unmatched: 29,000)`.
 """
 
 import difflib
@@ -20,7 +20,7 @@ from collections.abc import Iterable
 
 
 class HeedfulError(Exception):
-    """A mistake that its user can mend; the command line prints its message on one line, without a traceback."""
+    """A mistake that its user can mend; the command line prints its message as one line, no traceback."""
 
     exit_code = 1
 

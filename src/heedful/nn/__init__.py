@@ -1,1 +1,1 @@
-"""To be written."""
+"""The paper's parts, a file each: numbers go in, tensors come out; no configuration, no files."""

@@ -1,0 +1,216 @@
+"""The Transformer (paper, Figure 1): an encoder, a decoder, and the matrix that turns states into logits."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from torch import Tensor, nn
+
+from heedful.config import ModelConfig
+from heedful.nn.attention import MultiHeadAttention
+from heedful.nn.cache import DecoderCache, LayerCache
+from heedful.nn.embeddings import InputEmbedding
+from heedful.nn.feed_forward import FeedForward
+from heedful.nn.layers import DecoderLayer, EncoderLayer
+from heedful.nn.masks import causal_mask, padding_mask
+from heedful.nn.positions import LearnedPositions, SinusoidalPositions
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the decoder knows of the source: the encoder's states (B, S, D) and their mask (B, 1, 1, S)."""
+
+    states: Tensor
+    mask: Tensor
+
+
+class Encoder(nn.Module):
+    """A stack of N identical layers over the embedded source (3.1)."""
+
+    def __init__(self, embedding: InputEmbedding, layers: list[EncoderLayer], final_norm: nn.Module) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.layers = nn.ModuleList(layers)
+        self.final_norm = final_norm  # the identity, unless the layers normalise first
+
+    def forward(self, src: Tensor, mask: Tensor) -> Tensor:
+        """Encode ids (B, S) to states (B, S, D)."""
+        x = self.embedding(src)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.final_norm(x)  # type: ignore[no-any-return]
+
+
+class Decoder(nn.Module):
+    """A stack of N identical layers over the embedded target, attending to the encoder's output (3.1)."""
+
+    def __init__(self, embedding: InputEmbedding, layers: list[DecoderLayer], final_norm: nn.Module) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.layers = nn.ModuleList(layers)
+        self.final_norm = final_norm
+
+    def forward(self, tgt_in: Tensor, memory: Memory) -> Tensor:
+        """Turn ids (B, T) into states (B, T, D), all positions at once; none sees a later one."""
+        x = self.embedding(tgt_in)
+        mask = causal_mask(tgt_in.shape[1], tgt_in.device)
+        for layer in self.layers:
+            x = layer(x, memory.states, mask, memory.mask)
+        return self.final_norm(x)  # type: ignore[no-any-return]
+
+    def start_cache(self, memory: Memory) -> DecoderCache:
+        """Project the memory for every layer, once, before decoding token by token."""
+        layers = [
+            LayerCache(*layer.cross_attention.keys_and_values(memory.states)) for layer in self._layers()
+        ]
+        return DecoderCache(layers, memory.mask)
+
+    def step(self, ids: Tensor, cache: DecoderCache) -> Tensor:
+        """Feed one more id to each row, (B,), and return the newest states (B, D)."""
+        x = self.embedding(ids[:, None], start=cache.length)
+        for layer, layer_cache in zip(self._layers(), cache.layers, strict=True):
+            x = layer.step(x, layer_cache, cache.memory_mask)
+        cache.length += 1
+        return self.final_norm(x)[:, 0]  # type: ignore[no-any-return]
+
+    def _layers(self) -> list[DecoderLayer]:
+        return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
+
+
+class Transformer(nn.Module):
+    """The whole model: logits for the next token at each target position, given the source."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder, output: nn.Linear, config: ModelConfig) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.output = output
+        self.config = config
+
+    @classmethod
+    def from_config(cls, config: ModelConfig) -> Self:
+        """Build a model with fresh weights, drawn from torch's global generator.
+
+        Matrices are drawn as Glorot and Bengio (2010) propose, embeddings from N(0, 1/d_model), so that after
+        the scaling of 3.4 they are of the size of the sinusoids; the paper says nothing of initialisation.
+        """
+        d_model = config.d_model
+        tgt_tokens = nn.Embedding(config.tgt_vocab_size, d_model)
+        src_tokens = tgt_tokens if config.tied == "all" else nn.Embedding(config.src_vocab_size, d_model)
+        encoder = Encoder(
+            _input_embedding(config, src_tokens),
+            [_encoder_layer(config) for _ in range(config.num_encoder_layers)],
+            _final_norm(config),
+        )
+        decoder = Decoder(
+            _input_embedding(config, tgt_tokens),
+            [_decoder_layer(config) for _ in range(config.num_decoder_layers)],
+            _final_norm(config),
+        )
+        output = nn.Linear(d_model, config.tgt_vocab_size, bias=config.output_bias)
+        if config.tied != "none":
+            output.weight = tgt_tokens.weight  # 3.4
+        model = cls(encoder, decoder, output, config)
+        model.apply(_initialise)
+        return model
+
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers are trained; a shared matrix counts once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
+        """Return logits (B, T, V) for source ids (B, S) and right-shifted target ids (B, T), padded right."""
+        return self.project(self.decode(tgt_in, self.encode(src)))
+
+    def encode(self, src: Tensor) -> Memory:
+        """Read source ids (B, S), padded on the right with `src_pad_id`."""
+        mask = padding_mask(src, self.config.src_pad_id)
+        return Memory(self.encoder(src, mask), mask)
+
+    def decode(self, tgt_in: Tensor, memory: Memory) -> Tensor:
+        """Return the decoder's states (B, T, D) for right-shifted target ids (B, T).
+
+        Target padding needs no mask: it stands on the right, where no real position can look.
+        """
+        return self.decoder(tgt_in, memory)  # type: ignore[no-any-return]
+
+    def project(self, states: Tensor) -> Tensor:
+        """Turn states (..., D) into logits (..., V) over the target vocabulary (3.4)."""
+        return self.output(states)  # type: ignore[no-any-return]
+
+    def start_cache(self, memory: Memory) -> DecoderCache:
+        """Begin decoding token by token."""
+        return self.decoder.start_cache(memory)
+
+    def decode_step(self, ids: Tensor, cache: DecoderCache) -> Tensor:
+        """Feed the newest id of each row (B,) and return the logits (B, V) of what comes next."""
+        return self.project(self.decoder.step(ids, cache))
+
+
+def _input_embedding(config: ModelConfig, tokens: nn.Embedding) -> InputEmbedding:
+    positions: SinusoidalPositions | LearnedPositions
+    if config.positions == "sinusoidal":
+        positions = SinusoidalPositions(config.d_model)
+    else:
+        positions = LearnedPositions(config.d_model, config.max_positions)
+    return InputEmbedding(tokens, positions, dropout=config.dropout, scale=config.scale_embeddings)
+
+
+def _attention(config: ModelConfig) -> MultiHeadAttention:
+    return MultiHeadAttention(
+        config.d_model,
+        config.num_heads,
+        d_k=config.d_k,
+        d_v=config.d_v,
+        dropout=config.attention_dropout,
+        bias=config.attention_bias,
+    )
+
+
+def _feed_forward(config: ModelConfig) -> FeedForward:
+    return FeedForward(
+        config.d_model,
+        config.d_ff,
+        activation=config.activation,
+        dropout=config.activation_dropout,
+        bias=config.feed_forward_bias,
+    )
+
+
+def _encoder_layer(config: ModelConfig) -> EncoderLayer:
+    return EncoderLayer(
+        _attention(config),
+        _feed_forward(config),
+        d_model=config.d_model,
+        dropout=config.dropout,
+        norm_first=config.norm == "pre",
+        eps=config.layer_norm_eps,
+    )
+
+
+def _decoder_layer(config: ModelConfig) -> DecoderLayer:
+    return DecoderLayer(
+        _attention(config),
+        _attention(config),
+        _feed_forward(config),
+        d_model=config.d_model,
+        dropout=config.dropout,
+        norm_first=config.norm == "pre",
+        eps=config.layer_norm_eps,
+    )
+
+
+def _final_norm(config: ModelConfig) -> nn.Module:
+    """Post-norm layers end in a norm of their own; pre-norm ones need one after the stack."""
+    return nn.LayerNorm(config.d_model, config.layer_norm_eps) if config.norm == "pre" else nn.Identity()
+
+
+def _initialise(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+    elif isinstance(module, LearnedPositions):
+        nn.init.normal_(module.weight, std=module.weight.shape[1] ** -0.5)

@@ -1,0 +1,87 @@
+"""Scaled dot-product attention (3.2.1) and multi-head attention (3.2.2)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+def attention_weights(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor | None) -> Tensor:
+    """Return softmax(Q Kᵀ / sqrt(d_k)), with no weight where the mask forbids it (3.2.1).
+
+    A query that may attend to nothing gets zeros, and passes zero gradients back.
+
+    Args:
+        queries_BHTK: (B, H, T, d_k).
+        keys_BHSK: (B, H, S, d_k).
+        mask: bool, True = may attend, broadcastable to (B, H, T, S); None allows everything.
+
+    Returns:
+        Weights (B, H, T, S); the softmax is computed in float32 at least.
+    """
+    scores_BHTS = queries_BHTK @ keys_BHSK.transpose(-2, -1) / math.sqrt(queries_BHTK.shape[-1])
+    at_least_float32 = torch.promote_types(scores_BHTS.dtype, torch.float32)
+    if mask is None:
+        return scores_BHTS.softmax(dim=-1, dtype=at_least_float32).type_as(scores_BHTS)
+    # The lowest finite number acts as -inf, but leaves no NaN in a row that is masked throughout.
+    scores_BHTS = scores_BHTS.masked_fill(~mask, torch.finfo(scores_BHTS.dtype).min)
+    weights_BHTS = scores_BHTS.softmax(dim=-1, dtype=at_least_float32).type_as(scores_BHTS)
+    return weights_BHTS * mask.any(dim=-1, keepdim=True)
+
+
+class MultiHeadAttention(nn.Module):
+    """Concat(head_1, ..., head_h) W_O, where head_i = Attention(Q W_Q_i, K W_K_i, V W_V_i) (3.2.2).
+
+    The h projections of one kind are one matrix whose rows are grouped by head.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        *,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        d_k = d_k or d_model // num_heads
+        d_v = d_v or d_model // num_heads
+        self.query = nn.Linear(d_model, num_heads * d_k, bias=bias)
+        self.key = nn.Linear(d_model, num_heads * d_k, bias=bias)
+        self.value = nn.Linear(d_model, num_heads * d_v, bias=bias)
+        self.output = nn.Linear(num_heads * d_v, d_model, bias=bias)
+        self.weights_dropout = nn.Dropout(
+            dropout
+        )  # its input is the attention map: `recorder.py` listens here
+
+    def forward(self, x: Tensor, context: Tensor, mask: Tensor | None) -> Tensor:
+        """Let each position of x attend to the context.
+
+        Args:
+            x: (B, T, D), where the queries come from.
+            context: (B, S, D), where the keys and values come from; x itself in self-attention.
+            mask: see `masks.py`.
+
+        Returns:
+            (B, T, D).
+        """
+        return self.attend(x, *self.keys_and_values(context), mask)
+
+    def keys_and_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Project (B, S, D) to keys (B, H, S, d_k) and values (B, H, S, d_v)."""
+        return self._split_heads(self.key(context)), self._split_heads(self.value(context))
+
+    def attend(self, x: Tensor, keys_BHSK: Tensor, values_BHSV: Tensor, mask: Tensor | None) -> Tensor:
+        """Attend from x (B, T, D) to keys and values that are already projected, for example cached ones."""
+        queries_BHTK = self._split_heads(self.query(x))
+        weights_BHTS = self.weights_dropout(attention_weights(queries_BHTK, keys_BHSK, mask))
+        heads_BHTV = weights_BHTS @ values_BHSV
+        return self.output(heads_BHTV.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+    def _split_heads(self, x: Tensor) -> Tensor:
+        """(B, L, H * K) to (B, H, L, K)."""
+        rows, length, width = x.shape
+        return x.view(rows, length, self.num_heads, width // self.num_heads).transpose(1, 2)

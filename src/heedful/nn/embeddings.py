@@ -1,0 +1,30 @@
+"""From ids to vectors: embedding times sqrt(d_model) (3.4) plus positions (3.5), then dropout (5.4)."""
+
+import math
+
+from torch import Tensor, nn
+
+from heedful.nn.positions import LearnedPositions, SinusoidalPositions
+
+
+class InputEmbedding(nn.Module):
+    """What enters the first layer of a stack. The token embedding may be shared with another stack."""
+
+    def __init__(
+        self,
+        tokens: nn.Embedding,
+        positions: SinusoidalPositions | LearnedPositions,
+        *,
+        dropout: float,
+        scale: bool = True,
+    ) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.positions = positions
+        self.scale = math.sqrt(tokens.embedding_dim) if scale else 1.0
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
+        """Embed ids (B, L), the first of which stands at position `start`: (B, L, D)."""
+        x = self.tokens(ids) * self.scale + self.positions(start, ids.shape[1])
+        return self.dropout(x)  # type: ignore[no-any-return]

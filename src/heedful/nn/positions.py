@@ -1,0 +1,57 @@
+"""Where a token stands: sinusoids (3.5), or learned vectors (Table 3, row E)."""
+
+import torch
+from torch import Tensor, nn
+
+from heedful.errors import InputError
+
+
+def sinusoids(length: int, d_model: int) -> Tensor:
+    """Return PE (length, d_model) in float32, sine and cosine interleaved (3.5).
+
+    PE(pos, 2i) = sin(pos / 10000^(2i / d_model)) and PE(pos, 2i + 1) = cos of the same angle. The angles are
+    computed in float64: at position 5,000 a bfloat16 angle would be off by more than a turn.
+    """
+    positions = torch.arange(length, dtype=torch.float64)[:, None]
+    even_dimensions = torch.arange(0, d_model, 2, dtype=torch.float64)
+    angles = positions / 10_000 ** (even_dimensions / d_model)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
+
+
+class SinusoidalPositions(nn.Module):
+    """The sinusoids of 3.5. They have no end: the table grows when a longer sequence comes."""
+
+    table: Tensor
+
+    def __init__(self, d_model: int, initial_length: int = 512) -> None:
+        super().__init__()
+        self.register_buffer("table", sinusoids(initial_length, d_model), persistent=False)
+
+    def forward(self, start: int, length: int) -> Tensor:
+        """Return the vectors (length, D) of positions start, start + 1, ..."""
+        end = start + length
+        if end > self.table.shape[0]:
+            self.table = sinusoids(2 * end, self.table.shape[1]).to(self.table)
+        return self.table[start:end]
+
+
+class LearnedPositions(nn.Module):
+    """A trained vector for each of a fixed number of positions (Table 3, row E)."""
+
+    def __init__(self, d_model: int, max_positions: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(max_positions, d_model))
+
+    def forward(self, start: int, length: int) -> Tensor:
+        """Return the vectors (length, D) of positions start, start + 1, ...
+
+        Raises:
+            InputError: the sequence is longer than the positions that were learned.
+        """
+        max_positions = self.weight.shape[0]
+        if start + length > max_positions:
+            raise InputError(
+                f"a sequence of {start + length} pieces is longer than the {max_positions} learned positions "
+                "of this model; split it, or train with a larger model.max_positions"
+            )
+        return self.weight[start : start + length]

@@ -1,0 +1,52 @@
+"""Attention maps, for whoever asks: a context manager listens to the model, which knows nothing of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from heedful.nn.attention import MultiHeadAttention
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """The weights (B, H, T, S) of one attention, named as in the weight file."""
+
+    name: str
+    weights: Tensor
+
+
+@dataclass(frozen=True)
+class AttentionRecorder:
+    """The maps of every forward pass since recording began, in the order of computation."""
+
+    maps: list[AttentionMap] = field(default_factory=list)
+
+
+@contextmanager
+def record_attention(model: nn.Module) -> Iterator[AttentionRecorder]:
+    """Record the attention maps of all forward passes inside the `with` block.
+
+    Example:
+        with record_attention(model) as recorder:
+            model(src, tgt_in)
+        recorder.maps[-1].name  # 'decoder.layers.5.cross_attention'
+    """
+    recorder = AttentionRecorder()
+
+    def listen(name: str, attention: MultiHeadAttention) -> RemovableHandle:
+        def record(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            recorder.maps.append(AttentionMap(name, inputs[0].detach().clone()))
+
+        return attention.weights_dropout.register_forward_pre_hook(record)
+
+    hooks = [
+        listen(name, part) for name, part in model.named_modules() if isinstance(part, MultiHeadAttention)
+    ]
+    try:
+        yield recorder
+    finally:
+        for hook in hooks:
+            hook.remove()
