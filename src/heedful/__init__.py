@@ -1,1 +1,78 @@
-"""Encoder-decoder Transformers: train, translate, score, explain."""
+"""Encoder-decoder Transformers: train, translate, score, explain.
+
+    from heedful import Translator
+    translator = Translator.load("runs/demo")
+    translator.translate(["the old house is small ."])
+
+What is listed in `__all__` is the public surface. Its names are looked up when they are first used, so that
+`import heedful` is instant and loads neither torch nor anything else.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from heedful.errors import (
+    BundleError,
+    CheckpointError,
+    ConfigError,
+    CorpusError,
+    HeedfulError,
+    InputError,
+    MissingExtraError,
+    RunError,
+    TokenizerError,
+    TrainingError,
+)
+
+if TYPE_CHECKING:
+    from heedful.bundle import Bundle, load_bundle
+    from heedful.config import Config
+    from heedful.decoding.options import SearchOptions
+    from heedful.decoding.translator import Translation, Translator
+
+    __version__: str
+
+__all__ = [
+    "Bundle",
+    "BundleError",
+    "CheckpointError",
+    "Config",
+    "ConfigError",
+    "CorpusError",
+    "HeedfulError",
+    "InputError",
+    "MissingExtraError",
+    "RunError",
+    "SearchOptions",
+    "TokenizerError",
+    "TrainingError",
+    "Translation",
+    "Translator",
+    "__version__",
+    "load_bundle",
+]
+
+_HOMES = {
+    "Bundle": "heedful.bundle",
+    "Config": "heedful.config",
+    "SearchOptions": "heedful.decoding.options",
+    "Translation": "heedful.decoding.translator",
+    "Translator": "heedful.decoding.translator",
+    "load_bundle": "heedful.bundle",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its home when it is first used."""
+    if name == "__version__":
+        value: object = import_module("importlib.metadata").version("heedful")
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'heedful' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,289 @@
+"""The house rules that a machine can check: layers, sizes, names, and what importing may do.
+
+Each rule is a function from the source of a file to its violations; each is shown to fail on a bad example.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "heedful"
+
+# errors is below everything, the package's own front (heedful/__init__.py, __main__.py) above everything.
+LAYERS = {
+    "errors": -1,
+    "config": 0,
+    **dict.fromkeys(("nn", "text"), 1),
+    **dict.fromkeys(("model", "data"), 2),
+    "bundle": 3,
+    **dict.fromkeys(("training", "decoding"), 4),
+    **dict.fromkeys(("evaluation", "analysis", "serving", "interop"), 5),
+    "workflows": 6,
+    "cli": 7,
+    "__init__": 8,
+    "__main__": 8,
+}
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 80
+MAX_PARAMETERS = 8
+MAX_SUPPRESSIONS = 20
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+CODE_LOADERS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "safetensors", "matplotlib", "pydantic"}
+SIDE_EFFECTS = re.compile(
+    r"(os\.(environ|getenv|putenv)|getenv|environ)\b"
+    r"|(torch|random|np\.random|numpy\.random)\.(manual_)?seed\b"
+    r"|torch\.(cuda|backends|mps|xpu)\.|torch\.set_|logging\.basicConfig\b|warnings\.(filter|simplefilter)"
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file: its path inside src/heedful (as `nn/masks.py`) and its text."""
+
+    path: str
+    text: str
+
+    @property
+    def package(self) -> str:
+        return self.path.split("/")[0].removesuffix(".py")
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+
+Rule = Callable[[Source], Iterator[str]]
+
+
+def imported_modules(source: Source, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every module that is imported anywhere in `tree`, inside functions too, as an absolute name."""
+    parent = ["heedful", *source.path.split("/")[:-1]]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = parent[: len(parent) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield node.lineno, f"{module}.{alias.name}"
+
+
+def statements_at_import(tree: ast.Module) -> Iterator[ast.AST]:
+    """Every node that runs when the module is imported: function bodies and type-checking blocks do not."""
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "__name__ == '__main__'"}:
+            continue
+        yield node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting += [*node.decorator_list, *node.args.defaults, *[d for d in node.args.kw_defaults if d]]
+        elif not isinstance(node, ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+
+
+def imports_point_down(source: Source) -> Iterator[str]:
+    if source.package not in LAYERS:
+        yield f"{source.path}: {source.package} has no layer"
+        return
+    for line, name in imported_modules(source, source.tree):
+        parts = name.split(".")
+        if parts[0] != "heedful":
+            continue
+        target = parts[1] if len(parts) > 1 else "__init__"
+        target = target if target in LAYERS else "__init__"
+        if target != source.package and LAYERS[target] >= LAYERS[source.package]:
+            yield f"{source.path}:{line}: {source.package} imports {name}, which is not below it"
+
+
+def layers_are_pure(source: Source) -> Iterator[str]:
+    """nn/ takes numbers, not configuration; config/ and text/ know nothing of torch."""
+    forbidden = {"nn": "heedful.config", "config": "torch", "text": "torch", "errors": "torch"}
+    name = forbidden.get(source.package)
+    for line, module in imported_modules(source, source.tree):
+        if name and (module == name or module.startswith(name + ".")):
+            yield f"{source.path}:{line}: {source.package} imports {module}"
+
+
+def names_say_something(source: Source) -> Iterator[str]:
+    for part in source.path.removesuffix(".py").split("/"):
+        if part in VAGUE_NAMES:
+            yield f"{source.path}: a module called {part} says nothing about what is in it"
+
+
+def sizes_are_small(source: Source) -> Iterator[str]:
+    lines = len(source.text.splitlines())
+    if lines > MAX_FILE_LINES:
+        yield f"{source.path}: {lines} lines, more than {MAX_FILE_LINES}"
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        where = f"{source.path}:{node.lineno}: {node.name}"
+        length = (node.end_lineno or node.lineno) - node.lineno + 1
+        if length > MAX_FUNCTION_LINES:
+            yield f"{where} has {length} lines, more than {MAX_FUNCTION_LINES}"
+        args = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        count = sum(arg.arg not in {"self", "cls"} for arg in args)
+        # The parameters of a verb are the options of the command line; they may be more.
+        if count > MAX_PARAMETERS and source.package != "cli":
+            yield f"{where} has {count} parameters, more than {MAX_PARAMETERS}"
+
+
+def only_the_command_line_prints(source: Source) -> Iterator[str]:
+    if source.package in {"cli", "__main__"}:
+        return
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Call() if ast.unparse(node.func) in {"print", "rich.print", "typer.echo"}:
+                yield f"{source.path}:{node.lineno}: only cli/ prints"
+            case ast.Attribute() if ast.unparse(node) in {"sys.stdout", "sys.stderr"}:
+                yield f"{source.path}:{node.lineno}: only cli/ touches {ast.unparse(node)}"
+
+
+def no_code_is_loaded(source: Source) -> Iterator[str]:
+    for line, module in imported_modules(source, source.tree):
+        if module.split(".")[0] in CODE_LOADERS:
+            yield f"{source.path}:{line}: {module} runs code that it finds in files"
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        if ast.unparse(node.func) == "torch.load" and keywords.get("weights_only") != "True":
+            yield f"{source.path}:{node.lineno}: torch.load without weights_only=True"
+        if keywords.get("allow_pickle") == "True":
+            yield f"{source.path}:{node.lineno}: allow_pickle=True"
+
+
+def importing_does_nothing(source: Source) -> Iterator[str]:
+    for node in statements_at_import(source.tree):
+        if isinstance(node, ast.Attribute | ast.Call) and SIDE_EFFECTS.match(ast.unparse(node)):
+            yield f"{source.path}:{node.lineno}: {ast.unparse(node)} runs at import"
+
+
+def the_command_line_is_light(source: Source) -> Iterator[str]:
+    """A verb's module imports only the light parts at its top, so that `heedful --help` is quick."""
+    if source.package not in {"cli", "__init__", "__main__"}:
+        return
+    for top in statements_at_import(source.tree):
+        for line, module in imported_modules(source, top) if isinstance(top, ast.stmt) else ():
+            parts = module.split(".")
+            inner = parts[0] == "heedful" and parts[1] not in {"cli", "errors"}
+            if isinstance(top, ast.Import | ast.ImportFrom) and (inner or parts[0] in HEAVY):
+                yield f"{source.path}:{line}: {module} must be imported inside the function that needs it"
+
+
+RULES: list[Rule] = [
+    imports_point_down,
+    layers_are_pure,
+    names_say_something,
+    sizes_are_small,
+    only_the_command_line_prints,
+    no_code_is_loaded,
+    importing_does_nothing,
+    the_command_line_is_light,
+]
+
+LONG_BODY = "\n".join(["    x = 1"] * MAX_FUNCTION_LINES)
+BAD_EXAMPLES: list[tuple[Rule, str, str]] = [
+    (imports_point_down, "nn/a.py", "from heedful.model import Transformer"),
+    (imports_point_down, "nn/a.py", "from heedful import text"),
+    (imports_point_down, "nn/a.py", "from heedful import Config"),
+    (imports_point_down, "model.py", "import heedful.data.batches"),
+    (imports_point_down, "training/a.py", "def f():\n    from heedful.decoding import beam"),
+    (imports_point_down, "training/deep/a.py", "from ...decoding import beam"),
+    (imports_point_down, "text/a.py", "from .. import nn"),
+    (imports_point_down, "bundle.py", "if TYPE_CHECKING:\n    from .workflows.train import train"),
+    (imports_point_down, "novelty/a.py", ""),
+    (layers_are_pure, "nn/a.py", "from heedful.config import ModelConfig"),
+    (layers_are_pure, "text/a.py", "def f():\n    import torch.nn"),
+    (names_say_something, "training/utils.py", ""),
+    (names_say_something, "common/a.py", ""),
+    (sizes_are_small, "nn/a.py", "x = 1\n" * (MAX_FILE_LINES + 1)),
+    (sizes_are_small, "nn/a.py", f"async def f():\n{LONG_BODY}"),
+    (sizes_are_small, "nn/a.py", "class A:\n    def f(self, a, b, c, d, e, *, f, g, h, i): ..."),
+    (only_the_command_line_prints, "training/a.py", "def f():\n    print('x')"),
+    (only_the_command_line_prints, "training/a.py", "import sys\nsys.stderr.write('x')"),
+    (no_code_is_loaded, "training/a.py", "def f():\n    import pickle"),
+    (no_code_is_loaded, "training/a.py", "from dill import loads"),
+    (no_code_is_loaded, "training/a.py", "torch.load(p)"),
+    (no_code_is_loaded, "training/a.py", "torch.load(p, weights_only=False)"),
+    (no_code_is_loaded, "data/a.py", "np.load(p, allow_pickle=True)"),
+    (importing_does_nothing, "nn/a.py", "X = os.environ['X']"),
+    (importing_does_nothing, "nn/a.py", "def f(x=os.getenv('X')): ..."),
+    (importing_does_nothing, "nn/a.py", "class A:\n    device = torch.cuda.is_available()"),
+    (importing_does_nothing, "nn/a.py", "torch.manual_seed(1)"),
+    (the_command_line_is_light, "cli/a.py", "import torch"),
+    (the_command_line_is_light, "cli/a.py", "from heedful.workflows.train import train"),
+]
+
+
+def test_the_source_keeps_every_rule() -> None:
+    files = sorted(PACKAGE.rglob("*.py"))
+    sources = [Source(str(p.relative_to(PACKAGE).as_posix()), p.read_text(encoding="utf-8")) for p in files]
+    assert len(sources) > 5
+    assert [violation for source in sources for rule in RULES for violation in rule(source)] == []
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), BAD_EXAMPLES)
+def test_each_rule_can_fail(rule: Rule, path: str, text: str) -> None:
+    assert list(rule(Source(path, text)))
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("model.py", "from heedful.nn.masks import causal\nfrom heedful.errors import InputError"),
+        ("nn/layers.py", "from heedful.nn.attention import A\nfrom .masks import causal"),
+        ("cli/a.py", "from heedful.cli.main import app\ndef f():\n    import torch\n    print(os.environ)"),
+        ("training/a.py", "torch.load(p, weights_only=True)"),
+    ],
+)
+def test_good_code_breaks_no_rule(path: str, text: str) -> None:
+    assert [violation for rule in RULES for violation in rule(Source(path, text))] == []
+
+
+def test_test_files_are_small_too() -> None:
+    lengths = {
+        p.name: len(p.read_text(encoding="utf-8").splitlines()) for p in (ROOT / "tests").rglob("*.py")
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
+
+
+def test_suppressions_are_few_and_say_what_they_suppress() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    suppressions = re.findall(r"# (?:type: ignore|noqa).*", text)
+    assert len(suppressions) <= MAX_SUPPRESSIONS
+    assert [s for s in suppressions if not re.match(r"# (type: ignore\[[a-z-]+|noqa: [A-Z]+\d+)", s)] == []
+
+
+def test_the_public_surface_is_pinned() -> None:
+    import heedful
+
+    errors = {
+        "BundleError", "CheckpointError", "ConfigError", "CorpusError", "HeedfulError", "InputError",
+        "MissingExtraError", "RunError", "TokenizerError", "TrainingError",
+    }  # fmt: skip
+    others = {"Bundle", "Config", "SearchOptions", "Translation", "Translator", "__version__", "load_bundle"}
+    assert set(heedful.__all__) == errors | others
+    assert all(getattr(heedful, name) is not None for name in heedful.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Translater'"):
+        _ = heedful.Translater
+
+
+def test_importing_heedful_loads_nothing_else() -> None:
+    code = "import sys; before = set(sys.modules); import heedful; print(*sorted(set(sys.modules) - before))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    roots = {name.split(".")[0] for name in loaded}
+    assert roots <= {"heedful"} | set(sys.stdlib_module_names)
+    assert [name for name in loaded if name.startswith("heedful.")] == ["heedful.errors"]
