@@ -1,0 +1,96 @@
+"""Tokenizers learned from the training text, and from nothing else."""
+
+import io
+import random
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import sentencepiece
+
+from heedful.config import TokenizerConfig
+from heedful.errors import TokenizerError
+from heedful.text.tokenizer import Tokenizer, TokenizerPair
+
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+MAX_LINES = 2_000_000  # of one model; more text changes its vocabulary little and its memory a lot
+_MAX_LINE_BYTES = 1 << 30  # the most that SentencePiece accepts; a longer line would be skipped silently
+_NUM_THREADS = 4  # fixed, never the machine's count: the unigram model's sums depend on it
+_QUIET = 2
+
+
+def train_tokenizers(
+    src_lines: Sequence[str], tgt_lines: Sequence[str], config: TokenizerConfig, *, seed: int
+) -> TokenizerPair:
+    """Train one tokenizer for both sides (`config.joint`) or one for each.
+
+    Pass the training split only. The result is a pure function of the arguments; `seed` matters only where
+    there are more than MAX_LINES lines, of which a random sample is used. The vocabulary has exactly
+    `config.vocab_size` pieces for the kinds bpe and unigram, at most that many for char and word.
+
+    Raises:
+        TokenizerError: text that is empty, or a vocabulary size that the text cannot support.
+    """
+    if config.joint:
+        lines = _sample_lines((src_lines, tgt_lines), seed)
+        joint = _train(lines, config, side="both sides")
+        return TokenizerPair(joint, joint)
+    return TokenizerPair(
+        _train(_sample_lines((src_lines,), seed), config, side="the source side"),
+        _train(_sample_lines((tgt_lines,), seed), config, side="the target side"),
+    )
+
+
+def _sample_lines(sides: Sequence[Sequence[str]], seed: int) -> Iterable[str]:
+    """All lines of the sides, or a random sample of MAX_LINES, in order."""
+    total = sum(len(side) for side in sides)
+    if total <= MAX_LINES:
+        return chain.from_iterable(sides)
+    chosen = sorted(random.Random(seed).sample(range(total), MAX_LINES))
+    first = len(sides[0])
+    return (sides[0][i] if i < first else sides[1][i - first] for i in chosen)
+
+
+def _train(lines: Iterable[str], config: TokenizerConfig, *, side: str) -> Tokenizer:
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=model,
+            model_type=config.kind,
+            vocab_size=config.vocab_size,
+            hard_vocab_limit=config.kind in ("bpe", "unigram"),
+            character_coverage=config.character_coverage,
+            normalization_rule_name=config.normalization,
+            byte_fallback=config.byte_fallback,
+            pad_id=PAD_ID,
+            unk_id=UNK_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            # A word takes the space before it along, so its unknown sign must bring one.
+            unk_surface=" ⁇" if config.kind == "word" else "⁇",
+            max_sentence_length=_MAX_LINE_BYTES,
+            num_threads=_NUM_THREADS,
+            minloglevel=_QUIET,
+        )
+    except RuntimeError as error:
+        raise TokenizerError(_explain(str(error), config.vocab_size, side)) from error
+    return Tokenizer.from_bytes(model.getvalue())
+
+
+def _explain(problem: str, vocab_size: int, side: str) -> str:
+    """One line for the user from SentencePiece's internal check that failed."""
+    where = f"tokenizer.vocab_size={vocab_size}"
+    if too_high := re.search(r"set it to a value <= (\d+)", problem):
+        return (
+            f"{where} is more than the training text of {side} supports; "
+            f"the largest possible is {too_high[1]}: set tokenizer.vocab_size={too_high[1]} or use more text"
+        )
+    if too_low := re.search(r"smaller than required_chars\. \d+ vs (\d+)", problem):
+        return (
+            f"{where} has no room for the single characters of {side}; "
+            f"the smallest possible is {too_low[1]}: raise it, or lower tokenizer.character_coverage"
+        )
+    if "sentences_.empty()" in problem or "all_chars_count" in problem:
+        return f"tokenizer: the training text of {side} is empty; nothing can be learned from it"
+    return f"{where}: SentencePiece cannot train on the text of {side}: {' '.join(problem.split())}"
