@@ -1,1 +1,22 @@
-"""To be written."""
+"""From files of parallel text to batches of ids: corpus, store, sampler, batches."""
+
+from heedful.data.batches import Batch, BatchSource, collate
+from heedful.data.corpus import ParallelText, check_parallel, overlap, read_lines, read_pairs, read_parallel
+from heedful.data.sampler import plan_epoch
+from heedful.data.store import CorpusReport, ParallelStore, build_store
+
+__all__ = [
+    "Batch",
+    "BatchSource",
+    "CorpusReport",
+    "ParallelStore",
+    "ParallelText",
+    "build_store",
+    "check_parallel",
+    "collate",
+    "overlap",
+    "plan_epoch",
+    "read_lines",
+    "read_pairs",
+    "read_parallel",
+]

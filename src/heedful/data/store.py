@@ -1,0 +1,267 @@
+"""A corpus as ids in a memory-mapped Arrow file, built once and used again while nothing has changed."""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import tempfile
+import zlib
+from bisect import bisect_right
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from heedful.data.corpus import ParallelText
+from heedful.errors import CorpusError
+from heedful.text import TokenizerPair
+
+IdPair = tuple[NDArray[np.int32], NDArray[np.int32]]
+
+_FORMAT = "heedful-store-1"  # a part of the fingerprint: a new layout never meets an old file
+_ROWS = 8192  # of one record batch; tokenised, written and located together
+_REPORT_KEY = b"heedful.report"
+
+
+@dataclass(frozen=True)
+class CorpusReport:
+    """What became of a corpus on its way into a store. Lengths are in pieces, eos included.
+
+    Attributes:
+        num_read: pairs in the files.
+        num_kept: pairs in the store.
+        num_empty: pairs left out because a side was empty.
+        num_too_long: pairs left out because a side was longer than `max_length`.
+        max_length: the longest side allowed.
+        longest_src: the longest source sentence read, kept or not.
+        longest_tgt: the longest target sentence read, kept or not.
+        num_src_tokens: source pieces in the store.
+        num_tgt_tokens: target pieces in the store.
+    """
+
+    num_read: int
+    num_kept: int
+    num_empty: int
+    num_too_long: int
+    max_length: int
+    longest_src: int = 0
+    longest_tgt: int = 0
+    num_src_tokens: int = 0
+    num_tgt_tokens: int = 0
+
+
+class ParallelStore:
+    """Pairs of id sequences, memory-mapped: `store[i]` is (source ids, target ids), eos included, read-only.
+
+    Attributes:
+        path: the Arrow file.
+        report: what was kept and what was left out.
+        src_lengths: source lengths, eos included.
+        tgt_lengths: target lengths, eos included.
+
+    Raises:
+        CorpusError: a file that is no complete store.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._batches, self.report = _read(path)
+        except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
+            raise CorpusError(
+                f"{path}: not a complete store of ids; delete it and it is built anew"
+            ) from error
+        self._starts: list[int] = list(accumulate((batch.num_rows for batch in self._batches), initial=0))
+        self._src = [_column(batch, "src") for batch in self._batches]
+        self._tgt = [_column(batch, "tgt") for batch in self._batches]
+        self.src_lengths = _lengths(self._src)
+        self.tgt_lengths = _lengths(self._tgt)
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __getitem__(self, index: int) -> IdPair:
+        part, row = self._locate(index)
+        return self._src[part][row], self._tgt[part][row]
+
+    @property
+    def max_length(self) -> int:
+        """The longest side that was allowed, eos included."""
+        return self.report.max_length
+
+    @property
+    def has_text(self) -> bool:
+        """Whether the sentences are kept beside their ids."""
+        return "src_text" in self._batches[0].schema.names
+
+    def text(self, index: int) -> tuple[str, str]:
+        """Source and target sentence of a pair, where the store was built with `keep_text`."""
+        part, row = self._locate(index)
+        batch = self._batches[part]
+        return batch.column("src_text")[row].as_py(), batch.column("tgt_text")[row].as_py()
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"pair {index} of a store of {len(self)}")
+        part = bisect_right(self._starts, index) - 1
+        return part, index - self._starts[part]
+
+
+def build_store(
+    text: ParallelText,
+    tokenizers: TokenizerPair,
+    *,
+    max_length: int,
+    cache_dir: Path | str | None = None,
+    keep_text: bool = False,
+) -> ParallelStore:
+    """Turn text into ids and keep them in a file, or open the file that an equal call left behind.
+
+    Args:
+        text: the sentence pairs.
+        tokenizers: one for each side.
+        max_length: pairs with a longer side, in pieces with eos, are left out and counted.
+        cache_dir: where the files lie; the user's cache directory by default.
+        keep_text: keep the sentences too, for subword sampling.
+
+    Raises:
+        CorpusError: no pair is left, or the file cannot be written.
+    """
+    directory = Path(cache_dir) if cache_dir is not None else platformdirs.user_cache_path("heedful")
+    path = directory / f"{_fingerprint(text, tokenizers, max_length, keep_text=keep_text)}.arrow"
+    if path.exists():
+        with contextlib.suppress(CorpusError):
+            return ParallelStore(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _write(path, text, tokenizers, max_length, keep_text=keep_text)
+    except OSError as error:
+        problem = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        raise CorpusError(
+            f"{directory}: ids cannot be written ({problem}); free some space or set data.cache_dir"
+        ) from error
+    return ParallelStore(path)
+
+
+def _fingerprint(text: ParallelText, tokenizers: TokenizerPair, max_length: int, *, keep_text: bool) -> str:
+    settings = [_FORMAT, tokenizers.fingerprint(), max_length, keep_text, len(text), text.num_empty]
+    digest = hashlib.sha256(json.dumps(settings).encode())
+    for side in (text.src, text.tgt):
+        for start in range(0, len(side), _ROWS):
+            # NUL cannot occur in a sentence, so different sentences never join to the same bytes.
+            digest.update("\0".join([*side[start : start + _ROWS], ""]).encode())
+    return digest.hexdigest()[:40]
+
+
+def _write(
+    path: Path, text: ParallelText, tokenizers: TokenizerPair, max_length: int, *, keep_text: bool
+) -> None:
+    """Write under a temporary name, then rename: a file under its own name is complete."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            fields = [pa.field(name, pa.list_(pa.int32())) for name in ("src", "tgt")]
+            if keep_text:
+                fields += [pa.field(name, pa.string()) for name in ("src_text", "tgt_text")]
+            schema = pa.schema(fields)
+            report = CorpusReport(text.num_read, 0, text.num_empty, 0, max_length)
+            checksum = 0
+            with pa.ipc.new_file(file, schema) as writer:
+                for start in range(0, len(text), _ROWS):
+                    batch, report = _encode(text, start, tokenizers, schema, report)
+                    writer.write_batch(batch)
+                    checksum = _update_checksum(checksum, batch)
+                if report.num_kept == 0:
+                    raise CorpusError(_nothing_left(text, report))
+                last = json.dumps({"report": asdict(report), "checksum": checksum})
+                writer.write_batch(batch.slice(0, 0), custom_metadata={_REPORT_KEY: last})
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _encode(
+    text: ParallelText, start: int, tokenizers: TokenizerPair, schema: pa.Schema, report: CorpusReport
+) -> tuple[pa.RecordBatch, CorpusReport]:
+    """The record batch of the pairs from `start` on, and the report with them counted in."""
+    texts = text.src[start : start + _ROWS], text.tgt[start : start + _ROWS]
+    src = [[*ids, tokenizers.src.eos_id] for ids in tokenizers.src.encode_batch(texts[0])]
+    tgt = [[*ids, tokenizers.tgt.eos_id] for ids in tokenizers.tgt.encode_batch(texts[1])]
+    # A side of characters that normalisation removes has no pieces but eos.
+    filled = [i for i in range(len(src)) if len(src[i]) > 1 and len(tgt[i]) > 1]
+    kept = [i for i in filled if max(len(src[i]), len(tgt[i])) <= report.max_length]
+    columns = [[column[i] for i in kept] for column in (src, tgt, *texts)][: len(schema)]
+    batch = pa.record_batch(
+        [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)],
+        schema=schema,
+    )
+    return batch, replace(
+        report,
+        num_kept=report.num_kept + len(kept),
+        num_empty=report.num_empty + len(src) - len(filled),
+        num_too_long=report.num_too_long + len(filled) - len(kept),
+        longest_src=max(report.longest_src, *map(len, src)),
+        longest_tgt=max(report.longest_tgt, *map(len, tgt)),
+        num_src_tokens=report.num_src_tokens + sum(map(len, columns[0])),
+        num_tgt_tokens=report.num_tgt_tokens + sum(map(len, columns[1])),
+    )
+
+
+def _nothing_left(text: ParallelText, report: CorpusReport) -> str:
+    if report.num_too_long:
+        return (
+            f"{text.name}: no pair is left, {report.num_too_long:,} have a side longer than "
+            f"data.max_length={report.max_length} pieces; raise data.max_length"
+        )
+    return f"{text.name}: no pair is left, the tokenizer finds nothing in them; check the text"
+
+
+def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport]:
+    """Map the file and check that it is whole and as it was written."""
+    reader = pa.ipc.open_file(pa.memory_map(str(path)))
+    batches = [reader.get_batch(i) for i in range(reader.num_record_batches - 1)]
+    _, last = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
+    end = json.loads(last[_REPORT_KEY])
+    checksum = 0
+    for batch in batches:
+        batch.validate(full=True)
+        checksum = _update_checksum(checksum, batch)
+    if checksum != end["checksum"]:
+        raise ValueError("the ids are not those that were written")
+    return batches, CorpusReport(**end["report"])
+
+
+def _update_checksum(checksum: int, batch: pa.RecordBatch) -> int:
+    for name in ("src", "tgt"):
+        column = _column(batch, name)
+        checksum = zlib.crc32(column.values.data, zlib.crc32(column.offsets.data, checksum))
+    return checksum
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Sequences one after the other, as Arrow lays a list column out: numpy views of the mapped file."""
+
+    values: NDArray[np.int32]
+    offsets: NDArray[np.int32]
+
+    def __getitem__(self, row: int) -> NDArray[np.int32]:
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+
+def _column(batch: pa.RecordBatch, name: str) -> _Column:
+    array: Any = batch.column(name)
+    return _Column(array.values.to_numpy(), array.offsets.to_numpy())
+
+
+def _lengths(columns: list[_Column]) -> NDArray[np.int32]:
+    return np.concatenate([np.diff(column.offsets) for column in columns])
