@@ -1,1 +1,1 @@
-"""To be written."""
+"""Scores that can be published, and reports of them."""

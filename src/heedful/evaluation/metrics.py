@@ -1,0 +1,198 @@
+"""Scores of plain text against references: sacreBLEU's metrics, and error rates over items."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+
+from heedful.errors import ConfigError, CorpusError
+from heedful.evaluation.report import EvaluationReport
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """What is scored: `references` holds one list of lines for each reference file."""
+
+    sources: Sequence[str]
+    hypotheses: Sequence[str]
+    references: Sequence[Sequence[str]]
+    lowercase: bool
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One distinct source: what was put out for it, and what may be."""
+
+    outputs: set[str]
+    references: set[str]
+
+
+def evaluate_texts(
+    sources: Sequence[str],
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[str],
+    *,
+    lowercase: bool = False,
+) -> EvaluationReport:
+    """Score outputs against references.
+
+    `bleu`, `chrf` and `ter` are sacreBLEU's own, on plain text, with its signatures. `exact` is the
+    percentage of lines that equal one of their references. `wer` and `per` are error rates over items: a
+    source that occurs on several lines is one item, and the references of all these lines count. `wer` is the
+    percentage of items whose output is no listed reference; `per` is the edit distance, in tokens, to the
+    closest reference, over that reference's length, summed over the items. Where one source has several
+    different outputs, the worst counts. For `exact`, `wer` and `per`, runs of white space are one space.
+
+    Args:
+        sources: N lines.
+        hypotheses: N lines, the outputs.
+        references: one or more lists of N lines, as one reads reference files.
+        metrics: names; each once.
+        lowercase: compare without case.
+
+    Raises:
+        ConfigError: a metric that does not exist, or none.
+        CorpusError: numbers of lines that differ, or nothing to score.
+    """
+    for name in metrics:
+        _check_name(name)
+    if not metrics:
+        raise ConfigError(f"metrics: none given; choose from {', '.join(METRICS)}")
+    _check_numbers(sources, hypotheses, references)
+    texts = _Texts(sources, hypotheses, references, lowercase)
+    scores: dict[str, float] = {}
+    signatures: dict[str, str] = {}
+    for name in metrics:
+        scores[name], signatures[name] = METRICS[name](texts)
+    return EvaluationReport(scores, signatures, len(hypotheses))
+
+
+def _check_name(name: str) -> None:
+    if name not in METRICS:
+        close = difflib.get_close_matches(name.lower(), METRICS, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(METRICS)}"
+        raise ConfigError(f"metrics: unknown metric '{name}'; {hint}")
+
+
+def _check_numbers(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+) -> None:
+    if not references:
+        raise CorpusError("references: none given; at least one is needed")
+    if not hypotheses:
+        raise CorpusError("evaluation: no lines to score")
+    sides = [
+        ("sources", sources),
+        *((f"reference {i}", lines) for i, lines in enumerate(references, start=1)),
+    ]
+    for name, lines in sides:
+        if len(lines) != len(hypotheses):
+            raise CorpusError(
+                f"{name}: {len(lines):,} lines but there are {len(hypotheses):,} outputs; one for each"
+            )
+
+
+def _bleu(texts: _Texts) -> tuple[float, str]:
+    return _sacrebleu(BLEU(lowercase=texts.lowercase), texts)
+
+
+def _chrf(texts: _Texts) -> tuple[float, str]:
+    return _sacrebleu(CHRF(lowercase=texts.lowercase), texts)
+
+
+def _ter(texts: _Texts) -> tuple[float, str]:
+    return _sacrebleu(TER(case_sensitive=not texts.lowercase), texts)
+
+
+def _sacrebleu(metric: BLEU | CHRF | TER, texts: _Texts) -> tuple[float, str]:
+    score = metric.corpus_score(list(texts.hypotheses), [list(lines) for lines in texts.references])
+    return float(score.score), str(metric.get_signature())
+
+
+def _exact(texts: _Texts) -> tuple[float, str]:
+    outputs = _normalised(texts.hypotheses, texts)
+    references = [_normalised(lines, texts) for lines in texts.references]
+    matches = sum(output in line for output, line in zip(outputs, zip(*references, strict=True), strict=True))
+    signature = f"lines:{len(outputs)}|correct:any reference|unit:line|{_suffix(texts)}"
+    return 100 * matches / len(outputs), signature
+
+
+def _wer(texts: _Texts) -> tuple[float, str]:
+    items = _items(texts)
+    errors = sum(not item.outputs <= item.references for item in items)
+    signature = f"items:{len(items)}|correct:any listed reference|sources:grouped|unit:line|{_suffix(texts)}"
+    return 100 * errors / len(items), signature
+
+
+def _per(texts: _Texts) -> tuple[float, str]:
+    items = _items(texts)
+    distances = 0
+    lengths = 0
+    for item in items:
+        distance, length = max(_closest(output, item.references) for output in item.outputs)
+        distances += distance
+        lengths += length
+    signature = (
+        f"items:{len(items)}|distance:closest listed reference|sources:grouped|unit:token|{_suffix(texts)}"
+    )
+    return 100 * distances / max(lengths, 1), signature
+
+
+def _items(texts: _Texts) -> list[_Item]:
+    """The distinct sources, in the order of their first lines."""
+    items: dict[str, _Item] = {}
+    outputs = _normalised(texts.hypotheses, texts)
+    references = [_normalised(lines, texts) for lines in texts.references]
+    sources = [" ".join(source.split()) for source in texts.sources]
+    for source, output, *line in zip(sources, outputs, *references, strict=True):
+        item = items.setdefault(source, _Item(set(), set()))
+        item.outputs.add(output)
+        item.references.update(line)
+    return list(items.values())
+
+
+def _normalised(lines: Sequence[str], texts: _Texts) -> list[str]:
+    return [" ".join((line.lower() if texts.lowercase else line).split()) for line in lines]
+
+
+def _suffix(texts: _Texts) -> str:
+    return f"case:{'lc' if texts.lowercase else 'mixed'}|heedful:{version('heedful')}"
+
+
+def _closest(output: str, references: set[str]) -> tuple[int, int]:
+    """The distance to the closest reference and its length; of equally close ones, the shortest."""
+    tokens = output.split()
+    lengths = {reference: len(reference.split()) for reference in references}
+    if output in references:
+        return 0, lengths[output]
+    return min((edit_distance(tokens, reference.split()), length) for reference, length in lengths.items())
+
+
+def edit_distance(left: Sequence[str], right: Sequence[str]) -> int:
+    """The fewest insertions, deletions and substitutions that turn one sequence into the other.
+
+    >>> edit_distance("K AE T".split(), "K AA T S".split())
+    2
+    """
+    previous = list(range(len(right) + 1))
+    for i, token in enumerate(left, start=1):
+        current = [i]
+        for j, other in enumerate(right, start=1):
+            current.append(min(previous[j] + 1, current[j - 1] + 1, previous[j - 1] + (token != other)))
+        previous = current
+    return previous[-1]
+
+
+METRICS: dict[str, Callable[[_Texts], tuple[float, str]]] = {
+    "bleu": _bleu,
+    "chrf": _chrf,
+    "ter": _ter,
+    "wer": _wer,
+    "per": _per,
+    "exact": _exact,
+}

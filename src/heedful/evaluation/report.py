@@ -1,0 +1,33 @@
+"""What an evaluation says."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """Scores of one system's outputs, each with the signature that makes it comparable.
+
+    Attributes:
+        scores: by metric name, in the order asked for.
+        signatures: by metric name: how the score was computed.
+        num_sentences: how many lines were scored.
+    """
+
+    scores: dict[str, float]
+    signatures: dict[str, str]
+    num_sentences: int
+
+    def as_dict(self, *, seconds: float | None = None) -> dict[str, object]:
+        """The report as what `--json` prints; `seconds` is the caller's measurement of the whole evaluation.
+
+        >>> EvaluationReport({"exact": 50.0}, {"exact": "lines:2"}, 2).as_dict(seconds=1.5)
+        {'exact': 50.0, 'signatures': {'exact': 'lines:2'}, 'sentences': 2, 'seconds': 1.5}
+        """
+        report: dict[str, object] = {
+            **self.scores,
+            "signatures": dict(self.signatures),
+            "sentences": self.num_sentences,
+        }
+        if seconds is not None:
+            report["seconds"] = seconds
+        return report

@@ -1,0 +1,133 @@
+import math
+
+import pytest
+from step_tables import BOS, EOS, PAD, TableStep, probability_table, random_table
+
+from heedful.decoding.beam import beam_search
+from heedful.decoding.greedy import greedy_search
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import SearchOptions
+from heedful.errors import InputError
+
+A, B = 3, 4
+
+# Greedy goes A, A (0.6 * 0.5 * 0.9 = 0.27); the best output is B, B (0.4 * 0.9 * 1 = 0.36).
+GARDEN_PATH = probability_table(
+    {
+        (): {A: 0.6, B: 0.4},
+        (A,): {A: 0.5, B: 0.45, EOS: 0.05},
+        (A, A): {EOS: 0.9, A: 0.1},
+        (A, B): {EOS: 0.5, A: 0.5},
+        (B,): {B: 0.9, EOS: 0.1},
+        (B, B): {EOS: 1.0},
+    },
+    5,
+)
+
+
+def search(step: TableStep, max_lengths: list[int], **options: object) -> list[list[Hypothesis]]:
+    asked = SearchOptions(**options)  # type: ignore[arg-type]
+    return beam_search(step, max_lengths=max_lengths, bos_id=BOS, eos_id=EOS, pad_id=PAD, options=asked)
+
+
+def test_a_beam_of_two_leaves_the_path_that_greedy_takes() -> None:
+    [[greedy]] = search(TableStep(GARDEN_PATH, 1), [9], beam_size=1)
+    [[best]] = search(TableStep(GARDEN_PATH, 1), [9], beam_size=2)
+    assert (greedy.ids, best.ids) == ((A, A), (B, B))
+    assert greedy.log_prob == pytest.approx(math.log(0.27))
+    assert best.log_prob == pytest.approx(math.log(0.36))
+    assert best.score == pytest.approx(math.log(0.36) / (8 / 6) ** 0.6)
+
+
+def test_the_n_best_list_holds_different_outputs_best_first() -> None:
+    [found] = search(TableStep(GARDEN_PATH, 1), [9], beam_size=16, n_best=4)
+    assert [hypothesis.ids for hypothesis in found] == [(B, B), (A, A), (A, B), (B,)]
+    assert [math.exp(hypothesis.log_prob) for hypothesis in found] == pytest.approx([0.36, 0.27, 0.135, 0.04])
+
+
+def test_the_length_penalty_prefers_longer_outputs() -> None:
+    table = probability_table({(): {EOS: 0.5, A: 0.5}, (A,): {EOS: 0.9, A: 0.1}, (A, A): {EOS: 1.0}}, 5)
+    [[short]] = search(TableStep(table, 1), [9], beam_size=8, length_penalty=0.0)
+    [[longer]] = search(TableStep(table, 1), [9], beam_size=8, length_penalty=1.0)
+    assert (short.ids, longer.ids) == ((), (A,))
+    assert longer.score == pytest.approx(math.log(0.45) / (7 / 6))
+
+
+def test_first_stops_where_optimal_goes_on() -> None:
+    table = probability_table({(): {EOS: 0.5, A: 0.49, B: 0.01}, (A,): {B: 1.0}, (A, B): {EOS: 1.0}}, 5)
+    [[first]] = search(TableStep(table, 1), [9], beam_size=3, early_stopping="first")
+    [[optimal]] = search(TableStep(table, 1), [9], beam_size=3)
+    assert (first.ids, optimal.ids) == ((), (A, B))
+
+
+def test_optimal_stops_once_nothing_live_can_win() -> None:
+    table = probability_table({(): {EOS: 0.9, A: 0.1}, (A,): {A: 1.0}}, 5)
+    step = TableStep(lambda _b, ids: table(0, ids[:1]), 1)
+    [[best]] = search(step, [50], beam_size=4, length_penalty=0.6)
+    assert best.ids == ()
+    assert len(step.row_counts) == 1  # log 0.1 / (55 / 6) ** 0.6 < log 0.9
+
+
+def test_the_limit_cuts_only_where_nothing_finished() -> None:
+    endless = probability_table({(): {A: 0.9, EOS: 0.1}, (A,): {A: 0.9, EOS: 0.1}}, 5)
+    step = TableStep(lambda _b, ids: endless(0, ids[:1]), 1)
+    [[finished]] = search(step, [3], beam_size=2)
+    assert finished.finished
+    [[cut]] = search(TableStep(lambda _b, ids: endless(0, ids[:1]), 1), [3], beam_size=1)
+    assert (cut.ids, cut.finished) == ((A, A, A), False)
+    assert cut.log_prob == pytest.approx(3 * math.log(0.9))
+
+
+def test_min_length_delays_the_end() -> None:
+    table = random_table(3, 6)
+    [found] = search(TableStep(table, 1), [9], beam_size=5, n_best=5, min_length=4)
+    assert min(len(hypothesis.ids) for hypothesis in found) >= 4
+
+
+def test_equal_probabilities_go_to_lower_ids() -> None:
+    def table(_sentence: int, prefix: tuple[int, ...]) -> list[float]:
+        return [math.log(0.2)] * 5 if len(prefix) < 2 else [-math.inf, -math.inf, 0.0, -math.inf, -math.inf]
+
+    [found] = search(TableStep(table, 1), [9], beam_size=3, n_best=3, min_length=2)
+    assert [hypothesis.ids for hypothesis in found] == [(A, A), (A, B), (B, A)]
+
+
+def test_rows_shrink_as_hypotheses_and_sentences_finish() -> None:
+    def table(sentence: int, prefix: tuple[int, ...]) -> list[float]:
+        end = EOS if len(prefix) == (1, 4)[sentence] else A
+        return [math.log(0.96 if i == end else 0.01) for i in range(5)]
+
+    step = TableStep(table, 2)
+    found = search(step, [9, 9], beam_size=3, length_penalty=0.0)
+    assert [hypothesis.ids for [hypothesis] in found] == [(A,), (A,) * 4]
+    assert step.row_counts[:2] == [2, 4]  # the end token took one of three places in each sentence
+    assert max(step.row_counts[2:]) <= 2
+
+
+def test_a_batch_equals_its_sentences_one_by_one() -> None:
+    table = random_table(5, 7, sharpness=1.5)
+    limits = [3, 9, 4, 9, 2, 9, 1]
+    together = search(TableStep(table, 7), limits, beam_size=4, n_best=3)
+    for sentence, limit in enumerate(limits):
+        alone = search(
+            TableStep(lambda _b, ids, s=sentence: table(s, ids), 1), [limit], beam_size=4, n_best=3
+        )
+        assert alone == [together[sentence]]
+
+
+def test_a_beam_of_one_is_greedy_search() -> None:
+    for seed in range(20):
+        table, limits = random_table(seed, 6, sharpness=2.0), [6, 1, 9, 9]
+        options = SearchOptions(beam_size=1)
+        ids = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
+        greedy = greedy_search(TableStep(table, 4), max_lengths=limits, options=options, **ids)
+        assert search(TableStep(table, 4), limits, beam_size=1) == greedy
+
+
+def test_no_sentences_are_no_work() -> None:
+    assert search(TableStep(random_table(1, 5), 0), []) == []
+
+
+def test_a_model_without_any_continuation_is_reported() -> None:
+    with pytest.raises(InputError, match="no possible continuation"):
+        search(TableStep(lambda _b, _ids: [-math.inf] * 5, 1), [4])
