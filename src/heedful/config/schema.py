@@ -182,7 +182,6 @@ class TrainConfig(Section):
     checkpoint_every_minutes: PositiveFloat | None = 10.0  # 5.2
     keep_checkpoints: Positive = 5
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    compile: Literal["auto", "off"] = "auto"
     threads: Count = 0  # 0: as many as the machine has cores
     log_every_steps: Positive = 50
 

@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from heedful.nn.dropout import Dropout
+
 
 def attention_weights(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor | None) -> Tensor:
     """Return softmax(Q Kᵀ / sqrt(d_k)), with no weight where the mask forbids it (3.2.1).
@@ -53,9 +55,7 @@ class MultiHeadAttention(nn.Module):
         self.key = nn.Linear(d_model, num_heads * d_k, bias=bias)
         self.value = nn.Linear(d_model, num_heads * d_v, bias=bias)
         self.output = nn.Linear(num_heads * d_v, d_model, bias=bias)
-        self.weights_dropout = nn.Dropout(
-            dropout
-        )  # its input is the attention map: `recorder.py` listens here
+        self.weights_dropout = Dropout(dropout)  # its input is the attention map: `recorder.py` listens here
 
     def forward(self, x: Tensor, context: Tensor, mask: Tensor | None) -> Tensor:
         """Let each position of x attend to the context.

@@ -4,6 +4,7 @@ import math
 
 from torch import Tensor, nn
 
+from heedful.nn.dropout import Dropout
 from heedful.nn.positions import LearnedPositions, SinusoidalPositions
 
 
@@ -22,7 +23,7 @@ class InputEmbedding(nn.Module):
         self.tokens = tokens
         self.positions = positions
         self.scale = math.sqrt(tokens.embedding_dim) if scale else 1.0
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
         """Embed ids (B, L), the first of which stands at position `start`: (B, L, D)."""

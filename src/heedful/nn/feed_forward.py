@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heedful.nn.dropout import Dropout
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "gelu": F.gelu, "swish": F.silu}
 
 
@@ -19,7 +21,7 @@ class FeedForward(nn.Module):
         self.inner = nn.Linear(d_model, d_ff, bias=bias)
         self.outer = nn.Linear(d_ff, d_model, bias=bias)
         self.activation = ACTIVATIONS[activation]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return FFN(x)."""

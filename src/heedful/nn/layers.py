@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.cache import LayerCache
+from heedful.nn.dropout import Dropout
 from heedful.nn.feed_forward import FeedForward
 
 
@@ -14,7 +15,7 @@ class ResidualLayer(nn.Module):
 
     def __init__(self, dropout: float, *, norm_first: bool) -> None:
         super().__init__()
-        self.residual_dropout = nn.Dropout(dropout)
+        self.residual_dropout = Dropout(dropout)
         self.norm_first = norm_first
 
     def wrap(self, x: Tensor, norm: nn.LayerNorm, sublayer: Callable[[Tensor], Tensor]) -> Tensor:

@@ -1,0 +1,31 @@
+"""Dropout (5.4), as `torch.nn.Dropout`, with random bits that a CPU draws four at a time."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+_RANGE = 1 << 16
+
+
+class Dropout(nn.Module):
+    """Set each element to zero with probability p, and scale the others so that the mean stays.
+
+    On a CPU torch draws a number for each element, which can take longer than the layer before it. Here 64 random
+    bits serve four elements, so p is met to 1/65,536 and the scale makes up for that rounding exactly.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self._threshold = round(p * _RANGE)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x in evaluation, and x times a fresh random mask in training."""
+        if not self.training or self.p == 0.0:
+            return x
+        if x.device.type != "cpu":
+            return F.dropout(x, self.p)
+        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
+        bits = words.view(torch.int16)[: x.numel()].view(x.shape)  # uniform over -32,768..32,767
+        kept = bits >= self._threshold - _RANGE // 2
+        return x * (kept.to(x.dtype) * (_RANGE / (_RANGE - self._threshold)))
