@@ -41,13 +41,13 @@ def evaluate_texts(
 ) -> EvaluationReport:
     """Score outputs against references.
 
-    `bleu`, `chrf` and `ter` are sacreBLEU's own, on plain text, with its signatures; `ter` heeds case like the
-    others, where sacreBLEU's own default does not. `exact` is the percentage of lines that equal one of their
-    references. `wer` and `per` are error rates over items: a source that occurs on several lines is one item,
-    and the references of all these lines count. `wer` is the percentage of items whose output is no listed
-    reference; `per` is the edit distance, in tokens, to the closest reference, over that reference's length,
-    summed over the items. Where one source has several different outputs, the worst counts. For `exact`, `wer`
-    and `per`, runs of white space are one space.
+    `bleu`, `chrf` and `ter` are sacreBLEU's own, on plain text, with its signatures; `ter` heeds case like
+    the others, where sacreBLEU's own default does not. `exact` is the percentage of lines that equal one of
+    their references. `wer` and `per` are error rates over items: a source that occurs on several lines is one
+    item, and the references of all these lines count. `wer` is the percentage of items whose output is no
+    listed reference; `per` is the edit distance, in tokens, to the closest reference, over that reference's
+    length, summed over the items. Where one source has several different outputs, the worst counts. For
+    `exact`, `wer` and `per`, runs of white space are one space.
 
     Args:
         sources: N lines.
