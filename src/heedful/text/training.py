@@ -13,6 +13,7 @@ from heedful.errors import TokenizerError
 from heedful.text.tokenizer import Tokenizer, TokenizerPair
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+_SMALLEST = 5
 MAX_LINES = 2_000_000  # of one model; more text changes its vocabulary little and its memory a lot
 _MAX_LINE_BYTES = 1 << 30  # the most that SentencePiece accepts; a longer line would be skipped silently
 _NUM_THREADS = 4  # fixed, never the machine's count: the unigram model's sums depend on it
@@ -31,14 +32,36 @@ def train_tokenizers(
     Raises:
         TokenizerError: text that is empty, or a vocabulary size that the text cannot support.
     """
+    if config.vocab_size < _SMALLEST:
+        raise TokenizerError(
+            f"tokenizer.vocab_size={config.vocab_size} has no room beside pad, unk, bos and eos; "
+            f"the smallest possible is {_SMALLEST}"
+        )
     if config.joint:
         lines = _sample_lines((src_lines, tgt_lines), seed)
         joint = _train(lines, config, side="both sides")
         return TokenizerPair(joint, joint)
-    return TokenizerPair(
-        _train(_sample_lines((src_lines,), seed), config, side="the source side"),
-        _train(_sample_lines((tgt_lines,), seed), config, side="the target side"),
-    )
+    tokenizers: list[Tokenizer] = []
+    too_large: list[_VocabularyTooLargeError] = []
+    for side, lines in (("the source side", src_lines), ("the target side", tgt_lines)):
+        try:
+            tokenizers.append(_train(_sample_lines((lines,), seed), config, side=side))
+        except _VocabularyTooLargeError as error:
+            too_large.append(error)
+    if too_large:
+        raise min(too_large, key=lambda error: error.largest)
+    return TokenizerPair(*tokenizers)
+
+
+class _VocabularyTooLargeError(TokenizerError):
+    """More pieces than the text supports; `largest` would do."""
+
+    def __init__(self, vocab_size: int, side: str, largest: int) -> None:
+        super().__init__(
+            f"tokenizer.vocab_size={vocab_size} is more than the training text of {side} supports; "
+            f"the largest possible is {largest}: set tokenizer.vocab_size={largest} or use more text"
+        )
+        self.largest = largest
 
 
 def _sample_lines(sides: Sequence[Sequence[str]], seed: int) -> Iterable[str]:
@@ -74,23 +97,24 @@ def _train(lines: Iterable[str], config: TokenizerConfig, *, side: str) -> Token
             minloglevel=_QUIET,
         )
     except RuntimeError as error:
-        raise TokenizerError(_explain(str(error), config.vocab_size, side)) from error
+        raise _explain(str(error), config.vocab_size, side) from error
     return Tokenizer.from_bytes(model.getvalue())
 
 
-def _explain(problem: str, vocab_size: int, side: str) -> str:
-    """One line for the user from SentencePiece's internal check that failed."""
-    where = f"tokenizer.vocab_size={vocab_size}"
+def _explain(problem: str, vocab_size: int, side: str) -> TokenizerError:
+    """The exception for the internal check of SentencePiece that failed."""
     if too_high := re.search(r"set it to a value <= (\d+)", problem):
-        return (
-            f"{where} is more than the training text of {side} supports; "
-            f"the largest possible is {too_high[1]}: set tokenizer.vocab_size={too_high[1]} or use more text"
-        )
+        return _VocabularyTooLargeError(vocab_size, side, int(too_high[1]))
+    where = f"tokenizer.vocab_size={vocab_size}"
     if too_low := re.search(r"smaller than required_chars\. \d+ vs (\d+)", problem):
-        return (
+        return TokenizerError(
             f"{where} has no room for the single characters of {side}; "
             f"the smallest possible is {too_low[1]}: raise it, or lower tokenizer.character_coverage"
         )
     if "sentences_.empty()" in problem or "all_chars_count" in problem:
-        return f"tokenizer: the training text of {side} is empty; nothing can be learned from it"
-    return f"{where}: SentencePiece cannot train on the text of {side}: {' '.join(problem.split())}"
+        return TokenizerError(
+            f"tokenizer: the training text of {side} is empty; nothing can be learned from it"
+        )
+    return TokenizerError(
+        f"{where}: SentencePiece cannot train on the text of {side}: {' '.join(problem.split())}"
+    )

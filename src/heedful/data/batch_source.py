@@ -1,0 +1,138 @@
+"""The batches of each epoch, from any place on: what a resumed run needs to go on where it stopped."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.data.batches import Batch, collate
+from heedful.data.sampler import Indices, plan_epoch
+from heedful.data.store import IdPair, ParallelStore
+from heedful.text import SegmentationSampler, TokenizerPair
+
+Lengths = NDArray[np.integer]
+
+_GROWTH_PAIRS = 512  # looked at to learn how much longer sampled segmentations are
+_GROWTH_DEVIATIONS = 2.0  # of room above the mean growth: about 1 sampled sentence in 40 needs more
+_DRAWS = 4  # segmentations tried for a sentence that must fit its batch
+
+
+@dataclass(frozen=True)
+class BatchSource:
+    """Batches whose order, contents and segmentations are a pure function of (seed, epoch).
+
+    Attributes:
+        store: the pairs; with its texts kept where `sampling` is above 0.
+        tokenizers: they give the pad and bos ids, and segment anew where `sampling` is above 0.
+        tokens: the budget of a batch, rows x longer side, padding included. It holds with sampling too: the
+            plan leaves room for longer segmentations, and one that does not fit is drawn again.
+        seed: of order and segmentation.
+        bucket_width: S and T are multiples of it.
+        sampling: rate of the subword sampler; 0 is off.
+    """
+
+    store: ParallelStore
+    tokenizers: TokenizerPair
+    tokens: int
+    seed: int
+    bucket_width: int = 4
+    sampling: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.sampling > 0.0 and not self.store.has_text:
+            raise ValueError("subword sampling needs a store that was built with keep_text=True")
+
+    def plan(self, epoch: int) -> list[Indices]:
+        """The pair numbers of each batch of an epoch."""
+        src_lengths, tgt_lengths = self._planned_lengths
+        return plan_epoch(
+            src_lengths,
+            tgt_lengths,
+            tokens=self.tokens,
+            seed=self.seed,
+            epoch=epoch,
+            bucket_width=self.bucket_width,
+        )
+
+    def batches(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from number `start` on, without making those before it."""
+        for indices in self.plan(epoch)[start:]:
+            yield collate(
+                self._pairs(indices, epoch),
+                src_pad_id=self.tokenizers.src.pad_id,
+                tgt_pad_id=self.tokenizers.tgt.pad_id,
+                bos_id=self.tokenizers.tgt.bos_id,
+                length_multiple=self.bucket_width,
+            )
+
+    def _pairs(self, indices: Indices, epoch: int) -> list[IdPair]:
+        if self.sampling == 0.0:
+            return [self.store[int(i)] for i in indices]
+        side = max(int(lengths[indices].max()) for lengths in self._planned_lengths)
+        side = -(-side // self.bucket_width) * self.bucket_width
+        # A string is hashed with sha512: the same generator in every process and version of Python.
+        return [
+            self._sample(int(i), random.Random(f"{self.seed} {epoch} {i}"), min(side, self.store.max_length))
+            for i in indices
+        ]
+
+    def _sample(self, index: int, rng: random.Random, longest: int) -> IdPair:
+        """A pair segmented anew, eos included, each side at most `longest`."""
+        (src_text, tgt_text), (src_ids, tgt_ids) = self.store.text(index), self.store[index]
+        src_sampler, tgt_sampler = self._samplers
+        return (
+            _draw(src_sampler, src_text, rng, longest=longest, unsampled=src_ids),
+            _draw(tgt_sampler, tgt_text, rng, longest=longest, unsampled=tgt_ids),
+        )
+
+    @cached_property
+    def _samplers(self) -> tuple[SegmentationSampler, SegmentationSampler]:
+        src = SegmentationSampler(self.tokenizers.src, self.sampling)
+        tgt = src if self.tokenizers.joint else SegmentationSampler(self.tokenizers.tgt, self.sampling)
+        return src, tgt
+
+    @cached_property
+    def _planned_lengths(self) -> tuple[Lengths, Lengths]:
+        """What the plan counts: the lengths in the store, with room for growth where segmentations vary."""
+        lengths = self.store.src_lengths, self.store.tgt_lengths
+        if self.sampling == 0.0:
+            return lengths
+        rng = random.Random(f"{self.seed} growth")
+        some = np.linspace(0, len(self.store) - 1, min(len(self.store), _GROWTH_PAIRS)).astype(np.int64)
+        sampled = [self._sample(int(i), rng, self.store.max_length) for i in some]
+        src, tgt = (
+            _with_room(all_lengths, all_lengths[some], np.array([len(pair[side]) for pair in sampled]))
+            for side, all_lengths in enumerate(lengths)
+        )
+        return np.minimum(src, self.store.max_length), np.minimum(tgt, self.store.max_length)
+
+
+def _with_room(lengths: Lengths, before: Lengths, after: Lengths) -> Lengths:
+    """Lengths that most sampled segmentations stay below.
+
+    The pieces of a sentence grow independently, so growth has a mean in proportion to the length and a
+    deviation in proportion to its root; both are fitted to the lengths before and after sampling.
+    """
+    mean = max(0.0, float((after - before).sum() / before.sum()))
+    deviation = sqrt(float((((after - before) - mean * before) ** 2 / before).mean()))
+    return np.ceil(lengths * (1 + mean) + _GROWTH_DEVIATIONS * deviation * np.sqrt(lengths)).astype(np.int64)
+
+
+def _draw(
+    sampler: SegmentationSampler,
+    text: str,
+    rng: random.Random,
+    *,
+    longest: int,
+    unsampled: NDArray[np.int32],
+) -> NDArray[np.int32]:
+    """Sampled ids with eos; after several that are too long, the tokenizer's own."""
+    for _ in range(_DRAWS):
+        ids = sampler(text, rng)
+        if len(ids) < longest:
+            return np.array([*ids, unsampled[-1]], dtype=np.int32)
+    return unsampled
