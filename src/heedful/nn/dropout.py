@@ -10,8 +10,8 @@ _RANGE = 1 << 16
 class Dropout(nn.Module):
     """Set each element to zero with probability p, and scale the others so that the mean stays.
 
-    On a CPU torch draws a number for each element, which can take longer than the layer before it. Here 64 random
-    bits serve four elements, so p is met to 1/65,536 and the scale makes up for that rounding exactly.
+    On a CPU torch draws a number for each element, which can take longer than the layer before it. Here 64
+    random bits serve four elements, so p is met to 1/65,536 and the scale makes up for that rounding exactly.
     """
 
     def __init__(self, p: float) -> None:

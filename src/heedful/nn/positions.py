@@ -23,15 +23,15 @@ class SinusoidalPositions(nn.Module):
 
     table: Tensor
 
-    def __init__(self, d_model: int, initial_length: int = 512) -> None:
+    def __init__(self, d_model: int) -> None:
         super().__init__()
-        self.register_buffer("table", sinusoids(initial_length, d_model), persistent=False)
+        self.register_buffer("table", torch.empty(0, d_model), persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
         """Return the vectors (length, D) of positions start, start + 1, ..."""
         end = start + length
         if end > self.table.shape[0]:
-            self.table = sinusoids(2 * end, self.table.shape[1]).to(self.table)
+            self.table = sinusoids(max(512, 2 * end), self.table.shape[1]).to(self.table)
         return self.table[start:end]
 
 

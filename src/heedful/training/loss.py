@@ -1,8 +1,8 @@
 """The loss (5.4): cross-entropy against a smoothed target, summed over the real target tokens.
 
-Two forms of one formula. `smoothed_cross_entropy` is the formula. `projected_cross_entropy` starts one step earlier,
-at the decoder's states, works through them in pieces that stay in the cache, and takes the gradient on the way: the
-logits of a whole batch (B x T x V in float32), and several passes over them, never exist. Tests hold the two equal.
+Two forms of one formula. `smoothed_cross_entropy` is the formula. `projected_cross_entropy` starts one step
+earlier, at the decoder's states, works through them in pieces that stay in the processor's cache, and takes the
+gradient on the way: the logits of a whole batch (B x T x V in float32) never exist. Tests hold the two equal.
 """
 
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ class Loss(NamedTuple):
 def smoothed_cross_entropy(logits: Tensor, targets: Tensor, *, smoothing: float, pad_id: int) -> Loss:
     """Compare predictions with q = (1 - ε) on the target plus ε spread evenly over the vocabulary.
 
-    Padding is no word: it gets no share of ε (so each other word gets ε / (V - 1)), and targets are never padding.
+    Padding is no word: it gets no share of ε, so each of the others gets ε / (V - 1); targets are never padding.
 
     Args:
         logits: (N, V), a row for each real target token.
@@ -49,7 +49,9 @@ def projected_cross_entropy(
         smoothing: ε.
         pad_id: the padding id of the target vocabulary.
     """
-    smoothed, nll = _ProjectedCrossEntropy.apply(states, output.weight, output.bias, targets, smoothing, pad_id)
+    smoothed, nll = _ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        states, output.weight, output.bias, targets, smoothing, pad_id
+    )
     return Loss(smoothed, nll)
 
 
@@ -57,7 +59,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     """Forward computes the gradients too, a piece at a time; backward only scales them."""
 
     @staticmethod
-    def forward(  # noqa: D102, PLR0913
+    def forward(
         ctx: Any,  # noqa: ANN401
         states: Tensor,
         weight: Tensor,
@@ -103,7 +105,6 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         return smoothed, nll
 
     @staticmethod
-    def backward(ctx: Any, grad_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401, D102
-        grad_states, grad_weight, grad_bias = ctx.saved_tensors
-        scaled = [None if grad is None else grad * grad_smoothed for grad in (grad_states, grad_weight, grad_bias)]
+    def backward(ctx: Any, grad_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        scaled = (None if grad is None else grad * grad_smoothed for grad in ctx.saved_tensors)
         return *scaled, None, None, None

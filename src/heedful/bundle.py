@@ -1,0 +1,196 @@
+"""A bundle: what a trained model is on disk, for use, and what people share.
+
+    config.json         format_version, the configuration, scores, and a checksum of each file beside it
+    model.safetensors   the weights; a shared matrix is written once
+    tokenizer.model     (or source.model and target.model)
+    README.md           the model card
+
+Nothing in it is code, and nothing is executed when it is read.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from heedful.config import Config
+from heedful.config.loading import validate
+from heedful.errors import BundleError
+from heedful.model import Transformer
+from heedful.text import TokenizerPair
+
+FORMAT_VERSION = 1
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+CARD_FILE = "README.md"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A model ready for use, with all that belongs to it."""
+
+    config: Config
+    tokenizers: TokenizerPair
+    model: Transformer
+    path: Path | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)  # of the validation set, at the time of saving
+
+
+def resolve_bundle(path: Path | str) -> Path:
+    """Return the bundle meant by RUN: the run's `best/`, else its `last/`, else the directory itself.
+
+    Raises:
+        BundleError: there is no bundle there.
+    """
+    path = Path(path)
+    for candidate in (path / "best", path / "last", path):
+        if (candidate / CONFIG_FILE).is_file():
+            return candidate
+    if (path / "config.toml").is_file():
+        raise BundleError(f"{path}: this run has no bundle yet; wait for its first validation")
+    found = "holds no bundle" if path.is_dir() else "no such directory"
+    raise BundleError(f"{path}: {found}; give a run directory or a bundle (a directory with {CONFIG_FILE})")
+
+
+def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
+    """Write the bundle as a whole, or not at all: under a temporary name first, then renamed.
+
+    Args:
+        bundle: what to write; its weights are stored in float32.
+        path: the directory to make; one that exists is replaced.
+        card: the text of the model card.
+
+    Raises:
+        OSError: the disk is full or cannot be written; an older bundle of that name is then still there.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.writing")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        bundle.tokenizers.save(temporary)
+        save_file(unique_weights(bundle.model), temporary / WEIGHTS_FILE, metadata={"format": "pt"})
+        (temporary / CARD_FILE).write_text(card, encoding="utf-8")
+        files = sorted(file.name for file in temporary.iterdir() if file.name != CARD_FILE)
+        settings = {"config": bundle.config.model_dump(), "scores": dict(bundle.scores)}
+        checksums = {name: _sha256(temporary / name) for name in files} | {"settings": _sha256_of(settings)}
+        description = {"format_version": FORMAT_VERSION, **settings, "sha256": checksums}
+        (temporary / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        for file in temporary.iterdir():
+            _sync(file)
+        _replace(temporary, path)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def load_bundle(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Bundle:
+    """Read a bundle, or the bundle of a run; the model comes in evaluation mode.
+
+    Raises:
+        BundleError: it is missing, incomplete, altered, or of a newer format.
+    """
+    path = resolve_bundle(path)
+    description = _read_description(path)
+    checksums = dict(description["sha256"])
+    if checksums.pop("settings", None) != _sha256_of({key: description[key] for key in ("config", "scores")}):
+        raise BundleError(f"{path / CONFIG_FILE}: altered (checksum differs); copy the bundle again")
+    for name, expected in checksums.items():
+        if not (path / name).is_file():
+            raise BundleError(f"{path / name}: missing; the bundle is incomplete, copy it again")
+        if _sha256(path / name) != expected:
+            raise BundleError(
+                f"{path / name}: truncated or altered (checksum differs); copy the bundle again"
+            )
+    config = validate(description["config"])
+    tokenizers = TokenizerPair.load(path)
+    try:
+        weights = load_file(path / WEIGHTS_FILE)
+    except (SafetensorError, OSError) as error:
+        raise BundleError(f"{path / WEIGHTS_FILE}: cannot be read: {error}") from None
+    with torch.device("meta"):
+        model = Transformer.from_config(config.model)
+    model.to_empty(device="cpu")
+    load_weights(model, weights, path / WEIGHTS_FILE)
+    return Bundle(config, tokenizers, model.to(dtype).eval(), path, description["scores"])
+
+
+def unique_weights(model: Transformer) -> dict[str, Tensor]:
+    """Return the weights by name in float32, each shared matrix under its first name only."""
+    return {name: weight.detach().float().contiguous() for name, weight in model.named_parameters()}
+
+
+def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path) -> None:
+    """Copy what `unique_weights` gave into a model of the same configuration.
+
+    Raises:
+        BundleError: a weight is missing, unknown, or of another shape.
+    """
+    parameters = dict(model.named_parameters())
+    if wrong := parameters.keys() ^ weights.keys():
+        name = min(wrong)
+        kind = "missing" if name in parameters else "unknown"
+        raise BundleError(
+            f"{origin}: weight {name!r} is {kind}; the file does not belong to its configuration"
+        )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if parameter.shape != weights[name].shape:
+                expected, found = tuple(parameter.shape), tuple(weights[name].shape)
+                raise BundleError(
+                    f"{origin}: weight {name!r} has shape {found}, the configuration says {expected}"
+                )
+            parameter.copy_(weights[name])
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    file = path / CONFIG_FILE
+    try:
+        description = json.loads(file.read_text(encoding="utf-8"))
+        version = description["format_version"]
+    except (ValueError, KeyError, TypeError):
+        raise BundleError(
+            f"{file}: truncated or altered (not a bundle's {CONFIG_FILE}); copy it again"
+        ) from None
+    except OSError as error:
+        raise BundleError(f"{file}: {error.strerror}") from None
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise BundleError(
+            f"{path}: format_version {version} is newer than this heedful reads ({FORMAT_VERSION}); upgrade heedful"
+        )
+    if missing := {"config", "scores", "sha256"} - description.keys():
+        raise BundleError(f"{file}: altered ({min(missing)!r} is missing); copy the bundle again")
+    return description  # type: ignore[no-any-return]
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    """Put a finished directory in its place; a crash in between leaves the old or the new one findable."""
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.rename(old)
+    temporary.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(file: Path) -> None:
+    with file.open("rb") as handle:
+        os.fsync(handle.fileno())
+
+
+def _sha256_of(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
