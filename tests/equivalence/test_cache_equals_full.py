@@ -1,0 +1,140 @@
+"""Decoding token by token with a cache gives the numbers of the whole decoder, step by step."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from heedful.config import ModelConfig
+from heedful.decoding.beam import beam_search
+from heedful.decoding.greedy import greedy_search
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.step_function import ModelStep
+from heedful.model import Memory, Transformer
+
+PAD, BOS, EOS = 0, 2, 3
+VOCAB_SIZE = 17
+IDS = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
+
+
+class FullStep:
+    """The step function without a cache: it feeds every prefix anew."""
+
+    def __init__(self, model: Transformer, src: Tensor) -> None:
+        self.model = model
+        self.memory = model.encode(src)
+        self.prefixes = torch.empty(len(src), 0, dtype=torch.int64)
+
+    def __call__(self, last_ids: Tensor) -> Tensor:
+        self.prefixes = torch.cat([self.prefixes, last_ids[:, None]], dim=1)
+        states = self.model.decode(self.prefixes, self.memory)
+        return self.model.project(states)[:, -1].log_softmax(dim=-1)
+
+    def reorder(self, rows: Tensor) -> None:
+        self.prefixes = self.prefixes[rows]
+        self.memory = Memory(self.memory.states[rows], self.memory.mask[rows])
+
+
+class BothSteps:
+    """Asks the cached and the full step at once, and compares."""
+
+    def __init__(self, model: Transformer, src: Tensor) -> None:
+        self.cached, self.full = ModelStep(model, src), FullStep(model, src)
+        self.row_counts: list[int] = []
+        self.largest_difference = 0.0
+
+    def __call__(self, last_ids: Tensor) -> Tensor:
+        cached, full = self.cached(last_ids), self.full(last_ids)
+        self.row_counts.append(len(last_ids))
+        self.largest_difference = max(self.largest_difference, float((cached - full).abs().max()))
+        return cached
+
+    def reorder(self, rows: Tensor) -> None:
+        self.cached.reorder(rows)
+        self.full.reorder(rows)
+
+
+def tiny_model(**changes: object) -> Transformer:
+    settings = {
+        "d_model": 12, "num_heads": 3, "d_ff": 20, "num_encoder_layers": 2, "num_decoder_layers": 2,
+        "src_vocab_size": VOCAB_SIZE, "tgt_vocab_size": VOCAB_SIZE,
+    }  # fmt: skip
+    torch.manual_seed(5)
+    model = Transformer.from_config(ModelConfig(**{**settings, **changes}))  # type: ignore[arg-type]
+    return model.double().eval()
+
+
+def padded_sources() -> Tensor:
+    torch.manual_seed(6)
+    src = torch.randint(4, VOCAB_SIZE, (5, 7))
+    for row, length in enumerate((7, 2, 5, 1, 7)):
+        src[row, length - 1] = EOS
+        src[row, length:] = PAD
+    return src
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm": "pre", "activation": "gelu"},
+        {"positions": "learned", "max_positions": 40, "tied": "none"},
+        {"d_k": 5, "d_v": 7, "attention_bias": False},
+    ],
+)
+@pytest.mark.parametrize(
+    ("search", "beam_size"), [(greedy_search, 1), (beam_search, 1), (beam_search, 3), (beam_search, 5)]
+)
+def test_cached_decoding_equals_full_decoding_at_each_step_of_a_search(
+    changes: dict[str, object], search: Callable[..., object], beam_size: int
+) -> None:
+    with torch.inference_mode():
+        step = BothSteps(tiny_model(**changes), padded_sources())
+        options = SearchOptions(beam_size=beam_size, n_best=beam_size)
+        found = search(step, max_lengths=[20, 6, 11, 1, 30], options=options, **IDS)
+    assert step.largest_difference < 1e-10
+    assert step.row_counts[0] == 5
+    assert step.row_counts[-1] < max(step.row_counts)  # sentences left the batch
+    assert len(found) == 5  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_search_score_is_the_models_log_probability_of_the_output(beam_size: int) -> None:
+    model, src = tiny_model(), padded_sources()
+    options = SearchOptions(beam_size=beam_size, n_best=beam_size)
+    with torch.inference_mode():
+        step = ModelStep(model, src)
+        for row, hypotheses in enumerate(beam_search(step, max_lengths=[12] * 5, options=options, **IDS)):
+            for hypothesis in hypotheses:
+                tokens = [*hypothesis.ids, EOS] if hypothesis.finished else [*hypothesis.ids]
+                logits = model(src[row : row + 1], torch.tensor([[BOS, *tokens[:-1]]]))
+                log_probs = logits.log_softmax(dim=-1)[0, range(len(tokens)), tokens]
+                assert list(hypothesis.token_log_probs) == pytest.approx(log_probs.tolist(), abs=1e-10)
+
+
+def test_rows_may_be_repeated_dropped_and_moved_between_steps() -> None:
+    generator = torch.Generator().manual_seed(7)
+    with torch.inference_mode():
+        step = BothSteps(tiny_model(), padded_sources())
+        rows = 5
+        for _ in range(40):
+            step(torch.randint(4, VOCAB_SIZE, (rows,), generator=generator))
+            new_rows = int(torch.randint(1, 9, (), generator=generator))
+            step.reorder(torch.randint(0, rows, (new_rows,), generator=generator))
+            rows = new_rows
+    assert step.largest_difference < 1e-10
+
+
+def test_neighbours_and_padding_change_no_search_result() -> None:
+    model, src = tiny_model(), padded_sources()
+    options = SearchOptions(beam_size=4, n_best=4)
+    with torch.inference_mode():
+        together = beam_search(ModelStep(model, src), max_lengths=[12] * 5, options=options, **IDS)
+        for row, hypotheses in enumerate(together):
+            length = int((src[row] != PAD).sum())
+            alone = ModelStep(model, src[row : row + 1, :length])
+            [found] = beam_search(alone, max_lengths=[12], options=options, **IDS)
+            assert [hypothesis.ids for hypothesis in found] == [hypothesis.ids for hypothesis in hypotheses]
+            scores = [hypothesis.score for hypothesis in hypotheses]
+            assert [hypothesis.score for hypothesis in found] == pytest.approx(scores, abs=1e-10)
