@@ -1,0 +1,240 @@
+"""Text in, text out: what turns a bundle into a translator."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal, Self
+
+import torch
+from torch import Tensor
+
+from heedful.bundle import Bundle, load_bundle, resolve_bundle
+from heedful.decoding.beam import beam_search
+from heedful.decoding.greedy import greedy_search
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.step_function import ModelStep
+from heedful.errors import InputError
+
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class TextHypothesis:
+    """One output of a search, as text. The numbers are those of `Hypothesis`."""
+
+    text: str
+    score: float
+    log_prob: float
+    ids: tuple[int, ...]
+    token_log_probs: tuple[float, ...]
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What came of one line.
+
+    Attributes:
+        source: the line.
+        text: the best output.
+        score: its score (log-probability over length penalty).
+        hypotheses: the n-best list, best first; empty for an empty line, whose text is empty and score 0.
+    """
+
+    source: str
+    text: str
+    score: float
+    hypotheses: tuple[TextHypothesis, ...]
+
+
+class Translator:
+    """A trained model, ready to translate lines.
+
+    >>> translator = Translator.load("runs/demo")  # doctest: +SKIP
+    >>> translator.translate(["the cat sleeps ."])  # doctest: +SKIP
+    ['die Katze schläft .']
+    """
+
+    def __init__(
+        self, bundle: Bundle, *, precision: Precision = "float32", batch_tokens: int | None = None
+    ) -> None:
+        """Wrap a loaded bundle.
+
+        Args:
+            bundle: model and tokenizers; the model stays on the device where it is.
+            precision: "bfloat16" computes the matrix products in it, under autocast.
+            batch_tokens: source tokens of one batch, padding included; by default the bundle's.
+
+        Raises:
+            InputError: a precision that does not exist, or a budget below 1.
+        """
+        if precision not in ("float32", "bfloat16"):
+            raise InputError(f"precision={precision!r}: must be 'float32' or 'bfloat16'")
+        self.bundle = bundle
+        self.precision = precision
+        self.batch_tokens = bundle.config.decode.batch_tokens if batch_tokens is None else batch_tokens
+        if self.batch_tokens < 1:
+            raise InputError(f"batch_tokens={batch_tokens}: must be at least 1")
+        self._device = next(bundle.model.parameters()).device
+
+    @classmethod
+    def load(
+        cls, path: str | Path, *, precision: Precision = "float32", batch_tokens: int | None = None
+    ) -> Self:
+        """Load a bundle, or the best one of a run.
+
+        Raises:
+            BundleError: nothing there, or a bundle that is damaged or too new.
+        """
+        bundle = load_bundle(resolve_bundle(Path(path)))
+        return cls(bundle, precision=precision, batch_tokens=batch_tokens)
+
+    def translate(self, texts: Sequence[str], *, options: SearchOptions | None = None) -> list[str]:
+        """The best translation of each text; an empty one for an empty text. See `translations`."""
+        return [translation.text for translation in self.translations(texts, options=options)]
+
+    def translations(
+        self, texts: Sequence[str], *, options: SearchOptions | None = None
+    ) -> list[Translation]:
+        """Translate texts, each by itself, in batches of similar length; the order is kept.
+
+        Args:
+            texts: one sentence or line each.
+            options: the search; by default the bundle's.
+
+        Raises:
+            InputError: a text that is longer than learned positions allow.
+        """
+        return self._translate_chunk(texts, options=options, first_line=1)
+
+    def translate_lines(
+        self, lines: Iterable[str], *, options: SearchOptions | None = None, chunk_lines: int = 1024
+    ) -> Iterator[Translation]:
+        r"""Translate a stream, in order, holding no more than `chunk_lines` lines at a time.
+
+        Nothing comes out before `chunk_lines` lines, or the end, have come in: with 1, each line is answered
+        before the next is read, as somebody at a terminal expects; with more, batches are fuller.
+
+        Args:
+            lines: as a file yields them; a final newline does not belong to the line.
+            options: the search; by default the bundle's.
+            chunk_lines: how many lines to read before translating them.
+
+        Raises:
+            InputError: a line that is longer than learned positions allow; those of earlier chunks came out.
+        """
+        if chunk_lines < 1:
+            raise InputError(f"chunk_lines={chunk_lines}: must be at least 1")
+        stripped = (line.removesuffix("\n").removesuffix("\r") for line in lines)
+        first_line = 1
+        while chunk := list(islice(stripped, chunk_lines)):
+            yield from self._translate_chunk(chunk, options=options, first_line=first_line)
+            first_line += len(chunk)
+
+    def _translate_chunk(
+        self, texts: Sequence[str], *, options: SearchOptions | None, first_line: int
+    ) -> list[Translation]:
+        if isinstance(texts, str):
+            raise InputError("texts: one string given; give a list of strings, as in translate([text])")
+        options = options or SearchOptions.from_config(self.bundle.config.decode)
+        tokenizer = self.bundle.tokenizers.src
+        encoded = tokenizer.encode_batch(texts)
+        sources = [
+            [*ids, tokenizer.eos_id] if ids and text.strip() else []
+            for ids, text in zip(encoded, texts, strict=True)
+        ]
+        self._check_lengths(sources, first_line)
+        found: dict[int, list[Hypothesis]] = {}
+        for batch in plan_batches([len(ids) for ids in sources], tokens=self.batch_tokens):
+            results = self._search([sources[i] for i in batch], options)
+            found.update(zip(batch, results, strict=True))
+        return [self._translation(text, found.get(i, [])) for i, text in enumerate(texts)]
+
+    def _check_lengths(self, sources: Sequence[Sequence[int]], first_line: int) -> None:
+        limit = self._position_limit
+        for line, ids in enumerate(sources, start=first_line):
+            if limit is not None and len(ids) > limit:
+                raise InputError(
+                    f"line {line:,}: {len(ids):,} pieces, but this model's learned positions end at "
+                    f"{limit:,}; split the line"
+                )
+
+    @property
+    def _position_limit(self) -> int | None:
+        config = self.bundle.model.config
+        return config.max_positions if config.positions == "learned" else None
+
+    def _search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+        """Search one batch; section 6.1 limits an output to the length of its input + 50."""
+        model, tokenizer = self.bundle.model, self.bundle.tokenizers.tgt
+        limits = [len(ids) + options.max_length_offset for ids in sources]
+        if self._position_limit is not None:
+            limits = [min(limit, self._position_limit) for limit in limits]
+        search = greedy_search if options.beam_size == 1 else beam_search
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.inference_mode(), self._autocast():
+                return search(
+                    ModelStep(model, self._pad(sources)),
+                    max_lengths=limits,
+                    bos_id=tokenizer.bos_id,
+                    eos_id=tokenizer.eos_id,
+                    pad_id=tokenizer.pad_id,
+                    options=options,
+                )
+        finally:
+            model.train(was_training)
+
+    def _pad(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        src = torch.full((len(sources), max(map(len, sources))), self.bundle.model.config.src_pad_id)
+        for row, ids in enumerate(sources):
+            src[row, : len(ids)] = torch.tensor(ids)
+        return src.to(self._device)
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        if self.precision == "bfloat16":
+            return torch.autocast(self._device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+    def _translation(self, source: str, found: Sequence[Hypothesis]) -> Translation:
+        hypotheses = tuple(
+            TextHypothesis(
+                text=_one_line(self.bundle.tokenizers.tgt.decode(hypothesis.ids)),
+                score=hypothesis.score,
+                log_prob=hypothesis.log_prob,
+                ids=hypothesis.ids,
+                token_log_probs=hypothesis.token_log_probs,
+                finished=hypothesis.finished,
+            )
+            for hypothesis in found
+        )
+        if not hypotheses:
+            return Translation(source, "", 0.0, ())
+        return Translation(source, hypotheses[0].text, hypotheses[0].score, hypotheses)
+
+
+def _one_line(text: str) -> str:
+    """Byte pieces can spell line ends, which would break the count of lines."""
+    return text.replace("\r", " ").replace("\n", " ")
+
+
+def plan_batches(lengths: Sequence[int], *, tokens: int) -> list[list[int]]:
+    """Group indices by length, longest first, so that rows x longest <= tokens; a longer one goes alone.
+
+    Lengths of 0 are left out: they need no search.
+
+    >>> plan_batches([3, 0, 7, 3, 2], tokens=6)
+    [[2], [0, 3], [4]]
+    """
+    batches: list[list[int]] = []
+    order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: (-lengths[i], i))
+    for i in order:
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= tokens:
+            batches[-1].append(i)
+        else:
+            batches.append([i])
+    return batches

@@ -1,0 +1,180 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heedful.bundle import Bundle, save_bundle
+from heedful.config import Config, DecodeConfig, ModelConfig, TokenizerConfig
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.translator import Translator, plan_batches
+from heedful.errors import BundleError, InputError
+from heedful.model import Transformer
+from heedful.text import TokenizerPair, train_tokenizers
+
+LINES = ["ab ba", "abba baab abab", "a", "bab bab bab bab bab", "b a b a b a", "aab", "abba", "bb aa"]
+SHORT = SearchOptions(beam_size=3, n_best=3, max_length_offset=4)
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> TokenizerPair:
+    config = TokenizerConfig(kind="char", vocab_size=20)
+    return train_tokenizers(LINES * 4, [line.upper() for line in LINES] * 4, config, seed=1)
+
+
+def make_bundle(tokenizers: TokenizerPair, **changes: object) -> Bundle:
+    size = tokenizers.src.vocab_size
+    settings = {
+        "d_model": 16, "num_heads": 2, "d_ff": 24, "num_encoder_layers": 2, "num_decoder_layers": 2,
+        "src_vocab_size": size, "tgt_vocab_size": size,
+    }  # fmt: skip
+    torch.manual_seed(3)
+    config = Config(
+        model=ModelConfig(**{**settings, **changes}),  # type: ignore[arg-type]
+        decode=DecodeConfig(beam_size=2, max_length_offset=3),
+    )
+    model = Transformer.from_config(config.model).eval()
+    return Bundle(config=config, tokenizers=tokenizers, model=model)
+
+
+@pytest.fixture(scope="module")
+def bundle(tokenizers: TokenizerPair) -> Bundle:
+    return make_bundle(tokenizers)
+
+
+def test_order_and_number_are_kept_and_empty_lines_stay_empty(bundle: Bundle) -> None:
+    texts = ["", *LINES, "  ", "\t", LINES[0], ""]
+    found = Translator(bundle).translations(texts, options=SHORT)
+    assert [translation.source for translation in found] == texts
+    for translation in found:
+        if translation.source.strip():
+            assert len(translation.hypotheses) >= 1
+            assert translation.text == translation.hypotheses[0].text
+            assert translation.score == translation.hypotheses[0].score
+        else:
+            assert (translation.text, translation.score, translation.hypotheses) == ("", 0.0, ())
+    assert found[1] == found[-2]  # the same line twice
+
+
+def test_translate_gives_the_texts(bundle: Bundle) -> None:
+    translator = Translator(bundle)
+    assert translator.translate(LINES) == [each.text for each in translator.translations(LINES)]
+    assert translator.translate([]) == []
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_the_batch_size_changes_no_text(bundle: Bundle, beam_size: int) -> None:
+    options = SearchOptions(beam_size=beam_size, max_length_offset=6)
+    alone = Translator(bundle, batch_tokens=1).translations(LINES, options=options)
+    for batch_tokens in (20, 50, 10_000):
+        together = Translator(bundle, batch_tokens=batch_tokens).translations(LINES, options=options)
+        assert [each.text for each in together] == [each.text for each in alone]
+        assert [each.score for each in together] == pytest.approx([each.score for each in alone], abs=1e-5)
+
+
+def test_the_bundles_own_search_is_the_default(bundle: Bundle) -> None:
+    translator = Translator(bundle)
+    options = SearchOptions(beam_size=2, max_length_offset=3)
+    assert translator.translations(LINES) == translator.translations(LINES, options=options)
+    limits = [len(bundle.tokenizers.src.encode(line)) + 1 + 3 for line in LINES]
+    for translation, limit in zip(translator.translations(LINES), limits, strict=True):
+        assert all(len(each.token_log_probs) <= limit for each in translation.hypotheses)
+
+
+@pytest.mark.parametrize("chunk_lines", [1, 3, 1024])
+def test_a_stream_gives_what_a_list_gives(bundle: Bundle, chunk_lines: int) -> None:
+    translator = Translator(bundle)
+    lines = [*LINES, "", *LINES]
+    stream = translator.translate_lines((line + "\n" for line in lines), chunk_lines=chunk_lines)
+    assert [each.text for each in stream] == translator.translate(lines)
+
+
+def test_a_stream_is_read_no_further_than_a_chunk_ahead(bundle: Bundle) -> None:
+    read: list[str] = []
+
+    def lines() -> Iterator[str]:
+        for line in LINES:
+            read.append(line)
+            yield line
+
+    stream = Translator(bundle).translate_lines(lines(), chunk_lines=1)
+    for count in range(1, 4):
+        next(stream)
+        assert len(read) == count
+
+
+def test_a_line_beyond_learned_positions_is_named(tokenizers: TokenizerPair) -> None:
+    translator = Translator(make_bundle(tokenizers, positions="learned", max_positions=12))
+    with pytest.raises(InputError, match=r"line 3: \d+ pieces, but .* end at 12"):
+        translator.translate(["ab", "", "ababababababa"])
+    stream = translator.translate_lines(["ab", "b", "a", "ababababababa"], chunk_lines=2)
+    assert [next(stream).source, next(stream).source] == ["ab", "b"]
+    with pytest.raises(InputError, match="line 4: "):
+        next(stream)
+
+
+def test_learned_positions_limit_the_output_too(tokenizers: TokenizerPair) -> None:
+    translator = Translator(make_bundle(tokenizers, positions="learned", max_positions=12))
+    options = SearchOptions(beam_size=2, n_best=2, max_length_offset=50, min_length=50)
+    [found] = translator.translations(["abababab"], options=options)
+    assert [len(each.ids) for each in found.hypotheses] == [12, 12]
+
+
+def test_sinusoids_take_a_line_of_any_length(bundle: Bundle) -> None:
+    long_line = "ab" * 400
+    [found] = Translator(bundle, batch_tokens=100).translations(
+        [long_line], options=SearchOptions(beam_size=1, min_length=1000, max_length_offset=300)
+    )
+    assert len(found.hypotheses[0].ids) >= 1000
+
+
+def test_bfloat16_computes_in_it_and_leaves_the_weights_alone(bundle: Bundle) -> None:
+    before = {name: value.clone() for name, value in bundle.model.state_dict().items()}
+    exact = Translator(bundle).translations(LINES, options=SHORT)
+    rounded = Translator(bundle, precision="bfloat16").translations(LINES, options=SHORT)
+    assert [each.score for each in rounded] != [each.score for each in exact]
+    assert [each.score for each in rounded] == pytest.approx([each.score for each in exact], rel=0.1)
+    assert all(torch.equal(value, before[name]) for name, value in bundle.model.state_dict().items())
+
+
+def test_a_model_in_training_is_left_in_training_and_translates_as_in_use(tokenizers: TokenizerPair) -> None:
+    bundle = make_bundle(tokenizers, dropout=0.5)
+    expected = Translator(bundle).translate(LINES)
+    bundle.model.train()
+    assert Translator(bundle).translate(LINES) == expected
+    assert bundle.model.training
+    logits = bundle.model(torch.tensor([[5, 6, 3]]), torch.tensor([[2, 5]]))
+    logits.sum().backward()  # nothing of the search stands in the way of the next training step
+
+
+def test_a_saved_bundle_translates_as_before(bundle: Bundle, tmp_path: Path) -> None:
+    save_bundle(bundle, tmp_path / "best", card="A test.")
+    expected = Translator(bundle).translate(LINES)
+    assert Translator.load(tmp_path / "best").translate(LINES) == expected
+    assert Translator.load(str(tmp_path)).translate(LINES) == expected
+
+
+def test_nothing_to_load_is_a_bundle_error(tmp_path: Path) -> None:
+    with pytest.raises(BundleError):
+        Translator.load(tmp_path / "nowhere")
+
+
+def test_bad_arguments_are_input_errors(bundle: Bundle) -> None:
+    with pytest.raises(InputError, match="precision='int3'"):
+        Translator(bundle, precision="int3")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="batch_tokens=0"):
+        Translator(bundle, batch_tokens=0)
+    with pytest.raises(InputError, match="one string given"):
+        Translator(bundle).translate("ab")
+    with pytest.raises(InputError, match="chunk_lines=0"):
+        next(Translator(bundle).translate_lines(["ab"], chunk_lines=0))
+
+
+@given(st.lists(st.integers(0, 30)), st.integers(1, 60))
+def test_batches_hold_each_line_once_within_the_budget(lengths: list[int], tokens: int) -> None:
+    batches = plan_batches(lengths, tokens=tokens)
+    assert sorted(i for batch in batches for i in batch) == [i for i, length in enumerate(lengths) if length]
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= tokens
