@@ -1,0 +1,134 @@
+"""What each head attended to while the model read one sentence and wrote another."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from heedful.bundle import Bundle
+from heedful.errors import InputError
+from heedful.nn.recorder import AttentionMap, record_attention
+
+Kind = Literal["encoder", "decoder", "cross"]
+
+_NAME = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(self|cross)_attention")
+
+
+@dataclass(frozen=True)
+class LayerAttention:
+    """One attention of one layer: weights (H, T, S) of row t looking at column s; `layer` counts from 1."""
+
+    kind: Kind
+    layer: int
+    weights: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """All attention of one sentence pair.
+
+    A row of the decoder is named after the piece that it produces, not the one that it is fed: the row shows
+    where the model looked when it chose that piece.
+
+    Attributes:
+        source: the text that was read.
+        target: the text that was written.
+        source_pieces: as the encoder sees them, end of sentence included.
+        target_in_pieces: as the decoder sees them, from the start symbol on.
+        target_pieces: as the decoder produces them, to the end of sentence.
+        layers: encoder, decoder and cross-attention, each from the first layer to the last.
+    """
+
+    source: str
+    target: str
+    source_pieces: tuple[str, ...]
+    target_in_pieces: tuple[str, ...]
+    target_pieces: tuple[str, ...]
+    layers: tuple[LayerAttention, ...]
+
+    def labels(self, kind: Kind) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Rows (what looks) and columns (what is looked at)."""
+        if kind == "encoder":
+            return self.source_pieces, self.source_pieces
+        return self.target_pieces, self.source_pieces if kind == "cross" else self.target_in_pieces
+
+    def of(self, kind: Kind) -> list[LayerAttention]:
+        """The attention of one kind, first layer first."""
+        return [layer for layer in self.layers if layer.kind == kind]
+
+    def as_dict(self) -> dict[str, object]:
+        """The maps as JSON has them; weights to four digits, as `weights[head][row][column]`."""
+        return {
+            "source": self.source,
+            "target": self.target,
+            "source_pieces": list(self.source_pieces),
+            "target_in_pieces": list(self.target_in_pieces),
+            "target_pieces": list(self.target_pieces),
+            "maps": [
+                {
+                    "kind": layer.kind,
+                    "layer": layer.layer,
+                    "weights": [
+                        [[round(float(w), 4) for w in row] for row in head] for head in layer.weights
+                    ],
+                }
+                for layer in self.layers
+            ],
+        }
+
+
+def attention_maps(bundle: Bundle, source: str, target_ids: Sequence[int]) -> AttentionMaps:
+    """Let the model write given target ids for a source text, and record every head of every layer.
+
+    Args:
+        bundle: the model and its tokenizers.
+        source: one sentence.
+        target_ids: the target's ids, without start and end of sentence.
+
+    Raises:
+        InputError: a source without text.
+    """
+    tokenizers = bundle.tokenizers
+    source_ids = tokenizers.src.encode(source)
+    if not source_ids:
+        raise InputError("attention: the source sentence is empty; give a sentence")
+    source_ids = [*source_ids, tokenizers.src.eos_id]
+    target_in = [tokenizers.tgt.bos_id, *target_ids]
+    model = bundle.model
+    device = next(model.parameters()).device
+    with torch.inference_mode(), record_attention(model) as recorder:
+        model(torch.tensor([source_ids], device=device), torch.tensor([target_in], device=device))
+    return AttentionMaps(
+        source=source,
+        target=tokenizers.tgt.decode(target_ids),
+        source_pieces=tuple(tokenizers.src.pieces(source_ids)),
+        target_in_pieces=tuple(tokenizers.tgt.pieces(target_in)),
+        target_pieces=tuple(tokenizers.tgt.pieces([*target_ids, tokenizers.tgt.eos_id])),
+        layers=_in_order(recorder.maps),
+    )
+
+
+def write_attention_json(maps: AttentionMaps, path: Path) -> None:
+    """Write the maps as one JSON object."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(maps.as_dict(), ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8", newline="\n")
+
+
+def _in_order(maps: Sequence[AttentionMap]) -> tuple[LayerAttention, ...]:
+    layers = []
+    for recorded in maps:
+        match = _NAME.fullmatch(recorded.name)
+        if match is None:
+            continue
+        stack, number, what = match.groups()
+        kind: Kind = "cross" if what == "cross" else "encoder" if stack == "encoder" else "decoder"
+        layers.append(LayerAttention(kind, int(number) + 1, recorded.weights[0].float().cpu().numpy()))
+    kinds: list[Kind] = ["encoder", "decoder", "cross"]
+    return tuple(sorted(layers, key=lambda layer: (kinds.index(layer.kind), layer.layer)))

@@ -1,0 +1,168 @@
+"""Learning curves: what `log.jsonl` says, as numbers and as a picture."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heedful.analysis.plotting import BLUE, FAINT, GREEN, INK, ORANGE, new_figure, save_png, tidy
+from heedful.errors import RunError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_TRAINING = ("loss", "nll", "learning_rate", "tokens_per_second", "seconds")
+_VALIDATION = ("nll", "perplexity", "bleu", "chrf", "seconds")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One quantity over the steps."""
+
+    steps: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Every curve of a run, by name; a quantity that was never logged has an empty curve."""
+
+    training: Mapping[str, Curve] = field(default_factory=dict)
+    validation: Mapping[str, Curve] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """One set of axes: its title and its curves as (label, curve, colour)."""
+
+    title: str
+    lines: Sequence[tuple[str, Curve, str]]
+    log_scale: bool = False
+    marked: bool = False  # whether each point is a measurement worth seeing
+    from_zero: bool = False
+
+    @property
+    def num_points(self) -> int:
+        return sum(len(curve.steps) for _, curve, _ in self.lines)
+
+
+def read_curves(log: Path) -> Curves:
+    """Read the events of a run. A last line that a kill cut short is left out.
+
+    Where a resumed run repeats steps, the later record counts.
+
+    Raises:
+        RunError: no log, or a line that is not an event.
+    """
+    events = _read_events(log)
+    return Curves(
+        training={name: _curve(events, "step", name) for name in _TRAINING},
+        validation={name: _curve(events, "validation", name) for name in _VALIDATION},
+    )
+
+
+def draw_curves(curves: Curves, path: Path, *, title: str) -> None:
+    """Draw what was logged, one panel for each kind of quantity, as a PNG.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        RunError: nothing was logged yet.
+    """
+    panels = [panel for panel in _panels(curves) if panel.num_points]
+    if not panels:
+        raise RunError("plot: no steps are logged yet; let the run go on a little")
+    num_columns = min(3, len(panels))
+    num_rows = -(-len(panels) // num_columns)
+    figure = new_figure(4.3 * num_columns, 3.0 * num_rows + 0.5)
+    figure.suptitle(title, fontsize=12, color=INK, x=0.02, ha="left", fontweight="bold")
+    last = max(max(curve.steps) for panel in panels for _, curve, _ in panel.lines if curve.steps)
+    for index, axes in enumerate(figure.subplots(num_rows, num_columns, squeeze=False).flat):
+        if index < len(panels):
+            _draw_panel(axes, panels[index], last)
+        else:
+            axes.set_visible(False)
+    save_png(figure, path)
+
+
+def _read_events(log: Path) -> list[dict[str, object]]:
+    try:
+        lines = log.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        raise RunError(f"{log}: no such file; give a run directory that `heedful train` made") from None
+    events: list[dict[str, object]] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+        except ValueError:
+            if number == len(lines):  # no line end follows: the run was killed while it wrote
+                break
+            raise RunError(f"{log}: line {number:,} is not a JSON object; remove the line") from None
+        if not isinstance(event, dict):
+            raise RunError(f"{log}: line {number:,} is not a JSON object; remove the line")
+        events.append(event)
+    return events
+
+
+def _curve(events: Sequence[Mapping[str, object]], kind: str, name: str) -> Curve:
+    points: dict[int, float] = {}
+    for event in events:
+        step, value = event.get("step"), event.get(name)
+        if event.get("event") == kind and isinstance(step, int) and isinstance(value, int | float):
+            points[step] = float(value)
+    steps = sorted(points)
+    return Curve(tuple(steps), tuple(points[step] for step in steps))
+
+
+def _panels(curves: Curves) -> list[_Panel]:
+    train, valid = curves.training, curves.validation
+    return [
+        _Panel(
+            "loss, nats per target piece",
+            [
+                ("training, smoothed labels", train["loss"], FAINT),
+                ("training", train["nll"], BLUE),
+                ("validation", valid["nll"], ORANGE),
+            ],
+        ),
+        _Panel("validation perplexity", [("", valid["perplexity"], ORANGE)], log_scale=True, marked=True),
+        _Panel(
+            "validation score",
+            [("BLEU", valid["bleu"], BLUE), ("chrF", valid["chrf"], GREEN)],
+            marked=True,
+        ),
+        _Panel("learning rate", [("", train["learning_rate"], BLUE)]),
+        _Panel("target pieces per second", [("", train["tokens_per_second"], BLUE)], from_zero=True),
+    ]
+
+
+def _draw_panel(axes: "Axes", panel: _Panel, last_step: int) -> None:
+    tidy(axes)
+    for label, curve, colour in panel.lines:
+        if not curve.steps:
+            continue
+        few = len(curve.steps) <= 60
+        marker = "o" if (panel.marked and few) or len(curve.steps) == 1 else ""
+        axes.plot(
+            curve.steps, curve.values, color=colour, label=label, linewidth=1.6, marker=marker, markersize=3
+        )
+    if panel.log_scale:
+        _set_log_scale(axes)
+    if panel.from_zero:
+        axes.set_ylim(bottom=0)
+    axes.set_xlim(0, last_step * 1.02)
+    axes.set_title(panel.title, fontsize=10, color=INK, loc="left")
+    axes.set_xlabel("step", fontsize=8, color=FAINT)
+    if any(label for label, curve, _ in panel.lines if curve.steps):
+        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+
+
+def _set_log_scale(axes: "Axes") -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,86 @@
+"""The one place that knows matplotlib: figures without a display, and how they look."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heedful.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK = "#1f2430"
+FAINT = "#8a90a0"
+GRID = "#e4e7ee"
+BLUE, ORANGE, GREEN = "#2f5fd0", "#e07b28", "#2b8a5e"
+# Scripts that matplotlib's own font lacks; those that the machine has are used.
+_FALLBACK_FONTS = ("Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Arial Unicode MS", "PingFang SC")
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """A blank figure, in inches.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("plotting needs matplotlib: pip install 'heedful[plot]'") from None
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    margins = ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.09)
+    return Figure(figsize=(width, height), facecolor="white", layout=margins)
+
+
+def save_png(figure: "Figure", path: Path) -> None:
+    """Write a figure; the folder is made, and the picture appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")
+            figure.savefig(unfinished, dpi=160, format="png")
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def fonts() -> list[str]:
+    """Font families for text in any script, the preferred one first."""
+    from matplotlib import font_manager
+
+    installed = set(font_manager.get_font_names())
+    return ["DejaVu Sans", *[font for font in _FALLBACK_FONTS if font in installed]]
+
+
+def tidy(axes: "Axes") -> None:
+    """Give axes with curves a light frame and grid."""
+    axes.grid(visible=True, color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=8, length=3)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in {"left", "bottom"})
+        spine.set_color(FAINT)
+
+
+def readable_pieces(pieces: Sequence[str]) -> list[str]:
+    """Pieces as labels: a word's first piece plain, the ones that continue it after a dot.
+
+    >>> readable_pieces(["▁the", "▁green", "house", "</s>"])
+    ['the', 'green', '·house', '</s>']
+    """
+    if not any(piece.startswith("▁") for piece in pieces):
+        return list(pieces)
+    labels = []
+    for piece in pieces:
+        special = piece.startswith("<") and piece.endswith(">")
+        if piece == "▁":
+            labels.append("␣")
+        elif piece.startswith("▁"):
+            labels.append(piece[1:])
+        else:
+            labels.append(piece if special else f"·{piece}")
+    return labels

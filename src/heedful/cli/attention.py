@@ -1,0 +1,47 @@
+"""`heedful attention`: a picture of what the model looked at."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heedful.cli import options as opt
+from heedful.cli.streams import argument_text
+
+
+def attention(
+    run: opt.Run,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The sentence that the model reads.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="A .png (one layer), .html or .json file (everything).")
+    ] = Path("attention.png"),
+    target: Annotated[
+        str | None, typer.Option(help="The translation to explain. [default: the model's own]")
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option(min=1, help="The decoder layer of the picture. [default: the last]")
+    ] = None,
+    beam_size: opt.BeamSize = None,
+    length_penalty: opt.LengthPenalty = None,
+    threads: opt.Threads = None,
+    device: opt.Device = "auto",
+) -> None:
+    """Show what the model looked at as it translated.
+
+    Prints the translation; the picture has a row for each piece that was written and a column for each that
+    was read.
+    """
+    from heedful.workflows.attention import attention as show_attention
+    from heedful.workflows.loading import Runtime, SearchWishes
+
+    maps = show_attention(
+        run,
+        argument_text(text, "TEXT"),
+        output=output,
+        target=None if target is None else argument_text(target, "--target"),
+        layer=layer,
+        wishes=SearchWishes(beam_size=beam_size, length_penalty=length_penalty),
+        runtime=Runtime(device=device, threads=threads),
+    )
+    print(maps.target)
+    typer.echo(f"wrote {output}", err=True)

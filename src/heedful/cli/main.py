@@ -1,0 +1,69 @@
+"""`heedful VERB ...`: the list of verbs, and what happens to mistakes."""
+
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+
+from heedful.cli.attention import attention
+from heedful.cli.evaluate import evaluate
+from heedful.cli.inspect import inspect
+from heedful.cli.mistakes import one_line, one_line_for_mistakes
+from heedful.cli.plot import plot
+from heedful.cli.translate import translate
+
+# In the order in which a newcomer meets them.
+VERBS: tuple[Callable[..., None], ...] = (translate, evaluate, attention, plot, inspect)
+
+app = typer.Typer(
+    name="heedful",
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: rich costs time, and `--help` is to answer at once
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for verb in VERBS:
+    app.command(verb.__name__)(one_line_for_mistakes(verb))
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"heedful {version('heedful')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def heedful(
+    context: typer.Context,
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """Encoder-decoder Transformers: train, translate, score, explain.
+
+    Text flows from stdin to stdout; progress goes to stderr. Exit code 0: done; 1: failure; 2: usage.
+    """
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def main() -> None:
+    """Run the command line; a mistake of usage becomes one line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
+    try:
+        code = typer.main.get_command(app).main(prog_name="heedful", standalone_mode=False)
+    except Exception as error:
+        # A mistake of usage: from click in older versions of typer, from its own copy of click in newer ones.
+        say = getattr(error, "format_message", None)
+        if say is None:
+            raise
+        where = getattr(getattr(error, "ctx", None), "command_path", "heedful")
+        print(f"error: {one_line(say()).rstrip('.?')}; see {where} --help", file=sys.stderr)
+        sys.exit(getattr(error, "exit_code", 2))
+    sys.exit(code if isinstance(code, int) else 0)

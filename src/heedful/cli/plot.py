@@ -1,0 +1,21 @@
+"""`heedful plot`: learning curves."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def plot(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A .png file. [default: RUN/curves.png]")
+    ] = None,
+) -> None:
+    """Draw the learning curves of a run.
+
+    Loss, perplexity, scores, learning rate and speed over the steps, as far as they were logged.
+    """
+    from heedful.workflows.plot import plot as draw
+
+    print(draw(run, output=output))

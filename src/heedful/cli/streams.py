@@ -1,0 +1,98 @@
+r"""Text in and out: UTF-8, one sentence a line, `\n` and nothing else ends a line."""
+
+import gzip
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from heedful.errors import CorpusError, InputError
+
+
+class Lines:
+    """The lines of a stream, which end where the stream does or at the first line that is no text.
+
+    The lines before a bad one are still to be worked on, so it ends the iteration quietly; call
+    `raise_if_bad` when they are done.
+    """
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream = stream
+        self._name = name
+        self._mistake: InputError | CorpusError | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        for number, raw in enumerate(self._stream, start=1):
+            try:
+                yield self._decode(raw, number)
+            except CorpusError as mistake:
+                self._mistake = mistake
+                return
+
+    def raise_if_bad(self) -> None:
+        """Raise what ended the iteration early.
+
+        Raises:
+            CorpusError: a line with a NUL byte or with invalid UTF-8.
+        """
+        if self._mistake is not None:
+            raise self._mistake
+
+    def _decode(self, raw: bytes, number: int) -> str:
+        where = f"{self._name}: line {number:,}"
+        if b"\0" in raw:
+            raise CorpusError(f"{where}: a NUL byte at byte {raw.index(0) + 1}; is this a text file?")
+        try:
+            text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise CorpusError(
+                f"{where}: not UTF-8 at byte {error.start + 1}; convert it first, for example with iconv"
+            ) from None
+        return text.removesuffix("\n").removesuffix("\r")
+
+
+@contextmanager
+def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
+    """Open a file (`.gz` too), or stdin for None or `-`; gives the stream and its name for messages.
+
+    Raises:
+        CorpusError: a file that cannot be read.
+    """
+    if path is None or str(path) == "-":
+        yield sys.stdin.buffer, "stdin"
+        return
+    try:
+        plain = path.open("rb")
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    with plain, gzip.open(plain) if path.suffix == ".gz" else plain as file:
+        yield cast(BinaryIO, file), str(path)
+
+
+@contextmanager
+def open_output(path: Path | None) -> Iterator[BinaryIO]:
+    """Open a file for writing, or stdout for None or `-`."""
+    if path is None or str(path) == "-":
+        yield sys.stdout.buffer
+        return
+    with path.open("wb") as file:
+        yield file
+
+
+def write_line(stream: BinaryIO, text: str) -> None:
+    """Write one line; a line break inside the text becomes a space, so that line n stays line n."""
+    stream.write((text.replace("\n", " ") + "\n").encode("utf-8", errors="replace"))
+
+
+def argument_text(text: str, name: str) -> str:
+    """Refuse an argument that did not come as UTF-8.
+
+    Raises:
+        InputError: it is not UTF-8.
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(f"{name}: not UTF-8; check the encoding of the terminal or script") from None
+    return text

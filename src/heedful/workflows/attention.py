@@ -1,0 +1,73 @@
+"""Show what a model looked at while it translated one sentence."""
+
+from pathlib import Path
+
+from heedful.analysis.attention_maps import AttentionMaps, attention_maps, write_attention_json
+from heedful.analysis.attention_page import write_attention_page
+from heedful.analysis.attention_picture import draw_attention
+from heedful.decoding.translator import Translator
+from heedful.errors import InputError
+from heedful.workflows.loading import Runtime, SearchWishes, load_translator
+
+FORMATS = (".png", ".html", ".json")
+
+
+def attention(
+    run: Path,
+    source: str,
+    *,
+    output: Path,
+    target: str | None = None,
+    layer: int | None = None,
+    wishes: SearchWishes,
+    runtime: Runtime,
+) -> AttentionMaps:
+    """Translate a sentence, or take its translation as given, and write the attention maps to a file.
+
+    Args:
+        run: a run directory or a bundle.
+        source: one sentence.
+        output: `.png` for a picture of one layer, `.html` or `.json` for all of them.
+        target: the translation to explain; the model's own where None.
+        layer: the decoder layer of the picture, from 1; the last where None.
+        wishes: what to change in the search.
+        runtime: how to compute.
+
+    Raises:
+        BundleError: no usable bundle.
+        InputError: no sentence, another format, a layer that does not exist, or settings that cannot be.
+        MissingExtraError: a picture without matplotlib.
+    """
+    if output.suffix.lower() not in FORMATS:
+        raise InputError(f"{output}: unknown kind of file; end the name in {', '.join(FORMATS)}")
+    if not source.strip():
+        raise InputError("attention: the sentence is empty; give one")
+    translator = load_translator(run, runtime)
+    maps = attention_of(translator, source, target=target, wishes=wishes)
+    write_attention(maps, output, layer=layer)
+    return maps
+
+
+def attention_of(
+    translator: Translator, source: str, *, target: str | None = None, wishes: SearchWishes | None = None
+) -> AttentionMaps:
+    """Record the attention of a loaded model for one sentence; see `attention`."""
+    bundle = translator.bundle
+    if target is not None:
+        return attention_maps(bundle, source, bundle.tokenizers.tgt.encode(target))
+    options = (wishes or SearchWishes()).options(bundle.config.decode)
+    [translation] = translator.translations([source], options=options)
+    if not translation.hypotheses:
+        raise InputError("attention: the sentence is empty; give one")
+    return attention_maps(bundle, source, translation.hypotheses[0].ids)
+
+
+def write_attention(maps: AttentionMaps, output: Path, *, layer: int | None = None) -> None:
+    """Write maps in the format that the file's name asks for."""
+    match output.suffix.lower():
+        case ".png":
+            draw_attention(maps, output, layer=layer)
+        case ".html":
+            write_attention_page(maps, output)
+        case _:
+            write_attention_json(maps, output)

@@ -1,0 +1,61 @@
+"""Translate a test set and score the outputs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heedful.data.corpus import check_parallel, read_lines
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.translator import Translator
+from heedful.errors import ConfigError, suggestion
+from heedful.evaluation.metrics import METRICS, evaluate_texts
+from heedful.evaluation.report import EvaluationReport
+from heedful.workflows.loading import Runtime, SearchWishes, load_translator
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation gives: the report, and the outputs it is about."""
+
+    report: EvaluationReport
+    outputs: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationTask:
+    """What to score: a source file, one or more reference files, the metrics."""
+
+    src: Path
+    refs: Sequence[Path]
+    metrics: Sequence[str] = ("bleu", "chrf")
+    lowercase: bool = False
+
+
+def evaluate(run: Path, task: EvaluationTask, *, wishes: SearchWishes, runtime: Runtime) -> Evaluation:
+    """Read everything, check it, translate, score.
+
+    Raises:
+        BundleError: no usable bundle.
+        ConfigError: a metric that does not exist.
+        CorpusError: files that cannot be read or are not parallel.
+        InputError: settings that cannot be, or a line too long for learned positions.
+    """
+    for name in task.metrics:
+        if name not in METRICS:
+            raise ConfigError(f"metric {name!r} does not exist{suggestion(name, METRICS)}")
+    sources = read_lines(task.src)
+    references = [read_lines(path) for path in task.refs]
+    for path, lines in zip(task.refs, references, strict=True):
+        check_parallel(str(task.src), sources, str(path), lines)
+    translator = load_translator(run, runtime)
+    options = wishes.options(translator.bundle.config.decode)
+    outputs = translate_distinct(translator, sources, options)
+    report = evaluate_texts(sources, outputs, references, task.metrics, lowercase=task.lowercase)
+    return Evaluation(report, outputs)
+
+
+def translate_distinct(translator: Translator, sources: Sequence[str], options: SearchOptions) -> list[str]:
+    """Translate each distinct line once: a pronunciation dictionary, say, has a line for each reference."""
+    distinct = list(dict.fromkeys(sources))
+    outputs = dict(zip(distinct, translator.translate(distinct, options=options), strict=True))
+    return [outputs[source] for source in sources]

@@ -1,0 +1,88 @@
+"""From a path and a few wishes to a translator: what every verb that uses a trained model starts with."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from heedful.bundle import load_bundle, resolve_bundle
+from heedful.config import DecodeConfig
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.translator import Precision, Translator
+from heedful.errors import InputError
+
+_PRECISIONS: dict[str, Precision] = {"float32": "float32", "bf16": "bfloat16"}
+_DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchWishes:
+    """What the user asked of the search; None leaves it as the bundle has it."""
+
+    beam_size: int | None = None
+    n_best: int | None = None
+    length_penalty: float | None = None
+    max_length_offset: int | None = None
+
+    def options(self, config: DecodeConfig) -> SearchOptions:
+        """Put the wishes over the bundle's settings; where only the n-best list grows, so does the beam.
+
+        Raises:
+            InputError: values that cannot be or cannot go together.
+        """
+        n_best = config.n_best if self.n_best is None else self.n_best
+        beam_size = max(config.beam_size, n_best) if self.beam_size is None else self.beam_size
+        if self.n_best is None:
+            n_best = min(n_best, beam_size)
+        return SearchOptions(
+            beam_size=beam_size,
+            n_best=n_best,
+            length_penalty=config.length_penalty if self.length_penalty is None else self.length_penalty,
+            max_length_offset=(
+                config.max_length_offset if self.max_length_offset is None else self.max_length_offset
+            ),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """How to compute: it changes the speed, and the results at most in their last digits.
+
+    Attributes:
+        precision: "float32" or "bf16".
+        device: "cpu", "cuda", or "auto", a GPU where there is one.
+        threads: of the processor; None leaves torch's own choice.
+        batch_tokens: source pieces decoded together; None as in the bundle.
+    """
+
+    precision: str = "float32"
+    device: str = "auto"
+    threads: int | None = None
+    batch_tokens: int | None = None
+
+
+def load_translator(run: Path, runtime: Runtime) -> Translator:
+    """Load the best bundle of a run, or a bundle, onto its device.
+
+    Raises:
+        BundleError: nothing there, or a bundle that is damaged or too new.
+        InputError: a precision or device that does not exist.
+    """
+    if runtime.precision not in _PRECISIONS:
+        raise InputError(f"precision={runtime.precision!r}: must be one of {', '.join(_PRECISIONS)}")
+    device = _device(runtime.device)
+    if runtime.threads is not None:
+        torch.set_num_threads(runtime.threads)
+    bundle = load_bundle(resolve_bundle(run))
+    bundle.model.to(device)
+    return Translator(bundle, precision=_PRECISIONS[runtime.precision], batch_tokens=runtime.batch_tokens)
+
+
+def _device(name: str) -> torch.device:
+    if name not in _DEVICES:
+        raise InputError(f"device={name!r}: must be one of {', '.join(_DEVICES)}")
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device='cuda': torch finds no GPU here; use --device cpu")
+    return torch.device(name)

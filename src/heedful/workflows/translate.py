@@ -1,0 +1,35 @@
+"""Translate a stream of lines."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from heedful.decoding.translator import Translation
+from heedful.workflows.loading import Runtime, SearchWishes, load_translator
+
+
+def translate(
+    run: Path,
+    lines: Iterable[str],
+    *,
+    wishes: SearchWishes,
+    runtime: Runtime,
+    chunk_lines: int = 1024,
+) -> Iterator[Translation]:
+    """Load a model, then translate line by line, in order, empty lines kept.
+
+    Loading comes first, before any line is read and before anything is given.
+
+    Args:
+        run: a run directory or a bundle.
+        lines: the source.
+        wishes: what to change in the search.
+        runtime: how to compute.
+        chunk_lines: how many lines are read before they are translated together.
+
+    Raises:
+        BundleError: no usable bundle.
+        InputError: settings that cannot be, or a line too long for learned positions.
+    """
+    translator = load_translator(run, runtime)
+    options = wishes.options(translator.bundle.config.decode)
+    return translator.translate_lines(lines, options=options, chunk_lines=chunk_lines)
