@@ -1,1 +1,16 @@
 """From a trained model to text: search over a step function, and the translator around it."""
+
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.step_function import ModelStep, StepFunction
+from heedful.decoding.translator import TextHypothesis, Translation, Translator
+
+__all__ = [
+    "Hypothesis",
+    "ModelStep",
+    "SearchOptions",
+    "StepFunction",
+    "TextHypothesis",
+    "Translation",
+    "Translator",
+]
