@@ -1,6 +1,19 @@
-"""What every test may use: the modules of tests/support."""
+"""What every test may use: the modules of tests/support, and real corpora where they are."""
 
+import os
 import sys
 from pathlib import Path
 
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real corpora: $HEEDFUL_DATA, else shared/data beside the repository; skips without it."""
+    folder = Path(os.environ.get("HEEDFUL_DATA") or ROOT.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no real corpora in {folder}; set HEEDFUL_DATA")
+    return folder

@@ -92,8 +92,8 @@ def read_lines(path: str | Path) -> list[str]:
         CorpusError: a file that is missing, empty, truncated, not UTF-8, or holds a NUL byte.
     """
     name = str(path)
-    content = _read_bytes(Path(path)).removeprefix(_BYTE_ORDER_MARK)
-    if not content:
+    content = _read_bytes(Path(path))
+    if content in (b"", _BYTE_ORDER_MARK):
         raise CorpusError(f"{name}: the file is empty; give a file with one sentence a line")
     nul = content.find(0)
     if nul >= 0:
@@ -107,7 +107,7 @@ def read_lines(path: str | Path) -> list[str]:
         byte = f"0x{content[error.start]:02x}"
         place = _place(content, error.start)
         raise CorpusError(f"{name}: {place}: {byte} is not valid UTF-8; convert the file to UTF-8") from error
-    lines = text.split("\n")
+    lines = text.removeprefix("\ufeff").split("\n")
     if not lines[-1]:
         lines.pop()
     if "\r" in text:

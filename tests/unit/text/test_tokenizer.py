@@ -1,0 +1,140 @@
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+
+from heedful.config import TokenizerConfig
+from heedful.errors import TokenizerError
+from heedful.text import Tokenizer, TokenizerPair, train_tokenizers
+
+ENGLISH = ["the cat sat on the mat", "a dog ate my homework", "my cat ate a dog"] * 3
+GERMAN = [
+    "die Katze saß auf der Matte",
+    "ein Hund fraß meine Hausaufgaben",
+    "meine Katze fraß einen Hund",
+] * 3
+
+
+def train(kind: str = "bpe", *, vocab_size: int = 50, joint: bool = True, **options: object) -> TokenizerPair:
+    config = TokenizerConfig.model_validate(
+        {"kind": kind, "vocab_size": vocab_size, "joint": joint, **options}
+    )
+    return train_tokenizers(ENGLISH, GERMAN, config, seed=1)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "word"])
+@pytest.mark.parametrize("joint", [True, False])
+def test_known_text_survives_the_round_trip(kind: str, joint: bool) -> None:
+    config = TokenizerConfig.model_validate(
+        {"kind": kind, "vocab_size": 100 if kind == "word" else 38, "joint": joint}
+    )
+    tokenizers = train_tokenizers(ENGLISH + GERMAN, GERMAN + ENGLISH, config, seed=1)
+    for side, lines in ((tokenizers.src, ENGLISH), (tokenizers.tgt, GERMAN)):
+        for line, ids in zip(lines, side.encode_batch(lines), strict=True):
+            assert ids == side.encode(line)
+            assert side.decode(ids) == line
+
+
+def test_special_ids_are_pad_0_unk_1_bos_2_eos_3() -> None:
+    tokenizer = train().src
+    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id) == (0, 1, 2, 3)
+    assert tokenizer.vocab_size == 50
+
+
+def test_encoding_adds_no_special_ids_even_where_the_text_spells_them() -> None:
+    tokenizer = train().src
+    assert not {0, 2, 3} & set(tokenizer.encode("<s> the <pad> cat </s>"))
+    assert tokenizer.encode("") == []
+    assert tokenizer.encode_batch([]) == []
+
+
+def test_decoding_drops_specials_wherever_they_stand_and_stops_at_none() -> None:
+    tokenizer = train().src
+    the, cat = tokenizer.encode("the"), tokenizer.encode("cat")
+    assert tokenizer.decode([2, *the, 3, 0, *cat, 3, 0]) == "the cat"
+
+
+def test_an_unknown_character_decodes_to_a_visible_sign() -> None:
+    tokenizer = train().src
+    ids = tokenizer.encode("the ☃ cat")
+    assert tokenizer.unk_id in ids
+    assert tokenizer.decode(ids) == "the ⁇ cat"
+
+
+def test_byte_fallback_keeps_unknown_characters() -> None:
+    tokenizer = train(vocab_size=300, byte_fallback=True).src
+    ids = tokenizer.encode("the ☃ cat")
+    assert tokenizer.unk_id not in ids
+    assert tokenizer.decode(ids) == "the ☃ cat"
+    assert len(tokenizer.byte_ids()) == 256
+
+
+def test_word_decoding_separates_symbols_by_one_space_unknown_ones_too() -> None:
+    phones = ["AA B ER G", "T R IH P AH L EY", "K S"]
+    config = TokenizerConfig(kind="word", joint=False, normalization="identity")
+    tokenizer = train_tokenizers(phones, phones, config, seed=1).tgt
+    assert [tokenizer.decode(tokenizer.encode(line)) for line in phones] == phones
+    assert tokenizer.decode(tokenizer.encode("XX AA YY B ZZ")) == "⁇ AA ⁇ B ⁇"
+    assert len(tokenizer.encode("T R IH P")) == 4
+
+
+def test_pieces_join_to_the_normalised_text() -> None:
+    tokenizer = train().src
+    ids = tokenizer.encode("  the   cat ")
+    assert "".join(tokenizer.pieces(ids)) == tokenizer.normalize("  the   cat ") == "▁the▁cat"
+    assert tokenizer.pieces([0, 1, 2, 3]) == ["<pad>", "<unk>", "<s>", "</s>"]
+
+
+def test_normalization_is_nfkc_unless_identity_is_asked_for() -> None:
+    assert train(normalization="nmt_nfkc").src.normalize("ﬁne①") == "▁fine1"
+    assert train(normalization="identity").src.normalize("ﬁne①") == "▁ﬁne①"
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "word"])
+def test_the_kind_is_read_from_the_model_file(kind: str) -> None:
+    tokenizer = train(kind, vocab_size=38 if kind == "unigram" else 45)
+    assert Tokenizer.from_bytes(tokenizer.src.to_bytes()).kind == kind
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_saved_pair_loads_as_it_was(tmp_path: Path, joint: bool) -> None:
+    tokenizers = train(joint=joint)
+    tokenizers.save(tmp_path)
+    names = {"tokenizer.model"} if joint else {"source.model", "target.model"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    loaded = TokenizerPair.load(tmp_path)
+    assert loaded.joint is joint
+    assert loaded.fingerprint() == tokenizers.fingerprint()
+    assert loaded.tgt.encode(GERMAN[0]) == tokenizers.tgt.encode(GERMAN[0])
+
+
+def test_fingerprints_differ_when_a_side_does() -> None:
+    pair = train(joint=False)
+    swapped = TokenizerPair(pair.tgt, pair.src)
+    twice = TokenizerPair(pair.src, Tokenizer.from_bytes(pair.src.to_bytes()))
+    same = TokenizerPair(pair.src, pair.src)
+    assert len({p.fingerprint() for p in (pair, swapped, twice, same)}) == 4
+
+
+def test_a_pair_stays_joint_when_it_is_copied_or_pickled() -> None:
+    pair = train()
+    for other in (copy.deepcopy(pair), pickle.loads(pickle.dumps(pair))):
+        assert other.joint
+        assert other.fingerprint() == pair.fingerprint()
+
+
+@pytest.mark.parametrize("damage", [b"", b"abc", b"\x00" * 40, "half"])
+def test_a_damaged_model_file_is_named(tmp_path: Path, damage: bytes | str) -> None:
+    model = train().src.to_bytes()
+    content = model[: len(model) // 2] if isinstance(damage, str) else damage
+    (tmp_path / "tokenizer.model").write_bytes(content)
+    with pytest.raises(TokenizerError, match=r"tokenizer\.model: .*restore the file"):
+        TokenizerPair.load(tmp_path)
+
+
+def test_a_missing_side_is_named(tmp_path: Path) -> None:
+    train(joint=False).save(tmp_path)
+    (tmp_path / "target.model").unlink()
+    with pytest.raises(TokenizerError, match=r"target\.model: no such file"):
+        TokenizerPair.load(tmp_path)
