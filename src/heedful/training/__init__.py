@@ -1,1 +1,34 @@
-"""To be written."""
+"""From batches to a trained model: loss, schedule, optimiser, step, loop, checkpoints."""
+
+from heedful.training.checkpoint import latest_checkpoint
+from heedful.training.event_log import EventLog
+from heedful.training.events import (
+    CheckpointEvent,
+    EndEvent,
+    Event,
+    NoticeEvent,
+    StartEvent,
+    StepEvent,
+    ValidationEvent,
+    WarningEvent,
+)
+from heedful.training.trainer import Scores, Surroundings, Trainer
+from heedful.training.validation import Validator, measure_nll
+
+__all__ = [
+    "CheckpointEvent",
+    "EndEvent",
+    "Event",
+    "EventLog",
+    "NoticeEvent",
+    "Scores",
+    "StartEvent",
+    "StepEvent",
+    "Surroundings",
+    "Trainer",
+    "ValidationEvent",
+    "Validator",
+    "WarningEvent",
+    "latest_checkpoint",
+    "measure_nll",
+]

@@ -1,8 +1,8 @@
 """The loss (5.4): cross-entropy against a smoothed target, summed over the real target tokens.
 
 Two forms of one formula. `smoothed_cross_entropy` is the formula. `projected_cross_entropy` starts one step
-earlier, at the decoder's states, works through them in pieces that stay in the processor's cache, and takes the
-gradient on the way: the logits of a whole batch (B x T x V in float32) never exist. Tests hold the two equal.
+earlier, at the decoder's states, works through them in pieces that stay in the processor's cache, and takes
+the gradient on the way: the logits of a whole batch (B x T x V in float32) never exist.
 """
 
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ class Loss(NamedTuple):
 def smoothed_cross_entropy(logits: Tensor, targets: Tensor, *, smoothing: float, pad_id: int) -> Loss:
     """Compare predictions with q = (1 - ε) on the target plus ε spread evenly over the vocabulary.
 
-    Padding is no word: it gets no share of ε, so each of the others gets ε / (V - 1); targets are never padding.
+    Padding is no word and gets no share of ε, so each of the others gets ε / (V - 1); no target is padding.
 
     Args:
         logits: (N, V), a row for each real target token.

@@ -1,0 +1,49 @@
+"""Weights that are means: over the last checkpoints (6.1), or moving along with training."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from heedful.bundle import WEIGHTS_FILE, load_weights, unique_weights
+from heedful.model import Transformer
+
+
+def average_weights(directories: Sequence[Path]) -> dict[str, Tensor]:
+    """Return the mean of the weights in several checkpoints or bundles, read one file at a time."""
+    total = load_file(directories[0] / WEIGHTS_FILE)
+    for directory in directories[1:]:
+        for name, weight in load_file(directory / WEIGHTS_FILE).items():
+            total[name] += weight
+    return {name: weight / len(directories) for name, weight in total.items()}
+
+
+class MovingAverage:
+    """An exponential moving average of a model's weights, in float32."""
+
+    def __init__(self, model: Transformer, decay: float) -> None:
+        self.decay = decay
+        self.weights = {name: weight.clone() for name, weight in unique_weights(model).items()}
+
+    def update(self, model: Transformer, step: int) -> None:
+        """Move towards the model's weights; early on faster, so that the random start is forgotten."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self.weights.values()), list(model.parameters()), 1.0 - decay)
+
+
+@contextmanager
+def swapped_weights(model: Transformer, weights: dict[str, Tensor] | None) -> Iterator[None]:
+    """Give the model other weights inside the `with` block, its own back after it; None: no change."""
+    if weights is None:
+        yield
+        return
+    own = {name: weight.clone() for name, weight in unique_weights(model).items()}
+    load_weights(model, weights, Path("averaged weights"))
+    try:
+        yield
+    finally:
+        load_weights(model, own, Path("own weights"))

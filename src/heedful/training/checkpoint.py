@@ -1,0 +1,189 @@
+"""A checkpoint: everything needed to continue bit for bit. Only this package knows it.
+
+    checkpoints/step-1500/
+      model.safetensors      the weights
+      average.safetensors    their moving average, where there is one
+      state.pt               optimiser, counters, data cursor, early stopping, every random generator
+      checksums.json
+
+It is written under a temporary name, synced, then renamed: a directory called `step-N` is always complete.
+"""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from heedful.bundle import WEIGHTS_FILE, load_weights, unique_weights
+from heedful.errors import CheckpointError
+from heedful.model import Transformer
+from heedful.training.averaging import MovingAverage
+
+AVERAGE_FILE = "average.safetensors"
+STATE_FILE = "state.pt"
+CHECKSUMS_FILE = "checksums.json"
+
+
+@dataclass
+class Progress:
+    """Where training stands: what changes from step to step besides weights and optimiser.
+
+    Attributes:
+        step: optimiser steps done.
+        epoch: the epoch that the next micro-batch comes from, counted from 0.
+        next_batch: the number of that micro-batch in its epoch.
+        seconds: of training, validation included, over all resumptions.
+        best_value: the best validation so far (lower is better; scores are negated).
+        best_step: the step of that validation; 0 before the first.
+        stale_validations: validations since then.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    next_batch: int = 0
+    seconds: float = 0.0
+    best_value: float = float("inf")
+    best_step: int = 0
+    stale_validations: int = 0
+
+
+@dataclass(frozen=True)
+class Resumable:
+    """The objects that a checkpoint holds, and that loading one fills."""
+
+    model: Transformer
+    optimizer: torch.optim.Optimizer
+    average: MovingAverage | None
+    progress: Progress
+    fingerprint: str  # of the data and settings that must be the same for the run to be the same
+
+
+def save_checkpoint(resumable: Resumable, root: Path) -> Path:
+    """Write `root/step-N` and return it.
+
+    Raises:
+        OSError: the disk is full or cannot be written; earlier checkpoints are untouched.
+    """
+    path = root / f"step-{resumable.progress.step}"
+    temporary = root / f".{path.name}.writing"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        save_file(unique_weights(resumable.model), temporary / WEIGHTS_FILE)
+        if resumable.average is not None:
+            save_file(resumable.average.weights, temporary / AVERAGE_FILE)
+        state = {
+            "fingerprint": resumable.fingerprint,
+            "progress": asdict(resumable.progress),
+            "optimizer": resumable.optimizer.state_dict(),
+            "generators": _generator_states(),
+        }
+        torch.save(state, temporary / STATE_FILE)
+        checksums = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
+        (temporary / CHECKSUMS_FILE).write_text(json.dumps(checksums), encoding="utf-8")
+        for file in temporary.iterdir():
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
+        shutil.rmtree(path, ignore_errors=True)
+        temporary.rename(path)
+    except (OSError, RuntimeError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise CheckpointError(
+            f"{path}: cannot be written ({error}); free some space, then --resume"
+        ) from error
+    return path
+
+
+def load_checkpoint(path: Path, resumable: Resumable) -> None:
+    """Put everything back as it was when the checkpoint was written, random generators included.
+
+    Raises:
+        CheckpointError: it is incomplete, altered, or of a run on other data or settings.
+    """
+    if not is_complete(path):
+        raise CheckpointError(
+            f"{path}: truncated or altered (checksum differs); remove it to resume an earlier one"
+        )
+    state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True)
+    if state["fingerprint"] != resumable.fingerprint:
+        raise CheckpointError(
+            f"{path}: belongs to other data or another model; give the run's own files, or a new --output"
+        )
+    load_weights(resumable.model, load_file(path / WEIGHTS_FILE), path / WEIGHTS_FILE)
+    if resumable.average is not None and (path / AVERAGE_FILE).exists():
+        resumable.average.weights = load_file(path / AVERAGE_FILE)
+    resumable.optimizer.load_state_dict(state["optimizer"])
+    for name, value in state["progress"].items():
+        setattr(resumable.progress, name, value)
+    _restore_generators(state["generators"])
+
+
+def list_checkpoints(root: Path) -> list[Path]:
+    """Return the checkpoints under a run's `checkpoints/`, oldest first."""
+    found = [path for path in root.glob("step-*") if path.name.removeprefix("step-").isdigit()]
+    return sorted(found, key=checkpoint_step)
+
+
+def latest_checkpoint(root: Path) -> Path | None:
+    """Return the newest checkpoint that is complete and unaltered, or None."""
+    return next((path for path in reversed(list_checkpoints(root)) if is_complete(path)), None)
+
+
+def checkpoint_step(path: Path) -> int:
+    """Return the N of `step-N`."""
+    return int(path.name.removeprefix("step-"))
+
+
+def is_complete(path: Path) -> bool:
+    """Whether every file that the checksums name is there and unaltered."""
+    try:
+        checksums = json.loads((path / CHECKSUMS_FILE).read_text(encoding="utf-8"))
+        return STATE_FILE in checksums and all(
+            _sha256(path / name) == sum_ for name, sum_ in checksums.items()
+        )
+    except (OSError, ValueError):
+        return False
+
+
+def prune_checkpoints(root: Path, *, keep: int, milestone: int) -> None:
+    """Keep the newest `keep` checkpoints at multiples of `milestone` steps, and the newest of all."""
+    checkpoints = list_checkpoints(root)
+    milestones = [path for path in checkpoints if checkpoint_step(path) % milestone == 0]
+    kept = {*milestones[-keep:], *checkpoints[-1:]}
+    for path in checkpoints:
+        if path not in kept:
+            shutil.rmtree(path)
+
+
+def _generator_states() -> dict[str, Any]:
+    version, internal, gauss = random.getstate()
+    kind, keys, *rest = np.random.get_state()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "python": (version, list(internal), gauss),
+        "numpy": (kind, np.asarray(keys).tolist(), *rest),
+    }
+
+
+def _restore_generators(states: dict[str, Any]) -> None:
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(states["cuda"])
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, *rest = states["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

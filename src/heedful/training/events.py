@@ -1,0 +1,91 @@
+"""What training tells the world: frozen events, each a line of `log.jsonl`."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Event:
+    """Anything that happens at a step of training."""
+
+    kind: ClassVar[str]
+    step: int
+    seconds: float  # of training so far, over all resumptions
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the event as one flat object."""
+        fields = dataclasses.asdict(self)
+        scores: dict[str, float] = fields.pop("scores", {})
+        return {"event": self.kind} | fields | scores
+
+
+@dataclass(frozen=True)
+class StartEvent(Event):
+    """Training starts, or goes on from a checkpoint."""
+
+    kind: ClassVar[str] = "start"
+    num_parameters: int
+    num_pairs: int
+    precision: str
+    device: str
+    threads: int
+    max_steps: int | None
+    max_minutes: float | None
+
+
+@dataclass(frozen=True)
+class StepEvent(Event):
+    """Means over the steps since the last event of this kind."""
+
+    kind: ClassVar[str] = "step"
+    epoch: int
+    loss: float  # smoothed, per target token
+    nll: float  # per target token; perplexity is its exponential
+    learning_rate: float
+    gradient_norm: float
+    tokens_per_second: float  # real target tokens, over the time of the steps alone
+    progress: float
+
+
+@dataclass(frozen=True)
+class ValidationEvent(Event):
+    """The model, judged on the validation set."""
+
+    kind: ClassVar[str] = "validation"
+    scores: dict[str, float]
+    is_best: bool
+
+
+@dataclass(frozen=True)
+class CheckpointEvent(Event):
+    """Everything needed to go on is on disk."""
+
+    kind: ClassVar[str] = "checkpoint"
+    path: str
+
+
+@dataclass(frozen=True)
+class NoticeEvent(Event):
+    """What is being done, or was found, before the first step."""
+
+    kind: ClassVar[str] = "notice"
+    message: str
+
+
+@dataclass(frozen=True)
+class WarningEvent(Event):
+    """Something that the user should know and that does not stop training."""
+
+    kind: ClassVar[str] = "warning"
+    message: str
+
+
+@dataclass(frozen=True)
+class EndEvent(Event):
+    """Training is over."""
+
+    kind: ClassVar[str] = "end"
+    reason: str
+    epoch: int
+    best_step: int

@@ -1,0 +1,21 @@
+"""Adam, with the paper's constants (5.3)."""
+
+import torch
+from torch import nn
+
+from heedful.config import OptimizerConfig
+
+
+def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """Return Adam over all weights, in one fused kernel; the learning rate is set anew before each step.
+
+    Where weight decay is asked for it is decoupled (AdamW) and spares biases and norms.
+    """
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    vectors = [p for p in model.parameters() if p.dim() <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
+    return kind(groups, lr=0.0, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)

@@ -1,0 +1,36 @@
+"""The learning rate, as a function of where training stands (5.3)."""
+
+import math
+
+from heedful.config import ScheduleConfig
+
+
+def learning_rate(config: ScheduleConfig, step: int, *, d_model: int, progress: float = 0.0) -> float:
+    """Return the rate of an optimiser step.
+
+    - paper: d_model^-0.5 · min(step^-0.5, step · warmup^-1.5), times `scale` (5.3, equation 3).
+    - inverse_sqrt: the same shape, with the highest value given as `peak`.
+    - constant: `peak` after the warm-up.
+    - linear, cosine: `peak`, then down to `floor · peak` over the last `decay_fraction` of the run.
+
+    Args:
+        config: the schedule.
+        step: counted from 1.
+        d_model: the model's width, which the paper's rate depends on.
+        progress: how much of the run is done, 0 to 1, by whichever limit (steps, epochs, minutes) is nearest.
+    """
+    if config.name == "paper":
+        rising, falling = step * math.pow(config.warmup_steps, -1.5), math.pow(step, -0.5)
+        return config.scale * math.pow(d_model, -0.5) * min(rising, falling)
+    peak = config.peak or 0.0
+    warmup = max(config.warmup_steps, 1)
+    if step < warmup:
+        return peak * step / warmup
+    if config.name == "inverse_sqrt":
+        return peak * math.sqrt(warmup / step)
+    if config.name == "constant":
+        return peak
+    decayed = min(1.0, max(0.0, (progress - 1.0) / config.decay_fraction + 1.0))
+    if config.name == "cosine":
+        decayed = 0.5 - 0.5 * math.cos(math.pi * decayed)
+    return peak * (1.0 - decayed * (1.0 - config.floor))

@@ -1,0 +1,291 @@
+"""The training loop: steps, and what is due between them."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from heedful.config import Config
+from heedful.data import Batch, BatchSource
+from heedful.errors import TrainingError
+from heedful.model import Transformer
+from heedful.training.averaging import MovingAverage, average_weights, swapped_weights
+from heedful.training.checkpoint import (
+    Progress,
+    Resumable,
+    checkpoint_step,
+    list_checkpoints,
+    load_checkpoint,
+    prune_checkpoints,
+    save_checkpoint,
+)
+from heedful.training.events import (
+    CheckpointEvent,
+    EndEvent,
+    Event,
+    StartEvent,
+    StepEvent,
+    ValidationEvent,
+    WarningEvent,
+)
+from heedful.training.interrupt import signals_noted
+from heedful.training.optimizer import build_optimizer
+from heedful.training.precision import resolve_precision
+from heedful.training.schedule import learning_rate
+from heedful.training.step import StepMetrics, train_step
+from heedful.training.validation import Validator
+
+Scores = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a trainer is given by whoever knows about files, text and screens.
+
+    Attributes:
+        validators: each measures the model; their scores are merged.
+        listeners: each is told of every event.
+        keep_model: called with "best" or "last", the model and its scores, to write a bundle.
+        checkpoints: the directory for checkpoints.
+        fingerprint: of everything that a resumed run must share with the one before.
+    """
+
+    validators: Sequence[Validator]
+    listeners: Sequence[Callable[[Event], None]]
+    keep_model: Callable[[str, Transformer, Scores], None]
+    checkpoints: Path
+    fingerprint: str
+
+
+class Trainer:
+    """Trains one model on one stream of batches, until a limit, a lack of progress, or a signal."""
+
+    def __init__(
+        self, model: Transformer, config: Config, source: BatchSource, surroundings: Surroundings
+    ) -> None:
+        self.model = model
+        self.config = config
+        self.source = source
+        self.surroundings = surroundings
+        self.device = next(model.parameters()).device
+        self.precision = resolve_precision(config.train.precision, self.device)
+        self.optimizer = build_optimizer(model, config.optimizer)
+        decay = config.train.ema_decay
+        self.average = MovingAverage(model, decay) if decay else None
+        self.progress = Progress()
+        self._started = 0.0
+        self._saved_at = 0.0
+        self._epoch_length = 1
+        self._unlogged: list[tuple[StepMetrics, float]] = []
+
+    def fit(self, *, resume_from: Path | None = None) -> EndEvent:
+        """Train to the end.
+
+        Args:
+            resume_from: a checkpoint to go on from, or None to start.
+
+        Raises:
+            TrainingError: the loss is not finite.
+            CheckpointError: the checkpoint does not fit, or a new one cannot be written.
+            KeyboardInterrupt: Ctrl-C or a termination signal came; a checkpoint has been written.
+        """
+        if resume_from is not None:
+            load_checkpoint(resume_from, self._resumable())
+        self._started = time.monotonic() - self.progress.seconds
+        self._saved_at = self._seconds()
+        self._emit_start()
+        micro_batches = self._micro_batches()
+        with signals_noted() as asked_to_stop:
+            while (reason := self._reason_to_stop()) is None:
+                self._step(micro_batches)
+                self._log_if_due()
+                if self.progress.step % self.config.valid.every_steps == 0:
+                    self._validate(self.average.weights if self.average else None)
+                if self._checkpoint_is_due():
+                    self._checkpoint()
+                if asked_to_stop():
+                    self._checkpoint()
+                    self._emit(WarningEvent, message="stopped on request; --resume goes on from here")
+                    raise KeyboardInterrupt
+        return self._finish(reason)
+
+    def _micro_batches(self) -> Iterator[Batch]:
+        """Yield batches without end, from the data cursor on, moving the cursor past each."""
+        while True:
+            plan = self.source.plan(self.progress.epoch)
+            self._epoch_length = len(plan)
+            for number in range(self.progress.next_batch, len(plan)):
+                batch = self.source.batch(plan[number], self.progress.epoch)
+                self.progress.next_batch = number + 1
+                if self.progress.next_batch == len(plan):
+                    self.progress.epoch += 1
+                    self.progress.next_batch = 0
+                yield batch
+
+    def _step(self, micro_batches: Iterator[Batch]) -> None:
+        begun = time.monotonic()
+        taken = [next(micro_batches)]
+        while len(taken) < self.config.batch.accumulation and not self._epochs_are_over():
+            taken.append(next(micro_batches))
+        rate = self._learning_rate(self.progress.step + 1)
+        metrics = train_step(
+            self.model,
+            self.optimizer,
+            taken,
+            config=self.config,
+            learning_rate=rate,
+            precision=self.precision,
+        )
+        self.progress.step += 1
+        if not metrics.is_finite:
+            raise TrainingError(
+                f"step {self.progress.step}: the loss is not finite; lower schedule.peak (schedule.scale) "
+                "or set optimizer.clip_norm=1, then --resume from the last checkpoint"
+            )
+        if self.average is not None:
+            self.average.update(self.model, self.progress.step)
+        self._unlogged.append((metrics, time.monotonic() - begun))
+
+    def _learning_rate(self, step: int) -> float:
+        return learning_rate(
+            self.config.schedule, step, d_model=self.config.model.d_model, progress=self._fraction_done()
+        )
+
+    def _fraction_done(self) -> float:
+        """How much of the run is behind it, by the limit that is nearest."""
+        limits = self.config.train
+        done = [0.0]
+        if limits.max_steps:
+            done.append(self.progress.step / limits.max_steps)
+        if limits.max_epochs:
+            epochs = self.progress.epoch + self.progress.next_batch / self._epoch_length
+            done.append(epochs / limits.max_epochs)
+        if limits.max_minutes:
+            done.append(self._seconds() / (60.0 * limits.max_minutes))
+        return max(done)
+
+    def _epochs_are_over(self) -> bool:
+        limit = self.config.train.max_epochs
+        return limit is not None and self.progress.epoch >= limit
+
+    def _reason_to_stop(self) -> str | None:
+        limits = self.config.train
+        if self._epochs_are_over():
+            return f"{limits.max_epochs} epochs done"
+        if limits.max_steps is not None and self.progress.step >= limits.max_steps:
+            return f"{limits.max_steps:,} steps done"
+        if limits.max_minutes is not None and self._seconds() >= 60.0 * limits.max_minutes:
+            return f"{limits.max_minutes:g} minutes are over"
+        patience = self.config.valid.patience
+        if patience and self.progress.stale_validations >= patience:
+            return f"{patience} validations without a better {self.config.valid.metric}"
+        return None
+
+    def _validate(self, weights: dict[str, Tensor] | None) -> Scores:
+        """Judge the model, with other weights where given, and keep it if it is the best so far."""
+        scores: Scores = {}
+        with swapped_weights(self.model, weights):
+            for validator in self.surroundings.validators:
+                scores |= validator(self.model)
+            metric = self.config.valid.metric
+            value = scores[metric] if metric == "nll" else -scores[metric]
+            is_best = value < self.progress.best_value
+            if is_best:
+                self.progress.best_value = value
+                self.progress.best_step = self.progress.step
+                self.progress.stale_validations = 0
+                self.surroundings.keep_model("best", self.model, scores)
+            else:
+                self.progress.stale_validations += 1
+        self._emit(ValidationEvent, scores=scores, is_best=is_best)
+        return scores
+
+    def _finish(self, reason: str) -> EndEvent:
+        """Judge and keep the final weights: the moving average, or the mean of the last checkpoints."""
+        self._log()
+        if not (self.surroundings.checkpoints / f"step-{self.progress.step}").exists():
+            self._checkpoint()
+        weights = self.average.weights if self.average else self._mean_of_checkpoints()
+        scores = self._validate(weights)
+        with swapped_weights(self.model, weights):
+            self.surroundings.keep_model("last", self.model, scores)
+        end = EndEvent(
+            self.progress.step, self._seconds(), reason, self.progress.epoch, self.progress.best_step
+        )
+        self._tell(end)
+        return end
+
+    def _mean_of_checkpoints(self) -> dict[str, Tensor] | None:
+        train = self.config.train
+        milestones = [
+            path
+            for path in list_checkpoints(self.surroundings.checkpoints)
+            if checkpoint_step(path) % train.checkpoint_every_steps == 0
+        ][-train.average_checkpoints :]
+        return average_weights(milestones) if len(milestones) > 1 else None
+
+    def _checkpoint_is_due(self) -> bool:
+        if self.progress.step % self.config.train.checkpoint_every_steps == 0:
+            return True
+        minutes = self.config.train.checkpoint_every_minutes
+        return minutes is not None and self._seconds() - self._saved_at >= 60.0 * minutes
+
+    def _checkpoint(self) -> None:
+        train = self.config.train
+        self.progress.seconds = self._seconds()
+        path = save_checkpoint(self._resumable(), self.surroundings.checkpoints)
+        prune_checkpoints(
+            self.surroundings.checkpoints, keep=train.keep_checkpoints, milestone=train.checkpoint_every_steps
+        )
+        self._saved_at = self._seconds()
+        self._emit(CheckpointEvent, path=path.name)
+
+    def _resumable(self) -> Resumable:
+        return Resumable(
+            self.model, self.optimizer, self.average, self.progress, self.surroundings.fingerprint
+        )
+
+    def _log_if_due(self) -> None:
+        if self.progress.step % self.config.train.log_every_steps == 0:
+            self._log()
+
+    def _log(self) -> None:
+        if not self._unlogged:
+            return
+        num_tokens = sum(metrics.num_tgt_tokens for metrics, _ in self._unlogged)
+        self._emit(
+            StepEvent,
+            epoch=self.progress.epoch,
+            loss=sum(metrics.loss * metrics.num_tgt_tokens for metrics, _ in self._unlogged) / num_tokens,
+            nll=sum(metrics.nll * metrics.num_tgt_tokens for metrics, _ in self._unlogged) / num_tokens,
+            learning_rate=self._learning_rate(self.progress.step),
+            gradient_norm=sum(metrics.gradient_norm for metrics, _ in self._unlogged) / len(self._unlogged),
+            tokens_per_second=num_tokens / sum(seconds for _, seconds in self._unlogged),
+            progress=min(1.0, self._fraction_done()),
+        )
+        self._unlogged = []
+
+    def _emit_start(self) -> None:
+        self._emit(
+            StartEvent,
+            num_parameters=self.model.num_parameters,
+            num_pairs=len(self.source.store),
+            precision=self.precision,
+            device=str(self.device),
+            threads=torch.get_num_threads(),
+            max_steps=self.config.train.max_steps,
+            max_minutes=self.config.train.max_minutes,
+        )
+
+    def _emit(self, kind: Callable[..., Event], **fields: object) -> None:
+        self._tell(kind(step=self.progress.step, seconds=self._seconds(), **fields))
+
+    def _tell(self, event: Event) -> None:
+        for listener in self.surroundings.listeners:
+            listener(event)
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started

@@ -1,0 +1,36 @@
+"""How good the model is on text it does not train on."""
+
+import math
+from collections.abc import Callable, Iterable
+
+import torch
+
+from heedful.data import Batch
+from heedful.model import Transformer
+from heedful.training.loss import smoothed_cross_entropy
+from heedful.training.precision import Precision, autocast
+
+Validator = Callable[[Transformer], dict[str, float]]
+
+
+def measure_nll(model: Transformer, batches: Iterable[Batch], *, precision: Precision) -> dict[str, float]:
+    """Return the negative log-likelihood per target token, in nats, and its exponential, the perplexity.
+
+    Neither is smoothed (the loss is), and every token counts the same, whichever batch it is in.
+    """
+    device = next(model.parameters()).device
+    pad_id = model.config.tgt_pad_id
+    total, num_tokens = 0.0, 0
+    model.eval()
+    with torch.no_grad(), autocast(precision, device):
+        for batch in batches:
+            batch = batch.to(device)
+            states = model.decode(batch.tgt_in, model.encode(batch.src))
+            real = batch.tgt_out != pad_id
+            logits = model.project(states[real])
+            total += float(
+                smoothed_cross_entropy(logits, batch.tgt_out[real], smoothing=0.0, pad_id=pad_id).nll
+            )
+            num_tokens += batch.num_tgt_tokens
+    nll = total / num_tokens
+    return {"nll": nll, "perplexity": math.exp(min(nll, 700.0))}
