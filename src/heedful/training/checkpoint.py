@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from heedful.bundle import WEIGHTS_FILE, load_weights, unique_weights
@@ -70,13 +71,13 @@ def save_checkpoint(resumable: Resumable, root: Path) -> Path:
     """Write `root/step-N` and return it.
 
     Raises:
-        OSError: the disk is full or cannot be written; earlier checkpoints are untouched.
+        CheckpointError: the disk is full or cannot be written; earlier checkpoints are untouched.
     """
     path = root / f"step-{resumable.progress.step}"
     temporary = root / f".{path.name}.writing"
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
     try:
+        temporary.mkdir(parents=True)
         save_file(unique_weights(resumable.model), temporary / WEIGHTS_FILE)
         if resumable.average is not None:
             save_file(resumable.average.weights, temporary / AVERAGE_FILE)
@@ -94,7 +95,7 @@ def save_checkpoint(resumable: Resumable, root: Path) -> Path:
                 os.fsync(handle.fileno())
         shutil.rmtree(path, ignore_errors=True)
         temporary.rename(path)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(
             f"{path}: cannot be written ({error}); free some space, then --resume"
