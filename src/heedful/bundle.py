@@ -70,13 +70,13 @@ def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
         card: the text of the model card.
 
     Raises:
-        OSError: the disk is full or cannot be written; an older bundle of that name is then still there.
+        BundleError: the disk is full or cannot be written; an older bundle of that name is still there.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.writing")
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
     try:
+        temporary.mkdir(parents=True)
         bundle.tokenizers.save(temporary)
         save_file(unique_weights(bundle.model), temporary / WEIGHTS_FILE, metadata={"format": "pt"})
         (temporary / CARD_FILE).write_text(card, encoding="utf-8")
@@ -88,9 +88,9 @@ def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
         for file in temporary.iterdir():
             _sync(file)
         _replace(temporary, path)
-    except OSError:
+    except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise
+        raise BundleError(f"{path}: cannot be written ({error}); free some space and save it again") from error
 
 
 def load_bundle(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Bundle:
@@ -117,9 +117,8 @@ def load_bundle(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Bund
         weights = load_file(path / WEIGHTS_FILE)
     except (SafetensorError, OSError) as error:
         raise BundleError(f"{path / WEIGHTS_FILE}: cannot be read: {error}") from None
-    with torch.device("meta"):
+    with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced at once
         model = Transformer.from_config(config.model)
-    model.to_empty(device="cpu")
     load_weights(model, weights, path / WEIGHTS_FILE)
     return Bundle(config, tokenizers, model.to(dtype).eval(), path, description["scores"])
 
@@ -165,7 +164,7 @@ def _read_description(path: Path) -> dict[str, Any]:
         raise BundleError(f"{file}: {error.strerror}") from None
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise BundleError(
-            f"{path}: format_version {version} is newer than this heedful reads ({FORMAT_VERSION}); upgrade heedful"
+            f"{path}: format_version {version} is newer than the {FORMAT_VERSION} read here; upgrade heedful"
         )
     if missing := {"config", "scores", "sha256"} - description.keys():
         raise BundleError(f"{file}: altered ({min(missing)!r} is missing); copy the bundle again")
