@@ -32,9 +32,9 @@ def load_config(
     """
     settings = _read_toml(path) if path is not None else {}
     named = settings.pop("preset", None)
-    name = preset or named or "base"
+    name = str(preset or named or "base")
     if name not in PRESETS:
-        raise ConfigError(f"preset {name!r} does not exist{suggestion(str(name), PRESETS)}")
+        raise ConfigError(f"preset {name!r} does not exist{suggestion(name, PRESETS)}")
     merged = _merge(PRESETS[name], settings)
     for key, value in overrides:
         section, _, field = key.partition(".")
@@ -109,15 +109,17 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:
 def _toml_value(value: Any) -> str:  # noqa: ANN401
     if isinstance(value, bool):
         return "true" if value else "false"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    if isinstance(value, str):  # JSON escapes what TOML must, but for one character
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
 
 
 def _first_mistake(error: ValidationError) -> str:
     first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
+    *sections, name = (str(part) for part in first["loc"]) if first["loc"] else ("",)
+    key = ".".join([*sections, name])
     if first["type"] == "extra_forbidden":
-        section, _, name = key.rpartition(".")
-        known = type(getattr(Config(), section)).model_fields if section else Config.model_fields
+        known = type(getattr(Config(), sections[0])).model_fields if sections else Config.model_fields
         return f"unknown key {key!r}{suggestion(name, known)}"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
