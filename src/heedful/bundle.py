@@ -90,7 +90,7 @@ def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
         _replace(temporary, path)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise BundleError(f"{path}: cannot be written ({error}); free some space and save it again") from error
+        raise BundleError(f"{path}: cannot be written ({error}); free some space") from error
 
 
 def load_bundle(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Bundle:

@@ -31,7 +31,7 @@ class MovingAverage:
     def update(self, model: Transformer, step: int) -> None:
         """Move towards the model's weights; early on faster, so that the random start is forgotten."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        parameters = dict(model.named_parameters())
+        parameters: dict[str, Tensor] = dict(model.named_parameters())
         latest = [parameters[name] for name in self.weights]  # weights read from a file are in its order
         with torch.no_grad():
             torch._foreach_lerp_(list(self.weights.values()), latest, 1.0 - decay)
