@@ -7,11 +7,13 @@ from typing import Self
 
 import sentencepiece
 
-from heedful.errors import TokenizerError
+from heedful.errors import InputError, TokenizerError
 
 JOINT_FILE = "tokenizer.model"
 SOURCE_FILE = "source.model"
 TARGET_FILE = "target.model"
+
+_NOT_UNICODE = "the text is not Unicode: it holds half of a surrogate pair; remove it"
 
 # The numbers of sentencepiece's own file format (message TrainerSpec, enum ModelType).
 _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
@@ -60,15 +62,27 @@ class Tokenizer:
         return type(self), (self._model,)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without bos and eos."""
-        ids: list[int] = self._processor.encode(text, out_type=int)
+        """The ids of a text, without bos and eos.
+
+        Raises:
+            InputError: text with half of a surrogate pair, which has no UTF-8.
+        """
+        try:
+            ids: list[int] = self._processor.encode(text, out_type=int)
+        except (RuntimeError, TypeError, UnicodeError) as error:
+            raise InputError(_NOT_UNICODE) from error
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of many texts; much faster than one call for each."""
+        """The ids of many texts; much faster than one call for each. Raises as `encode` does."""
         if not texts:
             return []
-        ids: list[list[int]] = self._processor.encode(list(texts), out_type=int)
+        try:
+            ids: list[list[int]] = self._processor.encode(list(texts), out_type=int)
+        except (RuntimeError, UnicodeError) as error:
+            raise InputError(
+                "the text is not Unicode: it holds half of a surrogate pair; remove it"
+            ) from error
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from heedful.config import TokenizerConfig
-from heedful.errors import TokenizerError
+from heedful.errors import InputError, TokenizerError
 from heedful.text import Tokenizer, TokenizerPair, train_tokenizers
 
 ENGLISH = ["the cat sat on the mat", "a dog ate my homework", "my cat ate a dog"] * 3
@@ -47,6 +47,14 @@ def test_encoding_adds_no_special_ids_even_where_the_text_spells_them() -> None:
     assert not {0, 2, 3} & set(tokenizer.encode("<s> the <pad> cat </s>"))
     assert tokenizer.encode("") == []
     assert tokenizer.encode_batch([]) == []
+
+
+def test_half_a_surrogate_pair_is_refused_in_one_line() -> None:
+    tokenizer = train().src
+    with pytest.raises(InputError, match="half of a surrogate pair"):
+        tokenizer.encode("cat \ud800")
+    with pytest.raises(InputError, match="half of a surrogate pair"):
+        tokenizer.encode_batch(["cat", "\udcff"])
 
 
 def test_decoding_drops_specials_wherever_they_stand_and_stops_at_none() -> None:
