@@ -79,10 +79,8 @@ class Tokenizer:
             return []
         try:
             ids: list[list[int]] = self._processor.encode(list(texts), out_type=int)
-        except (RuntimeError, UnicodeError) as error:
-            raise InputError(
-                "the text is not Unicode: it holds half of a surrogate pair; remove it"
-            ) from error
+        except (RuntimeError, TypeError, UnicodeError) as error:
+            raise InputError(_NOT_UNICODE) from error
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
