@@ -49,7 +49,9 @@ def draw_attention(maps: AttentionMaps, path: Path, *, layer: int | None = None)
     left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=widths)[0]
     colours = _colour_map()
     large = left.subplots()
-    image = _heat(large, weights.mean(axis=0), colours)
+    mean = weights.mean(axis=0)
+    # The mean is paler than its heads: its scale, which the bar tells, ends at its largest tenth.
+    image = _heat(large, mean, colours, top=math.ceil(float(mean.max()) * 10) / 10)
     _label(large, rows, columns, cell=min(width / len(columns), height / len(rows)))
     subtitle = "mean of the heads  (row: written, column: read)"
     large.set_title(subtitle, fontsize=9, color=FAINT, loc="left", pad=8)
@@ -58,7 +60,7 @@ def draw_attention(maps: AttentionMaps, path: Path, *, layer: int | None = None)
     bar.outline.set_visible(False)
     for index, axes in enumerate(right.subplots(grid_rows, grid_columns, squeeze=False).flat):
         if index < num_heads:
-            _heat(axes, weights[index], colours)
+            _heat(axes, weights[index], colours, top=1.0)
             axes.set_title(f"head {index + 1}", fontsize=8, color=FAINT, loc="left", pad=3)
         else:
             axes.set_visible(False)
@@ -73,8 +75,8 @@ def _colour_map() -> "Colormap":
     return LinearSegmentedColormap.from_list("heedful", _COLOURS)
 
 
-def _heat(axes: "Axes", weights: NDArray[np.float32], colours: "Colormap") -> "AxesImage":
-    image = axes.imshow(weights, cmap=colours, vmin=0.0, vmax=1.0, aspect="auto", interpolation="nearest")
+def _heat(axes: "Axes", weights: NDArray[np.float32], colours: "Colormap", *, top: float) -> "AxesImage":
+    image = axes.imshow(weights, cmap=colours, vmin=0.0, vmax=top, aspect="auto", interpolation="nearest")
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():

@@ -14,7 +14,9 @@ from heedful.cli.streams import open_output, write_line
 def evaluate(
     run: opt.Run,
     src: Annotated[Path, typer.Option(help="Source lines; .gz too.")],
-    ref: Annotated[list[Path], typer.Option(help="Reference lines; give it again for more references.")],
+    ref: Annotated[
+        list[Path], typer.Option(metavar="<path>", help="Reference lines; give it again for more references.")
+    ],
     metric: Annotated[
         str, typer.Option(metavar="NAMES", help="Of bleu, chrf, ter, wer, per, exact; with commas.")
     ] = "bleu,chrf",

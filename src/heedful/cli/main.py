@@ -11,7 +11,7 @@ import typer
 from heedful.cli.attention import attention
 from heedful.cli.evaluate import evaluate
 from heedful.cli.inspect import inspect
-from heedful.cli.mistakes import one_line, one_line_for_mistakes
+from heedful.cli.mistakes import USAGE, one_line_for_mistakes, stop
 from heedful.cli.plot import plot
 from heedful.cli.translate import translate
 
@@ -26,7 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for verb in VERBS:
-    app.command(verb.__name__)(one_line_for_mistakes(verb))
+    app.command(verb.__name__)(one_line_for_mistakes()(verb))
 
 
 def _show_version(wanted: bool) -> None:
@@ -51,6 +51,7 @@ def heedful(
         print(context.get_help())
 
 
+@one_line_for_mistakes()
 def main() -> None:
     """Run the command line; a mistake of usage becomes one line and exit code 2."""
     for stream in (sys.stdout, sys.stderr):
@@ -64,6 +65,6 @@ def main() -> None:
         if say is None:
             raise
         where = getattr(getattr(error, "ctx", None), "command_path", "heedful")
-        print(f"error: {one_line(say()).rstrip('.?')}; see {where} --help", file=sys.stderr)
-        sys.exit(getattr(error, "exit_code", 2))
+        stop(f"{say().rstrip('.?')}; see {where} --help", USAGE)
+    sys.stdout.flush()
     sys.exit(code if isinstance(code, int) else 0)

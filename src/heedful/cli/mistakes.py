@@ -3,61 +3,50 @@
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import wraps
-from typing import ParamSpec
-
-import typer
 
 from heedful.errors import HeedfulError
 
+FAILURE = 1
+USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
-
-P = ParamSpec("P")
-
-
-def one_line_for_mistakes(verb: Callable[P, None]) -> Callable[P, None]:
-    """Wrap a verb so that what its user can mend becomes one line, `error: where: what; what to do`."""
-
-    @wraps(verb)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        with _reporting():
-            verb(*args, **kwargs)
-            sys.stdout.flush()
-
-    return run
-
-
-def one_line(text: str) -> str:
-    """Join the lines of a message."""
-    return " ".join(text.split())
 
 
 @contextmanager
-def _reporting() -> Iterator[None]:
+def one_line_for_mistakes() -> Iterator[None]:
+    """Turn what the user can mend into one line, `error: where: what; what to do`; also a decorator.
+
+    Raises:
+        SystemExit: with the exit code, after such a mistake.
+    """
     try:
         yield
+        sys.stdout.flush()
     except HeedfulError as error:
-        raise _exit(str(error), error.exit_code) from None
+        stop(str(error), error.exit_code)
     except KeyboardInterrupt:
-        raise _exit("interrupted", INTERRUPTED) from None
+        stop("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
         _abandon_stdout()
-        raise typer.Exit(1) from None
+        sys.exit(FAILURE)
     except OSError as error:
-        raise _exit(_describe(error), 1) from None
+        stop(_describe(error), FAILURE)
 
 
-def _exit(message: str, code: int) -> typer.Exit:
-    """Print what went wrong; results that are still on their way out go first."""
+def stop(message: str, code: int) -> None:
+    """End the program with one line; results that are still on their way out go first.
+
+    Raises:
+        SystemExit: always.
+    """
     try:
         sys.stdout.flush()
     except OSError:
         _abandon_stdout()
     with suppress(OSError):
-        print(f"error: {one_line(message)}", file=sys.stderr, flush=True)
-    return typer.Exit(code)
+        print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    sys.exit(code)
 
 
 def _describe(error: OSError) -> str:

@@ -2,6 +2,7 @@ r"""Text in and out: UTF-8, one sentence a line, `\n` and nothing else ends a li
 
 import gzip
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,34 +21,40 @@ class Lines:
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream = stream
         self._name = name
-        self._mistake: InputError | CorpusError | None = None
+        self._mistake: CorpusError | None = None
 
     def __iter__(self) -> Iterator[str]:
-        for number, raw in enumerate(self._stream, start=1):
-            try:
+        try:
+            for number, raw in enumerate(self._stream, start=1):
                 yield self._decode(raw, number)
-            except CorpusError as mistake:
-                self._mistake = mistake
-                return
+        except CorpusError as mistake:
+            self._mistake = mistake
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            self._mistake = CorpusError(
+                f"{self._name}: the gzip file is truncated or corrupt; fetch or pack it again"
+            )
 
     def raise_if_bad(self) -> None:
         """Raise what ended the iteration early.
 
         Raises:
-            CorpusError: a line with a NUL byte or with invalid UTF-8.
+            CorpusError: a line with a NUL byte or with invalid UTF-8, or a gzip file that is cut short.
         """
         if self._mistake is not None:
             raise self._mistake
 
     def _decode(self, raw: bytes, number: int) -> str:
-        where = f"{self._name}: line {number:,}"
+        where = f"{self._name}: line {number:,}, byte"  # lines count from 1, bytes from 0
         if b"\0" in raw:
-            raise CorpusError(f"{where}: a NUL byte at byte {raw.index(0) + 1}; is this a text file?")
+            raise CorpusError(
+                f"{where} {raw.index(0):,}: NUL byte; this is no plain text, convert it to UTF-8"
+            )
         try:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
+            byte = f"0x{raw[error.start]:02x}"
             raise CorpusError(
-                f"{where}: not UTF-8 at byte {error.start + 1}; convert it first, for example with iconv"
+                f"{where} {error.start:,}: {byte} is not valid UTF-8; convert it to UTF-8"
             ) from None
         return text.removesuffix("\n").removesuffix("\r")
 

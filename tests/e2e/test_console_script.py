@@ -1,0 +1,56 @@
+"""What only a process of its own can show: start-up time, pipes, and the way in through `python -m`."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command_line import heedful
+
+FULL = Path("/dev/full")
+HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "pydantic", "matplotlib"}
+
+
+def test_help_answers_in_under_three_tenths_of_a_second() -> None:
+    durations = []
+    for _ in range(5):
+        started = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "heedful", "--help"], capture_output=True, text=True, check=True
+        )
+        durations.append(time.perf_counter() - started)
+    assert "translate" in done.stdout
+    assert min(durations) < 0.3
+
+
+def test_the_command_line_loads_nothing_heavy_before_it_must() -> None:
+    code = "import sys, heedful.cli.main; print(*{name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert HEAVY.isdisjoint(done.stdout.split())
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("flags", [[], ["-u"]])
+def test_a_full_disk_is_one_line(flags: list[str]) -> None:
+    with FULL.open("wb") as full:
+        command = [sys.executable, *flags, "-m", "heedful"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert done.stderr == b"error: no space left on the disk; free some and run the command again\n"
+
+
+def test_without_a_verb_the_verbs_are_shown() -> None:
+    outcome = heedful()
+    assert outcome.code == 0
+    assert "Commands:" in outcome.out
+
+
+def test_the_version_is_shown() -> None:
+    assert heedful("--version").out.startswith("heedful 0.")
+
+
+def test_a_verb_that_does_not_exist_gets_a_suggestion() -> None:
+    outcome = heedful("transalte")
+    assert outcome.code == 2
+    assert outcome.err == "error: No such command 'transalte'. Did you mean 'translate'; see heedful --help\n"

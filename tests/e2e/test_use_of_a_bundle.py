@@ -1,0 +1,200 @@
+"""The verbs that use a trained model, through the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Outcome, heedful
+from tiny_bundle import PAIRS, save_memorised
+
+SOURCES = [src for src, _ in PAIRS]
+TARGETS = [tgt for _, tgt in PAIRS]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "demo"
+    save_memorised(folder / "best")
+    return folder
+
+
+def text(lines: list[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def assert_one_clear_line(outcome: Outcome, code: int, *parts: str) -> None:
+    assert outcome.code == code
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+    for part in parts:
+        assert part in outcome.err
+
+
+def test_translate_keeps_order_and_empty_lines(run: Path) -> None:
+    outcome = heedful("translate", run, stdin=text([SOURCES[0], "", SOURCES[2], "  ", SOURCES[1]]))
+    assert outcome == Outcome(0, f"{TARGETS[0]}\n\n{TARGETS[2]}\n\n{TARGETS[1]}\n", "")
+
+
+def test_translate_of_nothing_is_nothing(run: Path) -> None:
+    assert heedful("translate", run) == Outcome(0, "", "")
+
+
+def test_greedy_search_and_other_settings_work_from_files(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(text(SOURCES))
+    settings = ["--beam-size", 1, "--batch-tokens", 16, "--threads", 1, "--device", "cpu"]
+    outcome = heedful("translate", run, "--input", tmp_path / "in.txt", "-o", tmp_path / "out.txt", *settings)
+    assert outcome == Outcome(0, "", "")
+    assert (tmp_path / "out.txt").read_bytes() == text(TARGETS)
+
+
+def test_scores_come_before_the_text(run: Path) -> None:
+    outcome = heedful("translate", run, "--scores", stdin=text([SOURCES[0], ""]))
+    first, second = outcome.out.splitlines()
+    score, translation = first.split("\t")
+    assert translation == TARGETS[0]
+    assert -1 < float(score) < 0
+    assert second == "0.000000\t"
+
+
+def test_n_best_has_the_moses_form(run: Path) -> None:
+    outcome = heedful("translate", run, "--n-best", 3, stdin=text([SOURCES[0], "", SOURCES[1]]))
+    rows = [line.split(" ||| ") for line in outcome.out.splitlines()]
+    assert [row[0] for row in rows] == ["0", "0", "0", "1", "2", "2", "2"]
+    assert rows[0][1] == TARGETS[0]
+    scores = [float(row[2]) for row in rows[:3]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_json_has_one_object_a_line(run: Path) -> None:
+    outcome = heedful("translate", run, "--json", "--n-best", 2, stdin=text([SOURCES[0], ""]))
+    first, second = map(json.loads, outcome.out.splitlines())
+    assert (first["source"], first["text"]) == (SOURCES[0], TARGETS[0])
+    assert first["hypotheses"][0] == {"text": TARGETS[0], "score": first["score"]}
+    assert len(first["hypotheses"]) == 2
+    assert second == {"source": "", "text": "", "score": 0.0, "hypotheses": []}
+
+
+@pytest.mark.parametrize(("bad", "what"), [(b"\xff\n", "not valid UTF-8"), (b"a\0\n", "NUL byte")])
+def test_lines_before_a_bad_one_are_translated(run: Path, bad: bytes, what: str) -> None:
+    outcome = heedful("translate", run, stdin=text(SOURCES[:1]) + bad + text(SOURCES[1:]))
+    assert outcome.out == f"{TARGETS[0]}\n"
+    assert_one_clear_line(outcome, 1, "stdin: line 2, byte", what)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["--input", "nothing.txt"], 1, "nothing.txt: cannot be read"),
+        (["--n-best", 3, "--beam-size", 2], 1, "n_best=3"),
+        (["--precision", "int3"], 1, "precision='int3'"),
+        (["--device", "abacus"], 1, "device='abacus'"),
+        (["--scores", "--json"], 2, "exclude each other"),
+        (["--beam-size", "0"], 2, "--beam-size"),
+        (["--bean-size", "2"], 2, "--bean-size"),
+    ],
+)
+def test_settings_that_cannot_be_get_one_line(run: Path, args: list[str], code: int, message: str) -> None:
+    assert_one_clear_line(heedful("translate", run, *args, stdin=b"a\n"), code, message)
+
+
+def test_the_input_is_never_written_over(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(text(SOURCES))
+    outcome = heedful("translate", run, "--input", tmp_path / "a.txt", "--output", tmp_path / "." / "a.txt")
+    assert_one_clear_line(outcome, 1, "is the input too")
+    assert (tmp_path / "a.txt").read_bytes() == text(SOURCES)
+
+
+@pytest.mark.parametrize("verb", ["translate", "inspect"])
+def test_a_directory_without_a_bundle_is_named(verb: str, tmp_path: Path) -> None:
+    assert_one_clear_line(heedful(verb, tmp_path), 1, str(tmp_path))
+
+
+def test_a_truncated_bundle_is_named_and_the_old_output_kept(run: Path, tmp_path: Path) -> None:
+    save_memorised(tmp_path / "bundle")
+    weights = tmp_path / "bundle" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    (tmp_path / "out.txt").write_text("precious\n")
+    outcome = heedful("translate", tmp_path / "bundle", "--output", tmp_path / "out.txt", stdin=b"a\n")
+    assert_one_clear_line(outcome, 1, "model.safetensors")
+    assert (tmp_path / "out.txt").read_text() == "precious\n"
+
+
+def test_evaluate_prints_each_score_with_its_signature(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "s").write_bytes(text(SOURCES))
+    (tmp_path / "r").write_bytes(text(TARGETS))
+    args = ["evaluate", run, "--src", tmp_path / "s", "--ref", tmp_path / "r"]
+    names = ["bleu", "chrf", "ter", "wer", "per", "exact"]
+    outcome = heedful(*args, "--metric", ",".join(names), "--json", "--output", tmp_path / "hyp")
+    report = json.loads(outcome.out)
+    assert [report[name] for name in names] == pytest.approx([100, 100, 0, 0, 0, 100])
+    assert set(report) == {*names, "signatures", "sentences", "seconds"}
+    assert "tok:13a" in report["signatures"]["bleu"]
+    assert report["sentences"] == len(SOURCES)
+    assert (tmp_path / "hyp").read_bytes() == text(TARGETS)
+    plain = heedful(*args).out.splitlines()
+    assert plain[0] == f"bleu 100.00  {report['signatures']['bleu']}"
+
+
+def test_a_source_that_occurs_twice_is_one_item_for_wer(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "s").write_bytes(text([SOURCES[0], SOURCES[0], SOURCES[1]]))
+    (tmp_path / "r").write_bytes(text(["anders .", TARGETS[0], "falsch ."]))
+    args = ["evaluate", run, "--src", tmp_path / "s", "--ref", tmp_path / "r", "--metric", "wer", "--json"]
+    assert json.loads(heedful(*args).out)["wer"] == 50.0
+
+
+def test_evaluate_refuses_what_it_cannot_score_before_it_translates(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "s").write_bytes(text(SOURCES))
+    (tmp_path / "r").write_bytes(text(TARGETS[:-1]))
+    args = ["evaluate", run, "--src", tmp_path / "s", "--ref", tmp_path / "r"]
+    assert_one_clear_line(heedful(*args), 1, "5 lines", "6", "first unmatched line: 6")
+    assert_one_clear_line(heedful(*args, "--metric", "blue"), 2, "did you mean 'bleu'")
+    assert_one_clear_line(heedful(*args[:4]), 2, "--ref")
+
+
+@pytest.mark.parametrize("ending", ["png", "html", "json"])
+def test_attention_writes_what_the_name_asks_for(run: Path, tmp_path: Path, ending: str) -> None:
+    path = tmp_path / "new" / f"map.{ending}"
+    outcome = heedful("attention", run, SOURCES[2], "--output", path)
+    assert (outcome.code, outcome.out) == (0, f"{TARGETS[2]}\n")
+    start = {"png": b"\x89PNG", "html": b"<!doctype html>", "json": b'{"source"'}[ending]
+    assert path.read_bytes().startswith(start)
+
+
+def test_attention_explains_a_given_translation(run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "map.json"
+    heedful("attention", run, SOURCES[2], "--target", TARGETS[0], "--output", path)
+    assert json.loads(path.read_text(encoding="utf-8"))["target"] == TARGETS[0]
+
+
+def test_attention_refuses_what_it_cannot_show(run: Path, tmp_path: Path) -> None:
+    assert_one_clear_line(heedful("attention", run, " ", "-o", tmp_path / "a.png"), 1, "empty")
+    assert_one_clear_line(heedful("attention", run, "a", "-o", tmp_path / "a.gif"), 1, "a.gif", ".png")
+    layer = heedful("attention", run, "a", "-o", tmp_path / "a.png", "--layer", 9)
+    assert_one_clear_line(layer, 1, "layer 9")
+
+
+def test_inspect_shows_sizes_scores_and_settings(run: Path) -> None:
+    found = json.loads(heedful("inspect", run, "--json").out)
+    assert found["bundle"]["num_parameters"] == sum(found["bundle"]["parameters"].values())
+    assert found["bundle"]["scores"] == {"bleu": 100.0}
+    assert found["config"]["model"]["d_model"] == 32
+    assert found["run"] is None
+    shown = heedful("inspect", run).out
+    assert "checksums right" in shown
+    assert "  d_model = 32\n" in shown
+
+
+def test_inspect_and_plot_show_a_run_that_has_no_bundle_yet(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[model]\nd_model = 64\n")
+    (tmp_path / "log.jsonl").write_text('{"event": "start"}\n')
+    found = json.loads(heedful("inspect", tmp_path, "--json").out)
+    assert (found["bundle"], found["run"]["steps"], found["config"]["model"]["d_model"]) == (None, 0, 64)
+    assert_one_clear_line(heedful("plot", tmp_path), 1, "no steps are logged yet")
+    with (tmp_path / "log.jsonl").open("a") as log:
+        log.write('{"event": "step", "step": 7, "loss": 2.0, "nll": 1.5, "seconds": 60}\n')
+        log.write('{"event": "validation", "step": 7, "seconds": 61, "nll": 1.0, "perplexity": 2.7}\n')
+    assert "steps     7 in 1.0 minutes" in heedful("inspect", tmp_path).out
+    assert heedful("plot", tmp_path).out == f"{tmp_path / 'curves.png'}\n"
+    assert (tmp_path / "curves.png").is_file()
+    assert_one_clear_line(heedful("plot", tmp_path, "-o", "a.svg"), 1, "a.svg")
+    assert_one_clear_line(heedful("plot", tmp_path / "nowhere"), 1, "no such run")

@@ -1,0 +1,33 @@
+"""`heedful ...` in the test's own process: as the console script runs it, but without a new Python."""
+
+import io
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from heedful.cli.main import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def heedful(*args: object, stdin: bytes = b"") -> Outcome:
+    """Run one command."""
+    out, err = io.BytesIO(), io.BytesIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["heedful", *map(str, args)])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        patch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="utf-8"))
+        patch.setattr(sys, "stderr", io.TextIOWrapper(err, encoding="utf-8"))
+        with pytest.raises(SystemExit) as end:
+            main()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        return Outcome(int(end.value.code or 0), out.getvalue().decode(), err.getvalue().decode())

@@ -1,0 +1,59 @@
+"""A model of a few thousand parameters that has learned six sentence pairs by heart, in about a second."""
+
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from heedful.bundle import Bundle, save_bundle
+from heedful.config import Config, ModelConfig, TokenizerConfig
+from heedful.model import Transformer
+from heedful.text import train_tokenizers
+
+PAIRS = (
+    ("the cat sleeps .", "die Katze schläft ."),
+    ("the dog sleeps .", "der Hund schläft ."),
+    ("the cat sees the dog .", "die Katze sieht den Hund ."),
+    ("the dog sees the cat .", "der Hund sieht die Katze ."),
+    ("does the dog sleep ?", "schläft der Hund ?"),
+    ("does the cat sleep ?", "schläft die Katze ?"),
+)
+
+
+@cache
+def memorised() -> Bundle:
+    """The model itself; do not change it."""
+    torch.manual_seed(1)
+    sources, targets = zip(*PAIRS, strict=True)
+    settings = TokenizerConfig(vocab_size=60, kind="bpe")
+    tokenizers = train_tokenizers(sources, targets, settings, seed=1)
+    size = tokenizers.src.vocab_size
+    sizes = ModelConfig(
+        d_model=32, num_heads=4, d_ff=64, num_encoder_layers=2, num_decoder_layers=2, dropout=0.0
+    ).replace(src_vocab_size=size, tgt_vocab_size=size)
+    model = Transformer.from_config(sizes)
+    src = _pad([[*ids, tokenizers.src.eos_id] for ids in tokenizers.src.encode_batch(sources)])
+    tgt = _pad(
+        [[tokenizers.tgt.bos_id, *ids, tokenizers.tgt.eos_id] for ids in tokenizers.tgt.encode_batch(targets)]
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
+    for _ in range(150):
+        optimizer.zero_grad()
+        logits = model(src, tgt[:, :-1])
+        loss = cross_entropy(logits.transpose(1, 2), tgt[:, 1:], ignore_index=tokenizers.tgt.pad_id)
+        loss.backward()
+        optimizer.step()
+    config = Config(model=sizes, tokenizer=settings)
+    return Bundle(config, tokenizers, model.eval(), scores={"bleu": 100.0})
+
+
+def save_memorised(path: Path) -> Path:
+    """Write the bundle to `path`."""
+    save_bundle(memorised(), path, card="# A model that knows six sentences by heart\n")
+    return path
+
+
+def _pad(rows: list[list[int]]) -> torch.Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])

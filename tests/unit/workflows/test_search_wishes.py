@@ -1,0 +1,30 @@
+import pytest
+
+from heedful.config import DecodeConfig
+from heedful.decoding.options import SearchOptions
+from heedful.errors import InputError
+from heedful.workflows.loading import SearchWishes
+
+BUNDLE = DecodeConfig(beam_size=3, length_penalty=0.4, max_length_offset=7)
+
+
+def test_without_wishes_the_bundle_decides() -> None:
+    options = SearchWishes().options(BUNDLE)
+    assert options == SearchOptions(beam_size=3, length_penalty=0.4, max_length_offset=7)
+
+
+def test_a_wish_for_zero_is_a_wish() -> None:
+    options = SearchWishes(length_penalty=0.0, max_length_offset=0).options(BUNDLE)
+    assert (options.length_penalty, options.max_length_offset) == (0.0, 0)
+
+
+def test_the_beam_grows_with_the_n_best_list_unless_it_was_chosen() -> None:
+    assert SearchWishes(n_best=5).options(BUNDLE).beam_size == 5
+    assert SearchWishes(n_best=2).options(BUNDLE).beam_size == 3
+    with pytest.raises(InputError, match="n_best=5"):
+        SearchWishes(n_best=5, beam_size=4).options(BUNDLE)
+
+
+def test_a_smaller_beam_shortens_the_bundles_own_n_best_list() -> None:
+    options = SearchWishes(beam_size=1).options(BUNDLE.replace(n_best=3))
+    assert (options.beam_size, options.n_best) == (1, 1)
