@@ -13,10 +13,11 @@ from heedful.cli.evaluate import evaluate
 from heedful.cli.inspect import inspect
 from heedful.cli.mistakes import USAGE, one_line_for_mistakes, stop
 from heedful.cli.plot import plot
+from heedful.cli.train import train
 from heedful.cli.translate import translate
 
 # In the order in which a newcomer meets them.
-VERBS: tuple[Callable[..., None], ...] = (translate, evaluate, attention, plot, inspect)
+VERBS: tuple[Callable[..., None], ...] = (train, translate, evaluate, attention, plot, inspect)
 
 app = typer.Typer(
     name="heedful",

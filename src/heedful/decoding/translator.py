@@ -18,7 +18,7 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import ModelStep
 from heedful.errors import InputError
 
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class Translator:
 
         Args:
             bundle: model and tokenizers; the model stays on the device where it is.
-            precision: "bfloat16" computes the matrix products in it, under autocast.
+            precision: "bf16" computes the matrix products in it, under autocast.
             batch_tokens: source tokens of one batch, padding included; by default the bundle's.
 
         Raises:
             InputError: a precision that does not exist, or a budget below 1.
         """
-        if precision not in ("float32", "bfloat16"):
+        if precision not in ("float32", "bf16"):
             raise InputError(f"precision={precision!r}: must be 'float32' or 'bfloat16'")
         self.bundle = bundle
         self.precision = precision
@@ -196,7 +196,7 @@ class Translator:
         return src.to(self._device)
 
     def _autocast(self) -> AbstractContextManager[object]:
-        if self.precision == "bfloat16":
+        if self.precision == "bf16":
             return torch.autocast(self._device.type, dtype=torch.bfloat16)
         return nullcontext()
 

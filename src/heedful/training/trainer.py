@@ -80,6 +80,7 @@ class Trainer:
         self._saved_at = 0.0
         self._epoch_length = 1
         self._unlogged: list[tuple[StepMetrics, float]] = []
+        self._judged: tuple[int, Scores] = (-1, {})
 
     def fit(self, *, resume_from: Path | None = None) -> EndEvent:
         """Train to the end.
@@ -184,7 +185,7 @@ class Trainer:
             return f"{patience} validations without a better {self.config.valid.metric}"
         return None
 
-    def _validate(self, weights: dict[str, Tensor] | None) -> Scores:
+    def _validate(self, weights: dict[str, Tensor] | None) -> None:
         """Judge the model, with other weights where given, and keep it if it is the best so far."""
         scores: Scores = {}
         with swapped_weights(self.model, weights):
@@ -201,17 +202,19 @@ class Trainer:
             else:
                 self.progress.stale_validations += 1
         self._emit(ValidationEvent, scores=scores, is_best=is_best)
-        return scores
+        self._judged = (self.progress.step, scores)
 
     def _finish(self, reason: str) -> EndEvent:
         """Judge and keep the final weights: the moving average, or the mean of the last checkpoints."""
         self._log()
         if not (self.surroundings.checkpoints / f"step-{self.progress.step}").exists():
             self._checkpoint()
-        weights = self.average.weights if self.average else self._mean_of_checkpoints()
-        scores = self._validate(weights)
+        mean = None if self.average else self._mean_of_checkpoints()
+        weights = self.average.weights if self.average else mean
+        if self._judged[0] != self.progress.step or mean is not None:
+            self._validate(weights)
         with swapped_weights(self.model, weights):
-            self.surroundings.keep_model("last", self.model, scores)
+            self.surroundings.keep_model("last", self.model, self._judged[1])
         end = EndEvent(
             self.progress.step, self._seconds(), reason, self.progress.epoch, self.progress.best_step
         )

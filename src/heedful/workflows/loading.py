@@ -11,7 +11,7 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Precision, Translator
 from heedful.errors import InputError
 
-_PRECISIONS: dict[str, Precision] = {"float32": "float32", "bf16": "bfloat16"}
+_PRECISIONS: dict[str, Precision] = {"float32": "float32", "bf16": "bf16"}
 _DEVICES = ("auto", "cpu", "cuda")
 
 

@@ -133,7 +133,7 @@ def test_sinusoids_take_a_line_of_any_length(bundle: Bundle) -> None:
 def test_bfloat16_computes_in_it_and_leaves_the_weights_alone(bundle: Bundle) -> None:
     before = {name: value.clone() for name, value in bundle.model.state_dict().items()}
     exact = Translator(bundle).translations(LINES, options=SHORT)
-    rounded = Translator(bundle, precision="bfloat16").translations(LINES, options=SHORT)
+    rounded = Translator(bundle, precision="bf16").translations(LINES, options=SHORT)
     assert [each.score for each in rounded] != [each.score for each in exact]
     assert [each.score for each in rounded] == pytest.approx([each.score for each in exact], rel=0.1)
     assert all(torch.equal(value, before[name]) for name, value in bundle.model.state_dict().items())

@@ -1,0 +1,118 @@
+"""The live display of training: a bar and a line on a terminal, plain lines elsewhere. All on stderr."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from heedful.training import (
+    CheckpointEvent,
+    EndEvent,
+    Event,
+    NoticeEvent,
+    StartEvent,
+    StepEvent,
+    ValidationEvent,
+    WarningEvent,
+)
+
+_SHOWN_SCORES = ("nll", "perplexity", "bleu", "chrf", "exact")
+
+
+@contextmanager
+def training_display() -> Iterator[Callable[[Event], None]]:
+    """Give a listener that shows what happens."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if not sys.stderr.isatty():
+        yield PlainDisplay(console)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f} %"),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield LiveDisplay(console, progress)
+
+
+class PlainDisplay:
+    """Writes a line for each event, steps included."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._best = ""
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        match event:
+            case StepEvent():
+                self._show_step(event)
+            case ValidationEvent():
+                line = _scores_line(event)
+                if event.is_best:
+                    self._best = f"best {event.step:,}"
+                self._write(line)
+            case WarningEvent():
+                self._write(f"warning: {event.message}")
+            case NoticeEvent():
+                self._write(event.message)
+            case StartEvent():
+                self._write(_start_line(event))
+            case EndEvent():
+                self._write(f"done: {event.reason}; {event.step:,} steps, {_clock(event.seconds)}")
+            case CheckpointEvent():
+                pass  # silent where all is well
+
+    def _show_step(self, event: StepEvent) -> None:
+        self._write(_step_line(event, self._best))
+
+    def _write(self, line: str) -> None:
+        self._console.print(line, markup=False)
+
+
+class LiveDisplay(PlainDisplay):
+    """Keeps the steps on one line with a bar; everything else scrolls by above it."""
+
+    def __init__(self, console: Console, progress: Progress) -> None:
+        super().__init__(console)
+        self._progress = progress
+        self._bar = progress.add_task("preparing", total=1.0)
+
+    def _show_step(self, event: StepEvent) -> None:
+        line = _step_line(event, self._best)
+        self._progress.update(self._bar, completed=event.progress, description=line)
+
+
+def _start_line(event: StartEvent) -> str:
+    goes_on = f"going on from step {event.step:,}: " if event.step else ""
+    threads = f", {event.threads} threads" if event.device == "cpu" else ""
+    return (
+        f"{goes_on}{event.num_parameters / 1e6:.1f}M parameters, {event.num_pairs:,} pairs, "
+        f"{event.precision} on {event.device}{threads}"
+    )
+
+
+def _step_line(event: StepEvent, best: str) -> str:
+    left = event.seconds / event.progress * (1.0 - event.progress) if event.progress else 0.0
+    parts = [
+        f"step {event.step:,}",
+        f"epoch {event.epoch + 1}",
+        f"loss {event.loss:.3f}",
+        f"{event.tokens_per_second:,.0f} tokens/s",
+        f"lr {event.learning_rate:.2e}",
+        f"{_clock(left)} left",
+    ]
+    return " · ".join([*parts, best] if best else parts)
+
+
+def _scores_line(event: ValidationEvent) -> str:
+    shown = [f"{name} {event.scores[name]:.2f}" for name in _SHOWN_SCORES if name in event.scores]
+    return f"validation at step {event.step:,}: {', '.join(shown)}{' · best so far' if event.is_best else ''}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,79 @@
+"""`heedful train`: a model from parallel text."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heedful.cli import options as opt
+
+
+def train(
+    config: Annotated[
+        Path | None, typer.Argument(metavar="[CONFIG.toml]", help="A recipe, or a run's config.toml.")
+    ] = None,
+    src: Annotated[Path | None, typer.Option(help="Source side of the training text; .gz too.")] = None,
+    tgt: Annotated[Path | None, typer.Option(help="Target side, line by line parallel.")] = None,
+    valid_src: Annotated[Path | None, typer.Option(help="Source side of the validation text.")] = None,
+    valid_tgt: Annotated[Path | None, typer.Option(help="Target side of the validation text.")] = None,
+    pairs: Annotated[Path | None, typer.Option(help="Both sides in one .tsv or .jsonl file.")] = None,
+    valid_pairs: Annotated[Path | None, typer.Option(help="The same for the validation text.")] = None,
+    preset: Annotated[str | None, typer.Option(help="tiny, small, base, big, or a row of Table 3.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="For example train.max_minutes=20.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The run directory. [default: runs/NAME]")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in the output directory.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")] = False,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Train a model on parallel text.
+
+    Settings come from the preset, then the file, then the command line; `config.toml` in the run directory
+    holds every one of them. Ctrl-C writes a checkpoint first; --resume goes on from it.
+    """
+    import json
+
+    from heedful.cli.progress import training_display
+    from heedful.config import load_config, parse_override
+    from heedful.workflows.train import TrainTask
+    from heedful.workflows.train import train as run_training
+
+    files = {
+        "src": src,
+        "tgt": tgt,
+        "valid_src": valid_src,
+        "valid_tgt": valid_tgt,
+        "pairs": pairs,
+        "valid_pairs": valid_pairs,
+    }
+    output = output or Path("runs") / (config.stem if config else preset or "base")
+    if resume and config is None:
+        config = _config_of(output)
+    overrides = [(f"data.{key}", str(path)) for key, path in files.items() if path is not None]
+    overrides += [parse_override(setting) for setting in settings or []]
+    task = TrainTask(
+        config=load_config(config, preset=preset, overrides=overrides),
+        output=output,
+        resume=resume,
+        overwrite=overwrite,
+        command=shlex.join(["heedful", *sys.argv[1:]]),
+    )
+    with training_display() as display:
+        result = run_training(task, listeners=[display])
+    if as_json:
+        summary = {"best": str(result.best), "last": str(result.last), **result.end.to_json()}
+        print(json.dumps(summary))
+    else:
+        print(result.best)
+
+
+def _config_of(run: Path) -> Path | None:
+    file = run / "config.toml"
+    return file if file.exists() else None

@@ -1,0 +1,85 @@
+"""A run directory: what is where, and when it may be written."""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from heedful.config import Config, to_toml
+from heedful.errors import RunError, TokenizerError
+from heedful.text import TokenizerPair
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """runs/NAME: config.toml, log.jsonl, tokenizer/, checkpoints/, best/, last/."""
+
+    path: Path
+
+    @property
+    def config_file(self) -> Path:
+        """The resolved configuration; where it is, there is a run."""
+        return self.path / "config.toml"
+
+    @property
+    def log_file(self) -> Path:
+        """One event a line."""
+        return self.path / "log.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The states to resume from."""
+        return self.path / "checkpoints"
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer that the run trained for itself."""
+        return self.path / "tokenizer"
+
+    def check(self, *, resume: bool, overwrite: bool) -> None:
+        """Refuse to touch a run that the user may want to keep, and to resume one that is not there.
+
+        Raises:
+            RunError: as said.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path}: is a file; give a directory as --output")
+        holds_run = self.config_file.exists()
+        if resume and not holds_run:
+            raise RunError(f"{self.path}: holds no run to resume; leave --resume out to start one")
+        if holds_run and not (resume or overwrite):
+            raise RunError(
+                f"{self.path}: already holds a run; give --resume to go on with it, --overwrite to replace "
+                "it, or another --output"
+            )
+
+    def begin(self, config: Config, tokenizers: TokenizerPair) -> None:
+        """Clear what an earlier run left there, and nothing else, then write what identifies the new one."""
+        self.config_file.unlink(missing_ok=True)
+        self.log_file.unlink(missing_ok=True)
+        for directory in (self.checkpoints, self.tokenizer, self.path / "best", self.path / "last"):
+            if directory.exists():
+                shutil.rmtree(directory)
+        self.tokenizer.mkdir(parents=True)
+        tokenizers.save(self.tokenizer)
+        self.write_config(config)
+
+    def write_config(self, config: Config) -> None:
+        """Write the resolved configuration, whole or not at all."""
+        temporary = self.config_file.with_name(".config.toml.writing")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(to_toml(config))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.config_file)
+
+    def load_tokenizers(self) -> TokenizerPair:
+        """Load what `begin` saved.
+
+        Raises:
+            RunError: it is not there or damaged.
+        """
+        try:
+            return TokenizerPair.load(self.tokenizer)
+        except TokenizerError as error:
+            raise RunError(f"{self.path}: the run's tokenizer is damaged ({error}); start anew") from None
