@@ -50,7 +50,7 @@ class _Panel:
 def read_curves(log: Path) -> Curves:
     """Read the events of a run. A last line that a kill cut short is left out.
 
-    Where a resumed run repeats steps, the later record counts.
+    Where a run was resumed, what had been logged after the checkpoint that it went on from does not count.
 
     Raises:
         RunError: no log, or a line that is not an event.
@@ -110,7 +110,11 @@ def _curve(events: Sequence[Mapping[str, object]], kind: str, name: str) -> Curv
     points: dict[int, float] = {}
     for event in events:
         step, value = event.get("step"), event.get(name)
-        if event.get("event") == kind and isinstance(step, int) and isinstance(value, int | float):
+        if not isinstance(step, int):
+            continue
+        if event.get("event") == "start":
+            points = {known: points[known] for known in points if known <= step}
+        elif event.get("event") == kind and isinstance(value, int | float):
             points[step] = float(value)
     steps = sorted(points)
     return Curve(tuple(steps), tuple(points[step] for step in steps))

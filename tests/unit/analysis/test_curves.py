@@ -31,8 +31,9 @@ def test_curves_hold_what_was_logged(tmp_path: Path) -> None:
     assert curves.validation["bleu"] == Curve()
 
 
-def test_steps_that_a_resumed_run_repeats_count_once(tmp_path: Path) -> None:
-    log = write_log(tmp_path / "log.jsonl", step(10, 3.0), step(20, 2.0), {"event": "start"}, step(20, 1.9))
+def test_what_came_after_the_checkpoint_of_a_resumed_run_does_not_count(tmp_path: Path) -> None:
+    start = {"event": "start", "step": 15}
+    log = write_log(tmp_path / "log.jsonl", step(10, 3.0), step(20, 2.0), step(30, 1.0), start, step(20, 1.9))
     assert read_curves(log).training["loss"] == Curve((10, 20), (3.0, 1.9))
 
 
