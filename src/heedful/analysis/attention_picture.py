@@ -50,8 +50,9 @@ def draw_attention(maps: AttentionMaps, path: Path, *, layer: int | None = None)
     colours = _colour_map()
     large = left.subplots()
     mean = weights.mean(axis=0)
-    # The mean is paler than its heads: its scale, which the bar tells, ends at its largest tenth.
-    image = _heat(large, mean, colours, top=math.ceil(float(mean.max()) * 10) / 10)
+    # The mean is paler than its heads: its scale, which the bar tells, ends at its largest tenth. Attention
+    # that is the same everywhere stays pale, for there is nothing to see in it.
+    image = _heat(large, mean, colours, top=max(0.3, math.ceil(float(mean.max()) * 10) / 10))
     _label(large, rows, columns, cell=min(width / len(columns), height / len(rows)))
     subtitle = "mean of the heads  (row: written, column: read)"
     large.set_title(subtitle, fontsize=9, color=FAINT, loc="left", pad=8)
