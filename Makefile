@@ -38,7 +38,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 demo: $(STAMP) ## Train on the embedded phrase book, score, translate, and draw the attention.
-	@$(BIN)/heedful demo $(ARGS)
+	@$(BIN)/heedful demo --overwrite $(ARGS)
 
 test: $(STAMP) ## Run the tests (ARGS='-k name' chooses among them).
 	@$(BIN)/python -m pytest $(ARGS)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli.attention import attention
+from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.inspect import inspect
 from heedful.cli.mistakes import USAGE, one_line_for_mistakes, stop
@@ -17,7 +18,7 @@ from heedful.cli.train import train
 from heedful.cli.translate import translate
 
 # In the order in which a newcomer meets them.
-VERBS: tuple[Callable[..., None], ...] = (train, translate, evaluate, attention, plot, inspect)
+VERBS: tuple[Callable[..., None], ...] = (demo, train, translate, evaluate, attention, plot, inspect)
 
 app = typer.Typer(
     name="heedful",
