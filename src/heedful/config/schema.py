@@ -52,7 +52,7 @@ class ModelConfig(Section):
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"  # 3.5; Table 3 (E) is "learned"
     max_positions: Positive = 1024  # of learned positions; sinusoids have no end
     tied: Literal["all", "target", "none"] = "all"  # 3.4: both embeddings and the pre-softmax matrix
-    attention_bias: bool = True  # docs/decisions/0002-attention-bias.md
+    attention_bias: bool = True  # docs/decisions/0001-attention-bias.md
     feed_forward_bias: bool = True  # 3.3
     output_bias: bool = False  # 3.4: a linear transformation that is the shared matrix alone
     scale_embeddings: bool = True  # 3.4: by sqrt(d_model)
