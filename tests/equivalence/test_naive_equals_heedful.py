@@ -1,0 +1,200 @@
+"""Attention, both layers and the whole model equal loops over single numbers, forward and backward.
+
+B, H, T, S = 2, 3, 5, 7 and other primes for the rest, with d_k, d_v and d_model / h all different.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from naive_transformer import Naive, gradients, numbers, values, weigh_and_differentiate, weights_of
+from torch import Tensor, nn
+
+from heedful.config import ModelConfig
+from heedful.model import Transformer
+from heedful.nn.attention import MultiHeadAttention
+from heedful.nn.feed_forward import FeedForward
+from heedful.nn.layers import DecoderLayer, EncoderLayer
+from heedful.nn.masks import causal_mask
+
+B, H, T, S = 2, 3, 5, 7
+D, K, V, F = 17, 11, 13, 19
+SRC_LENGTHS = (7, 4)
+MEMORY_MASK = (torch.arange(S) < torch.tensor(SRC_LENGTHS)[:, None])[:, None, None, :]
+
+
+def perturbed(module: nn.Module) -> Any:  # noqa: ANN401
+    """In float64, with no weight at a value such as 0 or 1 that would hide a mistake."""
+    module.double()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return module
+
+
+def attention(**sizes: Any) -> MultiHeadAttention:  # noqa: ANN401
+    return MultiHeadAttention(D, H, **{"d_k": K, "d_v": V, **sizes})
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+def assert_close(found: Tensor | None, wanted: Tensor) -> None:
+    assert found is not None
+    torch.testing.assert_close(found.detach(), wanted, rtol=1e-9, atol=1e-11)
+
+
+def assert_weight_gradients_equal(module: nn.Module, weights: dict[str, Any]) -> None:
+    for name, parameter in module.named_parameters():
+        assert_close(parameter.grad, gradients(weights[name]))
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(11)
+
+
+@pytest.mark.parametrize("sizes", [{}, {"d_v": K}, {"d_k": 2, "d_v": 3, "bias": False}])
+def test_attention_equals_its_formula(sizes: dict[str, Any]) -> None:
+    module = perturbed(attention(**sizes))
+    x, context, coefficients = random(B, T, D), random(B, S, D), torch.randn(B, T, D, dtype=torch.float64)
+    found = module(x, context, MEMORY_MASK)
+    (found * coefficients).sum().backward()
+
+    weights, naive_x, naive_context = weights_of(module), numbers(x), numbers(context)
+    naive = Naive({f"a.{name}": weight for name, weight in weights.items()}, H)
+    wanted = [
+        naive.attention(naive_x[b], naive_context[b], "a", lambda t, s, length=length: s < length)
+        for b, length in enumerate(SRC_LENGTHS)
+    ]
+    weigh_and_differentiate(wanted, coefficients)
+    assert_close(found, values(wanted))
+    assert_close(x.grad, gradients(naive_x))
+    assert_close(context.grad, gradients(naive_context))
+    assert_weight_gradients_equal(module, weights)
+
+
+def test_attention_that_may_look_nowhere_equals_its_formula_with_an_empty_sum() -> None:
+    module = perturbed(attention())
+    x, context, coefficients = random(B, T, D), random(B, S, D), torch.randn(B, T, D, dtype=torch.float64)
+    mask = MEMORY_MASK.repeat(1, 1, T, 1)
+    mask[0, 0, 2] = False
+    found = module(x, context, mask)
+    (found * coefficients).sum().backward()
+
+    weights, naive_x, naive_context = weights_of(module), numbers(x), numbers(context)
+    naive = Naive({f"a.{name}": weight for name, weight in weights.items()}, H)
+    wanted = [
+        naive.attention(naive_x[b], naive_context[b], "a", lambda t, s, b=b: bool(mask[b, 0, t, s]))
+        for b in range(B)
+    ]
+    weigh_and_differentiate(wanted, coefficients)
+    assert_close(found, values(wanted))
+    assert_close(found[0, 2], module.output.bias.detach())
+    assert_close(x.grad, gradients(naive_x))
+    assert_weight_gradients_equal(module, weights)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "swish"])
+def test_an_encoder_layer_equals_its_formula(norm_first: bool, activation: str) -> None:
+    feed_forward = FeedForward(D, F, activation=activation)
+    layer = perturbed(
+        EncoderLayer(attention(), feed_forward, d_model=D, dropout=0.0, norm_first=norm_first, eps=0.01)
+    )
+    x, coefficients = random(B, S, D), torch.randn(B, S, D, dtype=torch.float64)
+    found = layer(x, MEMORY_MASK)
+    (found * coefficients).sum().backward()
+
+    weights, naive_x = weights_of(layer), numbers(x)
+    naive = Naive(weights, H, activation, norm_first, eps=0.01)
+    wanted = [
+        naive.encoder_layer(naive_x[b], "", lambda t, s, length=length: s < length)
+        for b, length in enumerate(SRC_LENGTHS)
+    ]
+    weigh_and_differentiate(wanted, coefficients)
+    assert_close(found, values(wanted))
+    assert_close(x.grad, gradients(naive_x))
+    assert_weight_gradients_equal(layer, weights)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_decoder_layer_equals_its_formula(norm_first: bool) -> None:
+    parts = attention(), attention(d_k=2, d_v=5), FeedForward(D, F)
+    layer = perturbed(DecoderLayer(*parts, d_model=D, dropout=0.0, norm_first=norm_first))
+    x, memory, coefficients = random(B, T, D), random(B, S, D), torch.randn(B, T, D, dtype=torch.float64)
+    found = layer(x, memory, causal_mask(T), MEMORY_MASK)
+    (found * coefficients).sum().backward()
+
+    weights, naive_x, naive_memory = weights_of(layer), numbers(x), numbers(memory)
+    naive = Naive(weights, H, norm_first=norm_first)
+    wanted = [
+        naive.decoder_layer(naive_x[b], naive_memory[b], "", lambda t, s, length=length: s < length)
+        for b, length in enumerate(SRC_LENGTHS)
+    ]
+    weigh_and_differentiate(wanted, coefficients)
+    assert_close(found, values(wanted))
+    assert_close(x.grad, gradients(naive_x))
+    assert_close(memory.grad, gradients(naive_memory))
+    assert_weight_gradients_equal(layer, weights)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm": "pre", "activation": "gelu"},
+        {
+            "positions": "learned",
+            "max_positions": 11,
+            "tied": "none",
+            "output_bias": True,
+            "tgt_vocab_size": 29,
+            "tgt_pad_id": 1,
+        },
+        {
+            "tied": "target",
+            "attention_bias": False,
+            "feed_forward_bias": False,
+            "d_k": 2,
+            "d_v": 3,
+            "tgt_vocab_size": 29,
+            "tgt_pad_id": 1,
+        },
+    ],
+    ids=["paper", "pre-norm", "learned-and-untied", "no-biases"],
+)
+def test_the_model_equals_its_formulas_sentence_by_sentence(changes: dict[str, Any]) -> None:
+    """Each sentence alone and without padding, while the model gets them as one padded batch."""
+    config = ModelConfig(
+        d_model=10, num_heads=H, d_k=5, d_v=7, d_ff=11, num_encoder_layers=2, num_decoder_layers=2,
+        dropout=0.0, src_vocab_size=23, tgt_vocab_size=23, src_pad_id=5, tgt_pad_id=5,
+    ).replace(**changes)  # fmt: skip
+    model = perturbed(Transformer.from_config(config))
+    src, tgt_in = torch.randint(6, 23, (B, S)), torch.randint(6, config.tgt_vocab_size, (B, T))
+    tgt_lengths = (3, T)
+    src[1, SRC_LENGTHS[1] :] = config.src_pad_id
+    tgt_in[0, tgt_lengths[0] :] = config.tgt_pad_id
+    coefficients = torch.randn(B, T, config.tgt_vocab_size, dtype=torch.float64)
+    coefficients[0, tgt_lengths[0] :] = 0.0
+    found = model(src, tgt_in)
+    (found * coefficients).sum().backward()
+
+    weights = weights_of(model)
+    naive = Naive(weights, H, config.activation, config.norm == "pre")
+    wanted = [
+        naive.transformer(src[b, :s_length].tolist(), tgt_in[b, :t_length].tolist(), num_layers=2)
+        for b, (s_length, t_length) in enumerate(zip(SRC_LENGTHS, tgt_lengths, strict=True))
+    ]
+    weigh_and_differentiate(
+        [row for sentence in wanted for row in sentence],
+        torch.cat([coefficients[b, :length] for b, length in enumerate(tgt_lengths)]),
+    )
+    # Sinusoids are a table in float32; all else is in float64.
+    allowed = {"rtol": 0.0, "atol": 1e-5 if config.positions == "sinusoidal" else 1e-10}
+    for b, length in enumerate(tgt_lengths):
+        torch.testing.assert_close(found[b, :length].detach(), values(wanted[b]), **allowed)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, gradients(weights[name]), **allowed)
