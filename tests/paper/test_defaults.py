@@ -15,15 +15,15 @@ from heedful.decoding.options import SearchOptions
         (
             "model",
             {
-                "d_model": 512, "num_heads": 8, "d_ff": 2048, "num_encoder_layers": 6, "num_decoder_layers": 6,
-                "dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0, "activation": "relu",
+                "d_model": 512, "num_heads": 8, "d_ff": 2048, "num_encoder_layers": 6,
+                "num_decoder_layers": 6, "dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0, "activation": "relu",
                 "norm": "post", "positions": "sinusoidal", "tied": "all", "scale_embeddings": True,
                 "feed_forward_bias": True, "output_bias": False,
             },
         ),  # 3.1 to 3.5, 5.4
         ("tokenizer", {"kind": "bpe", "joint": True}),  # 5.1
         ("batch", {"tokens": 25_000}),  # 5.1
-        ("optimizer", {"beta1": 0.9, "beta2": 0.98, "eps": 1e-9, "weight_decay": 0.0, "clip_norm": 0.0}),  # 5.3
+        ("optimizer", {"beta1": 0.9, "beta2": 0.98, "eps": 1e-9, "weight_decay": 0, "clip_norm": 0}),  # 5.3
         ("schedule", {"name": "paper", "warmup_steps": 4000, "scale": 1.0}),  # 5.3
         ("train", {"max_steps": 100_000, "label_smoothing": 0.1, "average_checkpoints": 5}),  # 5.2, 5.4, 6.1
         ("decode", {"beam_size": 4, "length_penalty": 0.6, "max_length_offset": 50}),  # 6.1

@@ -1,4 +1,4 @@
-"""Table 3's column of parameters. The paper counts another vocabulary: rows are compared by what they change."""
+"""Table 3's column of parameters. The paper counts another vocabulary: what a row changes is compared."""
 
 import pytest
 import torch
