@@ -1,0 +1,143 @@
+"""Training through the command line: it learns, it can be killed, and a resumed run is the same run."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from command_line import heedful
+from safetensors.torch import load_file
+from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
+
+BY_HEART = {"train.max_steps": 120, "model.dropout": 0.0, "valid.every_steps": 60}
+
+# Everything with a state is on: dropout, moving average, subword sampling, accumulation, validation.
+STATEFUL = {
+    "train.max_steps": 60,
+    "train.ema_decay": 0.9,
+    "train.checkpoint_every_steps": 10,
+    "train.log_every_steps": 5,
+    "tokenizer.sampling": 0.1,
+    "batch.tokens": 96,
+    "batch.accumulation": 2,
+    "valid.every_steps": 15,
+    "valid.decode_sentences": 3,
+    "valid.patience": 50,
+}
+
+
+@pytest.fixture(scope="module")
+def memorised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("memorised")
+    outcome = heedful("train", *write_pairs(directory), *as_options(BY_HEART), "--output", directory / "run")
+    assert outcome.code == 0, outcome.err
+    return directory
+
+
+def test_ten_pairs_are_learned_by_heart(memorised: Path) -> None:
+    outcome = heedful("translate", memorised / "run", stdin="\n".join([*ENGLISH, ""]).encode())
+    assert outcome.out.splitlines() == list(GERMAN)
+
+
+def test_ten_real_pairs_are_learned_by_heart(real_data: Path, tmp_path: Path) -> None:
+    arguments = write_pairs(tmp_path)
+    for name, side in (("ten.en", "train.en"), ("ten.de", "train.de")):
+        lines = (real_data / "multi30k" / side).read_text(encoding="utf-8").splitlines(keepends=True)
+        (tmp_path / name).write_text("".join(lines[:10]), encoding="utf-8")
+    outcome = heedful("train", *arguments, *as_options(BY_HEART), "--output", tmp_path / "run")
+    assert outcome.code == 0, outcome.err
+    files = ["--src", tmp_path / "ten.en", "--ref", tmp_path / "ten.de"]
+    report = json.loads(heedful("evaluate", tmp_path / "run", *files, "--metric", "exact", "--json").out)
+    assert report["exact"] == 100.0
+    assert report["sentences"] == 10
+
+
+def test_a_run_directory_holds_what_the_design_says(memorised: Path) -> None:
+    run = memorised / "run"
+    bundle_files = {"config.json", "model.safetensors", "tokenizer.model", "README.md"}
+    for bundle in ("best", "last"):
+        assert {file.name for file in (run / bundle).iterdir()} == bundle_files
+    events = [json.loads(line)["event"] for line in (run / "log.jsonl").read_text().splitlines()]
+    assert {"notice", "start", "step", "validation", "checkpoint", "end"} <= set(events)
+    card = (run / "best" / "README.md").read_text(encoding="utf-8")
+    assert "heedful train" in card
+    assert "signature" in card
+    assert "version:" in card  # sacreBLEU's
+
+
+def test_a_run_is_never_replaced_unasked(memorised: Path) -> None:
+    before = (memorised / "run" / "config.toml").read_bytes()
+    outcome = heedful("train", *write_pairs(memorised), "--output", memorised / "run")
+    assert outcome.code == 1
+    assert outcome.err.count("\n") == 1
+    assert "--resume" in outcome.err
+    assert (memorised / "run" / "config.toml").read_bytes() == before
+
+
+def test_a_finished_run_can_be_resumed_and_is_finished(memorised: Path) -> None:
+    before = load_file(memorised / "run" / "last" / "model.safetensors")
+    outcome = heedful("train", "--resume", "--output", memorised / "run")
+    assert outcome.code == 0, outcome.err
+    assert_same(load_file(memorised / "run" / "last" / "model.safetensors"), before)
+
+
+def test_resuming_on_other_text_is_refused(memorised: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("other text\nand more of it\n")
+    options = ["--src", tmp_path / "a", "--tgt", tmp_path / "b"]
+    outcome = heedful("train", "--resume", *options, "--output", memorised / "run")
+    assert outcome.code == 1
+    assert "belongs to other data" in outcome.err
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_run_ends_in_the_same_weights(how: signal.Signals, tmp_path: Path) -> None:
+    arguments = [*write_pairs(tmp_path), *as_options(STATEFUL)]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert heedful("train", *arguments, "--output", whole).code == 0
+
+    command = [sys.executable, "-m", "heedful", "train", *arguments, "--output", str(killed)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(killed / "checkpoints" / "step-20", process)
+    process.send_signal(how)
+    assert process.wait(timeout=60) != 0
+    assert not (killed / "last").exists()
+
+    resumed = heedful("train", "--resume", "--output", killed)
+    assert resumed.code == 0, resumed.err
+    assert "going on from step" in resumed.err
+    for bundle in ("best", "last"):
+        file = f"{bundle}/model.safetensors"
+        assert_same(load_file(killed / file), load_file(whole / file))
+    assert logged(killed, "validation") == logged(whole, "validation")
+    assert [step["loss"] for step in logged(killed, "step")][-4:] == [
+        step["loss"] for step in logged(whole, "step")
+    ][-4:]
+
+
+def wait_for(path: Path, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert process.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def logged(run: Path, kind: str) -> list[dict[str, object]]:
+    events = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    timings = ("seconds", "tokens_per_second", "progress")
+    return [
+        {key: value for key, value in event.items() if key not in timings}
+        for event in events
+        if event["event"] == kind
+    ]
+
+
+def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, weight in expected.items():
+        assert torch.equal(found[name], weight), name
