@@ -16,7 +16,8 @@ from heedful.decoding.options import SearchOptions
             "model",
             {
                 "d_model": 512, "num_heads": 8, "d_ff": 2048, "num_encoder_layers": 6,
-                "num_decoder_layers": 6, "dropout": 0.1, "attention_dropout": 0.0, "activation_dropout": 0.0, "activation": "relu",
+                "num_decoder_layers": 6, "dropout": 0.1, "attention_dropout": 0.0,
+                "activation_dropout": 0.0, "activation": "relu",
                 "norm": "post", "positions": "sinusoidal", "tied": "all", "scale_embeddings": True,
                 "feed_forward_bias": True, "output_bias": False,
             },

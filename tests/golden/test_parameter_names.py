@@ -1,0 +1,37 @@
+"""Names and shapes of the weights are a public format: files of today must load tomorrow.
+
+A change here is a new format_version. The file is written with `python tests/golden/test_parameter_names.py`.
+"""
+
+from pathlib import Path
+
+from heedful.bundle import unique_weights
+from heedful.config import ModelConfig
+from heedful.model import Transformer
+
+GOLDEN = Path(__file__).with_name("parameter_names.txt")
+PAPER = ModelConfig(
+    d_model=22, num_heads=2, d_ff=13, num_encoder_layers=1, num_decoder_layers=1,
+    src_vocab_size=19, tgt_vocab_size=19,
+)  # fmt: skip
+EVERYTHING = PAPER.replace(
+    norm="pre", positions="learned", max_positions=29, tied="none", output_bias=True, d_k=5, d_v=7,
+    tgt_vocab_size=23,
+)  # fmt: skip
+
+
+def names_and_shapes() -> str:
+    lines = []
+    for title, config in (("the paper's model", PAPER), ("with every option that adds weights", EVERYTHING)):
+        lines.append(f"# {title}")
+        for name, weight in unique_weights(Transformer.from_config(config)).items():
+            lines.append(f"{name} {' '.join(map(str, weight.shape))}")
+    return "\n".join(lines) + "\n"
+
+
+def test_parameter_names_and_shapes_are_the_public_ones() -> None:
+    assert names_and_shapes() == GOLDEN.read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(names_and_shapes(), encoding="utf-8")

@@ -1,0 +1,106 @@
+import pytest
+import torch
+
+from heedful.config import ModelConfig
+from heedful.model import Transformer
+from heedful.nn.attention import attention_weights
+from heedful.nn.masks import causal_mask
+from heedful.nn.recorder import record_attention
+
+B, H, T, S = 2, 3, 5, 7
+SRC_PAD = 4
+
+
+@pytest.fixture
+def model() -> Transformer:
+    torch.manual_seed(53)
+    config = ModelConfig(
+        d_model=66, num_heads=H, d_ff=13, num_encoder_layers=1, num_decoder_layers=2, dropout=0.1,
+        attention_dropout=0.5, src_vocab_size=17, tgt_vocab_size=19, tied="target", src_pad_id=SRC_PAD,
+    )  # fmt: skip
+    return Transformer.from_config(config).eval()
+
+
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(59)
+    src, tgt_in = torch.randint(5, 17, (B, S)), torch.randint(5, 19, (B, T))
+    src[1, 3:] = SRC_PAD
+    return src, tgt_in
+
+
+def test_every_attention_is_recorded_under_its_name_in_the_order_of_computation(model: Transformer) -> None:
+    with record_attention(model) as recorder:
+        model(*inputs())
+    assert [(each.name, tuple(each.weights.shape)) for each in recorder.maps] == [
+        ("encoder.layers.0.self_attention", (B, H, S, S)),
+        ("decoder.layers.0.self_attention", (B, H, T, T)),
+        ("decoder.layers.0.cross_attention", (B, H, T, S)),
+        ("decoder.layers.1.self_attention", (B, H, T, T)),
+        ("decoder.layers.1.cross_attention", (B, H, T, S)),
+    ]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_rows_sum_to_one_over_allowed_positions_and_are_zero_elsewhere(
+    model: Transformer, training: bool
+) -> None:
+    """In training too: maps are taken before dropout."""
+    model.train(training)
+    src, tgt_in = inputs()
+    with record_attention(model) as recorder:
+        model(src, tgt_in)
+    for each in recorder.maps:
+        causal = each.name.startswith("decoder") and each.name.endswith("self_attention")
+        mask = causal_mask(T) if causal else (src != SRC_PAD)[:, None, None, :]
+        allowed = mask.expand_as(each.weights)
+        assert float(each.weights[~allowed].abs().max()) == 0.0
+        assert float(each.weights[allowed].min()) > 0.0
+        torch.testing.assert_close(each.weights.sum(-1), torch.ones(each.weights.shape[:-1]))
+        assert not each.weights.requires_grad
+
+
+def test_a_recorded_map_is_what_the_output_was_made_with(model: Transformer) -> None:
+    attention = model.decoder.layers[1].get_submodule("cross_attention")
+    taken: list[tuple[torch.Tensor, ...]] = []
+    hook = attention.register_forward_pre_hook(lambda _, args: taken.append(args))
+    with record_attention(model) as recorder:
+        model(*inputs())
+    hook.remove()
+    [(x, context, mask)] = taken
+    queries = attention.get_submodule("query")(x).view(B, T, H, 22).transpose(1, 2)
+    keys = attention.get_submodule("key")(context).view(B, S, H, 22).transpose(1, 2)
+    wanted = (queries @ keys.mT / 22**0.5).masked_fill(~mask, float("-inf")).softmax(-1)
+    torch.testing.assert_close(recorder.maps[-1].weights, wanted)
+    torch.testing.assert_close(attention_weights(queries, keys, mask), wanted)
+
+
+def test_recording_changes_no_output_and_ends_with_its_block(model: Transformer) -> None:
+    before = model(*inputs())
+    with record_attention(model) as recorder:
+        during = model(*inputs())
+    count = len(recorder.maps)
+    after = model(*inputs())
+    assert torch.equal(before, during)
+    assert torch.equal(before, after)
+    assert len(recorder.maps) == count == 5
+    assert all(not part._forward_pre_hooks for part in model.modules())
+
+
+def test_recording_ends_when_the_block_fails(model: Transformer) -> None:
+    with pytest.raises(ZeroDivisionError), record_attention(model):
+        raise ZeroDivisionError
+    assert all(not part._forward_pre_hooks for part in model.modules())
+
+
+def test_decoding_step_by_step_records_a_row_at_a_time(model: Transformer) -> None:
+    src, tgt_in = inputs()
+    with torch.no_grad(), record_attention(model) as whole:
+        model(src, tgt_in)
+    with torch.no_grad(), record_attention(model) as steps:
+        cache = model.start_cache(model.encode(src))
+        for t in range(T):
+            model.decode_step(tgt_in[:, t], cache)
+    name = "decoder.layers.1.cross_attention"
+    rows = [each.weights for each in steps.maps if each.name == name]
+    [wanted] = [each.weights for each in whole.maps if each.name == name]
+    torch.testing.assert_close(torch.cat(rows, dim=2), wanted)
