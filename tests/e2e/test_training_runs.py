@@ -13,7 +13,12 @@ from command_line import heedful
 from safetensors.torch import load_file
 from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
 
-BY_HEART = {"train.max_steps": 120, "model.dropout": 0.0, "valid.every_steps": 60}
+BY_HEART = {
+    "train.max_steps": 120,
+    "train.checkpoint_every_steps": 40,
+    "model.dropout": 0.0,
+    "valid.every_steps": 60,
+}
 
 # Everything with a state is on: dropout, moving average, subword sampling, accumulation, validation.
 STATEFUL = {
@@ -141,3 +146,16 @@ def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
     assert found.keys() == expected.keys()
     for name, weight in expected.items():
         assert torch.equal(found[name], weight), name
+
+
+def test_an_average_is_the_mean_of_the_checkpoints(memorised: Path) -> None:
+    checkpoints = sorted((memorised / "run" / "checkpoints").iterdir())
+    output = memorised / "mean"
+    outcome = heedful("average", memorised / "run", "--last", len(checkpoints), "--output", output)
+    assert outcome.out.splitlines() == [str(path) for path in checkpoints]
+    found = load_file(output / "model.safetensors")
+    weights = [load_file(path / "model.safetensors") for path in checkpoints]
+    assert len(weights) >= 2
+    for name, weight in found.items():
+        mean = torch.stack([each[name].double() for each in weights]).mean(dim=0)
+        torch.testing.assert_close(weight.double(), mean, rtol=1e-6, atol=1e-7)

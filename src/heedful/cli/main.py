@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli.attention import attention
+from heedful.cli.average import average
 from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.inspect import inspect
@@ -18,7 +19,7 @@ from heedful.cli.train import train
 from heedful.cli.translate import translate
 
 # In the order in which a newcomer meets them.
-VERBS: tuple[Callable[..., None], ...] = (demo, train, translate, evaluate, attention, plot, inspect)
+VERBS: tuple[Callable[..., None], ...] = (demo, train, translate, evaluate, attention, plot, average, inspect)
 
 app = typer.Typer(
     name="heedful",

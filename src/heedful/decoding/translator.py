@@ -72,7 +72,7 @@ class Translator:
             InputError: a precision that does not exist, or a budget below 1.
         """
         if precision not in ("float32", "bf16"):
-            raise InputError(f"precision={precision!r}: must be 'float32' or 'bfloat16'")
+            raise InputError(f"precision={precision!r}: must be 'float32' or 'bf16'")
         self.bundle = bundle
         self.precision = precision
         self.batch_tokens = bundle.config.decode.batch_tokens if batch_tokens is None else batch_tokens

@@ -1,0 +1,38 @@
+"""One model from the mean of several checkpoints of a run (6.1)."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from heedful.bundle import load_bundle, load_weights, save_bundle
+from heedful.errors import CheckpointError, RunError
+from heedful.training.averaging import average_weights
+from heedful.training.checkpoint import is_complete, list_checkpoints
+
+
+def average(run: Path, output: Path, *, last: int = 5) -> list[Path]:
+    """Write a bundle whose weights are the mean over the newest checkpoints; returns those checkpoints.
+
+    Args:
+        run: a run directory that has a bundle already, for everything but the weights.
+        output: the bundle to write.
+        last: how many checkpoints, the newest; the paper uses 5 for base and 20 for big.
+
+    Raises:
+        RunError: the output exists.
+        CheckpointError: there are fewer checkpoints than that, or one is damaged.
+        BundleError: the run has no bundle.
+    """
+    if output.exists():
+        raise RunError(f"{output}: already exists; give another --output")
+    checkpoints = list_checkpoints(run / "checkpoints")[-last:]
+    if len(checkpoints) < last:
+        raise CheckpointError(f"{run}: has {len(checkpoints)} checkpoints; give --last {len(checkpoints)}")
+    for path in checkpoints:
+        if not is_complete(path):
+            raise CheckpointError(f"{path}: truncated or altered (checksum differs); remove it, and try again")
+    bundle = load_bundle(run)
+    load_weights(bundle.model, average_weights(checkpoints), output)
+    steps = ", ".join(path.name.removeprefix("step-") for path in checkpoints)
+    card = f"# The mean of {last} checkpoints\n\nOf the run `{run}`, at steps {steps}. Not scored.\n"
+    save_bundle(replace(bundle, scores={}), output, card=card)
+    return checkpoints
