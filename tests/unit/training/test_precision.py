@@ -1,0 +1,54 @@
+import pytest
+import torch
+
+from heedful.training.precision import autocast, resolve_precision
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("wanted", ["float32", "bf16"])
+def test_what_is_asked_for_is_taken(wanted: str) -> None:
+    assert resolve_precision(wanted, CPU) == wanted  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "wanted"),
+    [
+        ({"avx2": True}, "float32"),
+        ({"avx512_bf16": False, "amx_bf16": False}, "float32"),
+        ({"avx512_bf16": True}, "bf16"),
+        ({"amx_bf16": True}, "bf16"),
+        ({"bf16": True}, "bf16"),
+    ],
+)
+def test_auto_is_bf16_where_the_processor_has_instructions_for_it(
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], wanted: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert resolve_precision("auto", CPU) == wanted
+
+
+@pytest.mark.parametrize("supported", [False, True])
+def test_auto_is_bf16_where_the_gpu_supports_it(monkeypatch: pytest.MonkeyPatch, supported: bool) -> None:
+    def asked(including_emulation: bool = True) -> bool:
+        return supported or including_emulation
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", asked)
+    assert resolve_precision("auto", torch.device("cuda")) == ("bf16" if supported else "float32")
+
+
+def test_other_devices_stay_in_float32() -> None:
+    assert resolve_precision("auto", torch.device("meta")) == "float32"
+
+
+def test_products_are_taken_in_the_precision_and_weights_stay_as_they_are() -> None:
+    layer, x = torch.nn.Linear(3, 5), torch.randn(2, 3)
+    with autocast("bf16", CPU):
+        y = layer(x)
+    assert y.dtype == torch.bfloat16
+    y.float().sum().backward()
+    assert layer.weight.dtype == torch.float32
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.dtype == torch.float32
+    with autocast("float32", CPU):
+        assert layer(x).dtype == torch.float32

@@ -1,0 +1,64 @@
+"""The schedules beside the paper's own, which tests/paper has."""
+
+from typing import Any
+
+import pytest
+
+from heedful.config import ScheduleConfig
+from heedful.training.schedule import learning_rate
+
+
+def rate(step: int, progress: float = 0.0, **settings: Any) -> float:  # noqa: ANN401
+    config = ScheduleConfig.model_validate({"warmup_steps": 100, "peak": 0.5} | settings)
+    return learning_rate(config, step, d_model=512, progress=progress)
+
+
+@pytest.mark.parametrize("name", ["inverse_sqrt", "constant", "linear", "cosine"])
+def test_each_schedule_warms_up_in_a_line_to_its_peak(name: str) -> None:
+    assert [rate(step, name=name) for step in (1, 50, 99, 100)] == pytest.approx([0.005, 0.25, 0.495, 0.5])
+
+
+@pytest.mark.parametrize("name", ["inverse_sqrt", "constant", "linear", "cosine"])
+def test_without_warm_up_the_first_step_has_the_peak(name: str) -> None:
+    assert rate(1, name=name, warmup_steps=0) == 0.5
+
+
+def test_inverse_sqrt_has_the_shape_of_the_papers_rate() -> None:
+    paper = ScheduleConfig(warmup_steps=100)
+    highest = learning_rate(paper, 100, d_model=512)
+    for step in (1, 70, 100, 101, 5000):
+        wanted = learning_rate(paper, step, d_model=512) / highest * 0.5
+        assert rate(step, name="inverse_sqrt") == pytest.approx(wanted)
+
+
+def test_constant_stays() -> None:
+    assert {rate(step, progress, name="constant") for step in (100, 10**6) for progress in (0.3, 1.0)} == {
+        0.5
+    }
+
+
+@pytest.mark.parametrize(
+    ("progress", "wanted"), [(0.0, 0.5), (0.4, 0.5), (0.55, 0.375), (0.7, 0.25), (1.0, 0.0), (1.1, 0.0)]
+)
+def test_linear_falls_over_the_last_part_of_the_run(progress: float, wanted: float) -> None:
+    assert rate(200, progress, name="linear", decay_fraction=0.6) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("progress", "wanted"), [(0.0, 0.5), (0.5, 0.5), (0.625, 0.4267767), (0.75, 0.25), (1.0, 0.0)]
+)
+def test_cosine_falls_over_the_last_part_of_the_run(progress: float, wanted: float) -> None:
+    assert rate(200, progress, name="cosine", decay_fraction=0.5) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("name", ["linear", "cosine"])
+def test_the_decay_ends_at_the_floor_and_never_rises(name: str) -> None:
+    rates = [rate(200, progress / 50, name=name, floor=0.1) for progress in range(51)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == 0.5
+    assert rates[-1] == pytest.approx(0.05)
+
+
+def test_the_scale_multiplies_the_papers_rate() -> None:
+    once, twice = (rate(7, name="paper", peak=None, scale=scale) for scale in (1.0, 2.0))
+    assert twice == pytest.approx(2 * once)
