@@ -147,8 +147,10 @@ def is_complete(path: Path) -> bool:
     """Whether every file that the checksums name is there and unaltered."""
     try:
         checksums = json.loads((path / CHECKSUMS_FILE).read_text(encoding="utf-8"))
-        return STATE_FILE in checksums and all(
-            _sha256(path / name) == sum_ for name, sum_ in checksums.items()
+        return (
+            isinstance(checksums, dict)
+            and {WEIGHTS_FILE, STATE_FILE} <= checksums.keys()
+            and all(_sha256(path / name) == expected for name, expected in checksums.items())
         )
     except (OSError, ValueError):
         return False
