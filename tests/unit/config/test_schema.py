@@ -14,7 +14,7 @@ from heedful.errors import ConfigError
         ({"model": {"num_heads": 7}}, "model.num_heads=7 must divide model.d_model=512, or model.d_k and"),
         ({"model": {"num_heads": 7, "d_k": 3}}, "model.num_heads=7 must divide model.d_model=512, or"),
         ({"model": {"d_model": 9, "num_heads": 3}}, "model.d_model=9 must be even for sinusoidal positions"),
-        ({"model": {"src_vocab_size": 5}}, 'model.tied="all" needs one vocabulary, but model.src_vocab_size=5'),
+        ({"model": {"src_vocab_size": 5}}, 'model.tied="all" needs one vocabulary, but model.src_vocab'),
         ({"tokenizer": {"joint": False}}, 'model.tied="all" .* needs tokenizer.joint=true'),
         ({"data": {"src": "a"}}, "data.src and data.tgt must be given together"),
         ({"data": {"valid_tgt": "a"}}, "data.valid_src and data.valid_tgt must be given together"),

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from small_models import assert_same_weights, small_model
+
+from heedful.bundle import WEIGHTS_FILE, unique_weights
+from heedful.errors import BundleError
+from heedful.model import Transformer
+from heedful.training.averaging import MovingAverage, average_weights, swapped_weights
+
+
+def moved(model: Transformer, seed: int) -> Transformer:
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += torch.randn_like(parameter)
+    return model
+
+
+def test_the_mean_of_checkpoints_is_the_mean_of_each_weight(tmp_path: Path) -> None:
+    model = small_model()
+    saved = []
+    for number in range(3):
+        (tmp_path / str(number)).mkdir()
+        saved.append({name: w.clone() for name, w in unique_weights(moved(model, number)).items()})
+        save_file(saved[-1], tmp_path / str(number) / WEIGHTS_FILE)
+    mean = average_weights([tmp_path / str(number) for number in range(3)])
+    assert mean.keys() == saved[0].keys()
+    for name, weight in mean.items():
+        torch.testing.assert_close(weight, torch.stack([each[name] for each in saved]).mean(0))
+
+
+def test_the_mean_of_one_checkpoint_is_itself(tmp_path: Path) -> None:
+    weights = dict(unique_weights(small_model()))
+    save_file(weights, tmp_path / WEIGHTS_FILE)
+    assert all(torch.equal(weight, weights[name]) for name, weight in average_weights([tmp_path]).items())
+
+
+@pytest.mark.parametrize("decay", [0.5, 0.999])
+def test_the_moving_average_is_its_recursion_written_out(decay: float) -> None:
+    model = small_model()
+    average = MovingAverage(model, decay)
+    wanted = {name: w.double() for name, w in unique_weights(model).items()}
+    for step in range(1, 30):
+        moved(model, step)
+        average.update(model, step)
+        keep = min(decay, (1 + step) / (10 + step))
+        for name, weight in unique_weights(model).items():
+            wanted[name] = keep * wanted[name] + (1 - keep) * weight.double()
+    for name, weight in average.weights.items():
+        torch.testing.assert_close(weight.double(), wanted[name], rtol=1e-5, atol=1e-5)
+
+
+def test_the_moving_average_does_not_move_with_the_model_itself() -> None:
+    model = small_model()
+    average = MovingAverage(model, 0.9)
+    moved(model, 1)
+    before = dict(unique_weights(small_model()))
+    assert all(torch.equal(weight, before[name]) for name, weight in average.weights.items())
+    average.update(model, 1)
+    assert_same_weights(model, moved(small_model(), 1))
+
+
+def test_a_moving_average_read_from_a_file_goes_on_as_if_never_written(tmp_path: Path) -> None:
+    """A file gives weights back in another order than the model has them."""
+    model = small_model()
+    average, resumed = MovingAverage(model, 0.9), MovingAverage(model, 0.9)
+    save_file(average.weights, tmp_path / WEIGHTS_FILE)
+    resumed.weights = load_file(tmp_path / WEIGHTS_FILE)
+    assert list(resumed.weights) != list(average.weights)
+    moved(model, 2)
+    for each in (average, resumed):
+        each.update(model, 5)
+    assert all(torch.equal(weight, average.weights[name]) for name, weight in resumed.weights.items())
+
+
+def test_swapped_weights_are_there_inside_the_block_and_gone_after_it() -> None:
+    model, own, other = small_model(1), small_model(1), small_model(2)
+    with swapped_weights(model, unique_weights(other)):
+        assert_same_weights(model, other)
+    assert_same_weights(model, own)
+    assert model.output.weight is model.encoder.embedding.tokens.weight
+    with swapped_weights(model, None):
+        assert_same_weights(model, own)
+
+
+def test_own_weights_come_back_after_an_error_and_after_weights_that_do_not_fit() -> None:
+    model, own = small_model(1), small_model(1)
+    with pytest.raises(ZeroDivisionError), swapped_weights(model, unique_weights(small_model(2))):
+        raise ZeroDivisionError
+    assert_same_weights(model, own)
+    wrong = unique_weights(small_model(2)) | {"output.bias": torch.zeros(11)}
+    with pytest.raises(BundleError, match=r"averaged weights: weight 'output\.bias' is unknown"):
+        swapped_weights(model, wrong).__enter__()
+    assert_same_weights(model, own)

@@ -1,0 +1,250 @@
+import hashlib
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from full_disk import files_limited_to
+from small_models import assert_same_weights, small_model
+
+from heedful.config import OptimizerConfig
+from heedful.errors import CheckpointError
+from heedful.model import Transformer
+from heedful.training.averaging import MovingAverage
+from heedful.training.checkpoint import (
+    Progress,
+    Resumable,
+    checkpoint_step,
+    is_complete,
+    latest_checkpoint,
+    list_checkpoints,
+    load_checkpoint,
+    prune_checkpoints,
+    save_checkpoint,
+)
+from heedful.training.optimizer import build_optimizer
+
+SRC, TGT_IN = torch.tensor([[5, 7, 3, 0]]), torch.tensor([[2, 6, 9]])
+FILES = ["model.safetensors", "average.safetensors", "state.pt", "checksums.json"]
+
+
+def make(seed: int, *, fingerprint: str = "data", step: int = 0) -> Resumable:
+    model = small_model(seed, dropout=0.3)
+    optimizer = build_optimizer(model, OptimizerConfig())
+    return Resumable(model, optimizer, MovingAverage(model, 0.9), Progress(step=step), fingerprint)
+
+
+def train(resumable: Resumable, steps: int) -> None:
+    """Steps that use everything a checkpoint must hold: dropout, Adam's moments, the average, generators."""
+    for _ in range(steps):
+        resumable.progress.step += 1
+        resumable.progress.seconds += random.random() + float(np.random.rand())
+        resumable.model.train()(SRC, TGT_IN).pow(2).mean().backward()
+        for group in resumable.optimizer.param_groups:
+            group["lr"] = 0.01 * resumable.progress.step
+        resumable.optimizer.step()
+        resumable.optimizer.zero_grad()
+        assert resumable.average is not None
+        resumable.average.update(resumable.model, resumable.progress.step)
+
+
+def assert_same(one: Resumable, other: Resumable) -> None:
+    assert_same_weights(one.model, other.model)
+    assert one.progress == other.progress
+    assert one.average is not None
+    assert other.average is not None
+    assert all(
+        torch.equal(weight, other.average.weights[name]) for name, weight in one.average.weights.items()
+    )
+    mine, theirs = one.optimizer.state_dict(), other.optimizer.state_dict()
+    assert mine["param_groups"] == theirs["param_groups"]
+    for number, state in mine["state"].items():
+        for name, value in state.items():
+            assert torch.equal(value, theirs["state"][number][name]), name
+
+
+def seed_generators(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+    random.gauss(0, 1)  # leaves a second number waiting
+    np.random.randn()
+
+
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path: Path) -> None:
+    one = make(1)
+    seed_generators(3)
+    train(one, 3)
+    path = save_checkpoint(one, tmp_path)
+    train(one, 4)
+    draws = (random.gauss(0, 1), np.random.randn(), torch.randn(3).tolist())
+
+    other = make(2)  # other weights, other generators
+    seed_generators(4)
+    load_checkpoint(path, other)
+    assert other.progress.step == 3
+    train(other, 4)
+    assert_same(one, other)
+    assert draws == (random.gauss(0, 1), np.random.randn(), torch.randn(3).tolist())
+
+
+def test_every_field_of_the_progress_comes_back(tmp_path: Path) -> None:
+    one, other = make(1), make(2)
+    for number, name in enumerate(vars(one.progress)):
+        setattr(one.progress, name, number + 1)
+    load_checkpoint(save_checkpoint(one, tmp_path), other)
+    assert other.progress == one.progress
+    assert Progress().best_value == float("inf")
+    one.progress.best_value = float("inf")
+    load_checkpoint(save_checkpoint(one, tmp_path), other)
+    assert other.progress == one.progress
+
+
+def test_a_checkpoint_without_an_average_serves_a_run_without_one(tmp_path: Path) -> None:
+    one, other = make(1, step=3), make(2)
+    plain = Resumable(one.model, one.optimizer, None, one.progress, "data")
+    path = save_checkpoint(plain, tmp_path)
+    assert not (path / "average.safetensors").exists()
+    load_checkpoint(path, Resumable(other.model, other.optimizer, None, other.progress, "data"))
+    assert_same_weights(other.model, one.model)
+
+
+def test_a_checkpoint_has_its_files_and_nothing_else_is_left(tmp_path: Path) -> None:
+    path = save_checkpoint(make(1, step=7), tmp_path)
+    assert path == tmp_path / "step-7"
+    assert sorted(file.name for file in path.iterdir()) == sorted(FILES)
+    assert [each.name for each in tmp_path.iterdir()] == ["step-7"]
+    assert is_complete(path)
+
+
+def test_writing_a_step_again_replaces_it(tmp_path: Path) -> None:
+    save_checkpoint(make(1, step=7), tmp_path)
+    later, found = make(2, step=7), make(3)
+    load_checkpoint(save_checkpoint(later, tmp_path), found)
+    assert_same(later, found)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", ["truncate", "alter", "remove", "empty"])
+def test_a_damaged_file_makes_a_checkpoint_incomplete_and_loading_changes_nothing(
+    tmp_path: Path, name: str, damage: str
+) -> None:
+    path = save_checkpoint(make(1, step=7), tmp_path)
+    content = (path / name).read_bytes()
+    middle = len(content) // 2
+    damaged = {
+        "truncate": content[:middle],
+        "alter": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+        "empty": b"",
+    }
+    if damage == "remove":
+        (path / name).unlink()
+    else:
+        (path / name).write_bytes(damaged[damage])
+    assert not is_complete(path)
+    assert latest_checkpoint(tmp_path) is None
+    found, untouched = make(2), make(2)
+    with pytest.raises(CheckpointError, match="step-7: truncated or altered") as caught:
+        load_checkpoint(path, found)
+    assert "\n" not in str(caught.value)
+    assert_same(found, untouched)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "3", '{"model.safetensors": 3}', '["state.pt"]'])
+def test_checksums_of_another_form_make_a_checkpoint_incomplete(tmp_path: Path, content: str) -> None:
+    path = save_checkpoint(make(1, step=7), tmp_path)
+    (path / "checksums.json").write_text(content, encoding="utf-8")
+    assert not is_complete(path)
+
+
+def test_the_latest_checkpoint_is_the_newest_complete_one(tmp_path: Path) -> None:
+    assert latest_checkpoint(tmp_path / "none") is None
+    for step in (9, 10, 100):
+        save_checkpoint(make(1, step=step), tmp_path)
+    (tmp_path / ".step-200.writing").mkdir()
+    (tmp_path / "step-x").mkdir()
+    (tmp_path / "notes").write_text("", encoding="utf-8")
+    assert [checkpoint_step(path) for path in list_checkpoints(tmp_path)] == [9, 10, 100]
+    assert latest_checkpoint(tmp_path) == tmp_path / "step-100"
+    (tmp_path / "step-100" / "state.pt").write_bytes(b"")
+    assert latest_checkpoint(tmp_path) == tmp_path / "step-10"
+
+
+def test_a_checkpoint_of_other_data_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    path = save_checkpoint(make(1, step=7), tmp_path)
+    found, untouched = make(2, fingerprint="other data"), make(2)
+    with pytest.raises(CheckpointError, match="step-7: belongs to other data or another model"):
+        load_checkpoint(path, found)
+    assert_same(found, untouched)
+
+
+@pytest.mark.parametrize("limit", [0, 100, 5000, 9000])
+def test_a_full_disk_is_one_line_and_leaves_the_earlier_checkpoint_alone(tmp_path: Path, limit: int) -> None:
+    first = make(1, step=7)
+    path = save_checkpoint(first, tmp_path)
+    sizes = {file.name: file.stat().st_size for file in path.iterdir()}
+    assert limit < sizes["state.pt"]
+    for step in (7, 8):
+        with files_limited_to(limit), pytest.raises(CheckpointError) as caught:
+            save_checkpoint(make(2, step=step), tmp_path)
+        assert f"step-{step}: cannot be written" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert [each.name for each in tmp_path.iterdir()] == ["step-7"]
+    found = make(3)
+    load_checkpoint(path, found)
+    assert_same_weights(found.model, first.model)
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="step-7: cannot be written"):
+        save_checkpoint(make(1, step=7), tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("steps", "keep", "milestone", "wanted"),
+    [
+        ([10, 20, 30], 5, 10, [10, 20, 30]),
+        ([10, 20, 30, 40], 2, 10, [30, 40]),
+        ([10, 13, 17, 20, 23], 2, 10, [10, 20, 23]),  # the newest of all stays, milestone or not
+        ([10, 13, 17, 20, 30], 2, 10, [20, 30]),
+        ([3, 7], 2, 10, [7]),
+        ([9, 100, 20], 1, 10, [100]),
+        ([], 1, 10, []),
+    ],
+)
+def test_the_newest_milestones_and_the_newest_of_all_are_kept(
+    tmp_path: Path, steps: list[int], keep: int, milestone: int, wanted: list[int]
+) -> None:
+    for step in steps:
+        (tmp_path / f"step-{step}").mkdir()
+        (tmp_path / f"step-{step}" / "state.pt").write_bytes(b"x")
+    prune_checkpoints(tmp_path, keep=keep, milestone=milestone)
+    assert [checkpoint_step(path) for path in list_checkpoints(tmp_path)] == wanted
+
+
+def test_a_state_that_would_run_code_is_not_loaded(tmp_path: Path) -> None:
+    """Checksums are no signature: whoever writes a checkpoint writes them too."""
+
+    class Code:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return Path.mkdir, (tmp_path / "ran",)  # type: ignore[return-value]
+
+    path = save_checkpoint(make(1, step=7), tmp_path)
+    torch.save({"fingerprint": Code()}, path / "state.pt")
+    checksums = json.loads((path / "checksums.json").read_text(encoding="utf-8"))
+    checksums["state.pt"] = hashlib.sha256((path / "state.pt").read_bytes()).hexdigest()
+    (path / "checksums.json").write_text(json.dumps(checksums), encoding="utf-8")
+    assert is_complete(path)
+    with pytest.raises(Exception, match=r"(?i)weights.only"):
+        load_checkpoint(path, make(2))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_model_that_is_filled_keeps_its_shared_matrix(tmp_path: Path) -> None:
+    found = make(2)
+    load_checkpoint(save_checkpoint(make(1, step=7), tmp_path), found)
+    model: Transformer = found.model
+    assert model.output.weight is model.encoder.embedding.tokens.weight
