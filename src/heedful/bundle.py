@@ -24,7 +24,7 @@ from torch import Tensor
 
 from heedful.config import Config
 from heedful.config.loading import validate
-from heedful.errors import BundleError
+from heedful.errors import BundleError, ConfigError
 from heedful.model import Transformer
 from heedful.text import TokenizerPair
 
@@ -111,7 +111,10 @@ def load_bundle(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Bund
             raise BundleError(
                 f"{path / name}: truncated or altered (checksum differs); copy the bundle again"
             )
-    config = validate(description["config"])
+    try:
+        config = validate(description["config"])
+    except ConfigError as error:
+        raise BundleError(f"{path / CONFIG_FILE}: {error}") from None
     tokenizers = TokenizerPair.load(path)
     try:
         weights = load_file(path / WEIGHTS_FILE)
@@ -141,13 +144,14 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path
         raise BundleError(
             f"{origin}: weight {name!r} is {kind}; the file does not belong to its configuration"
         )
+    for name, parameter in parameters.items():
+        if parameter.shape != weights[name].shape:
+            expected, found = tuple(parameter.shape), tuple(weights[name].shape)
+            raise BundleError(
+                f"{origin}: weight {name!r} has shape {found}, the configuration says {expected}"
+            )
     with torch.no_grad():
         for name, parameter in parameters.items():
-            if parameter.shape != weights[name].shape:
-                expected, found = tuple(parameter.shape), tuple(weights[name].shape)
-                raise BundleError(
-                    f"{origin}: weight {name!r} has shape {found}, the configuration says {expected}"
-                )
             parameter.copy_(weights[name])
 
 
@@ -166,8 +170,9 @@ def _read_description(path: Path) -> dict[str, Any]:
         raise BundleError(
             f"{path}: format_version {version} is newer than the {FORMAT_VERSION} read here; upgrade heedful"
         )
-    if missing := {"config", "scores", "sha256"} - description.keys():
-        raise BundleError(f"{file}: altered ({min(missing)!r} is missing); copy the bundle again")
+    for name in ("config", "scores", "sha256"):
+        if not isinstance(description.get(name), dict):
+            raise BundleError(f"{file}: altered ({name!r} is missing); copy the bundle again")
     return description  # type: ignore[no-any-return]
 
 
