@@ -79,6 +79,7 @@ class Trainer:
         self._started = 0.0
         self._saved_at = 0.0
         self._epoch_length = 1
+        self._rate = 0.0
         self._unlogged: list[tuple[StepMetrics, float]] = []
         self._judged: tuple[int, Scores] = (-1, {})
 
@@ -131,13 +132,13 @@ class Trainer:
         taken = [next(micro_batches)]
         while len(taken) < self.config.batch.accumulation and not self._epochs_are_over():
             taken.append(next(micro_batches))
-        rate = self._learning_rate(self.progress.step + 1)
+        self._rate = self._learning_rate(self.progress.step + 1)
         metrics = train_step(
             self.model,
             self.optimizer,
             taken,
             config=self.config,
-            learning_rate=rate,
+            learning_rate=self._rate,
             precision=self.precision,
         )
         self.progress.step += 1
@@ -264,7 +265,7 @@ class Trainer:
             epoch=self.progress.epoch,
             loss=sum(metrics.loss * metrics.num_tgt_tokens for metrics, _ in self._unlogged) / num_tokens,
             nll=sum(metrics.nll * metrics.num_tgt_tokens for metrics, _ in self._unlogged) / num_tokens,
-            learning_rate=self._learning_rate(self.progress.step),
+            learning_rate=self._rate,
             gradient_norm=sum(metrics.gradient_norm for metrics, _ in self._unlogged) / len(self._unlogged),
             tokens_per_second=num_tokens / sum(seconds for _, seconds in self._unlogged),
             progress=min(1.0, self._fraction_done()),
