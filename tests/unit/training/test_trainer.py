@@ -1,0 +1,221 @@
+"""The loop around the steps, over batches and validators made by hand. Whole runs: tests/e2e."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_models import assert_same_weights, small_config, small_model
+
+from heedful.bundle import unique_weights
+from heedful.config import Config
+from heedful.data import Batch, collate
+from heedful.errors import CheckpointError, TrainingError
+from heedful.model import Transformer
+from heedful.training.checkpoint import list_checkpoints
+from heedful.training.events import EndEvent, Event, StepEvent, ValidationEvent
+from heedful.training.schedule import learning_rate
+from heedful.training.trainer import Surroundings, Trainer
+
+EPOCH_LENGTH = 5
+
+
+@dataclass
+class Source:
+    """Five batches an epoch; remembers which were taken."""
+
+    taken: list[tuple[int, int]] = field(default_factory=list)
+    store: tuple[int, ...] = tuple(range(10))
+
+    def plan(self, epoch: int) -> list[int]:
+        return list(range(EPOCH_LENGTH))
+
+    def batch(self, number: int, epoch: int) -> Batch:
+        self.taken.append((epoch, number))
+        generator = torch.Generator().manual_seed(100 * epoch + number)
+        pairs = [
+            tuple(torch.randint(3, 11, (n,), generator=generator).numpy() for n in (4, 3)) for _ in range(2)
+        ]
+        return collate(pairs, src_pad_id=0, tgt_pad_id=0, bos_id=2)
+
+
+@dataclass
+class World:
+    """A trainer, and what it told."""
+
+    trainer: Trainer
+    source: Source
+    events: list[Event]
+    kept: list[tuple[str, dict[str, torch.Tensor]]]
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def make(folder: Path, *, values: list[float] | None = None, seed: int = 1, **sections: Any) -> World:  # noqa: ANN401
+    """Validation gives `values` one after the other, or the sum of a matrix."""
+    settings: dict[str, dict[str, Any]] = {
+        "model": small_config(dropout=0.2).model_dump(),
+        "train": {"max_steps": 12, "log_every_steps": 1, "precision": "float32", "average_checkpoints": 1},
+        "schedule": {"warmup_steps": 4},
+        "valid": {"every_steps": 100, "decode_sentences": 0},
+    }
+    for section, changes in sections.items():
+        settings[section] = settings.get(section, {}) | changes
+    config = Config.model_validate(settings)
+    torch.manual_seed(seed)
+    events: list[Event] = []
+    kept: list[tuple[str, dict[str, torch.Tensor]]] = []
+    waiting = list(values or [])
+
+    def validate(model: Transformer) -> dict[str, float]:
+        return {"nll": waiting.pop(0) if waiting else float(model.output.weight.detach().double().sum())}
+
+    def keep(name: str, model: Transformer, scores: dict[str, float]) -> None:
+        kept.append((name, {name: weight.clone() for name, weight in unique_weights(model).items()}))
+
+    surroundings = Surroundings([validate], [events.append], keep, folder / "checkpoints", "fingerprint")
+    source = Source()
+    trainer = Trainer(small_model(seed, dropout=0.2), config, source, surroundings)  # type: ignore[arg-type]
+    return World(trainer, source, events, kept)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [{}, {"name": "linear", "peak": 1e-2}, {"name": "cosine", "peak": 1e-2, "decay_fraction": 0.5}],
+)
+def test_the_logged_rates_are_the_schedules_and_the_weights_follow_them(
+    tmp_path: Path, schedule: dict[str, Any]
+) -> None:
+    world = make(tmp_path, schedule=schedule)
+    used: list[float] = []
+    optimizer = world.trainer.optimizer
+    inner = optimizer.step
+
+    def step() -> None:
+        used.append(optimizer.param_groups[0]["lr"])
+        inner()
+
+    optimizer.step = step  # type: ignore[method-assign, assignment]
+    world.trainer.fit()
+    config = world.trainer.config
+    wanted = [
+        learning_rate(config.schedule, step, d_model=config.model.d_model, progress=(step - 1) / 12)
+        for step in range(1, 13)
+    ]
+    assert used == pytest.approx(wanted)
+    assert [event.learning_rate for event in world.of(StepEvent)] == pytest.approx(wanted)
+    assert len(set(wanted)) > 6
+
+
+def test_every_batch_of_an_epoch_is_taken_once_and_epochs_follow_each_other(tmp_path: Path) -> None:
+    world = make(tmp_path)
+    end = world.trainer.fit()
+    assert world.source.taken == [(0, n) for n in range(5)] + [(1, n) for n in range(5)] + [(2, 0), (2, 1)]
+    assert (end.reason, end.step) == ("12 steps done", 12)
+
+
+@pytest.mark.parametrize(("accumulation", "steps"), [(1, 10), (2, 5), (3, 4)])
+def test_epochs_end_with_their_last_batch_even_inside_an_accumulation(
+    tmp_path: Path, accumulation: int, steps: int
+) -> None:
+    limits = {"max_steps": None, "max_epochs": 2}
+    world = make(tmp_path, train=limits, batch={"accumulation": accumulation})
+    end = world.trainer.fit()
+    assert world.source.taken == [(0, n) for n in range(5)] + [(1, n) for n in range(5)]
+    assert (end.reason, end.step) == ("2 epochs done", steps)
+
+
+def test_minutes_end_a_run_with_validation_and_a_bundle(tmp_path: Path) -> None:
+    world = make(tmp_path, train={"max_steps": None, "max_minutes": 1e-4})
+    end = world.trainer.fit()
+    assert end.reason == "0.0001 minutes are over"
+    assert end.step >= 1
+    assert len(world.of(ValidationEvent)) == 1
+    assert [name for name, _ in world.kept] == ["best", "last"]
+    assert isinstance(world.events[-1], EndEvent)
+
+
+def test_the_best_model_is_kept_and_lack_of_progress_ends_the_run(tmp_path: Path) -> None:
+    values = [3.0, 2.0, 2.5, 2.0, 1.0, 0.5]
+    world = make(tmp_path, values=values, train={"max_steps": 100}, valid={"every_steps": 3, "patience": 2})
+    end = world.trainer.fit()
+    assert [event.is_best for event in world.of(ValidationEvent)] == [True, True, False, False]
+    assert (end.step, end.best_step) == (12, 6)
+    assert end.reason == "2 validations without a better nll"
+    assert [name for name, _ in world.kept] == ["best", "best", "last"]
+
+
+@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, ema_decay: float) -> None:
+    """Stopped in the middle of an epoch and between two validations; dropout needs the generators."""
+    train = {"checkpoint_every_steps": 7, "ema_decay": ema_decay, "max_steps": 17}
+    sections = {"train": train, "valid": {"every_steps": 3}, "batch": {"accumulation": 2}}
+    whole = make(tmp_path / "whole", **sections)
+    whole.trainer.fit()
+    stopped = make(tmp_path / "parts", **sections | {"train": train | {"max_steps": 7}})
+    stopped.trainer.fit()
+    resumed = make(tmp_path / "parts", seed=2, **sections)
+    resumed.trainer.fit(resume_from=tmp_path / "parts" / "checkpoints" / "step-7")
+    assert_same_weights(resumed.trainer.model, whole.trainer.model)
+    losses = {event.step: event.loss for event in whole.of(StepEvent)}
+    assert {event.step: event.loss for event in resumed.of(StepEvent)} == {
+        step: loss for step, loss in losses.items() if step > 7
+    }
+    last, wanted = resumed.kept[-1][1], whole.kept[-1][1]
+    assert all(torch.equal(weight, wanted[name]) for name, weight in last.items())
+
+
+def test_the_moving_average_is_what_is_judged_and_kept(tmp_path: Path) -> None:
+    world = make(tmp_path, train={"ema_decay": 0.9})
+    world.trainer.fit()
+    assert world.trainer.average is not None
+    name, kept = world.kept[-1]
+    assert name == "last"
+    for weight_name, weight in world.trainer.average.weights.items():
+        assert torch.equal(kept[weight_name], weight)
+    assert not torch.equal(kept["encoder.embedding.tokens.weight"], world.trainer.model.output.weight)
+
+
+def test_the_mean_of_the_last_checkpoints_is_what_is_kept_at_the_end(tmp_path: Path) -> None:
+    """6.1."""
+    train = {"checkpoint_every_steps": 3, "average_checkpoints": 3, "keep_checkpoints": 3}
+    world = make(tmp_path, train=train)
+    weights: dict[int, torch.Tensor] = {}
+    inner = world.trainer.optimizer.step
+
+    def step() -> None:
+        inner()
+        weights[len(weights) + 1] = world.trainer.model.output.weight.detach().clone()
+
+    world.trainer.optimizer.step = step  # type: ignore[method-assign, assignment]
+    world.trainer.fit()
+    assert [path.name for path in list_checkpoints(tmp_path / "checkpoints")] == [
+        "step-6",
+        "step-9",
+        "step-12",
+    ]
+    wanted = torch.stack([weights[number] for number in (6, 9, 12)]).mean(0)
+    torch.testing.assert_close(world.kept[-1][1]["encoder.embedding.tokens.weight"], wanted)
+    assert torch.equal(world.trainer.model.output.weight, weights[12])
+
+
+def test_a_loss_that_is_not_finite_stops_with_one_line(tmp_path: Path) -> None:
+    world = make(tmp_path)
+    with torch.no_grad():
+        world.trainer.model.output.weight[5] = float("inf")
+    with pytest.raises(
+        TrainingError, match=r"step 1: the loss is not finite; lower schedule\.peak"
+    ) as caught:
+        world.trainer.fit()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    world = make(tmp_path)
+    world.trainer.fit()
+    other = make(tmp_path)
+    object.__setattr__(other.trainer.surroundings, "fingerprint", "other")
+    with pytest.raises(CheckpointError, match="belongs to other data"):
+        other.trainer.fit(resume_from=tmp_path / "checkpoints" / "step-12")
