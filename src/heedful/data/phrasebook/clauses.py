@@ -17,6 +17,7 @@ from heedful.data.phrasebook.german_verbs import bracket, zu_infinitive
 from heedful.data.phrasebook.phrases import Nominal
 from heedful.data.phrasebook.words import Adverbial, Agreement, Case, Tense, Verb
 
+_LIKE_NOMINATIVES = ("sie", "Sie")  # before the subject they would be taken for it
 _REFLEXIVES = ("mich", "sich", "uns", "sich")
 
 
@@ -157,10 +158,11 @@ def german_inverted(clause: Clause) -> str:
     subject, predicate = clause.subject, clause.predicate
     verb = bracket(predicate.verb, clause.tense, subject.agreement)
     nominative, pronouns = subject.german(Case.NOMINATIVE), _pronouns(predicate, subject.agreement)
+    subject_leads = subject.is_pronoun or pronouns in _LIKE_NOMINATIVES
     return join(
         verb.finite,
-        nominative if subject.is_pronoun else pronouns,
-        pronouns if subject.is_pronoun else nominative,
+        nominative if subject_leads else pronouns,
+        pronouns if subject_leads else nominative,
         _middle(predicate, clause.tense, negated=clause.has_nicht),
         verb.closing,
     )

@@ -46,11 +46,15 @@ _DESCRIBED = listed(
     "matter event animal"
 )
 _OWNED = listed("owned device pet home many carried pair known")
+_SORTS = frozenset(
+    listed("clothing vehicle furniture device building indoors town outdoors artwork text dishes fruit drink")
+    + listed("dish event animal carried matter")
+)
 _LIKE = Verb("like", "mögen", "", "mag", "mochte", "gemocht")
 _CAUSES = (
-    (Preposition("because of", "wegen", Case.GENITIVE), "weather"),
-    (Preposition("despite", "trotz", Case.GENITIVE), "weather"),
-    (Preposition("during", "während", Case.GENITIVE), "event"),
+    (Preposition("because of", "wegen", Case.GENITIVE), "weather", (Tense.HAD_TO,)),
+    (Preposition("despite", "trotz", Case.GENITIVE), "weather", (Tense.PAST, Tense.WANTED)),
+    (Preposition("during", "während", Case.GENITIVE), "event", (Tense.PAST,)),
 )
 
 
@@ -83,7 +87,9 @@ def adjective_statement(scene: Scene) -> Pair:
     """As in `The chairs are very old`."""
     subject, adjective = _described(scene)
     english, german = adjective.english, adjective.german
-    if scene.chance(0.3):
+    if not adjective.is_gradable:
+        pass
+    elif scene.chance(0.3):
         english, german = f"very {english}", f"sehr {german}"
     elif scene.chance(0.2):
         english, german = f"too {english}", f"zu {german}"
@@ -135,8 +141,12 @@ def _compared(scene: Scene) -> tuple[NounPhrase, Adjective, NounPhrase]:
     mark = scene.mark()
     while True:
         subject, adjective = _described(scene, gradable=True)
-        classes = [kind for kind in adjective.kinds if kind in subject.noun.kinds]
-        options = [other for other in lexicon.nouns_of(*classes) if other is not subject.noun]
+        sort = subject.noun.kinds & _SORTS
+        options = [
+            other
+            for other in lexicon.nouns_of(*sorted(sort))
+            if other is not subject.noun and adjective in lexicon.gradable_for(other)
+        ]
         if options:
             break
         scene.forget_since(mark)
@@ -203,9 +213,11 @@ def possession(scene: Scene) -> Pair:
     verb = lexicon.verb("haben")
     noun = scene.pick([*lexicon.nouns_of(*_OWNED), *lexicon.nouns_of("child")])
     scene.combine(verb.lemma, noun)
-    phrase = (
-        scene.phrase(noun, (A,), adjective=0.45, plural=0.0) if scene.chance(0.6) else scene.counted(noun)
-    )
+    is_person = "person" in noun.kinds
+    if scene.chance(0.6):
+        phrase = scene.phrase(noun, (A,), adjective=0.15 if is_person else 0.45, plural=0.0)
+    else:
+        phrase = scene.counted(noun, highest=5 if is_person else 12)
     tense = scene.pick((Tense.PRESENT, Tense.PRESENT, Tense.PAST))
     return state_clause(Clause(subject, govern(verb, phrase), tense))
 
@@ -249,10 +261,9 @@ def liking(scene: Scene) -> Pair:
 
 def cause_statement(scene: Scene) -> Pair:
     """As in `Because of the rain we stayed at home`: the preposition takes the genitive."""
-    preposition, kind = scene.pick(_CAUSES)
+    preposition, kind, tenses = scene.pick(_CAUSES)
     cause = prepositional(preposition, scene.phrase(scene.pick(lexicon.nouns_of(kind)), (THE,), plural=0.0))
     subject = scene.subject()
-    tenses = (Tense.PAST, Tense.HAD_TO, Tense.WANTED, Tense.COULD)
     clause = draw_clause(scene, subject, tenses, *ACTIVITIES)
     return sentence(
         f"{cause.english} {english_statement(clause)}", f"{cause.german} {german_inverted(clause)}"

@@ -8,9 +8,9 @@ not compared.
 ADJECTIVES = """
 old; alt; person animal vehicle furniture device clothing building text artwork; umlaut
 young; jung; human animal; umlaut
-new; neu; vehicle furniture device ware clothing building film home; -
-big; groß; animal furniture thing inside building outdoors town plant vehicle baked; compared=größer,größt
-small; klein; human animal furniture thing building town indoors vehicle baked; -
+new; neu; vehicle furniture device ware clothing building movie home; compared=neuer,neuest
+big; groß; animal furniture thing building outdoors town plant vehicle cake pizza; compared=größer,größt
+small; klein; pupil animal furniture thing building town indoors vehicle cake pizza; -
 beautiful; schön; clothing artwork sight town plant gift; -
 red; rot; clothing vehicle dishes fruit furniture opening plant; absolute
 blue; blau; clothing vehicle dishes furniture opening carried; absolute

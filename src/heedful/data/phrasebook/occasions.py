@@ -173,7 +173,7 @@ def date_statement(scene: Scene) -> Pair:
             scene.pick(lexicon.nouns_of("event")), (THE, THIS, YOUR), adjective=0.25, plural=0.0
         )
         tense = scene.pick((Tense.PRESENT, Tense.PAST, Tense.FUTURE))
-        place = scene.place("building", "outdoors", adjective=0.1) if scene.chance(0.35) else None
+        place = scene.place("building", adjective=0.1) if scene.chance(0.35) else None
         verb = scene.pick((lexicon.verb("stattfinden"), lexicon.verb("anfangen")))
         return state_clause(Clause(subject, Predicate(verb, place=place), tense).at(date))
     clause = draw_clause(scene, scene.subject(), (Tense.PAST, Tense.FUTURE, Tense.WANT), motion)

@@ -41,6 +41,7 @@ from heedful.data.phrasebook.predicates import (
     motion,
     routine,
     separable,
+    things_for,
     timed,
     transitive,
     with_preposition,
@@ -133,8 +134,9 @@ def what_question(scene: Scene) -> Pair:
 def which_question(scene: Scene) -> Pair:
     """As in `Which book is your son reading?`."""
     verbs = lexicon.verbs()
-    verb = scene.pick((*verbs.transitive, *verbs.separable))
-    noun = scene.object_noun(verb)
+    verb = scene.pick([verb for verb in (*verbs.transitive, *verbs.separable) if things_for(verb)])
+    noun = scene.pick(things_for(verb))
+    scene.combine(verb.lemma, noun)
     target = scene.phrase(noun, (WHICH,), adjective=0.25, plural=0.2)
     word = Adverbial(target.english(), target.german(Case.ACCUSATIVE))
     tense = scene.pick([tense for tense in _ASKED if tense in verb.tenses])
@@ -169,7 +171,7 @@ def nearest_question(scene: Scene) -> Pair:
     place = NounPhrase(noun, THE)
     german_article = place.german(Case.NOMINATIVE).split(" ", 1)[0]
     english, german = f"the nearest {noun.english}", f"{german_article} nächste {noun.german}"
-    opening = scene.pick((("", ""), ("excuse me, ", "Entschuldigung, "), ("please, ", "bitte, ")))
+    opening = scene.pick((("", ""), ("excuse me, ", "Entschuldigung, ")))
     if scene.chance(0.5):
         return sentence(f"{opening[0]}where is {english}", f"{opening[1]}wo ist {german}", "?")
     accusative = replace(place, determiner=THE).german(Case.ACCUSATIVE).split(" ", 1)[0]

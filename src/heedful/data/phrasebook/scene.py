@@ -49,6 +49,7 @@ _POSSESSIVES = (MY, MY, YOUR, HIS, HER, OUR, THEIR)
 _THING_DETERMINERS = (A, A, A, THE, THE, THE, THIS)
 _MASS_DETERMINERS = (BARE, BARE, BARE, THE)
 _PEOPLE_DETERMINERS = (THE, THE, THE, A, THIS)
+_PLANNED_TENSES = frozenset({Tense.FUTURE, Tense.WANT, Tense.WOULD_LIKE, Tense.PASSIVE_FUTURE})
 _PAST_TENSES = frozenset({Tense.PAST, Tense.COULD, Tense.HAD_TO, Tense.WANTED, Tense.PASSIVE_PAST})
 _COMING_TENSES = frozenset(
     {
@@ -293,7 +294,7 @@ class Scene:
                 return self.weekday() if draw >= 0.6 else self._listed(tables.FAR_PAST_TIMES)
             return self._listed(tables.PAST_TIMES)
         if tense in _COMING_TENSES:
-            if draw < 0.2:
+            if draw < 0.2 and tense in _PLANNED_TENSES:
                 return self.span("in {}", "in {}")
             if draw < 0.7:
                 return self.weekday() if draw >= 0.6 else self._listed(tables.FAR_FUTURE_TIMES)

@@ -312,7 +312,9 @@ def not_but_statement(scene: Scene) -> Pair:
     while second is first:
         second = scene.city()
     predicate = Predicate(verb, f"to {first.english}", complement=f"nach {first.german}")
-    clause = timed(scene, Clause(subject, predicate, tense, negated=True), 0.5)
+    clause = timed(
+        scene, Clause(subject, predicate, tense, negated=True), 0.0 if tense is Tense.PRESENT else 0.5
+    )
     return sentence(
         f"{english_statement(clause)}, but to {second.english}",
         f"{german_statement(clause)}, sondern nach {second.german}",

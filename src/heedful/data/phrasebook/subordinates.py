@@ -21,7 +21,6 @@ from heedful.data.phrasebook.clauses import (
 from heedful.data.phrasebook.phrases import (
     IT,
     MY,
-    PERSONAL,
     POSSESSIVES,
     THE,
     Nominal,
@@ -96,9 +95,15 @@ def _fronted(english: str, german: str, sub: Clause, main: Clause) -> Pair:
     )
 
 
-def _same_person(scene: Scene, subject: Nominal) -> Nominal:
-    """The pronoun for the subject, or somebody else where there is no clear one."""
-    return pronoun_for(subject) or scene.pick(PERSONAL)
+def _with_pronoun(scene: Scene, *, pronouns: float = 0.3) -> tuple[Nominal, Nominal]:
+    """A subject, and the pronoun that takes it up again."""
+    mark = scene.mark()
+    while True:
+        scene.forget_since(mark)
+        subject = scene.subject(pronouns=pronouns)
+        pronoun = pronoun_for(subject)
+        if pronoun is not None:
+            return subject, pronoun
 
 
 def _somebody_else(scene: Scene, speaker: Nominal) -> Nominal:
@@ -113,8 +118,7 @@ def _circumstance(scene: Scene, subject: Nominal, *, past: bool = False) -> Clau
     """The weather or a state that somebody is in."""
     if scene.chance(0.3):
         return weather(scene, Tense.PAST if past else Tense.PROGRESSIVE)
-    maker = scene.pick((state, state, spare_time))
-    return Clause(subject, maker(scene, subject), Tense.PAST if past else Tense.PRESENT)
+    return Clause(subject, state(scene, subject), Tense.PAST if past else Tense.PRESENT)
 
 
 def _reason(scene: Scene, subject: Nominal, *, past: bool = False) -> Clause:
@@ -137,24 +141,23 @@ def _consequence(scene: Scene, subject: Nominal, tenses: Sequence[Tense]) -> Cla
 
 def because_present(scene: Scene) -> Pair:
     """As in `I am hurrying because I must pick up my sister`."""
-    subject = scene.subject()
+    subject, same = _with_pronoun(scene)
     main = _consequence(scene, subject, (Tense.PRESENT, Tense.MUST, Tense.WANT, Tense.FUTURE))
-    return _joined(main, "because", "weil", _reason(scene, _same_person(scene, subject)))
+    return _joined(main, "because", "weil", _reason(scene, same))
 
 
 def because_past(scene: Scene) -> Pair:
     """As in `We stayed at home because it was snowing`."""
-    subject = scene.subject()
+    subject, same = _with_pronoun(scene)
     main = _consequence(scene, subject, (Tense.PAST,))
-    return _joined(main, "because", "weil", _reason(scene, _same_person(scene, subject), past=True))
+    return _joined(main, "because", "weil", _reason(scene, same, past=True))
 
 
 def although_statement(scene: Scene) -> Pair:
     """As in `Although she is sick, Maria is working`."""
-    subject = scene.subject()
+    subject, same = _with_pronoun(scene)
     past = scene.chance(0.5)
     sub = _circumstance(scene, subject, past=past)
-    same = _same_person(scene, subject)
     tenses = (Tense.PAST,) if past else (Tense.PRESENT, Tense.WANT, Tense.FUTURE)
     main = draw_clause(scene, same, tenses, transitive, separable, at_place, motion, dative)
     return _fronted("although", "obwohl", sub, main)
@@ -177,8 +180,8 @@ def that_statement(scene: Scene) -> Pair:
 def that_state(scene: Scene) -> Pair:
     """As in `She says that she is tired`."""
     tense, lemma = scene.pick([entry for entry in _MATRIX if entry[1] != "hoffen"])
-    speaker = scene.subject(pronouns=0.5)
-    subject = _same_person(scene, speaker) if scene.chance(0.4) else scene.subject(adjective=0.0)
+    speaker, same = _with_pronoun(scene, pronouns=0.5)
+    subject = same if scene.chance(0.4) else scene.subject(adjective=0.0)
     sub_tense = Tense.PAST if tense is Tense.PAST else scene.pick((Tense.PRESENT, Tense.PAST))
     sub = Clause(subject, state(scene, subject), sub_tense, negated=scene.chance(0.25))
     main = Clause(speaker, Predicate(lexicon.verb(lemma), "that"), tense)
@@ -190,8 +193,7 @@ def that_state(scene: Scene) -> Pair:
 
 def that_because(scene: Scene) -> Pair:
     """As in `He says that he cannot come because he has to work`: two subordinate clauses."""
-    speaker = scene.subject(pronouns=0.4)
-    same = _same_person(scene, speaker)
+    speaker, same = _with_pronoun(scene, pronouns=0.4)
     past = scene.chance(0.3)
     sub = _consequence(scene, same, (Tense.PAST,) if past else (Tense.CAN, Tense.WANT, Tense.MUST))
     if sub.tense is Tense.CAN and (is_specific(sub.predicate) or not sub.predicate.english):
@@ -242,7 +244,7 @@ def indirect_question(scene: Scene) -> Pair:
 
 def if_statement(scene: Scene) -> Pair:
     """As in `If it rains, we will stay at home`."""
-    subject = scene.subject()
+    subject, same = _with_pronoun(scene)
     draw = scene.below(3)
     if draw == 0:
         sub = weather(scene, Tense.PRESENT)
@@ -252,7 +254,7 @@ def if_statement(scene: Scene) -> Pair:
         sub = draw_clause(scene, subject, (Tense.PRESENT, Tense.WANT, Tense.MUST), motion, spare_time)
         if sub.predicate.verb.lemma == "haben":
             sub = replace(sub, tense=Tense.PRESENT)
-    doer = subject if draw == 0 else _same_person(scene, subject)
+    doer = subject if draw == 0 else same
     if scene.chance(0.3):
         main = _consequence(scene, doer, (Tense.FUTURE, Tense.MUST))
     else:
@@ -261,7 +263,7 @@ def if_statement(scene: Scene) -> Pair:
 
 
 def when_past(scene: Scene) -> Pair:
-    """As in `When I came back, the children were sleeping`, `Als` and two preterites`."""
+    """As in `When I came back, the children were sleeping`, two preterites in German."""
     other = scene.subject()
     mark = scene.mark()
     subject = scene.subject()
@@ -283,10 +285,9 @@ def while_past(scene: Scene) -> Pair:
 
 def before_statement(scene: Scene) -> Pair:
     """As in `Before we eat, we must tidy up the kitchen`."""
-    subject = scene.subject()
-    sub = draw_clause(scene, subject, (Tense.PRESENT,), transitive, separable, routine, motion)
-    doer = _same_person(scene, subject)
-    main = draw_clause(scene, doer, (Tense.MUST, Tense.SHOULD, Tense.WANT, Tense.FUTURE), errand, separable)
+    subject, same = _with_pronoun(scene)
+    sub = draw_clause(scene, subject, (Tense.PRESENT,), errand, separable, routine, motion)
+    main = draw_clause(scene, same, (Tense.MUST, Tense.SHOULD, Tense.WANT, Tense.FUTURE), errand, separable)
     return _fronted("before", "bevor", sub, main)
 
 
@@ -308,7 +309,7 @@ def trying_to(scene: Scene) -> Pair:
     english = {"versuchen": "try", "hoffen": "hope", "vergessen": "forget"}[lemma]
     verb = lexicon.verb(lemma, english)
     tense = scene.pick((Tense.PRESENT, Tense.PAST))
-    action = draw_clause(scene, subject, (Tense.FUTURE,), transitive, separable, dative, motion).predicate
+    action = draw_clause(scene, subject, (Tense.WANT,), transitive, separable, dative, motion).predicate
     main = Clause(subject, Predicate(verb, f"to {english_infinitive(action)}"), tense)
     bare = replace(main, predicate=Predicate(verb))
     return sentence(
@@ -321,7 +322,7 @@ def important_to(scene: Scene) -> Pair:
     """As in `It is important to get up early`, `Es ist wichtig, früh aufzustehen`."""
     english, german = scene.pick(_EVALUATIONS)
     makers = (known_object, transitive, separable, routine, motion, dative)
-    action = draw_clause(scene, IT, (Tense.FUTURE,), *makers).predicate
+    action = draw_clause(scene, IT, (Tense.WANT,), *makers).predicate
     return sentence(
         f"{english} to {english_infinitive(action)}", f"{german}, {german_zu(action, Agreement.SINGULAR)}"
     )
