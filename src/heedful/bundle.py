@@ -177,12 +177,17 @@ def _read_description(path: Path) -> dict[str, Any]:
 
 
 def _replace(temporary: Path, path: Path) -> None:
-    """Put a finished directory in its place; a crash in between leaves the old or the new one findable."""
+    """Put a finished directory in its place; where that fails, the older one is back in it."""
     old = path.with_name(f".{path.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if path.exists():
         path.rename(old)
-    temporary.rename(path)
+    try:
+        temporary.rename(path)
+    except BaseException:
+        if old.exists():
+            old.rename(path)
+        raise
     shutil.rmtree(old, ignore_errors=True)
 
 

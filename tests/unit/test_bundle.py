@@ -286,6 +286,23 @@ def test_an_interruption_leaves_the_older_bundle(
     assert [each.name for each in saved.parent.iterdir()] == ["best"]
 
 
+@pytest.mark.parametrize("error", [OSError("disk gone"), KeyboardInterrupt()])
+def test_failing_at_the_very_last_puts_the_older_bundle_back(
+    tokenizers: TokenizerPair, saved: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    rename = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if self.name.endswith(".writing"):
+            raise error
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises((BundleError, KeyboardInterrupt)):
+        save_bundle(make(tokenizers, seed=2), saved, card="")
+    assert_same_weights(load_bundle(saved).model, make(tokenizers).model)
+
+
 def test_a_run_stands_for_its_best_bundle_else_its_last_else_itself(saved: Path) -> None:
     run = saved.parent
     shutil.copytree(saved, run / "last")
