@@ -2,7 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from heedful.config import PRESETS, Config, load_config, parse_override, preset, to_toml
@@ -116,6 +116,7 @@ def test_every_preset_survives_the_round_trip(tmp_path: Path, name: str) -> None
 
 
 @settings(max_examples=60, deadline=None)
+@example(path='\x7f\x00\\"ü\u2028\r\n', rate=5e-324, steps=None, minutes=None)
 @given(
     path=st.text(st.characters(exclude_categories=["Cs"])),
     rate=st.floats(min_value=1e-300, max_value=1e300),
