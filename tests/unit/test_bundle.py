@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from full_disk import files_limited_to
+from full_disk import files_limited_to, record_syncs
 from safetensors.torch import load_file, save_file
 from small_models import assert_same_weights, small_config
 
@@ -93,6 +93,14 @@ def test_a_loaded_bundle_is_the_saved_one_ready_for_use(
 def test_a_bundle_is_these_files_and_nothing_beside_it(saved: Path) -> None:
     assert sorted(file.name for file in saved.iterdir()) == FILES
     assert [each.name for each in saved.parent.iterdir()] == ["best"]
+
+
+def test_every_file_of_a_bundle_is_synced(
+    tokenizers: TokenizerPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = record_syncs(monkeypatch)
+    save_bundle(make(tokenizers), tmp_path / "best", card="")
+    assert {file.stat().st_ino for file in (tmp_path / "best").iterdir()} <= synced
 
 
 def test_separate_tokenizers_are_two_files(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from full_disk import files_limited_to
+from full_disk import files_limited_to, record_syncs
 from small_models import assert_same_weights, small_model
 
 from heedful.config import OptimizerConfig
@@ -117,6 +117,12 @@ def test_a_checkpoint_has_its_files_and_nothing_else_is_left(tmp_path: Path) -> 
     assert sorted(file.name for file in path.iterdir()) == sorted(FILES)
     assert [each.name for each in tmp_path.iterdir()] == ["step-7"]
     assert is_complete(path)
+
+
+def test_every_file_of_a_checkpoint_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = record_syncs(monkeypatch)
+    path = save_checkpoint(make(1, step=7), tmp_path)
+    assert {file.stat().st_ino for file in path.iterdir()} <= synced
 
 
 def test_writing_a_step_again_replaces_it(tmp_path: Path) -> None:
