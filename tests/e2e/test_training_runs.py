@@ -149,7 +149,9 @@ def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
 
 
 def test_an_average_is_the_mean_of_the_checkpoints(memorised: Path) -> None:
-    checkpoints = sorted((memorised / "run" / "checkpoints").iterdir())
+    checkpoints = sorted(
+        (memorised / "run" / "checkpoints").iterdir(), key=lambda path: int(path.name.removeprefix("step-"))
+    )
     output = memorised / "mean"
     outcome = heedful("average", memorised / "run", "--last", len(checkpoints), "--output", output)
     assert outcome.out.splitlines() == [str(path) for path in checkpoints]
