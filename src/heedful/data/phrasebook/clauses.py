@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from heedful.data.phrasebook.english import VerbForms, participle_form, verb_forms
+from heedful.data.phrasebook.english import VerbForms, verb_forms
 from heedful.data.phrasebook.german_verbs import bracket, zu_infinitive
 from heedful.data.phrasebook.phrases import Nominal
 from heedful.data.phrasebook.words import Adverbial, Agreement, Case, Tense, Verb
@@ -50,6 +50,10 @@ class Clause:
     predicate: Predicate
     tense: Tense = Tense.PRESENT
     negated: bool = False
+
+    def __post_init__(self) -> None:
+        verb = self.predicate.verb
+        assert self.tense in verb.tenses, f"{verb.english} is not used in the tense of '{self.tense.value}'"
 
     @property
     def has_nicht(self) -> bool:
@@ -112,11 +116,6 @@ def english_inverted(clause: Clause) -> str:
 def english_infinitive(predicate: Predicate) -> str:
     """Without a subject: `call his mother`."""
     return join(predicate.verb.english, english_tail(predicate))
-
-
-def english_participle(predicate: Predicate) -> str:
-    """The participle and what follows: `bought the book`."""
-    return join(participle_form(predicate.verb.english), english_tail(predicate))
 
 
 def _pronouns(predicate: Predicate, agreement: Agreement) -> str:

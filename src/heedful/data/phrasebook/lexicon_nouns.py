@@ -94,18 +94,18 @@ poem; das Gedicht; Gedichte; text written
 novel; der Roman; Romane; text written
 story; die Geschichte; Geschichten; text written
 recipe; das Rezept; Rezepte; text written
-coat; der Mantel; Mäntel; clothing ware
+coat; der Mantel; Mäntel; clothing garment ware
 hat; der Hut; Hüte; clothing ware lying
-shirt; das Hemd; Hemden; clothing ware
-dress; das Kleid; Kleider; clothing womens ware gift
-jacket; die Jacke; Jacken; clothing ware
-skirt; der Rock; Röcke; clothing womens ware
-sweater; der Pullover; Pullover; clothing ware gift
-shoe; der Schuh; Schuhe; clothing ware pair =Schuhs
-boot; der Stiefel; Stiefel; clothing ware pair
-glove; der Handschuh; Handschuhe; clothing ware lying pair
+shirt; das Hemd; Hemden; clothing garment ware
+dress; das Kleid; Kleider; clothing garment womens ware gift
+jacket; die Jacke; Jacken; clothing garment ware
+skirt; der Rock; Röcke; clothing garment womens ware
+sweater; der Pullover; Pullover; clothing garment ware gift
+shoe; der Schuh; Schuhe; clothing garment ware pair =Schuhs
+boot; der Stiefel; Stiefel; clothing garment ware pair
+glove; der Handschuh; Handschuhe; clothing garment ware lying pair
 scarf/scarves; der Schal; Schals; clothing ware lying gift =Schals
-suit; der Anzug; Anzüge; clothing ware
+suit; der Anzug; Anzüge; clothing garment ware
 car; das Auto; Autos; vehicle owned motor
 bus; der Bus; Busse; vehicle public motor =Busses
 train; der Zug; Züge; vehicle public

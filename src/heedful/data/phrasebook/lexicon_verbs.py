@@ -60,15 +60,15 @@ invite; ein|laden; lädt lud geladen; person
 pick up; ab|holen; -; person
 turn on; ein|schalten; -; switched single
 turn off; aus|schalten; -; switched single
-put on; an|ziehen; zieht zog gezogen; clothing single
-take off; aus|ziehen; zieht zog gezogen; clothing single
+put on; an|ziehen; zieht zog gezogen; garment single
+take off; aus|ziehen; zieht zog gezogen; garment single
 try on; an|probieren; -; clothing single
 tidy up; auf|räumen; -; indoors single
 take along; mit|nehmen; nimmt nahm genommen; personal carried gift single
 bring along; mit|bringen; bringt brachte gebracht; gift food drink
 throw away; weg|werfen; wirft warf geworfen; thing dishes single
 unpack; aus|packen; -; present packed single
-prepare; vor|be-reiten; -; meal event
+prepare; vor|be-reiten; -; event
 borrow; aus|leihen; leiht lieh geliehen; book magazine umbrella camera single
 get to know; kennen|lernen; -; human once
 """
@@ -158,7 +158,7 @@ be interested in; interessieren; -; film sight artwork reflexive stative; für; 
 
 POSITIONAL = """
 be; sein; ist war gewesen; sein simple
-have; haben; hat hatte gehabt; simple
+have; haben; hat hatte gehabt; simple stative
 be; stehen; steht stand gestanden; simple
 be; liegen; liegt lag gelegen; simple
 be; hängen; hängt hing gehangen; simple

@@ -116,7 +116,7 @@ def at_time(scene: Scene) -> Pair:
     if day is not None:
         at = Adverbial(f"{at.english} {day.english}", f"{day.german} {at.german}")
     if scene.chance(0.5):
-        subject, predicate = _scheduled(scene)
+        subject, predicate = _scheduled(scene, daily=daily)
         clause = Clause(subject, predicate, Tense.PRESENT if daily else scene.pick(_TIMETABLE)).at(at)
     else:
         tenses = (Tense.PRESENT, Tense.MUST) if daily else (Tense.FUTURE, Tense.MUST, Tense.WANT, Tense.CAN)
@@ -124,9 +124,9 @@ def at_time(scene: Scene) -> Pair:
     return state_clause(clause)
 
 
-def _scheduled(scene: Scene) -> tuple[NounPhrase, Predicate]:
-    """A vehicle or event with what it does at a time."""
-    if scene.chance(0.6):
+def _scheduled(scene: Scene, *, daily: bool = False) -> tuple[NounPhrase, Predicate]:
+    """A vehicle or event with what it does at a time; a vehicle does it daily."""
+    if daily or scene.chance(0.6):
         vehicle = scene.phrase(
             scene.pick(lexicon.nouns_of("public")), (THE, THE, YOUR), adjective=0.1, plural=0.0
         )
@@ -224,7 +224,7 @@ def price_statement(scene: Scene) -> Pair:
         hundreds = scene.number(1, 9) * 100
         extra = scene.pick((0, 0, 50, scene.number(1, 99)))
         amount = price(hundreds + extra, 0)
-    tense = scene.pick((Tense.PRESENT, Tense.PRESENT, Tense.PAST))
+    tense = scene.pick((Tense.PRESENT, Tense.PRESENT, Tense.FUTURE))
     return state_clause(Clause(thing, Predicate(verb, amount.english, complement=amount.german), tense))
 
 

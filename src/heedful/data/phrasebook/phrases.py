@@ -31,7 +31,6 @@ THIS = Determiner("this", "these", "dies", is_definite=True)
 EVERY = Determiner("every", "all", "jed", is_definite=True)
 WHICH = Determiner("which", "which", "welch", is_definite=True)
 A = Determiner("a", "", "ein", is_definite=False)
-NO = Determiner("no", "no", "kein", is_definite=False)
 NOT_ANY = Determiner("a", "any", "kein", is_definite=False)
 NOT_ANY_MASS = Determiner("any", "any", "kein", is_definite=False)
 BARE = Determiner("", "", "", is_definite=False)
@@ -214,11 +213,6 @@ def pronoun_for(nominal: Nominal) -> Pronoun | None:
     if nominal.noun.gender is Gender.NEUTER or "person" not in nominal.noun.kinds:
         return None
     return SHE if nominal.noun.gender is Gender.FEMININE else HE
-
-
-def english_prepositional(preposition: Preposition, nominal: Nominal) -> str:
-    """The English preposition and its phrase."""
-    return f"{preposition.english} {nominal.english(is_object=True)}"
 
 
 def german_prepositional(preposition: Preposition, nominal: Nominal) -> str:

@@ -37,6 +37,7 @@ _MEMORABLE = frozenset(
     )
 )
 """What is worth dating by the month or the year."""
+_UNDATED_TENSES = frozenset({Tense.PROGRESSIVE, Tense.PAST_PROGRESSIVE, Tense.PERFECT})
 _ERRANDS = listed(
     "kaufen verkaufen bestellen besuchen treffen helfen fragen abholen anrufen ausleihen suchen lernen "
     "kochen backen reparieren waschen vorbereiten mieten danken gratulieren lesen schreiben"
@@ -62,7 +63,7 @@ def timed(scene: Scene, clause: Clause, probability: float) -> Clause:
     """The clause, perhaps with a time that goes with its tense."""
     if Tense.WANT not in clause.predicate.verb.tenses and clause.tense is Tense.PRESENT:
         return clause
-    if not scene.chance(probability):
+    if clause.tense in _UNDATED_TENSES or not scene.chance(probability):
         return clause
     return clause.at(scene.time(clause.tense, far=is_memorable(clause.predicate.verb)))
 

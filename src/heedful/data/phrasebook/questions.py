@@ -150,7 +150,9 @@ def where_question(scene: Scene) -> Pair:
     if draw == 0:
         verb = lexicon.verb(scene.pick(listed("schlafen arbeiten tanzen spielen warten wohnen einkaufen")))
         tense = scene.pick((Tense.PRESENT, Tense.PAST, Tense.WANT, Tense.FUTURE, Tense.CAN))
-        return _question(Adverbial("where", "wo"), timed(scene, Clause(person, Predicate(verb), tense), 0.3))
+        lasting = verb.lemma == "wohnen"
+        clause = timed(scene, Clause(person, Predicate(verb), tense), 0.0 if lasting else 0.3)
+        return _question(Adverbial("where", "wo"), clause)
     if draw == 1:
         verb = scene.pick(tuple(lexicon.verb(lemma) for lemma in ("gehen", "fahren", "reisen", "fliegen")))
         tense = scene.pick(_ASKED)

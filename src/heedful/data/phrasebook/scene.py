@@ -76,6 +76,7 @@ def is_held_out(word: str, noun: str) -> bool:
     return zlib.crc32(f"{word}+{noun}".encode()) % 100 < _HELD_OUT_PERCENT
 
 
+_ACQUIRING = ("kaufen", "mieten", "ausleihen", "bestellen")  # what is one's own already
 _OWNABLE = frozenset(
     {
         "clothing",
@@ -241,6 +242,8 @@ class Scene:
             return self.phrase(noun, possessives, adjective=0.15, plural=0.0)
         if "person" in noun.kinds:
             return self.phrase(noun, _PEOPLE_DETERMINERS, adjective=0.25)
+        if verb.lemma in _ACQUIRING:
+            return self.phrase(noun, _MASS_DETERMINERS if noun.is_mass else _THING_DETERMINERS, plural=0.15)
         target = self.thing(noun, subject)
         if verb.is_single and target.determiner is A:
             return replace(target, plural=False)
@@ -278,7 +281,7 @@ class Scene:
         self, english: str, german: str, units: Sequence[tuple[str, str, str, str]] | None = None
     ) -> Adverbial:
         """A length of time after or before a preposition: `two weeks ago`, `vor zwei Wochen`."""
-        unit, _, _, dative = self.pick(units or lexicon.durations()[:5])
+        unit, _, _, dative = self.pick(units or lexicon.durations()[:4])
         number = self.below(11) + 2
         words = english.format(f"{english_number(number)} {unit}s")
         return Adverbial(words, german.format(f"{german_number(number)} {dative}"))

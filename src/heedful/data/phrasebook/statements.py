@@ -45,7 +45,7 @@ Pair = tuple[str, str]
 
 _PASSIVES = (Tense.PASSIVE, Tense.PASSIVE_PAST, Tense.PASSIVE_FUTURE)
 _ACTED_ON = listed(
-    "sell buy order read write translate wash repair use open close clean pack plan learn paint build "
+    "sell buy order read write translate wash repair use open close clean pack plan learn build "
     "invite call turn-on turn-off throw-away prepare tidy-up solve"
 )
 _SEPARABLE_PLACES = {
@@ -57,7 +57,7 @@ _SEPARABLE_PLACES = {
     "ausziehen": ("room", "bathroom", "theater"),
     "anprobieren": ("room",),
     "auspacken": ("room", "hotel"),
-    "vorbereiten": ("kitchen", "office", "hotel", "restaurant"),
+    "vorbereiten": ("school", "office", "hotel", "restaurant"),
     "kennenlernen": ("school", "library", "theater", "park", "beach", "café", "museum"),
     "ausleihen": ("library", "school"),
 }
@@ -204,14 +204,16 @@ def not_statement(scene: Scene) -> Pair:
     if clause.predicate.english and not is_specific(clause.predicate):
         scene.forget_since(mark)
         clause = draw_clause(scene, clause.subject, tenses, known_object)
-    return state_clause(timed(scene, replace(clause, negated=True), 0.25))
+    probability = 0.0 if clause.tense is Tense.PRESENT else 0.3
+    return state_clause(timed(scene, replace(clause, negated=True), probability))
 
 
 def no_statement(scene: Scene) -> Pair:
     """As in `We do not have a car`: the negation goes to the object: `kein`."""
     tenses = (Tense.PRESENT, Tense.PRESENT, Tense.PAST, Tense.CAN, Tense.WANT)
     clause = draw_clause(scene, scene.subject(), tenses, without_any)
-    return state_clause(timed(scene, replace(clause, negated=True), 0.2))
+    probability = 0.0 if clause.tense is Tense.PRESENT else 0.3
+    return state_clause(timed(scene, replace(clause, negated=True), probability))
 
 
 def for_statement(scene: Scene) -> Pair:

@@ -74,7 +74,6 @@ def _results() -> tuple[Predicate, ...]:
     return (
         Predicate(lexicon.verb("bleiben"), place=_HOME),
         Predicate(lexicon.verb("ausruhen")),
-        Predicate(lexicon.verb("einschlafen")),
         Predicate(lexicon.verb("beeilen")),
         Predicate(lexicon.verb("aufstehen"), manner=Adverbial("early", "früh")),
         Predicate(lexicon.verb("zurückkommen"), manner=Adverbial("late", "spät")),
@@ -255,7 +254,7 @@ def if_statement(scene: Scene) -> Pair:
         if sub.predicate.verb.lemma == "haben":
             sub = replace(sub, tense=Tense.PRESENT)
     doer = subject if draw == 0 else same
-    if scene.chance(0.3):
+    if scene.chance(0.3) and sub.predicate.english != "time":
         main = _consequence(scene, doer, (Tense.FUTURE, Tense.MUST))
     else:
         main = draw_clause(scene, doer, (Tense.FUTURE, Tense.CAN, Tense.SHOULD, Tense.MUST), errand, at_place)
