@@ -29,7 +29,7 @@ def average(run: Path, output: Path, *, last: int = 5) -> list[Path]:
         raise CheckpointError(f"{run}: has {len(checkpoints)} checkpoints; give --last {len(checkpoints)}")
     for path in checkpoints:
         if not is_complete(path):
-            raise CheckpointError(f"{path}: truncated or altered (checksum differs); remove it, and try again")
+            raise CheckpointError(f"{path}: truncated or altered (checksum differs); remove it, try again")
     bundle = load_bundle(run)
     load_weights(bundle.model, average_weights(checkpoints), output)
     steps = ", ".join(path.name.removeprefix("step-") for path in checkpoints)
