@@ -86,6 +86,11 @@ class ModelConfig(Section):
                 f'model.tied="all" needs one vocabulary, but model.src_vocab_size={self.src_vocab_size} '
                 f'and model.tgt_vocab_size={self.tgt_vocab_size}; use model.tied="target" or "none"'
             )
+        if self.tied == "all" and self.src_pad_id != self.tgt_pad_id:
+            raise ValueError(
+                f'model.tied="all" needs one padding id, but model.src_pad_id={self.src_pad_id} '
+                f"and model.tgt_pad_id={self.tgt_pad_id}"
+            )
         return self
 
 

@@ -17,6 +17,7 @@ from heedful.training.checkpoint import (
     Progress,
     Resumable,
     checkpoint_step,
+    is_complete,
     list_checkpoints,
     load_checkpoint,
     prune_checkpoints,
@@ -48,14 +49,14 @@ class Surroundings:
     Attributes:
         validators: each measures the model; their scores are merged.
         listeners: each is told of every event.
-        keep_model: called with "best" or "last", the model and its scores, to write a bundle.
+        keep_model: called with "best" or "last", the model, its scores and step, to write a bundle.
         checkpoints: the directory for checkpoints.
         fingerprint: of everything that a resumed run must share with the one before.
     """
 
     validators: Sequence[Validator]
     listeners: Sequence[Callable[[Event], None]]
-    keep_model: Callable[[str, Transformer, Scores], None]
+    keep_model: Callable[[str, Transformer, Scores, int], None]
     checkpoints: Path
     fingerprint: str
 
@@ -83,19 +84,22 @@ class Trainer:
         self._unlogged: list[tuple[StepMetrics, float]] = []
         self._judged: tuple[int, Scores] = (-1, {})
 
-    def fit(self, *, resume_from: Path | None = None) -> EndEvent:
-        """Train to the end.
+    def resume(self, checkpoint: Path) -> None:
+        """Take up where a checkpoint stands.
 
-        Args:
-            resume_from: a checkpoint to go on from, or None to start.
+        Raises:
+            CheckpointError: it is damaged, or belongs to another run.
+        """
+        load_checkpoint(checkpoint, self._resumable())
+
+    def fit(self) -> EndEvent:
+        """Train to the end.
 
         Raises:
             TrainingError: the loss is not finite.
-            CheckpointError: the checkpoint does not fit, or a new one cannot be written.
+            CheckpointError: a checkpoint cannot be written.
             KeyboardInterrupt: Ctrl-C or a termination signal came; a checkpoint has been written.
         """
-        if resume_from is not None:
-            load_checkpoint(resume_from, self._resumable())
         self._started = time.monotonic() - self.progress.seconds
         self._saved_at = self._seconds()
         self._emit_start()
@@ -199,7 +203,7 @@ class Trainer:
                 self.progress.best_value = value
                 self.progress.best_step = self.progress.step
                 self.progress.stale_validations = 0
-                self.surroundings.keep_model("best", self.model, scores)
+                self.surroundings.keep_model("best", self.model, scores, self.progress.step)
             else:
                 self.progress.stale_validations += 1
         self._emit(ValidationEvent, scores=scores, is_best=is_best)
@@ -215,7 +219,7 @@ class Trainer:
         if self._judged[0] != self.progress.step or mean is not None:
             self._validate(weights)
         with swapped_weights(self.model, weights):
-            self.surroundings.keep_model("last", self.model, self._judged[1])
+            self.surroundings.keep_model("last", self.model, self._judged[1], self.progress.step)
         end = EndEvent(
             self.progress.step, self._seconds(), reason, self.progress.epoch, self.progress.best_step
         )
@@ -227,7 +231,7 @@ class Trainer:
         milestones = [
             path
             for path in list_checkpoints(self.surroundings.checkpoints)
-            if checkpoint_step(path) % train.checkpoint_every_steps == 0
+            if checkpoint_step(path) % train.checkpoint_every_steps == 0 and is_complete(path)
         ][-train.average_checkpoints :]
         return average_weights(milestones) if len(milestones) > 1 else None
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,11 +30,9 @@ from heedful.training import (
     Scores,
     Surroundings,
     Trainer,
-    Validator,
     WarningEvent,
     latest_checkpoint,
 )
-from heedful.training.checkpoint import checkpoint_step
 from heedful.training.precision import Precision, resolve_precision
 from heedful.workflows.card import model_card
 from heedful.workflows.run_directory import RunDirectory
@@ -88,57 +86,50 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
     run = RunDirectory(task.output)
     run.check(resume=task.resume, overwrite=task.overwrite)
     notes = _Notes(listeners)
-    text, valid = _read(task.config, notes)
-    if task.resume:
-        tokenizers = run.load_tokenizers()
-    else:
-        notes.add(f"training a {task.config.tokenizer.kind} vocabulary on {len(text):,} pairs")
-        tokenizers = train_tokenizers(text.src, text.tgt, task.config.tokenizer, seed=task.config.train.seed)
-    config, device, precision = _resolve(task.config, tokenizers)
-    source = _batch_source(text, tokenizers, config, sampling=config.tokenizer.sampling)
-    valid_source = _batch_source(valid, tokenizers, config, sampling=0.0)
-    _note_store(source.store, notes)
-    if task.resume:
-        run.write_config(config)
-    else:
-        run.begin(config, tokenizers)
+    material = _prepare(task, run, notes)
+    torch.manual_seed(material.config.train.seed)
+    model = Transformer.from_config(material.config.model).to(material.device)
     log = EventLog(run.log_file)
-    resume_from = latest_checkpoint(run.checkpoints) if task.resume else None
-    log.forget_after(checkpoint_step(resume_from) if resume_from else 0)
-    for event in notes.events:
-        log(event)
-
-    torch.manual_seed(config.train.seed)
-    model = Transformer.from_config(config.model).to(device)
-    decode = config.valid.decode_sentences
-    decoding = DecodingValidator(config, tokenizers, valid.src[:decode], valid.tgt[:decode], precision)
-    validators: list[Validator] = [NllValidator(valid_source, precision), *([decoding] if decode else [])]
-
-    def keep_model(name: str, model: Transformer, scores: Scores) -> None:
-        card = model_card(
-            config,
-            source.store,
-            command=task.command,
-            step=trainer.progress.step,
-            scores=scores,
-            signatures=decoding.signatures,
-        )
-        save_bundle(Bundle(config, tokenizers, model, scores=scores), run.path / name, card=card)
-
+    decoding = _decoding_validator(material)
     trainer = Trainer(
         model,
-        config,
-        source,
+        material.config,
+        material.source,
         Surroundings(
-            validators=validators,
+            validators=[
+                NllValidator(material.valid_source, material.precision),
+                *([decoding] if material.config.valid.decode_sentences else []),
+            ],
             listeners=[log, *listeners],
-            keep_model=keep_model,
+            keep_model=_bundle_writer(material, run, task.command, decoding.signatures),
             checkpoints=run.checkpoints,
-            fingerprint=_fingerprint(config, tokenizers, source.store),
+            fingerprint=_fingerprint(material),
         ),
     )
-    end = trainer.fit(resume_from=resume_from)
+    if task.resume:
+        if checkpoint := latest_checkpoint(run.checkpoints):
+            trainer.resume(checkpoint)
+        run.write_config(material.config)
+        log.forget_after(trainer.progress.step)
+    else:
+        run.begin(material.config, material.tokenizers)
+    for event in notes.events:
+        log(event)
+    end = trainer.fit()
     return TrainResult(run.path / "best", run.path / "last", end)
+
+
+@dataclass(frozen=True)
+class _Material:
+    """What a run is made of, read and resolved."""
+
+    config: Config
+    tokenizers: TokenizerPair
+    source: BatchSource
+    valid_source: BatchSource
+    valid: ParallelText
+    device: torch.device
+    precision: Precision
 
 
 class _Notes:
@@ -153,6 +144,21 @@ class _Notes:
         self.events.append(event)
         for listener in self._listeners:
             listener(event)
+
+
+def _prepare(task: TrainTask, run: RunDirectory, notes: _Notes) -> _Material:
+    """Read the text, train or load the tokenizers, and turn text into ids."""
+    text, valid = _read(task.config, notes)
+    if task.resume:
+        tokenizers = run.load_tokenizers()
+    else:
+        notes.add(f"training a {task.config.tokenizer.kind} vocabulary on {len(text):,} pairs")
+        tokenizers = train_tokenizers(text.src, text.tgt, task.config.tokenizer, seed=task.config.train.seed)
+    config, device, precision = _resolve(task.config, tokenizers)
+    source = _batch_source(text, tokenizers, config, sampling=config.tokenizer.sampling)
+    valid_source = _batch_source(valid, tokenizers, config, sampling=0.0)
+    _note_store(source.store, notes)
+    return _Material(config, tokenizers, source, valid_source, valid, device, precision)
 
 
 def _read(config: Config, notes: _Notes) -> tuple[ParallelText, ParallelText]:
@@ -217,10 +223,13 @@ def _resolve(config: Config, tokenizers: TokenizerPair) -> tuple[Config, torch.d
 def _batch_source(
     text: ParallelText, tokenizers: TokenizerPair, config: Config, *, sampling: float
 ) -> BatchSource:
+    longest = config.data.max_length
+    if config.model.positions == "learned":
+        longest = min(longest, config.model.max_positions)
     store = build_store(
         text,
         tokenizers,
-        max_length=config.data.max_length,
+        max_length=longest,
         cache_dir=config.data.cache_dir,
         keep_text=sampling > 0.0,
     )
@@ -242,19 +251,46 @@ def _note_store(store: ParallelStore, notes: _Notes) -> None:
     )
     if report.num_too_long:
         notes.add(
-            f"{report.num_too_long:,} pairs left out: longer than data.max_length={report.max_length} pieces",
+            f"{report.num_too_long:,} pairs left out: a side has more than {report.max_length} pieces",
             warning=True,
         )
 
 
-def _fingerprint(config: Config, tokenizers: TokenizerPair, store: ParallelStore) -> str:
+def _decoding_validator(material: _Material) -> DecodingValidator:
+    number = material.config.valid.decode_sentences
+    src, tgt = material.valid.src[:number], material.valid.tgt[:number]
+    return DecodingValidator(material.config, material.tokenizers, src, tgt, material.precision)
+
+
+def _bundle_writer(
+    material: _Material, run: RunDirectory, command: str, signatures: Mapping[str, str]
+) -> Callable[[str, Transformer, Scores, int], None]:
+    """Give what writes a bundle with its card; the signatures are filled in by the first validation."""
+
+    def write(name: str, model: Transformer, scores: Scores, step: int) -> None:
+        card = model_card(
+            material.config,
+            material.source.store,
+            command=command,
+            step=step,
+            scores=scores,
+            signatures=signatures,
+        )
+        bundle = Bundle(material.config, material.tokenizers, model, scores=scores)
+        save_bundle(bundle, run.path / name, card=card)
+
+    return write
+
+
+def _fingerprint(material: _Material) -> str:
     """Name what may not change between a run and its resumption; limits and reporting may."""
+    config = material.config
     fixed = [
         config.model.model_dump(),
         config.batch.model_dump(),
         config.train.seed,
         config.tokenizer.sampling,
-        tokenizers.fingerprint(),
-        store.path.stem,
+        material.tokenizers.fingerprint(),
+        material.source.store.path.stem,
     ]
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()

@@ -53,5 +53,5 @@ class DecodingValidator:
         options = SearchOptions(beam_size=1, max_length_offset=self._config.decode.max_length_offset)
         outputs = translator.translate(self._sources, options=options)
         report = evaluate_texts(self._sources, outputs, [self._references], list(DECODED_METRICS))
-        self.signatures = report.signatures
+        self.signatures.update(report.signatures)
         return report.scores

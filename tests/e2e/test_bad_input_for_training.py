@@ -1,0 +1,124 @@
+"""What cannot be trained on gets one line, exit code 1 or 2, and nothing that was there is lost."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import Outcome, heedful
+from full_disk import files_limited_to
+from ten_pairs import as_options, write_pairs
+
+QUICK = {"train.max_steps": 2, "valid.every_steps": 2}
+
+
+def line(number: int, of: bytes, become: bytes) -> bytes:
+    lines = of.split(b"\n")
+    lines[number - 1] = become
+    return b"\n".join(lines)
+
+
+DAMAGED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "too few lines": (lambda text: text[: text.index(b"\n") + 1], "first unmatched line: 2"),
+    "empty": (lambda _: b"", "ten.de: "),
+    "only blank lines": (lambda _: b"\n" * 10, "ten.de: "),
+    "not UTF-8": (lambda text: line(3, text, b"caf\xe9"), "line 3: not UTF-8 at byte 3"),
+    "a NUL byte": (lambda text: line(4, text, b"a\0b"), "line 4"),
+}
+
+WRONG_SETTINGS = {
+    "an unknown key": ("model.num_head=4", "did you mean 'num_heads'?", 2),
+    "an unknown section": ("modell.num_heads=4", "did you mean 'model'?", 2),
+    "another type": ("train.max_steps=many", "train.max_steps", 2),
+    "heads that do not divide": ("model.num_heads=5", "model.num_heads=5 must divide model.d_model=128", 2),
+    "no key": ("max_steps", "section.key=value", 2),
+    "a large vocabulary": ("tokenizer.vocab_size=8000", "the largest possible is", 1),
+    "room for nothing": ("data.max_length=2", "data.max_length", 1),
+}
+
+
+def assert_one_line(outcome: Outcome, code: int, message: str) -> None:
+    last = outcome.err.splitlines()[-1]
+    assert outcome.code == code, outcome.err
+    assert last.startswith("error: ")
+    assert message in last
+    assert "Traceback" not in outcome.err
+    assert outcome.out == ""
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_damaged_text_is_named_with_its_place(damage: str, tmp_path: Path) -> None:
+    arguments = write_pairs(tmp_path)
+    change, message = DAMAGED[damage]
+    (tmp_path / "ten.de").write_bytes(change((tmp_path / "ten.de").read_bytes()))
+    outcome = heedful("train", *arguments, *as_options(QUICK), "--output", tmp_path / "run")
+    assert_one_line(outcome, 1, message)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("mistake", WRONG_SETTINGS)
+def test_wrong_settings_are_named(mistake: str, tmp_path: Path) -> None:
+    setting, message, code = WRONG_SETTINGS[mistake]
+    outcome = heedful("train", *write_pairs(tmp_path), "--set", setting, "--output", tmp_path / "run")
+    assert_one_line(outcome, code, message)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    outcome = heedful(
+        "train", *write_pairs(tmp_path), "--tgt", tmp_path / "none.de", "--output", tmp_path / "run"
+    )
+    assert_one_line(outcome, 1, "none.de")
+
+
+def test_no_text_at_all_is_said(tmp_path: Path) -> None:
+    assert_one_line(heedful("train", "--output", tmp_path / "run"), 2, "--src and --tgt")
+
+
+def test_one_side_alone_is_said(tmp_path: Path) -> None:
+    write_pairs(tmp_path)
+    outcome = heedful("train", "--src", tmp_path / "ten.en", "--output", tmp_path / "run")
+    assert_one_line(outcome, 2, "data.src and data.tgt must be given together")
+
+
+def test_an_unknown_preset_gets_a_suggestion(tmp_path: Path) -> None:
+    outcome = heedful("train", "--preset", "smal", "--output", tmp_path / "run")
+    assert_one_line(outcome, 2, "did you mean 'small'?")
+
+
+def test_resuming_nothing_is_said(tmp_path: Path) -> None:
+    outcome = heedful("train", *write_pairs(tmp_path), "--resume", "--output", tmp_path / "run")
+    assert_one_line(outcome, 1, "holds no run to resume")
+
+
+def test_a_file_is_no_run_directory(tmp_path: Path) -> None:
+    outcome = heedful("train", *write_pairs(tmp_path), "--output", tmp_path / "ten.de")
+    assert_one_line(outcome, 1, "is a file")
+    assert (tmp_path / "ten.de").stat().st_size > 0
+
+
+def test_overwriting_with_bad_text_keeps_the_old_run(tmp_path: Path) -> None:
+    arguments = [*write_pairs(tmp_path), *as_options(QUICK), "--output", str(tmp_path / "run")]
+    assert heedful("train", *arguments).code == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    (tmp_path / "ten.de").write_bytes(b"\xff\n")
+    assert_one_line(heedful("train", *arguments, "--overwrite"), 1, "not UTF-8")
+    after = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_a_full_disk_ends_training_with_one_line_and_the_run_can_go_on(tmp_path: Path) -> None:
+    settings = as_options(QUICK | {"train.checkpoint_every_steps": 1})
+    arguments = [*write_pairs(tmp_path), *settings, "--output", str(tmp_path / "run")]
+    with files_limited_to(500_000):
+        assert_one_line(heedful("train", *arguments), 1, "cannot be written")
+    resumed = heedful("train", *arguments, "--resume")
+    assert resumed.code == 0, resumed.err
+    assert (tmp_path / "run" / "last" / "model.safetensors").exists()
+
+
+def test_a_sentence_beyond_learned_positions_is_refused_by_its_line(tmp_path: Path) -> None:
+    settings = as_options(QUICK | {"model.positions": '"learned"', "model.max_positions": 80})
+    assert heedful("train", *write_pairs(tmp_path), *settings, "--output", tmp_path / "run").code == 0
+    outcome = heedful("translate", tmp_path / "run", stdin=b"short\n" + b"long " * 100 + b"\n")
+    assert outcome.code == 1
+    assert outcome.err.startswith("error: line 2")
