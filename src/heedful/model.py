@@ -91,8 +91,8 @@ class Transformer(nn.Module):
         """Build a model with fresh weights, drawn from torch's global generator.
 
         The paper says nothing of initialisation. Embeddings are drawn from N(0, 1/d_model), so that after the
-        scaling of 3.4 they are of the size of the sinusoids; matrices from N(0, 0.02²), as BERT's: with sub-layers
-        that begin small, a post-norm stack learns several times sooner than from Glorot's (docs/log.md).
+        scaling of 3.4 they are of the size of the sinusoids; matrices from N(0, 0.02²), as BERT's: where the
+        sub-layers begin small, a post-norm stack learns about twice as fast as from Glorot's (docs/log.md).
         """
         d_model = config.d_model
         tgt_tokens = nn.Embedding(config.tgt_vocab_size, d_model)
