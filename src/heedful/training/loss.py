@@ -8,9 +8,11 @@ the gradient on the way: the logits of a whole batch (B x T x V in float32) neve
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 _ROWS_AT_ONCE = 256
+_ROWS_MULTIPLE = 64  # of every matrix product here: shapes that repeat are prepared once and kept
 
 
 class Loss(NamedTuple):
@@ -71,7 +73,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         device = states.device.type
         narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
         wide = torch.promote_types(narrow, torch.float32)
-        matrix, rows = weight.to(narrow), states.to(narrow)
+        num_rows = states.shape[0]
+        matrix, rows = weight.to(narrow), _fill_up(states.to(narrow))
         smoothed = states.new_zeros((), dtype=wide)
         nll = states.new_zeros((), dtype=wide)
         grad_states = torch.empty_like(rows)
@@ -85,7 +88,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                 logits = (rows[piece] @ matrix.T).to(wide)
                 if bias is not None:
                     logits += bias
-                log_probs = logits.log_softmax(dim=-1)
+                with_filling = logits.log_softmax(dim=-1)
+                log_probs = with_filling[: len(wanted)]
                 nll_here = -log_probs.gather(1, wanted).sum()
                 nll += nll_here
                 smoothed += (1.0 - smoothing) * nll_here
@@ -95,12 +99,15 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                 grad_logits[:, pad_id] += evenly
                 grad_logits -= evenly
                 grad_logits.scatter_add_(1, wanted, grad_logits.new_full(wanted.shape, smoothing - 1.0))
-                narrow_grad = grad_logits.to(narrow)
+                with_filling[len(wanted) :] = 0.0
+                narrow_grad = with_filling.to(narrow)
                 grad_states[piece] = narrow_grad @ matrix
                 grad_weight += narrow_grad.T @ rows[piece]
                 if grad_bias is not None:
                     grad_bias += grad_logits.sum(dim=0)
-        ctx.save_for_backward(grad_states.to(states.dtype), grad_weight.to(weight.dtype), grad_bias)
+        ctx.save_for_backward(
+            grad_states[:num_rows].to(states.dtype), grad_weight.to(weight.dtype), grad_bias
+        )
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
 
@@ -108,3 +115,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         scaled = (None if grad is None else grad * grad_smoothed for grad in ctx.saved_tensors)
         return *scaled, None, None, None
+
+
+def _fill_up(rows: Tensor) -> Tensor:
+    """Append rows of zeros up to the next multiple."""
+    return F.pad(rows, (0, 0, 0, -rows.shape[0] % _ROWS_MULTIPLE))
