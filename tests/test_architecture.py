@@ -272,10 +272,10 @@ def test_the_public_surface_is_pinned() -> None:
 
     errors = {
         "BundleError", "CheckpointError", "ConfigError", "CorpusError", "HeedfulError", "InputError",
-        "MissingExtraError", "RunError", "TokenizerError", "TrainingError",
+        "InteropError", "MissingExtraError", "RunError", "TokenizerError", "TrainingError",
     }  # fmt: skip
-    others = {"Bundle", "Config", "SearchOptions", "Translation", "Translator", "__version__", "load_bundle"}
-    assert set(heedful.__all__) == errors | others
+    classes = {"Bundle", "Config", "SearchOptions", "Translation", "Translator"}
+    assert set(heedful.__all__) == errors | classes | {"__version__", "load_bundle", "load_model"}
     assert all(getattr(heedful, name) is not None for name in heedful.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Translater'"):
         _ = heedful.Translater

@@ -18,6 +18,7 @@ from heedful.errors import (
     CorpusError,
     HeedfulError,
     InputError,
+    InteropError,
     MissingExtraError,
     RunError,
     TokenizerError,
@@ -25,7 +26,7 @@ from heedful.errors import (
 )
 
 if TYPE_CHECKING:
-    from heedful.bundle import Bundle, load_bundle
+    from heedful.bundle import Bundle, load_bundle, load_model
     from heedful.config import Config
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translator import Translation, Translator
@@ -41,6 +42,7 @@ __all__ = [
     "CorpusError",
     "HeedfulError",
     "InputError",
+    "InteropError",
     "MissingExtraError",
     "RunError",
     "SearchOptions",
@@ -50,6 +52,7 @@ __all__ = [
     "Translator",
     "__version__",
     "load_bundle",
+    "load_model",
 ]
 
 _HOMES = {
@@ -59,6 +62,7 @@ _HOMES = {
     "Translation": "heedful.decoding.translator",
     "Translator": "heedful.decoding.translator",
     "load_bundle": "heedful.bundle",
+    "load_model": "heedful.bundle",
 }
 
 

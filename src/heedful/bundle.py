@@ -2,7 +2,7 @@
 
     config.json         format_version, the configuration, scores, and a checksum of each file beside it
     model.safetensors   the weights; a shared matrix is written once
-    tokenizer.model     (or source.model and target.model)
+    tokenizer.model     (or source.model and target.model; without them, the model works on ids)
     README.md           the model card
 
 Nothing in it is code, and nothing is executed when it is read.
@@ -27,6 +27,7 @@ from heedful.config.loading import validate
 from heedful.errors import BundleError, ConfigError
 from heedful.model import Transformer
 from heedful.text import TokenizerPair
+from heedful.text.tokenizer import JOINT_FILE, SOURCE_FILE
 
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
@@ -72,16 +73,27 @@ def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
     Raises:
         BundleError: the disk is full or cannot be written; an older bundle of that name is still there.
     """
-    path = Path(path)
+    settings = {"config": bundle.config.model_dump(), "scores": dict(bundle.scores)}
+    _save(Path(path), bundle.model, bundle.tokenizers, settings, card)
+
+
+def save_model(model: Transformer, config: Config, path: Path | str, *, card: str) -> None:
+    """Write a bundle without tokenizers, for `load_model`; otherwise as `save_bundle`."""
+    _save(Path(path), model, None, {"config": config.model_dump(), "scores": {}}, card)
+
+
+def _save(
+    path: Path, model: Transformer, tokenizers: TokenizerPair | None, settings: dict[str, Any], card: str
+) -> None:
     temporary = path.with_name(f".{path.name}.writing")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
-        bundle.tokenizers.save(temporary)
-        save_file(unique_weights(bundle.model), temporary / WEIGHTS_FILE, metadata={"format": "pt"})
+        if tokenizers is not None:
+            tokenizers.save(temporary)
+        save_file(unique_weights(model), temporary / WEIGHTS_FILE, metadata={"format": "pt"})
         (temporary / CARD_FILE).write_text(card, encoding="utf-8")
         files = sorted(file.name for file in temporary.iterdir() if file.name != CARD_FILE)
-        settings = {"config": bundle.config.model_dump(), "scores": dict(bundle.scores)}
         checksums = {name: _sha256(temporary / name) for name in files} | {"settings": _sha256_of(settings)}
         description = {"format_version": FORMAT_VERSION, **settings, "sha256": checksums}
         (temporary / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
@@ -97,9 +109,36 @@ def load_bundle(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Bund
     """Read a bundle, or the bundle of a run; the model comes in evaluation mode.
 
     Raises:
+        BundleError: it is missing, incomplete, altered, of a newer format, or has no tokenizer.
+    """
+    path = resolve_bundle(path)
+    description, config = _read_checked(path)
+    if not {JOINT_FILE, SOURCE_FILE} & description["sha256"].keys():
+        raise BundleError(
+            f"{path}: this bundle has no tokenizer; it works on ids, with heedful.load_model in Python, "
+            "or import it again with --src-vocab and --tgt-vocab"
+        )
+    tokenizers = TokenizerPair.load(path)
+    return Bundle(config, tokenizers, _load_weights(path, config, dtype), path, description["scores"])
+
+
+def load_model(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Transformer:
+    """Read the model of a bundle, with or without tokenizers, or of a run; it comes in evaluation mode.
+
+    Example:
+        model = load_model("runs/demo")
+        logits = model(src, tgt_in)  # (B, T, V), for int64 ids (B, S) and (B, T), padded on the right
+
+    Raises:
         BundleError: it is missing, incomplete, altered, or of a newer format.
     """
     path = resolve_bundle(path)
+    _, config = _read_checked(path)
+    return _load_weights(path, config, dtype)
+
+
+def _read_checked(path: Path) -> tuple[dict[str, Any], Config]:
+    """Read what a bundle says of itself, and compare every file with its checksum."""
     description = _read_description(path)
     checksums = dict(description["sha256"])
     if checksums.pop("settings", None) != _sha256_of({key: description[key] for key in ("config", "scores")}):
@@ -112,10 +151,12 @@ def load_bundle(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Bund
                 f"{path / name}: truncated or altered (checksum differs); copy the bundle again"
             )
     try:
-        config = validate(description["config"])
+        return description, validate(description["config"])
     except ConfigError as error:
         raise BundleError(f"{path / CONFIG_FILE}: {error}") from None
-    tokenizers = TokenizerPair.load(path)
+
+
+def _load_weights(path: Path, config: Config, dtype: torch.dtype) -> Transformer:
     try:
         weights = load_file(path / WEIGHTS_FILE)
     except (SafetensorError, OSError) as error:
@@ -123,7 +164,7 @@ def load_bundle(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Bund
     with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced at once
         model = Transformer.from_config(config.model)
     load_weights(model, weights, path / WEIGHTS_FILE)
-    return Bundle(config, tokenizers, model.to(dtype).eval(), path, description["scores"])
+    return model.to(dtype).eval()
 
 
 def unique_weights(model: Transformer) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@
     ├── RunError            a run directory in a state that the command does not expect
     ├── TrainingError       training that cannot go on
     ├── InputError          a sentence or option that the loaded model cannot take
+    ├── InteropError        weights from elsewhere that do not fit the layout they are read as
     └── MissingExtraError   an optional dependency that is not installed
 
 A message is one line that says where, what, and what to do:
@@ -57,6 +58,10 @@ class TrainingError(HeedfulError):
 
 class InputError(HeedfulError):
     """A sentence or option that the loaded model cannot take."""
+
+
+class InteropError(HeedfulError):
+    """Weights from elsewhere that do not fit the layout they are read as."""
 
 
 class MissingExtraError(HeedfulError):

@@ -13,7 +13,16 @@ from safetensors.torch import load_file, save_file
 from small_models import assert_same_weights, small_config
 
 from heedful import bundle as bundle_module
-from heedful.bundle import FORMAT_VERSION, Bundle, load_bundle, load_weights, resolve_bundle, save_bundle
+from heedful.bundle import (
+    FORMAT_VERSION,
+    Bundle,
+    load_bundle,
+    load_model,
+    load_weights,
+    resolve_bundle,
+    save_bundle,
+    save_model,
+)
 from heedful.config import Config, TokenizerConfig
 from heedful.errors import BundleError, HeedfulError
 from heedful.model import Transformer
@@ -110,6 +119,28 @@ def test_separate_tokenizers_are_two_files(tmp_path: Path) -> None:
     save_bundle(bundle, tmp_path / "best", card="")
     assert {"source.model", "target.model"} <= {file.name for file in (tmp_path / "best").iterdir()}
     assert not load_bundle(tmp_path / "best").tokenizers.joint
+
+
+def test_the_model_alone_is_loaded_from_any_bundle_and_run(saved: Path) -> None:
+    for path in (saved, saved.parent, str(saved)):
+        model = load_model(path)
+        assert not model.training
+        assert_same_weights(model, load_bundle(saved).model)
+    assert load_model(saved, dtype=torch.float64).output.weight.dtype == torch.float64
+    (saved / "tokenizer.model").unlink()
+    with pytest.raises(BundleError, match=r"tokenizer\.model: missing; the bundle is incomplete"):
+        load_model(saved)
+
+
+def test_a_bundle_may_have_no_tokenizer_and_then_works_on_ids_alone(tmp_path: Path) -> None:
+    config = Config(model=small_config())
+    model = Transformer.from_config(config.model)
+    save_model(model, config, tmp_path / "ids", card="# A card\n")
+    assert sorted(file.name for file in (tmp_path / "ids").iterdir()) == FILES[:3]
+    found = load_model(tmp_path / "ids")
+    assert found.config == config.model
+    assert_same_weights(found, model)
+    assert "this bundle has no tokenizer; it works on ids" in refusal(tmp_path / "ids")
 
 
 def test_a_shared_matrix_is_written_once_and_shared_again_when_loaded(saved: Path) -> None:
