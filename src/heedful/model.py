@@ -90,9 +90,9 @@ class Transformer(nn.Module):
     def from_config(cls, config: ModelConfig) -> Self:
         """Build a model with fresh weights, drawn from torch's global generator.
 
-        The paper says nothing of initialisation. Embeddings are drawn from N(0, 1/d_model), so that after the
-        scaling of 3.4 they are of the size of the sinusoids; matrices from N(0, 0.02²), as BERT's: where the
-        sub-layers begin small, a post-norm stack learns about twice as fast as from Glorot's (docs/log.md).
+        The paper says nothing of initialisation. All matrices, embeddings included, are drawn from
+        N(0, 0.02²), as BERT's: where the sub-layers begin small, a post-norm stack learns about twice as fast
+        as from Glorot's (docs/log.md).
         """
         d_model = config.d_model
         tgt_tokens = nn.Embedding(config.tgt_vocab_size, d_model)
@@ -207,11 +207,7 @@ def _final_norm(config: ModelConfig) -> nn.Module:
 
 
 def _initialise(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
+    if isinstance(module, nn.Linear | nn.Embedding | LearnedPositions):
         nn.init.normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
-    elif isinstance(module, nn.Embedding):
-        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
-    elif isinstance(module, LearnedPositions):
-        nn.init.normal_(module.weight, std=module.weight.shape[1] ** -0.5)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)

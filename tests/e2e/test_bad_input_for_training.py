@@ -21,7 +21,7 @@ DAMAGED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "too few lines": (lambda text: text[: text.index(b"\n") + 1], "first unmatched line: 2"),
     "empty": (lambda _: b"", "ten.de: "),
     "only blank lines": (lambda _: b"\n" * 10, "ten.de: "),
-    "not UTF-8": (lambda text: line(3, text, b"caf\xe9"), "line 3: not UTF-8 at byte 3"),
+    "not UTF-8": (lambda text: line(3, text, b"caf\xe9"), "line 3, byte 3"),
     "a NUL byte": (lambda text: line(4, text, b"a\0b"), "line 4"),
 }
 
@@ -101,7 +101,7 @@ def test_overwriting_with_bad_text_keeps_the_old_run(tmp_path: Path) -> None:
     assert heedful("train", *arguments).code == 0
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     (tmp_path / "ten.de").write_bytes(b"\xff\n")
-    assert_one_line(heedful("train", *arguments, "--overwrite"), 1, "not UTF-8")
+    assert_one_line(heedful("train", *arguments, "--overwrite"), 1, "not valid UTF-8")
     after = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert after == before
 

@@ -56,11 +56,14 @@ def test_embeddings_are_multiplied_by_the_root_of_d_model_and_positions_are_not(
     )
 
 
-def test_embedded_words_are_about_as_large_as_positions() -> None:
-    model = build(d_model=512, src_vocab_size=500, tgt_vocab_size=500)
-    words = model.encoder.embedding.tokens(torch.arange(500)) * math.sqrt(512)
-    assert words.pow(2).mean().item() == pytest.approx(1.0, rel=0.05)
-    assert sinusoids(500, 512).pow(2).mean().item() == pytest.approx(0.5, rel=0.01)
+@pytest.mark.parametrize("tied", ["all", "target", "none"])
+def test_every_matrix_is_drawn_with_one_deviation_and_every_bias_is_zero(tied: str) -> None:
+    model = build(d_model=64, src_vocab_size=500, tgt_vocab_size=500, tied=tied)
+    for name, weight in model.named_parameters():
+        if weight.dim() > 1:
+            assert weight.std().item() == pytest.approx(0.02, rel=0.1), name
+        elif name.endswith("bias"):
+            assert not weight.any(), name
 
 
 def test_post_norm_has_no_norm_after_its_stacks_and_pre_norm_has_one() -> None:
