@@ -30,7 +30,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
-        self.final_norm = final_norm  # the identity, unless the layers normalise first
+        self.final_norm = final_norm  # the identity, unless the layers normalise first or it is asked for
 
     def forward(self, src: Tensor, mask: Tensor) -> Tensor:
         """Encode ids (B, S) to states (B, S, D)."""
@@ -154,7 +154,13 @@ def _input_embedding(config: ModelConfig, tokens: nn.Embedding) -> InputEmbeddin
         positions = SinusoidalPositions(config.d_model)
     else:
         positions = LearnedPositions(config.d_model, config.max_positions)
-    return InputEmbedding(tokens, positions, dropout=config.dropout, scale=config.scale_embeddings)
+    return InputEmbedding(
+        tokens,
+        positions,
+        dropout=config.dropout,
+        scale=config.scale_embeddings,
+        norm_eps=config.layer_norm_eps if config.embedding_norm else None,
+    )
 
 
 def _attention(config: ModelConfig) -> MultiHeadAttention:
@@ -203,7 +209,9 @@ def _decoder_layer(config: ModelConfig) -> DecoderLayer:
 
 def _final_norm(config: ModelConfig) -> nn.Module:
     """Post-norm layers end in a norm of their own; pre-norm ones need one after the stack."""
-    return nn.LayerNorm(config.d_model, config.layer_norm_eps) if config.norm == "pre" else nn.Identity()
+    if config.norm == "pre" or config.final_norm:
+        return nn.LayerNorm(config.d_model, config.layer_norm_eps)
+    return nn.Identity()
 
 
 def _initialise(module: nn.Module) -> None:

@@ -16,7 +16,7 @@ PAPER = ModelConfig(
 )  # fmt: skip
 EVERYTHING = PAPER.replace(
     norm="pre", positions="learned", max_positions=29, tied="none", output_bias=True, d_k=5, d_v=7,
-    tgt_vocab_size=23,
+    tgt_vocab_size=23, embedding_norm=True,
 )  # fmt: skip
 
 

@@ -56,6 +56,8 @@ class ModelConfig(Section):
     feed_forward_bias: bool = True  # 3.3
     output_bias: bool = False  # 3.4: a linear transformation that is the shared matrix alone
     scale_embeddings: bool = True  # 3.4: by sqrt(d_model)
+    embedding_norm: bool = False  # not in the paper: a layer norm on the embedded input of each stack
+    final_norm: bool = False  # not in the paper: a layer norm after post-norm stacks; "pre" has one anyway
     layer_norm_eps: PositiveFloat = 1e-5
     src_vocab_size: Count = 0  # 0: taken from the tokenizer
     tgt_vocab_size: Count = 0

@@ -9,7 +9,10 @@ from heedful.nn.positions import LearnedPositions, SinusoidalPositions
 
 
 class InputEmbedding(nn.Module):
-    """What enters the first layer of a stack. The token embedding may be shared with another stack."""
+    """What enters the first layer of a stack. The token embedding may be shared with another stack.
+
+    The paper has no norm here; with `norm_eps`, there is one of that epsilon.
+    """
 
     def __init__(
         self,
@@ -18,14 +21,16 @@ class InputEmbedding(nn.Module):
         *,
         dropout: float,
         scale: bool = True,
+        norm_eps: float | None = None,
     ) -> None:
         super().__init__()
         self.tokens = tokens
         self.positions = positions
         self.scale = math.sqrt(tokens.embedding_dim) if scale else 1.0
         self.dropout = Dropout(dropout)
+        self.norm = nn.Identity() if norm_eps is None else nn.LayerNorm(tokens.embedding_dim, norm_eps)
 
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
         """Embed ids (B, L), the first of which stands at position `start`: (B, L, D)."""
         x = self.tokens(ids) * self.scale + self.positions(start, ids.shape[1])
-        return self.dropout(x)  # type: ignore[no-any-return]
+        return self.norm(self.dropout(x))  # type: ignore[no-any-return]
