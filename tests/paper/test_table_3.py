@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from heedful.config import PRESETS, Config, preset
+from heedful.config.presets import PUBLISHED
 
 # As the table prints them; what it leaves empty is as in base.
 COLUMNS = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "steps")
@@ -69,8 +70,8 @@ def test_a_row_changes_nothing_that_the_table_does_not_name(name: str) -> None:
     assert differing == wanted
 
 
-def test_all_rows_are_there_and_two_presets_for_small_data() -> None:
-    assert set(PRESETS) == set(ROWS) | {"tiny", "small"}
+def test_all_rows_are_there_and_two_presets_for_small_data_and_the_published_systems() -> None:
+    assert set(PRESETS) == set(ROWS) | {"tiny", "small"} | set(PUBLISHED)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from heedful.cli.attention import attention
 from heedful.cli.average import average
 from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
+from heedful.cli.import_ import import_
 from heedful.cli.inspect import inspect
 from heedful.cli.mistakes import USAGE, one_line_for_mistakes, stop
 from heedful.cli.plot import plot
@@ -19,7 +20,9 @@ from heedful.cli.train import train
 from heedful.cli.translate import translate
 
 # In the order in which a newcomer meets them.
-VERBS: tuple[Callable[..., None], ...] = (demo, train, translate, evaluate, attention, plot, average, inspect)
+VERBS: tuple[Callable[..., None], ...] = (
+    demo, train, translate, evaluate, attention, plot, average, inspect, import_,
+)  # fmt: skip
 
 app = typer.Typer(
     name="heedful",
@@ -29,7 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for verb in VERBS:
-    app.command(verb.__name__)(one_line_for_mistakes()(verb))
+    app.command(verb.__name__.rstrip("_"))(one_line_for_mistakes()(verb))
 
 
 def _show_version(wanted: bool) -> None:

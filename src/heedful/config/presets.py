@@ -1,4 +1,4 @@
-"""Named configurations: the paper's base, big and every row of Table 3, and two small ones for small data."""
+"""Named configurations: the paper's base, big and Table 3, two for small data, five published systems."""
 
 from typing import Any
 
@@ -64,7 +64,56 @@ SMALL: dict[str, Any] = SMALL_DATA | {
     },
 }
 
-PRESETS: dict[str, dict[str, Any]] = {"tiny": TINY, "small": SMALL, "base": BASE, "big": BIG} | TABLE_3
+# Published from-scratch implementations, as what they change of base; docs/systems.md has them side by side.
+_EMBEDDED_AS_IS: dict[str, Any] = {
+    "positions": "learned",
+    "scale_embeddings": False,
+    "tied": "none",
+    "output_bias": True,
+}
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "abhishek-thread": {
+        "model": _EMBEDDED_AS_IS | {"dropout": 0.3},
+        "tokenizer": {"joint": False},
+    },
+    "nptel-lecture": {
+        "model": _EMBEDDED_AS_IS | {"attention_bias": False, "max_positions": 100},
+        "tokenizer": {"joint": False},
+        "data": {"max_length": 100},
+    },
+    "kaggle-notebook": {
+        "model": _EMBEDDED_AS_IS | {"d_model": 256, "d_ff": 1024, "dropout": 0.0, "max_positions": 100},
+        "tokenizer": {"kind": "word", "joint": False},
+        "data": {"max_length": 100},
+    },
+    "adeveloperdiary": {
+        "model": {
+            "norm": "pre",
+            "attention_bias": False,
+            "attention_dropout": 0.1,
+            "activation_dropout": 0.1,
+            "tied": "none",
+            "output_bias": True,
+            "layer_norm_eps": 1e-16,
+        },
+        "tokenizer": {"joint": False},
+    },
+    "jadore": {
+        "model": {
+            "attention_bias": False,
+            "attention_dropout": 0.1,
+            "embedding_norm": True,
+            "layer_norm_eps": 1e-6,
+            "tied": "target",
+        },
+        "tokenizer": {"joint": False},
+        "decode": {"beam_size": 5},
+    },
+}
+
+PRESETS: dict[str, dict[str, Any]] = (
+    {"tiny": TINY, "small": SMALL, "base": BASE, "big": BIG} | TABLE_3 | PUBLISHED
+)
 
 
 def preset(name: str) -> Config:

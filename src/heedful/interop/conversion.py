@@ -1,0 +1,216 @@
+"""From a checkpoint's names to this package's: each tensor is used once, and none is left over."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.config import ModelConfig
+from heedful.config.loading import validate
+from heedful.errors import InteropError
+from heedful.model import Transformer
+
+SIDES = ("encoder", "decoder")
+_TOKENS = {side: f"{side}.embedding.tokens.weight" for side in SIDES}
+_POSITIONS = {side: f"{side}.embedding.positions.weight" for side in SIDES}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model from elsewhere: its configuration, and its weights as a bundle names them."""
+
+    config: ModelConfig
+    weights: dict[str, Tensor]
+
+
+class Conversion:
+    """The tensors of a checkpoint on their way to another name.
+
+    A layout moves them one by one; `finish` reads the configuration off their shapes and checks that
+    everything is there.
+
+    Attributes:
+        settings: what the user says of the model, the keys of `ModelConfig`.
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, Tensor], *, layout: str, origin: Path, settings: Mapping[str, Any]
+    ) -> None:
+        self.settings = dict(settings)
+        self._layout = layout
+        self._origin = origin
+        self._left = dict(tensors)
+        self._moved: dict[str, Tensor] = {}
+        self._names: dict[str, str] = {}  # by our name, the checkpoint's
+
+    def error(self, problem: str) -> InteropError:
+        """An exception that says in which file and in which layout."""
+        return InteropError(f"{self._origin}: as layout {self._layout!r}, {problem}")
+
+    @property
+    def left(self) -> dict[str, Tensor]:
+        """What has not been moved yet, in the order of the file."""
+        return dict(self._left)
+
+    @property
+    def moved(self) -> list[str]:
+        """The names, of this package, that have got a tensor so far."""
+        return list(self._moved)
+
+    def look(self, name: str) -> Tensor:
+        """Return a tensor without using it.
+
+        Raises:
+            InteropError: it is not there.
+        """
+        if name not in self._left:
+            raise self.error(f"the weight {name!r} is missing; is it another --layout, or part of a model?")
+        return self._left[name]
+
+    def take(self, name: str) -> Tensor:
+        """Use a tensor. Raises as `look` does."""
+        tensor = self.look(name)
+        del self._left[name]
+        return tensor
+
+    def put(self, ours: str, tensor: Tensor, *, origin: str) -> None:
+        """Say what a weight of this package is; `origin` is the name that an error will mention."""
+        self._moved[ours] = tensor
+        self._names[ours] = origin
+
+    def move(self, theirs: str, ours: str) -> None:
+        """Rename one tensor."""
+        self.put(ours, self.take(theirs), origin=theirs)
+
+    def move_parts(self, theirs: str, ours: str) -> None:
+        """Rename the weight of a module, and its bias where it has one."""
+        self.move(f"{theirs}.weight", f"{ours}.weight")
+        if f"{theirs}.bias" in self._left:
+            self.move(f"{theirs}.bias", f"{ours}.bias")
+
+    def scale(self, ours: str, factor: float) -> None:
+        """Multiply what `put` or `move` gave."""
+        self._moved[ours] = self._moved[ours] * factor
+
+    def num_layers(self, stack: str) -> int:
+        """Count the layers whose names begin with `stack`, a dot and a number; at least one."""
+        numbers = [int(n[1]) for n in (re.match(rf"{re.escape(stack)}\.(\d+)\.", k) for k in self._left) if n]
+        return max(numbers, default=0) + 1
+
+    def required(self, key: str) -> int:
+        """Return a number that the weights do not tell, as the user gave it.
+
+        Raises:
+            InteropError: it was not given.
+        """
+        value = self.settings.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise self.error(f"the weights do not say what model.{key} is; give --set model.{key}=N")
+        return value
+
+    def finish(self, **facts: Any) -> Imported:  # noqa: ANN401
+        """Check that all tensors were used and fit together.
+
+        Args:
+            **facts: settings that every model of the layout has; the user's own go over them.
+
+        Raises:
+            InteropError: a tensor is unknown, missing or of a shape that does not fit; the first is named.
+            ConfigError: settings that cannot be.
+        """
+        for name in self._left:
+            raise self.error(f"the weight {name!r} is unknown")
+        read = self._sizes() | self._parts(str(self.settings.get("norm", facts.get("norm", "post"))))
+        if "num_heads" in facts:
+            read["num_heads"] = facts["num_heads"]
+        for key, value in read.items():
+            if self.settings.get(key, value) != value:
+                raise self.error(f"model.{key}={self.settings[key]} contradicts the weights: it is {value}")
+        num_heads = read.get("num_heads") or self.required("num_heads")
+        sizes = self._head_sizes(num_heads, read["d_model"])
+        config = validate({"model": facts | sizes | self.settings | read}).model
+        return Imported(config, self._fitting(config))
+
+    def _sizes(self) -> dict[str, Any]:
+        src, tgt = (self._matrix(_TOKENS[side]) for side in SIDES)
+        sizes: dict[str, Any] = {
+            "d_model": src.shape[1],
+            "d_ff": self._matrix("encoder.layers.0.feed_forward.inner.weight").shape[0],
+            "src_vocab_size": src.shape[0],
+            "tgt_vocab_size": tgt.shape[0],
+        }
+        for side in SIDES:
+            layers = {name.split(".")[2] for name in self._moved if name.startswith(f"{side}.layers.")}
+            sizes[f"num_{side}_layers"] = len(layers)
+        if _POSITIONS["encoder"] in self._moved:
+            sizes["max_positions"] = self._matrix(_POSITIONS["encoder"]).shape[0]
+        return sizes
+
+    def _parts(self, norm: str) -> dict[str, Any]:
+        def any_name(pattern: str) -> bool:
+            return any(re.search(pattern, name) for name in self._moved)
+
+        return {
+            "positions": "learned" if _POSITIONS["encoder"] in self._moved else "sinusoidal",
+            "attention_bias": any_name(r"attention\.(query|key|value|output)\.bias$"),
+            "feed_forward_bias": any_name(r"feed_forward\.(inner|outer)\.bias$"),
+            "output_bias": "output.bias" in self._moved,
+            "embedding_norm": any_name(r"\.embedding\.norm\."),
+            "final_norm": norm == "post" and any_name(r"\.final_norm\."),
+            "tied": self._ties(),
+        }
+
+    def _ties(self) -> str:
+        """Matrices that are equal, number by number, are one."""
+        src, tgt = (self._moved[_TOKENS[side]] for side in SIDES)
+        if not torch.equal(self._matrix("output.weight"), tgt):
+            return "none"
+        one_pad = self.settings.get("src_pad_id", 0) == self.settings.get("tgt_pad_id", 0)
+        return "all" if one_pad and torch.equal(src, tgt) else "target"
+
+    def _head_sizes(self, num_heads: int, d_model: int) -> dict[str, int]:
+        sizes = {}
+        for key, part in (("d_k", "query"), ("d_v", "value")):
+            name = f"encoder.layers.0.self_attention.{part}.weight"
+            rows = self._matrix(name).shape[0]
+            if rows % num_heads:
+                raise self.error(
+                    f"the {rows} rows of {self._names[name]!r} cannot be shared by "
+                    f"model.num_heads={num_heads}; give another number"
+                )
+            if rows != d_model:
+                sizes[key] = rows // num_heads
+        return sizes
+
+    def _matrix(self, ours: str) -> Tensor:
+        if ours not in self._moved:
+            raise self.error(f"nothing in the file is the weight {ours!r}; is it part of a model?")
+        tensor = self._moved[ours]
+        if tensor.ndim != 2:
+            raise self.error(f"the weight {self._names[ours]!r} has shape {tuple(tensor.shape)}, no matrix's")
+        return tensor
+
+    def _fitting(self, config: ModelConfig) -> dict[str, Tensor]:
+        """The weights that a model of this configuration has, each shared one once; absent biases are 0."""
+        with torch.device("meta"):
+            wanted = {n: p.shape for n, p in Transformer.from_config(config).named_parameters()}
+        weights: dict[str, Tensor] = {}
+        for ours, shape in wanted.items():
+            tensor = self._moved.get(ours)
+            if tensor is None and ours.endswith(".bias"):
+                tensor = torch.zeros(shape)
+            if tensor is None:
+                raise self.error(f"nothing in the file is the weight {ours!r}; is it part of a model?")
+            if tensor.shape != shape:
+                raise self.error(
+                    f"the weight {self._names[ours]!r} has shape {tuple(tensor.shape)}, "
+                    f"but the others ask for {tuple(shape)}"
+                )
+            weights[ours] = tensor
+        for ours in self._moved.keys() - wanted.keys() - {_TOKENS["decoder"], "output.weight"}:
+            raise self.error(f"the weight {self._names[ours]!r} has no place in a model of these settings")
+        return weights

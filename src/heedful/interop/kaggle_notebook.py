@@ -1,0 +1,34 @@
+"""The Kaggle notebook "Attention is all you need: implementation": the lecture, with another attention.
+
+Its heads share one small matrix, and its scores are divided by sqrt(d_model), not by sqrt(d_k).
+"""
+
+from heedful.interop.algebra import shared_by_heads
+from heedful.interop.conversion import Conversion, Imported
+from heedful.interop.nptel_lecture import PARTS, move_blocks
+
+
+def read(conversion: Conversion) -> Imported:
+    """Spread the shared matrix over the heads; the wrong scale goes into the queries."""
+    d_model = conversion.look("encoder.word_embedding.weight").shape[-1]
+    d_k = conversion.look("encoder.layers.0.attention.queries.weight").shape[0]
+    if d_model % d_k:
+        raise conversion.error(f"heads of size {d_k} do not divide the size {d_model} of the embeddings")
+    num_heads = d_model // d_k
+    # Softmax(q k / sqrt(d_model)) is softmax(q' k / sqrt(d_k)) with q' = q sqrt(d_k / d_model).
+    factors = {"queries": num_heads**-0.5, "keys": 1.0, "values": 1.0}
+
+    def move_attention(conversion: Conversion, theirs: str, ours: str) -> None:
+        for name, factor in factors.items():
+            weight = conversion.take(f"{theirs}.{name}.weight")
+            if weight.shape != (d_k, d_k):
+                raise conversion.error(
+                    f"the weight '{theirs}.{name}.weight' has shape {tuple(weight.shape)}, "
+                    f"but one for all heads would have {(d_k, d_k)}"
+                )
+            spread = shared_by_heads(weight, num_heads) * factor
+            conversion.put(f"{ours}.{PARTS[name]}.weight", spread, origin=f"{theirs}.{name}.weight")
+        conversion.move_parts(f"{theirs}.fc_out", f"{ours}.output")
+
+    move_blocks(conversion, move_attention)
+    return conversion.finish(scale_embeddings=False, num_heads=num_heads)

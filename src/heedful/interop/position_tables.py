@@ -1,0 +1,47 @@
+"""Tables of positions: the paper's sinusoids need none, anything else comes along as it is."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from heedful.interop.conversion import Conversion
+from heedful.nn.positions import sinusoids
+
+# Sinusoids that were computed through logarithms in float32 are off by more from position 30 or so on.
+_TOLERANCE = 2e-6
+
+
+def move_positions(conversion: Conversion, tables: Mapping[str, str], *, fixed: bool = False) -> None:
+    """Give each stack its positions.
+
+    Tables that equal the paper's sinusoids are dropped: the model computes them, without end. All others
+    become learned positions. Where two differ in length, the shorter is continued with zeros.
+
+    Args:
+        conversion: where the tables are taken from.
+        tables: by stack, "encoder" and "decoder", the name of a tensor (L, D), (1, L, D) or (L, 1, D); a
+            stack without one has the other's; without any, positions are sinusoids.
+        fixed: whether the tables were computed, not learned; `model.positions=sinusoidal` may drop those.
+    """
+    found = {name: _flat(conversion.take(name)) for name in dict.fromkeys(tables.values())}
+    wanted = fixed and conversion.settings.get("positions") == "sinusoidal"
+    if wanted or all(_are_sinusoids(table) for table in found.values()):
+        return
+    longest = max(len(table) for table in found.values())
+    for stack, other in (("encoder", "decoder"), ("decoder", "encoder")):
+        name = tables.get(stack, tables[other])
+        table = found[name]
+        zeros = table.new_zeros(longest - len(table), table.shape[1])
+        conversion.put(f"{stack}.embedding.positions.weight", torch.cat([table, zeros]), origin=name)
+
+
+def _flat(table: Tensor) -> Tensor:
+    return table.reshape(-1, table.shape[-1])
+
+
+def _are_sinusoids(table: Tensor) -> bool:
+    length, d_model = table.shape
+    if d_model % 2:
+        return False
+    return bool((table - sinusoids(length, d_model)).abs().max() <= _TOLERANCE)

@@ -1,0 +1,61 @@
+"""A module around `torch.nn.Transformer`: embeddings, positions, and a Linear for the logits.
+
+Names below `encoder.` and `decoder.` are torch's own, under any prefix (`transformer.` as a rule). The others
+may be anything that `surroundings.py` understands, for example those of torch's translation tutorial:
+`src_tok_emb.embedding.weight`, `tgt_tok_emb.embedding.weight`, `positional_encoding.pos_embedding` (a buffer
+of sinusoids) and `generator` (a Linear).
+"""
+
+import re
+
+from heedful.interop.conversion import SIDES, Conversion, Imported
+from heedful.interop.surroundings import move_surroundings
+
+_PARTS = ("query", "key", "value")  # in the order of in_proj
+_ATTENTIONS = {
+    "encoder": {"self_attn": "self_attention"},
+    "decoder": {"self_attn": "self_attention", "multihead_attn": "cross_attention"},
+}
+
+
+def read(conversion: Conversion) -> Imported:
+    """Split the three input projections; torch's norms after the stacks are kept.
+
+    `norm_first` cannot be seen in the weights: post-norm, torch's default, unless `model.norm=pre` is given.
+    """
+    prefix = _find_prefix(conversion)
+    for side in SIDES:
+        stack = f"{prefix}{side}"
+        for i in range(conversion.num_layers(f"{stack}.layers")):
+            theirs, ours = f"{stack}.layers.{i}", f"{side}.layers.{i}"
+            for block, attention in _ATTENTIONS[side].items():
+                _move_attention(conversion, f"{theirs}.{block}", f"{ours}.{attention}")
+            conversion.move_parts(f"{theirs}.linear1", f"{ours}.feed_forward.inner")
+            conversion.move_parts(f"{theirs}.linear2", f"{ours}.feed_forward.outer")
+            for number, sublayer in enumerate([*_ATTENTIONS[side].values(), "feed_forward"], start=1):
+                conversion.move_parts(f"{theirs}.norm{number}", f"{ours}.{sublayer}_norm")
+        if f"{stack}.norm.weight" in conversion.left:
+            conversion.move_parts(f"{stack}.norm", f"{side}.final_norm")
+    move_surroundings(conversion, fixed_positions=True)
+    return conversion.finish()
+
+
+def _find_prefix(conversion: Conversion) -> str:
+    pattern = re.compile(r"^((?:.*\.)?)encoder\.layers\.\d+\.self_attn\.in_proj_weight$")
+    for name in conversion.left:
+        if found := pattern.match(name):
+            return found[1]
+    raise conversion.error("the weight 'transformer.encoder.layers.0.self_attn.in_proj_weight' is missing")
+
+
+def _move_attention(conversion: Conversion, theirs: str, ours: str) -> None:
+    for kind in ("weight", "bias"):
+        name = f"{theirs}.in_proj_{kind}"
+        if kind == "bias" and name not in conversion.left:
+            continue
+        stacked = conversion.take(name)
+        if len(stacked) % len(_PARTS):
+            raise conversion.error(f"the weight {name!r} has {len(stacked)} rows, not three times as many")
+        for part, tensor in zip(_PARTS, stacked.chunk(len(_PARTS)), strict=True):
+            conversion.put(f"{ours}.{part}.{kind}", tensor, origin=name)
+    conversion.move_parts(f"{theirs}.out_proj", f"{ours}.output")

@@ -1,0 +1,282 @@
+"""`heedful import`: from a file to a bundle with the same logits, and what is refused."""
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from command_line import Outcome, heedful
+from imported_models import SRC_VOCAB, SYSTEMS, TGT_VOCAB, System, random_model, real_logits
+from safetensors.torch import save_file
+from torch import Tensor
+
+from heedful import Translator, load_bundle, load_model
+from heedful.config import PRESETS
+from heedful.errors import BundleError
+from heedful.interop.layouts import LAYOUTS
+
+NPTEL = SYSTEMS["nptel-lecture"]
+
+
+def run_import(checkpoint: Path, output: Path, system: System, *more: object) -> Outcome:
+    settings = [f"--set=model.{key}={str(value).lower()}" for key, value in system.settings.items()]
+    return heedful("import", checkpoint, "--layout", system.layout, "--output", output, *settings, *more)
+
+
+def saved(system: System, path: Path) -> dict[str, Tensor]:
+    tensors = random_model(system).state_dict()
+    torch.save(tensors, path)
+    return tensors
+
+
+def refusal(outcome: Outcome) -> str:
+    assert outcome.code in (1, 2)
+    assert outcome.out == ""
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+    return outcome.err
+
+
+@pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
+def test_a_file_becomes_a_bundle_with_the_same_logits(system: System, tmp_path: Path) -> None:
+    saved(system, tmp_path / "model.pt")
+    outcome = run_import(tmp_path / "model.pt", tmp_path / "bundle", system)
+    assert outcome == Outcome(0, f"{tmp_path / 'bundle'}\n", "")
+    model = load_model(tmp_path / "bundle")
+    assert not model.training
+    torch.testing.assert_close(real_logits(model), real_logits(random_model(system)), rtol=0.0, atol=1e-5)
+
+
+def wrapped(tensors: dict[str, Tensor], path: Path) -> None:
+    torch.save({"epoch": 3, "settings": argparse.Namespace(n_head=8), "model": tensors}, path)
+
+
+def of_several_processes(tensors: dict[str, Tensor], path: Path) -> None:
+    torch.save({"state_dict": {f"module.{name}": tensor for name, tensor in tensors.items()}}, path)
+
+
+def of_the_old_format(tensors: dict[str, Tensor], path: Path) -> None:
+    torch.save(tensors, path, _use_new_zipfile_serialization=False)
+
+
+@pytest.mark.parametrize("write", [wrapped, of_several_processes, of_the_old_format])
+def test_a_state_dict_may_be_wrapped(
+    write: Callable[[dict[str, Tensor], Path], None], tmp_path: Path
+) -> None:
+    theirs = random_model(NPTEL)
+    write(theirs.state_dict(), tmp_path / "model.pt")
+    assert run_import(tmp_path / "model.pt", tmp_path / "bundle", NPTEL).code == 0
+    model = load_model(tmp_path / "bundle")
+    torch.testing.assert_close(real_logits(model), real_logits(theirs), rtol=0.0, atol=1e-5)
+
+
+def test_safetensors_are_read_too(tmp_path: Path) -> None:
+    theirs = random_model(NPTEL)
+    save_file(theirs.state_dict(), tmp_path / "model.safetensors")
+    assert run_import(tmp_path / "model.safetensors", tmp_path / "bundle", NPTEL).code == 0
+    model = load_model(tmp_path / "bundle")
+    torch.testing.assert_close(real_logits(model), real_logits(theirs), rtol=0.0, atol=1e-5)
+
+
+class Burglar:
+    """An object that would make a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
+        return Path.touch, (self.path,)
+
+
+def test_a_file_with_code_is_refused_and_not_executed(tmp_path: Path) -> None:
+    torch.save({"model": Burglar(tmp_path / "broken in")}, tmp_path / "model.pt")
+    message = refusal(run_import(tmp_path / "model.pt", tmp_path / "bundle", NPTEL))
+    assert "model.pt: not weights that can be read without running code" in message
+    assert "torch.save(model.state_dict(), FILE)" in message
+    assert not (tmp_path / "broken in").exists()
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_files_without_weights_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "text.pt").write_text("no weights\n", encoding="utf-8")
+    (tmp_path / "cut.safetensors").write_bytes(b"x" * 30)
+    torch.save([1, 2], tmp_path / "list.pt")
+    torch.save({"epoch": 3}, tmp_path / "numbers.pt")
+    for name in ("text.pt", "cut.safetensors", "list.pt", "numbers.pt", "none.pt"):
+        assert name in refusal(run_import(tmp_path / name, tmp_path / "bundle", NPTEL))
+
+
+FIRST = "encoder.layers.0.attention.queries.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: tensors.pop(FIRST), f"the weight '{FIRST}' is missing"),
+        (lambda tensors: tensors.update(more=torch.zeros(3)), "the weight 'more' is unknown"),
+        (lambda tensors: tensors.update({FIRST: torch.zeros(12, 7)}), f"'{FIRST}' has shape (12, 7), but"),
+        (lambda tensors: tensors.update({"decoder.fc_out.bias": torch.zeros(3)}), "decoder.fc_out.bias"),
+        (lambda tensors: tensors.update({"encoder.word_embedding.weight": torch.zeros(3)}), "no matrix's"),
+        (lambda tensors: tensors.clear(), "holds no weights"),
+    ],
+)  # fmt: skip
+def test_weights_that_do_not_fit_are_named(
+    change: Callable[[dict[str, Tensor]], object], message: str, tmp_path: Path
+) -> None:
+    tensors = saved(NPTEL, tmp_path / "model.pt")
+    change(tensors)
+    torch.save(dict(tensors), tmp_path / "model.pt")
+    assert message in refusal(run_import(tmp_path / "model.pt", tmp_path / "bundle", NPTEL))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_weights_of_another_layout_are_refused(name: str, tmp_path: Path) -> None:
+    other = "annotated" if name != "annotated" else "nptel-lecture"
+    saved(SYSTEMS[other], tmp_path / "model.pt")
+    system = System(name, lambda: None, {"num_heads": 3, "scale_embeddings": False})  # type: ignore[arg-type,return-value]
+    message = refusal(run_import(tmp_path / "model.pt", tmp_path / "bundle", system))
+    assert f"layout {name!r}" in message
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([], "the weights do not say what model.num_heads is; give --set model.num_heads=N"),
+        (["--set", "model.num_heads=5"], "12 rows of 'encoder.layers.0.attention.queries.weight'"),
+        (["--set", "model.num_heads=3", "--set", "model.d_model=8"], "model.d_model=8 contradicts"),
+        (["--set", "model.num_heads=3", "--set", "model.tied=all"], "model.tied=all contradicts"),
+        (["--set", "model.num_heads=3", "--set", "model.dropuot=0"], "unknown key 'model.dropuot'"),
+        (["--set", "model.num_heads=3", "--set", "modle.d=3"], "unknown key 'modle'"),
+        (["--set", "num_heads=3"], "write it as section.key=value"),
+        (["--set", "model.num_heads=3", "--src-vocab", "words"], "must be given together"),
+    ],
+)
+def test_settings_that_cannot_be_are_one_line(more: list[str], message: str, tmp_path: Path) -> None:
+    saved(NPTEL, tmp_path / "model.pt")
+    bare = System(NPTEL.layout, NPTEL.build, {})
+    assert message in refusal(run_import(tmp_path / "model.pt", tmp_path / "bundle", bare, *more))
+
+
+def test_jadores_scale_must_be_said(tmp_path: Path) -> None:
+    saved(SYSTEMS["jadore, emb"], tmp_path / "model.pt")
+    bare = System("jadore", SYSTEMS["jadore, emb"].build)
+    message = refusal(run_import(tmp_path / "model.pt", tmp_path / "bundle", bare))
+    assert "--set model.scale_embeddings=true" in message
+    assert "--layout jadore-prj" in message
+
+
+def test_a_layout_that_does_not_exist_gets_a_suggestion(tmp_path: Path) -> None:
+    saved(NPTEL, tmp_path / "model.pt")
+    outcome = heedful(
+        "import", tmp_path / "model.pt", "--layout", "nptel-lectures", "-o", tmp_path / "bundle"
+    )
+    assert "layout 'nptel-lectures' does not exist; did you mean 'nptel-lecture'?" in refusal(outcome)
+
+
+def test_every_layout_is_named_in_the_help() -> None:
+    shown = "".join(heedful("import", "--help").out.split())
+    assert all(name in shown for name in LAYOUTS)
+
+
+def test_an_output_that_exists_stays(tmp_path: Path) -> None:
+    saved(NPTEL, tmp_path / "model.pt")
+    assert "already exists" in refusal(run_import(tmp_path / "model.pt", tmp_path, NPTEL))
+
+
+def test_without_vocabularies_text_is_refused_and_ids_work(tmp_path: Path) -> None:
+    saved(NPTEL, tmp_path / "model.pt")
+    run_import(tmp_path / "model.pt", tmp_path / "bundle", NPTEL)
+    with pytest.raises(BundleError, match="this bundle has no tokenizer; it works on ids"):
+        load_bundle(tmp_path / "bundle")
+    assert "has no tokenizer" in refusal(heedful("translate", tmp_path / "bundle", stdin=b"a\n"))
+    logits = load_model(tmp_path / "bundle")(torch.tensor([[5, 3]]), torch.tensor([[2]]))
+    assert logits.shape == (1, 1, TGT_VOCAB)
+
+
+def words(size: int) -> list[str]:
+    return ["<pad>", "<unk>", "<s>", "</s>", *(f"w{i}" for i in range(size - 4))]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_with_vocabularies_the_bundle_takes_text(tmp_path: Path, as_json: bool) -> None:
+    saved(NPTEL, tmp_path / "model.pt")
+    files = []
+    for name, size in (("src", SRC_VOCAB), ("tgt", TGT_VOCAB)):
+        file = tmp_path / f"{name}.{'json' if as_json else 'txt'}"
+        ids = {word: i for i, word in enumerate(words(size))}
+        file.write_text(json.dumps(ids) if as_json else "\n".join([*words(size), ""]), encoding="utf-8")
+        files.append(file)
+    more = ["--src-vocab", files[0], "--tgt-vocab", files[1], "--set", "decode.max_length_offset=3"]
+    assert run_import(tmp_path / "model.pt", tmp_path / "bundle", NPTEL, *more).code == 0
+    bundle = load_bundle(tmp_path / "bundle")
+    assert bundle.tokenizers.src.encode("w0 w12 nothing") == [4, 16, 1]
+    assert bundle.tokenizers.tgt.decode([4, 18, 3]) == "w0 w14"
+    assert not bundle.tokenizers.joint
+    (text,) = Translator(bundle).translate(["w3 w1 w4"])
+    assert heedful("translate", tmp_path / "bundle", stdin=b"w3 w1 w4\n").out == f"{text}\n"
+
+
+def test_a_vocabulary_without_unknown_words_gets_a_token_that_is_never_written(tmp_path: Path) -> None:
+    system = SYSTEMS["kaggle-notebook"]
+    saved(system, tmp_path / "model.pt")
+    for name, size in (("src", SRC_VOCAB), ("tgt", TGT_VOCAB)):
+        lines = ["<pad>", "<sos>", "<eos>", *(f"w{i}" for i in range(size - 3))]
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    more = ["--src-vocab", tmp_path / "src", "--tgt-vocab", tmp_path / "tgt"]
+    assert run_import(tmp_path / "model.pt", tmp_path / "bundle", system, *more).code == 0
+    bundle = load_bundle(tmp_path / "bundle")
+    found = real_logits(bundle.model)
+    assert (found[:, TGT_VOCAB:].softmax(-1).shape, float(found[:, TGT_VOCAB:].max())) == ((12, 1), -1e4)
+    torch.testing.assert_close(found[:, :TGT_VOCAB], real_logits(random_model(system)), rtol=0.0, atol=1e-5)
+    assert bundle.tokenizers.src.encode("w1 other") == [4, SRC_VOCAB]
+    assert len(Translator(bundle).translate(["w1 other"])) == 1
+
+
+def test_a_target_without_unknown_words_and_without_an_output_bias_is_refused(tmp_path: Path) -> None:
+    system = SYSTEMS["jadore, emb"]
+    saved(system, tmp_path / "model.pt")
+    for name, size in (("src", SRC_VOCAB), ("tgt", TGT_VOCAB)):
+        lines = ["<pad>", "<s>", "</s>", *(f"w{i}" for i in range(size - 3))]
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    more = ["--src-vocab", tmp_path / "src", "--tgt-vocab", tmp_path / "tgt"]
+    message = refusal(run_import(tmp_path / "model.pt", tmp_path / "bundle", system, *more))
+    assert "has no token for unknown words" in message
+
+
+def test_a_vocabulary_of_another_size_is_named(tmp_path: Path) -> None:
+    saved(NPTEL, tmp_path / "model.pt")
+    (tmp_path / "v.txt").write_text("\n".join(words(SRC_VOCAB)), encoding="utf-8")
+    more = ["--src-vocab", tmp_path / "v.txt", "--tgt-vocab", tmp_path / "v.txt"]
+    message = refusal(run_import(tmp_path / "model.pt", tmp_path / "bundle", NPTEL, *more))
+    assert "the target vocabulary has 17 tokens, but the embedding has 19 rows" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("v.txt", b"<pad>\n<unk>\n<s>\n", "there is no token such as '</s>'"),
+        ("v.txt", b"<pad>\n<unk>\n<s>\n</s>\na\na\n", "'a', of id 5, stands there twice"),
+        ("v.txt", b"<pad>\n<unk>\n<s>\n</s>\n\na\n", "'', of id 4, is empty or holds a space"),
+        ("v.txt", b"\xff\n", "not UTF-8 at byte 0"),
+        ("v.json", b"{", "not valid JSON"),
+        ("v.json", b'{"a": 1}', "neither a list of tokens nor an object"),
+        ("v.json", b"[1, 2]", "neither a list of tokens nor an object"),
+    ],
+)
+def test_a_vocabulary_that_cannot_be_used_is_one_line(
+    name: str, content: bytes, message: str, tmp_path: Path
+) -> None:
+    saved(NPTEL, tmp_path / "model.pt")
+    (tmp_path / name).write_bytes(content)
+    more = ["--src-vocab", tmp_path / name, "--tgt-vocab", tmp_path / name]
+    found = refusal(run_import(tmp_path / "model.pt", tmp_path / "bundle", NPTEL, *more))
+    assert message in found
+    assert name in found
+
+
+def test_the_five_systems_have_a_preset_and_a_layout_of_the_same_name() -> None:
+    names = {"abhishek-thread", "nptel-lecture", "kaggle-notebook", "adeveloperdiary", "jadore"}
+    assert names <= set(PRESETS)
+    assert names <= set(LAYOUTS)
