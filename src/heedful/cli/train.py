@@ -20,7 +20,9 @@ def train(
     valid_tgt: Annotated[Path | None, typer.Option(help="Target side of the validation text.")] = None,
     pairs: Annotated[Path | None, typer.Option(help="Both sides in one .tsv or .jsonl file.")] = None,
     valid_pairs: Annotated[Path | None, typer.Option(help="The same for the validation text.")] = None,
-    preset: Annotated[str | None, typer.Option(help="tiny, small, base, big, or a row of Table 3.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="tiny, small, base, big, a row of Table 3, or a published system.")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="For example train.max_minutes=20.")
     ] = None,
