@@ -94,7 +94,9 @@ def _save(
         save_file(unique_weights(model), temporary / WEIGHTS_FILE, metadata={"format": "pt"})
         (temporary / CARD_FILE).write_text(card, encoding="utf-8")
         files = sorted(file.name for file in temporary.iterdir() if file.name != CARD_FILE)
-        checksums = {name: _sha256(temporary / name) for name in files} | {"settings": _sha256_of(settings)}
+        checksums = {name: file_sha256(temporary / name) for name in files} | {
+            "settings": _sha256_of(settings)
+        }
         description = {"format_version": FORMAT_VERSION, **settings, "sha256": checksums}
         (temporary / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
         for file in temporary.iterdir():
@@ -146,7 +148,7 @@ def _read_checked(path: Path) -> tuple[dict[str, Any], Config]:
     for name, expected in checksums.items():
         if not (path / name).is_file():
             raise BundleError(f"{path / name}: missing; the bundle is incomplete, copy it again")
-        if _sha256(path / name) != expected:
+        if file_sha256(path / name) != expected:
             raise BundleError(
                 f"{path / name}: truncated or altered (checksum differs); copy the bundle again"
             )
@@ -196,6 +198,12 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path
             parameter.copy_(weights[name])
 
 
+def file_sha256(file: Path) -> str:
+    """Return the checksum that bundles and checkpoints keep of each of their files, in hexadecimal."""
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
 def _read_description(path: Path) -> dict[str, Any]:
     file = path / CONFIG_FILE
     try:
@@ -239,8 +247,3 @@ def _sync(file: Path) -> None:
 
 def _sha256_of(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()

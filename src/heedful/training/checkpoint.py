@@ -9,7 +9,6 @@
 It is written under a temporary name, synced, then renamed: a directory called `step-N` is always complete.
 """
 
-import hashlib
 import json
 import os
 import random
@@ -23,7 +22,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from heedful.bundle import WEIGHTS_FILE, load_weights, unique_weights
+from heedful.bundle import WEIGHTS_FILE, file_sha256, load_weights, unique_weights
 from heedful.errors import CheckpointError
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage
@@ -88,7 +87,7 @@ def save_checkpoint(resumable: Resumable, root: Path) -> Path:
             "generators": _generator_states(),
         }
         torch.save(state, temporary / STATE_FILE)
-        checksums = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
+        checksums = {file.name: file_sha256(file) for file in sorted(temporary.iterdir())}
         (temporary / CHECKSUMS_FILE).write_text(json.dumps(checksums), encoding="utf-8")
         for file in temporary.iterdir():
             with file.open("rb") as handle:
@@ -150,7 +149,7 @@ def is_complete(path: Path) -> bool:
         return (
             isinstance(checksums, dict)
             and {WEIGHTS_FILE, STATE_FILE} <= checksums.keys()
-            and all(_sha256(path / name) == expected for name, expected in checksums.items())
+            and all(file_sha256(path / name) == expected for name, expected in checksums.items())
         )
     except (OSError, ValueError):
         return False
@@ -185,8 +184,3 @@ def _restore_generators(states: dict[str, Any]) -> None:
     random.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = states["numpy"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
