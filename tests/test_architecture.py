@@ -17,10 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "heedful"
 
 # errors is below everything, the package's own front (heedful/__init__.py, __main__.py) above everything.
-LAYERS = {
+LAYERS: dict[str, float] = {
     "errors": -1,
     "config": 0,
     **dict.fromkeys(("nn", "text"), 1),
+    "assembly": 1.5,
     **dict.fromkeys(("model", "data"), 2),
     "bundle": 3,
     **dict.fromkeys(("training", "decoding"), 4),

@@ -5,14 +5,12 @@ from typing import Self
 
 from torch import Tensor, nn
 
+from heedful.assembly import decoder_layers, encoder_layers, final_norm, initialise, input_embedding
 from heedful.config import ModelConfig
-from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.cache import DecoderCache, LayerCache
 from heedful.nn.embeddings import InputEmbedding
-from heedful.nn.feed_forward import FeedForward
 from heedful.nn.layers import DecoderLayer, EncoderLayer
 from heedful.nn.masks import causal_mask, padding_mask
-from heedful.nn.positions import LearnedPositions, SinusoidalPositions
 
 
 @dataclass(frozen=True)
@@ -97,21 +95,13 @@ class Transformer(nn.Module):
         d_model = config.d_model
         tgt_tokens = nn.Embedding(config.tgt_vocab_size, d_model)
         src_tokens = tgt_tokens if config.tied == "all" else nn.Embedding(config.src_vocab_size, d_model)
-        encoder = Encoder(
-            _input_embedding(config, src_tokens),
-            [_encoder_layer(config) for _ in range(config.num_encoder_layers)],
-            _final_norm(config),
-        )
-        decoder = Decoder(
-            _input_embedding(config, tgt_tokens),
-            [_decoder_layer(config) for _ in range(config.num_decoder_layers)],
-            _final_norm(config),
-        )
+        encoder = Encoder(input_embedding(config, src_tokens), encoder_layers(config), final_norm(config))
+        decoder = Decoder(input_embedding(config, tgt_tokens), decoder_layers(config), final_norm(config))
         output = nn.Linear(d_model, config.tgt_vocab_size, bias=config.output_bias)
         if config.tied != "none":
             output.weight = tgt_tokens.weight  # 3.4
         model = cls(encoder, decoder, output, config)
-        model.apply(_initialise)
+        model.apply(initialise)
         return model
 
     @property
@@ -146,76 +136,3 @@ class Transformer(nn.Module):
     def decode_step(self, ids: Tensor, cache: DecoderCache) -> Tensor:
         """Feed the newest id of each row (B,) and return the logits (B, V) of what comes next."""
         return self.project(self.decoder.step(ids, cache))
-
-
-def _input_embedding(config: ModelConfig, tokens: nn.Embedding) -> InputEmbedding:
-    positions: SinusoidalPositions | LearnedPositions
-    if config.positions == "sinusoidal":
-        positions = SinusoidalPositions(config.d_model)
-    else:
-        positions = LearnedPositions(config.d_model, config.max_positions)
-    return InputEmbedding(
-        tokens,
-        positions,
-        dropout=config.dropout,
-        scale=config.scale_embeddings,
-        norm_eps=config.layer_norm_eps if config.embedding_norm else None,
-    )
-
-
-def _attention(config: ModelConfig) -> MultiHeadAttention:
-    return MultiHeadAttention(
-        config.d_model,
-        config.num_heads,
-        d_k=config.d_k,
-        d_v=config.d_v,
-        dropout=config.attention_dropout,
-        bias=config.attention_bias,
-    )
-
-
-def _feed_forward(config: ModelConfig) -> FeedForward:
-    return FeedForward(
-        config.d_model,
-        config.d_ff,
-        activation=config.activation,
-        dropout=config.activation_dropout,
-        bias=config.feed_forward_bias,
-    )
-
-
-def _encoder_layer(config: ModelConfig) -> EncoderLayer:
-    return EncoderLayer(
-        _attention(config),
-        _feed_forward(config),
-        d_model=config.d_model,
-        dropout=config.dropout,
-        norm_first=config.norm == "pre",
-        eps=config.layer_norm_eps,
-    )
-
-
-def _decoder_layer(config: ModelConfig) -> DecoderLayer:
-    return DecoderLayer(
-        _attention(config),
-        _attention(config),
-        _feed_forward(config),
-        d_model=config.d_model,
-        dropout=config.dropout,
-        norm_first=config.norm == "pre",
-        eps=config.layer_norm_eps,
-    )
-
-
-def _final_norm(config: ModelConfig) -> nn.Module:
-    """Post-norm layers end in a norm of their own; pre-norm ones need one after the stack."""
-    if config.norm == "pre" or config.final_norm:
-        return nn.LayerNorm(config.d_model, config.layer_norm_eps)
-    return nn.Identity()
-
-
-def _initialise(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear | nn.Embedding | LearnedPositions):
-        nn.init.normal_(module.weight, std=0.02)
-    if isinstance(module, nn.Linear) and module.bias is not None:
-        nn.init.zeros_(module.bias)

@@ -17,12 +17,14 @@ def test_the_embedded_input_is_normalised_after_dropout_where_asked_for() -> Non
     torch.manual_seed(3)
     tokens = nn.Embedding(11, 6)
     plain = InputEmbedding(tokens, SinusoidalPositions(6), dropout=0.0)
-    normed = InputEmbedding(tokens, SinusoidalPositions(6), dropout=0.0, norm_eps=1e-3)
+    normed = InputEmbedding(tokens, SinusoidalPositions(6), dropout=0.0, norm=nn.LayerNorm(6, 1e-3))
     nn.init.normal_(normed.norm.weight)
     nn.init.normal_(normed.norm.bias)
     wanted = layer_norm(plain(SRC), (6,), normed.norm.weight, normed.norm.bias, 1e-3)
     torch.testing.assert_close(normed(SRC), wanted)
-    dropped = InputEmbedding(tokens, SinusoidalPositions(6), dropout=0.5, norm_eps=1e-3).train()(SRC)
+    dropped = InputEmbedding(tokens, SinusoidalPositions(6), dropout=0.5, norm=nn.LayerNorm(6, 1e-3)).train()(
+        SRC
+    )
     torch.testing.assert_close(dropped.mean(-1), torch.zeros(2, 4), rtol=0.0, atol=1e-5)
 
 

@@ -111,6 +111,8 @@ def _toml_value(value: Any) -> str:  # noqa: ANN401
         return "true" if value else "false"
     if isinstance(value, str):  # JSON escapes what TOML must, but for one character
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
     return repr(value)
 
 

@@ -23,10 +23,12 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _as_toml_means_it(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401
-        """A whole number may stand for a float, and `false` for None; all else is strict."""
+        """A whole number may stand for a float, `false` for None, a list for a tuple; all else is strict."""
         accepts = str(cls.model_fields[info.field_name or ""].annotation)
         if value is False and "None" in accepts:
             return None
+        if isinstance(value, list) and "tuple" in accepts:
+            return tuple(value)
         return float(value) if type(value) is int and "float" in accepts else value
 
     def replace(self, **changes: Any) -> Self:  # noqa: ANN401
@@ -41,16 +43,29 @@ class ModelConfig(Section):
     num_heads: Positive = 8  # 3.2.2
     d_k: Positive | None = None  # 3.2.2: size of a head's queries and keys; None: d_model / num_heads
     d_v: Positive | None = None  # 3.2.2: size of a head's values; None: d_model / num_heads
+    num_kv_heads: Positive | None = None  # not in the paper: query heads share these keys and values
     d_ff: Positive = 2048  # 3.3
     num_encoder_layers: Positive = 6  # 3.1
     num_decoder_layers: Positive = 6  # 3.1
     dropout: Probability = 0.1  # 5.4: on each sub-layer's output and on the embedded input
     attention_dropout: Probability = 0.0  # not in the paper: on the attention weights
     activation_dropout: Probability = 0.0  # not in the paper: inside the feed-forward layer
-    activation: Literal["relu", "gelu", "swish"] = "relu"  # 3.3
+    activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = "relu"  # 3.3
+    gated: bool = False  # not in the paper: a gate in the feed-forward layer (GLU)
     norm: Literal["post", "pre"] = "post"  # 3.1; "pre" adds a final norm to each stack
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"  # 3.5; Table 3 (E) is "learned"
-    max_positions: Positive = 1024  # of learned positions; sinusoids have no end
+    norm_kind: Literal["layer", "rms"] = "layer"  # 3.1; "rms" neither centres nor shifts
+    positions: Literal[
+        "sinusoidal",  # 3.5
+        "concatenated",  # the same sinusoids, sines first and cosines after them (Marian)
+        "fairseq",  # concatenated, of other wavelengths, counted from 2 (fairseq, M2M100)
+        "learned",  # Table 3, row E
+        "rotary",  # none on the input; queries and keys are turned (RoPE)
+        "alibi",  # none on the input; attention falls with distance (ALiBi)
+        "relative",  # none on the input; a trained bias for each bucket of distances (T5)
+    ] = "sinusoidal"
+    max_positions: Positive = 1024  # of learned positions; all others have no end
+    relative_buckets: Annotated[int, Field(ge=4)] = 32  # of relative positions, as T5
+    relative_max_distance: Positive = 128  # from which on they share the last bucket
     tied: Literal["all", "target", "none"] = "all"  # 3.4: both embeddings and the pre-softmax matrix
     attention_bias: bool = True  # docs/decisions/0001-attention-bias.md
     feed_forward_bias: bool = True  # 3.3
@@ -59,6 +74,7 @@ class ModelConfig(Section):
     embedding_norm: bool = False  # not in the paper: a layer norm on the embedded input of each stack
     final_norm: bool = False  # not in the paper: a layer norm after post-norm stacks; "pre" has one anyway
     layer_norm_eps: PositiveFloat = 1e-5
+    decoder_start_id: Count | None = None  # what the decoder is fed first; None: the tokenizer's begin token
     src_vocab_size: Count = 0  # 0: taken from the tokenizer
     tgt_vocab_size: Count = 0
     src_pad_id: Count = 0
@@ -81,8 +97,14 @@ class ModelConfig(Section):
                 f"model.num_heads={self.num_heads} must divide model.d_model={self.d_model}, "
                 "or model.d_k and model.d_v must both be given"
             )
-        if self.positions == "sinusoidal" and self.d_model % 2:
-            raise ValueError(f"model.d_model={self.d_model} must be even for sinusoidal positions")
+        if self.positions in ("sinusoidal", "concatenated", "fairseq") and self.d_model % 2:
+            raise ValueError(f"model.d_model={self.d_model} must be even for {self.positions} positions")
+        if self.positions == "rotary" and self.head_key_size % 2:
+            raise ValueError(f"a head's size of {self.head_key_size} must be even for rotary positions")
+        if self.num_kv_heads and self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"model.num_kv_heads={self.num_kv_heads} must divide model.num_heads={self.num_heads}"
+            )
         if self.tied == "all" and self.src_vocab_size != self.tgt_vocab_size:
             raise ValueError(
                 f'model.tied="all" needs one vocabulary, but model.src_vocab_size={self.src_vocab_size} '
@@ -191,6 +213,7 @@ class TrainConfig(Section):
     precision: Literal["auto", "float32", "bf16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Count = 0  # 0: as many as the machine has cores
+    freeze: tuple[str, ...] = ()  # beginnings of weight names that stay as they are, such as "encoder."
     log_every_steps: Positive = 50
 
     @model_validator(mode="after")
@@ -201,6 +224,15 @@ class TrainConfig(Section):
                 f"train.average_checkpoints={self.average_checkpoints}"
             )
         return self
+
+
+class LoraConfig(Section):
+    """Low-rank adaptation (Hu et al., 2021): W + (alpha / rank) B A, where only A and B are trained."""
+
+    rank: Count = 0  # 0: all weights are trained
+    alpha: PositiveFloat = 16.0
+    dropout: Probability = 0.0  # on what enters A
+    targets: tuple[str, ...] = ("query", "value")  # last names of the linear layers that are adapted
 
 
 class ValidConfig(Section):
@@ -218,12 +250,26 @@ class ValidConfig(Section):
         return self
 
 
+class LanguageConfig(Section):
+    """Which languages a multilingual model translates; the tags are pieces of its vocabulary."""
+
+    src_tag: str | None = None  # put before the source, for example "eng_Latn"
+    tgt_tag: str | None = None  # forced as the first token of the output
+    src_tag_position: Literal["first", "last"] = "first"  # "last": after the end token
+
+
 class DecodeConfig(Section):
     """How the trained model is searched (6.1)."""
 
     beam_size: Positive = 4
     length_penalty: NonNegativeFloat = 0.6
+    length_normalization: Literal["gnmt", "average"] = "gnmt"  # ((5 + length) / 6)^alpha, or length^alpha
+    early_stopping: Literal["optimal", "estimate", "first"] = "optimal"
     max_length_offset: Count = 50  # output is at most input length + 50
+    max_length: Positive | None = None  # and at most this, the end token included
+    forced_first_id: Count | None = None  # the first token of every output
+    forced_last_id: Count | None = None  # the token that fills the last place of an output as long as allowed
+    suppressed_ids: tuple[Count, ...] | None = None  # never written; None: the begin and padding tokens
     n_best: Positive = 1
     batch_tokens: Positive = 4096
 
@@ -238,8 +284,10 @@ class Config(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     train: TrainConfig = TrainConfig()
+    lora: LoraConfig = LoraConfig()
     valid: ValidConfig = ValidConfig()
     decode: DecodeConfig = DecodeConfig()
+    languages: LanguageConfig = LanguageConfig()
 
     @model_validator(mode="after")
     def _vocabularies_match_ties(self) -> Self:

@@ -6,9 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from heedful.nn.dropout import Dropout
+from heedful.nn.relative_positions import AttentionPositions, NoPositions
 
 
-def attention_weights(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor | None) -> Tensor:
+def attention_weights(
+    queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor | None, bias: Tensor | None = None
+) -> Tensor:
     """Return softmax(Q Kᵀ / sqrt(d_k)), with no weight where the mask forbids it (3.2.1).
 
     A query that may attend to nothing gets zeros, and passes zero gradients back.
@@ -17,11 +20,14 @@ def attention_weights(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor | No
         queries_BHTK: (B, H, T, d_k).
         keys_BHSK: (B, H, S, d_k).
         mask: bool, True = may attend, broadcastable to (B, H, T, S); None allows everything.
+        bias: added to the scaled scores, broadcastable likewise; the paper has none.
 
     Returns:
         Weights (B, H, T, S); the softmax is computed in float32 at least.
     """
     scores_BHTS = queries_BHTK @ keys_BHSK.transpose(-2, -1) / math.sqrt(queries_BHTK.shape[-1])
+    if bias is not None:
+        scores_BHTS = scores_BHTS + bias
     at_least_float32 = torch.promote_types(scores_BHTS.dtype, torch.float32)
     if mask is None:
         return scores_BHTS.softmax(dim=-1, dtype=at_least_float32).type_as(scores_BHTS)
@@ -34,7 +40,8 @@ def attention_weights(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor | No
 class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_h) W_O, where head_i = Attention(Q W_Q_i, K W_K_i, V W_V_i) (3.2.2).
 
-    The h projections of one kind are one matrix whose rows are grouped by head.
+    The h projections of one kind are one matrix whose rows are grouped by head. The paper has as many keys
+    and values as queries, and no positions in the attention.
     """
 
     def __init__(
@@ -44,17 +51,21 @@ class MultiHeadAttention(nn.Module):
         *,
         d_k: int | None = None,
         d_v: int | None = None,
+        num_kv_heads: int | None = None,
+        positions: AttentionPositions | None = None,
         dropout: float = 0.0,
         bias: bool = True,
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads or num_heads
         d_k = d_k or d_model // num_heads
         d_v = d_v or d_model // num_heads
         self.query = nn.Linear(d_model, num_heads * d_k, bias=bias)
-        self.key = nn.Linear(d_model, num_heads * d_k, bias=bias)
-        self.value = nn.Linear(d_model, num_heads * d_v, bias=bias)
+        self.key = nn.Linear(d_model, self.num_kv_heads * d_k, bias=bias)
+        self.value = nn.Linear(d_model, self.num_kv_heads * d_v, bias=bias)
         self.output = nn.Linear(num_heads * d_v, d_model, bias=bias)
+        self.positions = positions or NoPositions()
         self.weights_dropout = Dropout(dropout)  # its input is the attention map: `recorder.py` listens here
 
     def forward(self, x: Tensor, context: Tensor, mask: Tensor | None) -> Tensor:
@@ -70,18 +81,27 @@ class MultiHeadAttention(nn.Module):
         """
         return self.attend(x, *self.keys_and_values(context), mask)
 
-    def keys_and_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Project (B, S, D) to keys (B, H, S, d_k) and values (B, H, S, d_v)."""
-        return self._split_heads(self.key(context)), self._split_heads(self.value(context))
+    def keys_and_values(self, context: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
+        """Project (B, S, D), the first position being `start`, to (B, H, S, d_k) and (B, H, S, d_v)."""
+        keys_BHSK = self._split_heads(self.key(context), self.num_kv_heads)
+        values_BHSV = self._split_heads(self.value(context), self.num_kv_heads)
+        return self.positions.rotate(keys_BHSK, start), values_BHSV
 
-    def attend(self, x: Tensor, keys_BHSK: Tensor, values_BHSV: Tensor, mask: Tensor | None) -> Tensor:
-        """Attend from x (B, T, D) to keys and values that are already projected, for example cached ones."""
-        queries_BHTK = self._split_heads(self.query(x))
-        weights_BHTS = self.weights_dropout(attention_weights(queries_BHTK, keys_BHSK, mask))
+    def attend(
+        self, x: Tensor, keys_BHSK: Tensor, values_BHSV: Tensor, mask: Tensor | None, start: int = 0
+    ) -> Tensor:
+        """Attend from x (B, T, D), the first position being `start`, to projected keys and values."""
+        queries_BHTK = self.positions.rotate(self._split_heads(self.query(x), self.num_heads), start)
+        if self.num_kv_heads < self.num_heads:  # each group of queries shares a head of keys and values
+            keys_BHSK = keys_BHSK.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
+            values_BHSV = values_BHSV.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
+        bias = self.positions.bias(start, x.shape[1], keys_BHSK.shape[2], queries_BHTK)
+        weights_BHTS = self.weights_dropout(attention_weights(queries_BHTK, keys_BHSK, mask, bias))
         heads_BHTV = weights_BHTS @ values_BHSV
         return self.output(heads_BHTV.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
-    def _split_heads(self, x: Tensor) -> Tensor:
+    @staticmethod
+    def _split_heads(x: Tensor, num_heads: int) -> Tensor:
         """(B, L, H * K) to (B, H, L, K)."""
         rows, length, width = x.shape
-        return x.view(rows, length, self.num_heads, width // self.num_heads).transpose(1, 2)
+        return x.view(rows, length, num_heads, width // num_heads).transpose(1, 2)

@@ -15,6 +15,11 @@ class LayerCache:
         self._values = memory_values_BHSV.new_empty(rows, heads, 16, memory_values_BHSV.shape[-1])
         self._length = 0
 
+    @property
+    def length(self) -> int:
+        """How many positions have been added."""
+        return self._length
+
     def extend(self, keys_BH1K: Tensor, values_BH1V: Tensor) -> tuple[Tensor, Tensor]:
         """Add one position and return all of them: keys (B, H, T, d_k), values (B, H, T, d_v)."""
         if self._length == self._keys.shape[2]:

@@ -5,30 +5,30 @@ import math
 from torch import Tensor, nn
 
 from heedful.nn.dropout import Dropout
-from heedful.nn.positions import LearnedPositions, SinusoidalPositions
+from heedful.nn.positions import LearnedPositions, NoPositions, SinusoidalPositions
 
 
 class InputEmbedding(nn.Module):
     """What enters the first layer of a stack. The token embedding may be shared with another stack.
 
-    The paper has no norm here; with `norm_eps`, there is one of that epsilon.
+    The paper has no norm here; others have one after the dropout.
     """
 
     def __init__(
         self,
         tokens: nn.Embedding,
-        positions: SinusoidalPositions | LearnedPositions,
+        positions: SinusoidalPositions | LearnedPositions | NoPositions,
         *,
         dropout: float,
         scale: bool = True,
-        norm_eps: float | None = None,
+        norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.tokens = tokens
         self.positions = positions
         self.scale = math.sqrt(tokens.embedding_dim) if scale else 1.0
         self.dropout = Dropout(dropout)
-        self.norm = nn.Identity() if norm_eps is None else nn.LayerNorm(tokens.embedding_dim, norm_eps)
+        self.norm = norm or nn.Identity()
 
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
         """Embed ids (B, L), the first of which stands at position `start`: (B, L, D)."""

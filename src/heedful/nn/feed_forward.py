@@ -1,6 +1,7 @@
 """The position-wise feed-forward network (3.3)."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +9,12 @@ from torch import Tensor, nn
 
 from heedful.nn.dropout import Dropout
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu, "gelu": F.gelu, "swish": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "swish": F.silu,
+}
 
 
 class FeedForward(nn.Module):
@@ -26,3 +32,17 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return FFN(x)."""
         return self.outer(self.dropout(self.activation(self.inner(x))))  # type: ignore[no-any-return]
+
+
+class GatedFeedForward(FeedForward):
+    """GLU variants (Shazeer, 2020): (f(x W_g) * x W_1) W_2, where f is the activation; not in the paper."""
+
+    def __init__(
+        self, d_model: int, d_ff: int, *, activation: str, dropout: float = 0.0, bias: bool = True
+    ) -> None:
+        super().__init__(d_model, d_ff, activation=activation, dropout=dropout, bias=bias)
+        self.gate = nn.Linear(d_model, d_ff, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform (B, L, D)."""
+        return self.outer(self.dropout(self.activation(self.gate(x)) * self.inner(x)))  # type: ignore[no-any-return]

@@ -1,6 +1,7 @@
 """One encoder layer and one decoder layer (3.1): sub-layers, each with a residual connection and a norm."""
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -18,7 +19,7 @@ class ResidualLayer(nn.Module):
         self.residual_dropout = Dropout(dropout)
         self.norm_first = norm_first
 
-    def wrap(self, x: Tensor, norm: nn.LayerNorm, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def wrap(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Return LayerNorm(x + Dropout(Sublayer(x))) (3.1, 5.4), or x + Dropout(Sublayer(LayerNorm(x)))."""
         if self.norm_first:
             return x + self.residual_dropout(sublayer(norm(x)))  # type: ignore[no-any-return]
@@ -36,13 +37,15 @@ class EncoderLayer(ResidualLayer):
         d_model: int,
         dropout: float,
         norm_first: bool = False,
+        rms_norm: bool = False,
         eps: float = 1e-5,
     ) -> None:
         super().__init__(dropout, norm_first=norm_first)
+        norm = partial(nn.RMSNorm if rms_norm else nn.LayerNorm, d_model, eps)
         self.self_attention = self_attention
-        self.self_attention_norm = nn.LayerNorm(d_model, eps)
+        self.self_attention_norm = norm()
         self.feed_forward = feed_forward
-        self.feed_forward_norm = nn.LayerNorm(d_model, eps)
+        self.feed_forward_norm = norm()
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Transform source states: (B, S, D) to (B, S, D)."""
@@ -62,15 +65,17 @@ class DecoderLayer(ResidualLayer):
         d_model: int,
         dropout: float,
         norm_first: bool = False,
+        rms_norm: bool = False,
         eps: float = 1e-5,
     ) -> None:
         super().__init__(dropout, norm_first=norm_first)
+        norm = partial(nn.RMSNorm if rms_norm else nn.LayerNorm, d_model, eps)
         self.self_attention = self_attention
-        self.self_attention_norm = nn.LayerNorm(d_model, eps)
+        self.self_attention_norm = norm()
         self.cross_attention = cross_attention
-        self.cross_attention_norm = nn.LayerNorm(d_model, eps)
+        self.cross_attention_norm = norm()
         self.feed_forward = feed_forward
-        self.feed_forward_norm = nn.LayerNorm(d_model, eps)
+        self.feed_forward_norm = norm()
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor, memory_mask: Tensor) -> Tensor:
         """Transform target states (B, T, D), all positions at once, given source states (B, S, D)."""
@@ -82,7 +87,9 @@ class DecoderLayer(ResidualLayer):
         """Transform the newest target position alone (B, 1, D), given the cache of the earlier ones."""
 
         def attend_to_past(x: Tensor) -> Tensor:
-            return self.self_attention.attend(x, *cache.extend(*self.self_attention.keys_and_values(x)), None)
+            start = cache.length
+            past = cache.extend(*self.self_attention.keys_and_values(x, start))
+            return self.self_attention.attend(x, *past, None, start)
 
         def attend_to_memory(x: Tensor) -> Tensor:
             return self.cross_attention.attend(x, cache.memory_keys, cache.memory_values, memory_mask)

@@ -1,4 +1,11 @@
-"""Where a token stands: sinusoids (3.5), or learned vectors (Table 3, row E)."""
+"""Where a token stands: sinusoids (3.5), or learned vectors (Table 3, row E).
+
+Two other orders of sinusoids are for models that were trained with them. Positions that only attention sees
+are in `relative_positions.py`.
+"""
+
+import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -18,20 +25,48 @@ def sinusoids(length: int, d_model: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
 
 
+def concatenated_sinusoids(length: int, d_model: int) -> Tensor:
+    """Return the paper's sinusoids (length, d_model) in Marian's order: all sines, then all cosines."""
+    interleaved = sinusoids(length, d_model)
+    return torch.cat([interleaved[:, 0::2], interleaved[:, 1::2]], dim=1)
+
+
+def fairseq_sinusoids(length: int, d_model: int) -> Tensor:
+    """Return fairseq's sinusoids (length, d_model): all sines, then all cosines, in float32.
+
+    The i-th of d_model / 2 angles is (pos + 2) / 10000^(i / (d_model / 2 - 1)): the wavelengths reach
+    10000 * 2 pi, and positions count from 2, after those of padding.
+    """
+    positions = torch.arange(2, length + 2, dtype=torch.float64)[:, None]
+    count = d_model // 2
+    step = math.log(10_000) / max(1, count - 1)
+    angles = positions * torch.exp(-step * torch.arange(count, dtype=torch.float64))
+    return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+
+
+class NoPositions(nn.Module):
+    """Nothing is added to the embedding: attention sees positions by itself."""
+
+    def forward(self, start: int, length: int) -> float:
+        """Return zero."""
+        return 0.0
+
+
 class SinusoidalPositions(nn.Module):
     """The sinusoids of 3.5. They have no end: the table grows when a longer sequence comes."""
 
     table: Tensor
 
-    def __init__(self, d_model: int) -> None:
+    def __init__(self, d_model: int, formula: Callable[[int, int], Tensor] = sinusoids) -> None:
         super().__init__()
+        self.formula = formula
         self.register_buffer("table", torch.empty(0, d_model), persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
         """Return the vectors (length, D) of positions start, start + 1, ..."""
         end = start + length
         if end > self.table.shape[0]:
-            self.table = sinusoids(max(512, 2 * end), self.table.shape[1]).to(self.table)
+            self.table = self.formula(max(512, 2 * end), self.table.shape[1]).to(self.table)
         return self.table[start:end]
 
 

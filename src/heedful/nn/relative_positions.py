@@ -1,0 +1,116 @@
+"""Positions that self-attention sees by itself, as distances: rotary (RoPE), ALiBi, and T5's buckets.
+
+The paper adds positions to the input instead (3.5), and its attention knows of none: `NoPositions`.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class AttentionPositions(nn.Module):
+    """What an attention asks: a rotation of its queries and keys, and a bias on its scores."""
+
+    def rotate(self, heads_BHLK: Tensor, start: int) -> Tensor:
+        """Turn queries or keys (B, H, L, d_k), the first of which stands at position `start`."""
+        return heads_BHLK
+
+    def bias(self, start: int, num_queries: int, num_keys: int, like: Tensor) -> Tensor | None:
+        """Return what is added to the scores, (H, T, S), for queries from position `start` on; None: nothing.
+
+        Keys stand at positions 0..S-1; `like` gives dtype and device.
+        """
+        return None
+
+
+class NoPositions(AttentionPositions):
+    """The paper's attention: whatever it knows of positions came with its input."""
+
+
+class RotaryPositions(AttentionPositions):
+    """RoPE (Su et al., 2021): pairs of dimensions turn by an angle that grows with the position.
+
+    The pairs are (i, i + d_k / 2) and turn by position / 10000^(2i / d_k), so that a query and a key meet at
+    an angle that tells their distance.
+    """
+
+    def rotate(self, heads_BHLK: Tensor, start: int) -> Tensor:
+        """See `AttentionPositions`; the angles are computed in float64."""
+        length, d_k = heads_BHLK.shape[-2:]
+        positions = torch.arange(start, start + length, dtype=torch.float64, device=heads_BHLK.device)
+        pairs = torch.arange(0, d_k, 2, dtype=torch.float64, device=heads_BHLK.device)
+        angles_LK = positions[:, None] / 10_000 ** (pairs / d_k)
+        cos_LK, sin_LK = angles_LK.cos().type_as(heads_BHLK), angles_LK.sin().type_as(heads_BHLK)
+        first, second = heads_BHLK.chunk(2, dim=-1)
+        return torch.cat([first * cos_LK - second * sin_LK, second * cos_LK + first * sin_LK], dim=-1)
+
+
+class LinearBiases(AttentionPositions):
+    """ALiBi (Press et al., 2022): a score falls by a slope, one for each head, times the distance.
+
+    Head h of H, a power of two, has the slope 2^(-8 (h + 1) / H); for other H the slopes of the power of two
+    below come first, then every other one of the power above. Distances count both ways.
+    """
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.slopes = alibi_slopes(num_heads)
+
+    def bias(self, start: int, num_queries: int, num_keys: int, like: Tensor) -> Tensor:
+        """See `AttentionPositions`."""
+        distances_TS = relative_distances(start, num_queries, num_keys, like.device).abs()
+        slopes_H11 = torch.tensor(self.slopes, device=like.device)[:, None, None]
+        return (-slopes_H11 * distances_TS).type_as(like)
+
+
+class BucketedBiases(AttentionPositions):
+    """T5's relative positions (Raffel et al., 2020): a trained number for each head and bucket of distances.
+
+    Half of the buckets hold one distance each, the others grow logarithmically up to `max_distance`. In an
+    encoder half of all buckets are for keys to the right; a decoder has no such keys.
+    """
+
+    def __init__(
+        self, num_heads: int, *, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool
+    ) -> None:
+        super().__init__()
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.bidirectional = bidirectional
+        self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
+
+    def bias(self, start: int, num_queries: int, num_keys: int, like: Tensor) -> Tensor:
+        """See `AttentionPositions`."""
+        distances_TS = relative_distances(start, num_queries, num_keys, like.device)
+        return self.weight[self.buckets(distances_TS)].permute(2, 0, 1).type_as(like)
+
+    def buckets(self, distances: Tensor) -> Tensor:
+        """Return the bucket of each distance, key position minus query position: int64, same shape."""
+        num_buckets, offset = self.num_buckets, torch.zeros_like(distances)
+        if self.bidirectional:
+            num_buckets //= 2
+            offset = (distances > 0) * num_buckets
+            distances = distances.abs()
+        else:
+            distances = (-distances).clamp(min=0)
+        num_exact = num_buckets // 2
+        # In float32, as everywhere: a distance on the border of two buckets must fall as it does elsewhere.
+        logarithm = torch.log(distances.clamp(min=1).float() / num_exact)
+        steps = logarithm / math.log(self.max_distance / num_exact) * (num_buckets - num_exact)
+        far = (num_exact + steps.long()).clamp(max=num_buckets - 1)
+        return offset + torch.where(distances < num_exact, distances, far)
+
+
+def relative_distances(start: int, num_queries: int, num_keys: int, device: torch.device) -> Tensor:
+    """Return key position minus query position, (T, S) int64, for queries from `start` on, keys from 0."""
+    queries = torch.arange(start, start + num_queries, device=device)
+    return torch.arange(num_keys, device=device)[None, :] - queries[:, None]
+
+
+def alibi_slopes(num_heads: int) -> list[float]:
+    """Return the slope of each head; see `LinearBiases`."""
+    power = 2 ** int(math.log2(num_heads))
+    slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
+    between = [2.0 ** (-4 * (head + 1) / power) for head in range(0, 2 * power, 2)]
+    return slopes + between[: num_heads - power]
