@@ -2,7 +2,8 @@
 
     config.json         format_version, the configuration, scores, and a checksum of each file beside it
     model.safetensors   the weights; a shared matrix is written once
-    tokenizer.model     (or source.model and target.model; without them, the model works on ids)
+    tokenizer.model     (or source.model and target.model, or the files of an imported tokenizer:
+                        text/pair.py; without any, the model works on ids)
     README.md           the model card
 
 Nothing in it is code, and nothing is executed when it is read.
@@ -27,7 +28,6 @@ from heedful.config.loading import validate
 from heedful.errors import BundleError, ConfigError
 from heedful.model import Transformer
 from heedful.text import TokenizerPair
-from heedful.text.tokenizer import JOINT_FILE, SOURCE_FILE
 
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
@@ -60,6 +60,16 @@ def resolve_bundle(path: Path | str) -> Path:
         raise BundleError(f"{path}: this run has no bundle yet; wait for its first validation")
     found = "holds no bundle" if path.is_dir() else "no such directory"
     raise BundleError(f"{path}: {found}; give a run directory or a bundle (a directory with {CONFIG_FILE})")
+
+
+def bundle_file_names(path: Path) -> list[str]:
+    """Name the files that make up a bundle, from what its config.json says; none of the others need be there.
+
+    Raises:
+        BundleError: config.json is missing, damaged, or of a newer format.
+    """
+    listed = _read_description(path)["sha256"].keys() - {"settings"}
+    return [CONFIG_FILE, *sorted(listed), CARD_FILE]
 
 
 def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
@@ -115,7 +125,7 @@ def load_bundle(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Bund
     """
     path = resolve_bundle(path)
     description, config = _read_checked(path)
-    if not {JOINT_FILE, SOURCE_FILE} & description["sha256"].keys():
+    if not TokenizerPair.is_among(description["sha256"]):
         raise BundleError(
             f"{path}: this bundle has no tokenizer; it works on ids, with heedful.load_model in Python, "
             "or import it again with --src-vocab and --tgt-vocab"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from heedful.config import TokenizerConfig
 from heedful.data import read_lines
-from heedful.text import SegmentationSampler, Tokenizer, train_tokenizers
+from heedful.text import SegmentationSampler, SentencePieceTokenizer, train_tokenizers
 
 LINES = ["the cat sat on the mat", "a dog ate my homework", "Grüße an die Katze ▁ auf der Matte"] * 3
 CHARACTERS = st.one_of(
@@ -20,7 +20,7 @@ TEXTS = st.text(CHARACTERS, max_size=40)
 
 
 @cache
-def trained(kind: str, normalization: str, byte_fallback: bool) -> Tokenizer:
+def trained(kind: str, normalization: str, byte_fallback: bool) -> SentencePieceTokenizer:
     size = {"bpe": 70, "unigram": 34}[kind] + 256 * byte_fallback
     config = TokenizerConfig.model_validate(
         {"kind": kind, "vocab_size": size, "normalization": normalization, "byte_fallback": byte_fallback}
@@ -44,14 +44,14 @@ def test_merging_without_dropout_equals_sentencepiece(text: str, normalization: 
 
 @given(TOKENIZERS, TEXTS, st.floats(0.01, 1.0), st.integers())
 def test_a_sampled_segmentation_spells_the_same_text(
-    tokenizer: Tokenizer, text: str, rate: float, seed: int
+    tokenizer: SentencePieceTokenizer, text: str, rate: float, seed: int
 ) -> None:
     ids = SegmentationSampler(tokenizer, rate)(text, random.Random(seed))
     assert tokenizer.decode(ids) == tokenizer.decode(tokenizer.encode(text))
 
 
 @given(TOKENIZERS, TEXTS)
-def test_encoding_gives_only_ordinary_ids_and_unk(tokenizer: Tokenizer, text: str) -> None:
+def test_encoding_gives_only_ordinary_ids_and_unk(tokenizer: SentencePieceTokenizer, text: str) -> None:
     ids = tokenizer.encode(text)
     assert not {tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id} & set(ids)
     assert all(0 <= i < tokenizer.vocab_size for i in ids)

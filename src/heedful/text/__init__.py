@@ -1,7 +1,20 @@
 """Text to ids and back: tokenizers, how they are trained, and subword sampling. No torch in here."""
 
+from heedful.text.huggingface_tokenizer import HuggingFaceTokenizer
+from heedful.text.pair import TokenizerPair
 from heedful.text.sampling import SegmentationSampler
-from heedful.text.tokenizer import Tokenizer, TokenizerPair
+from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from heedful.text.tokenizer import SpecialIds, Tokenizer
 from heedful.text.training import train_tokenizers
+from heedful.text.vocabulary_tokenizer import VocabularyTokenizer
 
-__all__ = ["SegmentationSampler", "Tokenizer", "TokenizerPair", "train_tokenizers"]
+__all__ = [
+    "HuggingFaceTokenizer",
+    "SegmentationSampler",
+    "SentencePieceTokenizer",
+    "SpecialIds",
+    "Tokenizer",
+    "TokenizerPair",
+    "VocabularyTokenizer",
+    "train_tokenizers",
+]

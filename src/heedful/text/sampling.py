@@ -11,6 +11,8 @@ import re
 from functools import lru_cache
 from itertools import accumulate
 
+from heedful.errors import TokenizerError
+from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from heedful.text.tokenizer import Tokenizer
 
 _CACHED_WORDS = 1 << 17
@@ -30,11 +32,19 @@ class SegmentationSampler:
         rate: for bpe, the probability that a merge is dropped (Provilkov et al. use 0.1); for unigram, the
             exponent on the probabilities (Kudo uses 0.1 to 0.5; the smaller, the more uniform). 0 is off:
             the tokenizer's own segmentation.
+
+    Raises:
+        TokenizerError: a tokenizer of another kind than heedful trains.
     """
 
     def __init__(self, tokenizer: Tokenizer, rate: float) -> None:
         if not 0.0 <= rate <= 1.0:
             raise ValueError(f"rate must be between 0 and 1, not {rate}")
+        if not isinstance(tokenizer, SentencePieceTokenizer):
+            raise TokenizerError(
+                f"tokenizer.sampling={rate}: an imported tokenizer cannot draw its segmentations at random; "
+                "set tokenizer.sampling=0"
+            )
         self._tokenizer = tokenizer
         self._rate = rate
         self._scores = tokenizer.piece_scores()

@@ -10,7 +10,8 @@ import sentencepiece
 
 from heedful.config import TokenizerConfig
 from heedful.errors import TokenizerError
-from heedful.text.tokenizer import Tokenizer, TokenizerPair
+from heedful.text.pair import TokenizerPair
+from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 _SMALLEST = 5
@@ -41,7 +42,7 @@ def train_tokenizers(
         lines = _sample_lines((src_lines, tgt_lines), seed)
         joint = _train(lines, config, side="both sides")
         return TokenizerPair(joint, joint)
-    tokenizers: list[Tokenizer] = []
+    tokenizers: list[SentencePieceTokenizer] = []
     too_large: list[_VocabularyTooLargeError] = []
     for side, lines in (("the source side", src_lines), ("the target side", tgt_lines)):
         try:
@@ -74,7 +75,7 @@ def _sample_lines(sides: Sequence[Sequence[str]], seed: int) -> Iterable[str]:
     return (sides[0][i] if i < first else sides[1][i - first] for i in chosen)
 
 
-def _train(lines: Iterable[str], config: TokenizerConfig, *, side: str) -> Tokenizer:
+def _train(lines: Iterable[str], config: TokenizerConfig, *, side: str) -> SentencePieceTokenizer:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -98,7 +99,7 @@ def _train(lines: Iterable[str], config: TokenizerConfig, *, side: str) -> Token
         )
     except RuntimeError as error:
         raise _explain(str(error), config.vocab_size, side) from error
-    return Tokenizer.from_bytes(model.getvalue())
+    return SentencePieceTokenizer.from_bytes(model.getvalue())
 
 
 def _explain(problem: str, vocab_size: int, side: str) -> TokenizerError:

@@ -7,7 +7,7 @@ train.
 from collections.abc import Sequence
 
 from heedful.errors import TokenizerError
-from heedful.text.tokenizer import Tokenizer
+from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 
 # How vocabularies spell the four special tokens, between <> or [], in upper or lower case.
 _SPELLINGS = {
@@ -30,7 +30,7 @@ _WORD_MODEL = 3
 _VARINT, _DELIMITED, _FIXED32 = 0, 2, 5
 
 
-def tokenizer_from_words(words: Sequence[str], *, name: str = "vocabulary") -> Tokenizer:
+def tokenizer_from_words(words: Sequence[str], *, name: str = "vocabulary") -> SentencePieceTokenizer:
     """Make a tokenizer that splits at spaces and looks each word up.
 
     Args:
@@ -62,7 +62,7 @@ def tokenizer_from_words(words: Sequence[str], *, name: str = "vocabulary") -> T
         trainer += _number(_SPECIAL_IDS[kind], i) + _bytes(_SPECIAL_PIECES[kind], words[i].encode())
     trainer += _bytes(_UNK_SURFACE, " ⁇".encode())  # a word brings its space along, so the sign must too
     model += _bytes(_TRAINER, trainer) + _bytes(_NORMALIZER, _bytes(_NORMALIZER_NAME, b"identity"))
-    return Tokenizer(model, name=name)
+    return SentencePieceTokenizer(model, name=name)
 
 
 def _find(words: Sequence[str], kind: str) -> int | None:

@@ -10,7 +10,7 @@ import pytest
 from heedful.config import TokenizerConfig
 from heedful.data import CorpusReport, ParallelStore, ParallelText, build_store, read_parallel, store
 from heedful.errors import CorpusError
-from heedful.text import Tokenizer, TokenizerPair, train_tokenizers
+from heedful.text import SentencePieceTokenizer, TokenizerPair, train_tokenizers
 
 SRC = ["the cat", "a dog ate", "my homework is here", "cat and dog", "here"]
 TGT = ["die Katze", "ein Hund fraß es auf", "hier", "Katze und Hund", "meine Hausaufgaben sind hier"]
@@ -119,10 +119,10 @@ def test_nothing_left_says_why_and_leaves_no_file(tmp_path: Path, tokenizers: To
 
 
 def forbid_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    def refuse(self: SentencePieceTokenizer, texts: Sequence[str]) -> list[list[int]]:
         raise AssertionError("built again")
 
-    monkeypatch.setattr(Tokenizer, "encode_batch", refuse)
+    monkeypatch.setattr(SentencePieceTokenizer, "encode_batch", refuse)
 
 
 def test_an_unchanged_corpus_is_not_tokenised_again(
@@ -206,10 +206,10 @@ def test_a_cache_directory_that_is_a_file_is_named(tmp_path: Path, tokenizers: T
 def test_an_interrupted_build_leaves_no_file(
     tmp_path: Path, tokenizers: TokenizerPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(self: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    def interrupt(self: SentencePieceTokenizer, texts: Sequence[str]) -> list[list[int]]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Tokenizer, "encode_batch", interrupt)
+    monkeypatch.setattr(SentencePieceTokenizer, "encode_batch", interrupt)
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path, tokenizers)
     assert list(tmp_path.iterdir()) == []

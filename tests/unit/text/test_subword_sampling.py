@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from heedful.config import TokenizerConfig
-from heedful.text import SegmentationSampler, Tokenizer, train_tokenizers
+from heedful.text import SegmentationSampler, SentencePieceTokenizer, train_tokenizers
 
 LINES = ["the cat sat on the mat", "a dog ate my homework", "my cat ate the mat that the dog sat on"] * 3
 ODD = [
@@ -22,7 +22,7 @@ ODD = [
 ]
 
 
-def train(kind: str, **options: object) -> Tokenizer:
+def train(kind: str, **options: object) -> SentencePieceTokenizer:
     size = {"bpe": 60, "unigram": 26}.get(kind, 100)
     config = TokenizerConfig.model_validate({"kind": kind, "vocab_size": size, **options})
     return train_tokenizers(LINES, [], config, seed=1).src
@@ -73,7 +73,7 @@ def test_sampling_is_a_pure_function_of_the_generator(kind: str) -> None:
     first = SegmentationSampler(tokenizer, 0.4)
     drawn = [first(line, rng) for line in LINES * 5]
     random.seed(99)
-    second = SegmentationSampler(Tokenizer.from_bytes(tokenizer.to_bytes()), 0.4)
+    second = SegmentationSampler(SentencePieceTokenizer.from_bytes(tokenizer.to_bytes()), 0.4)
     second("the dog", random.Random(3))  # what it has seen before must not matter
     rng = random.Random(7)
     assert [second(line, rng) for line in LINES * 5] == drawn

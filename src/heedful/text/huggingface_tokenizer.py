@@ -1,0 +1,114 @@
+"""The tokenizer of NLLB, mBART and BART: a `tokenizer.json`, run by Hugging Face's tokenizers library."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Self
+
+from heedful.errors import InputError, MissingExtraError, TokenizerError
+from heedful.text.decoded_text import close_up_spaces
+from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer
+
+if TYPE_CHECKING:
+    import tokenizers
+
+PIPELINE, SPECIAL = ".json", ".special.json"
+
+
+class HuggingFaceTokenizer(Tokenizer):
+    """A `tokenizer.json`. It gives what transformers gives, without the special pieces around a text.
+
+    A special piece that a text spells out is taken as that piece. Decoding leaves special pieces out.
+
+    Args:
+        pipeline: the content of a `tokenizer.json`; what it says of truncation, of padding and of the special
+            pieces around a text is not used.
+        ids: of the four special pieces.
+        clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
+            clean_up_tokenization_spaces, off unless a tokenizer's settings say otherwise). BPE models take no
+            notice of it, as in transformers 5.
+        name: for error messages.
+
+    Raises:
+        MissingExtraError: the tokenizers library is not installed.
+        TokenizerError: no such file, or an id that is not in it.
+    """
+
+    def __init__(
+        self,
+        pipeline: bytes,
+        ids: SpecialIds,
+        *,
+        clean_up_spaces: bool = False,
+        name: str = "tokenizer",
+    ) -> None:
+        self._tokenizer = _load(pipeline, name=f"{name}{PIPELINE}")
+        added = self._tokenizer.get_added_tokens_decoder()
+        size = max(self._tokenizer.get_vocab_size(), *(i + 1 for i in added))
+        for kind, i in asdict(ids).items():
+            if self._tokenizer.id_to_token(i) is None:
+                raise TokenizerError(f"{name}{PIPELINE}: {kind} has id {i}, which is not in the vocabulary")
+        kind = type(self._tokenizer.model).__name__.lower()
+        super().__init__({"wordlevel": "word"}.get(kind, kind), size, ids)
+        self._special = {token.content: i for i, token in added.items() if token.special}
+        self._pipeline = pipeline
+        self._clean_up_spaces = clean_up_spaces
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
+        """Load what `to_files` gave; `name`, the path without the ending, is for error messages."""
+        try:
+            saved: dict[str, Any] = json.loads(files[SPECIAL])
+            ids, clean_up_spaces = SpecialIds(**saved["ids"]), bool(saved["clean_up_spaces"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise TokenizerError(f"{name}{SPECIAL}: not usable; restore the file") from error
+        return cls(files[PIPELINE], ids, clean_up_spaces=clean_up_spaces, name=name)
+
+    def to_files(self) -> dict[str, bytes]:
+        """The files by the endings of their names."""
+        saved = {
+            "ids": {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id},
+            "clean_up_spaces": self._clean_up_spaces,
+        }
+        return {PIPELINE: self._pipeline, SPECIAL: json.dumps(saved).encode()}
+
+    def __reduce__(self) -> tuple[object, tuple[dict[str, bytes]]]:
+        return type(self).from_files, (self.to_files(),)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without bos and eos; InputError for half of a surrogate pair."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of many texts; much faster than one call for each."""
+        try:
+            found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except (TypeError, UnicodeError) as error:
+            raise InputError(NOT_UNICODE) from error
+        return [encoding.ids for encoding in found]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids. Special pieces, unk among them, vanish wherever they stand."""
+        text: str = self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True)
+        return close_up_spaces(text) if self._clean_up_spaces and self.kind != "bpe" else text
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The subword strings of ids, special ones as they are named."""
+        return [self._tokenizer.id_to_token(int(i)) or f"<{int(i)}>" for i in ids]
+
+    def _special_pieces(self) -> dict[str, int]:
+        return self._special
+
+
+def _load(pipeline: bytes, *, name: str) -> "tokenizers.Tokenizer":
+    try:
+        from tokenizers import Tokenizer as Pipeline
+    except ImportError:
+        raise MissingExtraError(f"{name} needs tokenizers: pip install 'heedful[interop]'") from None
+    try:
+        loaded = Pipeline.from_buffer(pipeline)
+    except Exception as error:  # the library raises nothing more special
+        raise TokenizerError(f"{name}: not a usable tokenizer.json; restore the file") from error
+    loaded.no_truncation()
+    loaded.no_padding()
+    return loaded

@@ -1,0 +1,90 @@
+"""The two tokenizers of a model, in memory and on disk."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+from heedful.errors import TokenizerError
+from heedful.text import huggingface_tokenizer, sentencepiece_tokenizer, vocabulary_tokenizer
+from heedful.text.huggingface_tokenizer import HuggingFaceTokenizer
+from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from heedful.text.tokenizer import Tokenizer
+from heedful.text.vocabulary_tokenizer import VocabularyTokenizer
+
+JOINT, SOURCE, TARGET = "tokenizer", "source", "target"  # the beginnings of the files' names
+
+# Which kind of tokenizer it is, is said by the file it cannot be without; its other files come with it.
+_KINDS: dict[str, tuple[type[Tokenizer], tuple[str, ...]]] = {
+    sentencepiece_tokenizer.MODEL: (SentencePieceTokenizer, ()),
+    vocabulary_tokenizer.MODEL: (VocabularyTokenizer, (vocabulary_tokenizer.PIECES,)),
+    huggingface_tokenizer.PIPELINE: (HuggingFaceTokenizer, (huggingface_tokenizer.SPECIAL,)),
+}
+
+
+class TokenizerPair:
+    """The source's and the target's tokenizer; `joint` when they are one."""
+
+    def __init__(self, src: Tokenizer, tgt: Tokenizer) -> None:
+        self.src = src
+        self.tgt = tgt
+
+    @property
+    def joint(self) -> bool:
+        """Whether both sides share one tokenizer, and so one vocabulary."""
+        return self.src is self.tgt
+
+    def __reduce__(self) -> tuple[object, tuple[Tokenizer, Tokenizer]]:
+        return type(self), (self.src, self.tgt)
+
+    def save(self, directory: Path) -> None:
+        """Write the files of `tokenizer`, or of `source` and `target`, into an existing directory."""
+        sides = {JOINT: self.src} if self.joint else {SOURCE: self.src, TARGET: self.tgt}
+        for stem, tokenizer in sides.items():
+            for ending, content in tokenizer.to_files().items():
+                (Path(directory) / f"{stem}{ending}").write_bytes(content)
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            TokenizerError: files that are missing or damaged.
+            MissingExtraError: a tokenizer of the `tokenizers` library, which is not installed.
+        """
+        directory = Path(directory)
+        if any((directory / f"{JOINT}{ending}").exists() for ending in _KINDS):
+            tokenizer = _load(directory / JOINT)
+            return cls(tokenizer, tokenizer)
+        return cls(_load(directory / SOURCE), _load(directory / TARGET))
+
+    @staticmethod
+    def is_among(names: Iterable[str]) -> bool:
+        """Whether these are the names of files among which there are those of a pair."""
+        return not {f"{stem}{ending}" for stem in (JOINT, SOURCE) for ending in _KINDS}.isdisjoint(names)
+
+    def fingerprint(self) -> str:
+        """Sha256 in hexadecimal: equal exactly when both tokenizers are, joint or not included."""
+        digest = hashlib.sha256(b"joint" if self.joint else b"separate")
+        for side in (self.src, self.tgt):
+            digest.update(side.digest())
+        return digest.hexdigest()
+
+
+def _load(stem: Path) -> Tokenizer:
+    for ending, (kind, others) in _KINDS.items():
+        if stem.with_name(stem.name + ending).exists():
+            files = {name: _read(stem.with_name(stem.name + name)) for name in (ending, *others)}
+            return kind.from_files(files, name=str(stem))
+    raise TokenizerError(
+        f"{stem}{next(iter(_KINDS))}: no such file; the directory holds no complete tokenizer"
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise TokenizerError(f"{path}: no such file; the directory holds no complete tokenizer") from error
+    except OSError as error:
+        raise TokenizerError(f"{path}: cannot be read ({error.strerror})") from error

@@ -1,0 +1,169 @@
+"""The tokenizer of models that are trained here: one SentencePiece model, which cuts and numbers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
+
+import sentencepiece
+
+from heedful.errors import InputError, TokenizerError
+from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer
+
+MODEL = ".model"
+
+# The numbers of sentencepiece's own file format (message TrainerSpec, enum ModelType).
+_KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
+_TRAINER_SPEC_FIELD, _MODEL_TYPE_FIELD = 2, 3
+_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """One SentencePiece model; it never changes.
+
+    `SentencePieceTokenizer.from_bytes(data)` loads one; `train_tokenizers` makes them. Its tags are its
+    control pieces.
+
+    Raises:
+        TokenizerError: bytes that are no SentencePiece model, or one without pad, unk, bos and eos.
+    """
+
+    def __init__(self, model: bytes, *, name: str = "tokenizer") -> None:
+        self._processor = load_processor(model, name=name)
+        self._model = model
+        processor = self._processor
+        pad, unk, bos, eos = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
+        if min(pad, unk, bos, eos) < 0:
+            raise TokenizerError(
+                f"{name}: the model lacks a pad, unk, bos or eos piece; train it with heedful"
+            )
+        super().__init__(
+            read_kind(model), processor.get_piece_size(), SpecialIds(pad=pad, unk=unk, bos=bos, eos=eos)
+        )
+
+    @classmethod
+    def from_bytes(cls, model: bytes, *, name: str = "tokenizer") -> Self:
+        """Load what `to_bytes` gave; `name` is for the error message."""
+        return cls(model, name=name)
+
+    def to_bytes(self) -> bytes:
+        """The SentencePiece model file, byte for byte."""
+        return self._model
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
+        """Load what `to_files` gave; `name`, the path without the ending, is for error messages."""
+        return cls(files[MODEL], name=f"{name}{MODEL}")
+
+    def to_files(self) -> dict[str, bytes]:
+        """The files by the endings of their names."""
+        return {MODEL: self._model}
+
+    def __reduce__(self) -> tuple[type[Self], tuple[bytes]]:
+        return type(self), (self._model,)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without bos and eos; InputError for half of a surrogate pair."""
+        try:
+            ids: list[int] = self._processor.encode(text, out_type=int)
+        except (RuntimeError, TypeError, UnicodeError) as error:
+            raise InputError(NOT_UNICODE) from error
+        return ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of many texts; much faster than one call for each."""
+        if not texts:
+            return []
+        try:
+            ids: list[list[int]] = self._processor.encode(list(texts), out_type=int)
+        except (RuntimeError, TypeError, UnicodeError) as error:
+            raise InputError(NOT_UNICODE) from error
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids. Pad, bos and eos vanish wherever they stand; unknown pieces become `⁇`."""
+        text: str = self._processor.decode([int(i) for i in ids])
+        return text.strip(" ")
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The subword strings of ids, special ones as they are named."""
+        return [self._processor.id_to_piece(int(i)) for i in ids]
+
+    def _special_pieces(self) -> dict[str, int]:
+        model = self._processor
+        return {model.id_to_piece(i): i for i in range(self.vocab_size) if model.is_control(i)}
+
+    def normalize(self, text: str) -> str:
+        """The text as the model segments it: normalised, with `▁` for each space and at the start."""
+        normalized: str = self._processor.normalize(text)
+        return normalized
+
+    def piece_scores(self) -> dict[str, tuple[int, float]]:
+        """Piece -> (id, score) of the ordinary pieces: no specials, no single-byte pieces."""
+        model = self._processor
+        ordinary = (
+            i
+            for i in range(self.vocab_size)
+            if not (model.is_unknown(i) or model.is_control(i) or model.is_byte(i) or model.is_unused(i))
+        )
+        return {model.id_to_piece(i): (i, model.get_score(i)) for i in ordinary}
+
+    def byte_ids(self) -> list[int]:
+        """The ids of the 256 single-byte pieces in order, or an empty list where there are none."""
+        ids = [self._processor.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)]
+        return ids if all(self._processor.is_byte(i) for i in ids) else []
+
+
+def load_processor(model: bytes, *, name: str) -> sentencepiece.SentencePieceProcessor:
+    """Load a SentencePiece model from its bytes.
+
+    Raises:
+        TokenizerError: bytes that are none.
+    """
+    if not model:
+        raise TokenizerError(f"{name}: the tokenizer model is empty; restore the file")
+    try:
+        read_kind(model)
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except (RuntimeError, IndexError, ValueError, KeyError) as error:
+        raise TokenizerError(f"{name}: not a usable SentencePiece model; restore the file") from error
+
+
+def read_kind(model: bytes) -> str:
+    """The model type, read from the file itself: SentencePiece offers no way to ask for it."""
+    for field, value in _fields(model):
+        if field == _TRAINER_SPEC_FIELD and isinstance(value, bytes):
+            for inner, number in _fields(value):
+                if inner == _MODEL_TYPE_FIELD and isinstance(number, int):
+                    return _KINDS[number]
+    return "unigram"  # the format's default, which writers may leave out
+
+
+def _fields(message: bytes) -> Iterable[tuple[int, int | bytes]]:
+    """Walk the fields of one protocol-buffer message: (field number, integer or raw bytes)."""
+    position = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
+        field, wire = tag >> 3, tag & 7
+        if wire == _VARINT:
+            number, position = _varint(message, position)
+            yield field, number
+            continue
+        if wire == _DELIMITED:
+            size, position = _varint(message, position)
+        elif wire in (_FIXED64, _FIXED32):
+            size = 8 if wire == _FIXED64 else 4
+        else:
+            raise ValueError(f"unknown wire type {wire}")
+        yield field, message[position : position + size]
+        position += size
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    """One variable-length integer and the position after it."""
+    number = shift = 0
+    while True:
+        byte = message[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7

@@ -1,0 +1,159 @@
+"""The tokenizer of MarianMT and M2M100: a SentencePiece model cuts, and a list of pieces numbers."""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from heedful.errors import InputError, TokenizerError
+from heedful.text.decoded_text import close_up_spaces
+from heedful.text.sentencepiece_tokenizer import load_processor, read_kind
+from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer
+
+MODEL, PIECES = ".spm", ".pieces.json"
+
+_LEADING_TAG = re.compile(r">>.*?<<", re.DOTALL)
+_SPACE = "▁"  # SentencePiece's sign for a space
+
+
+class VocabularyTokenizer(Tokenizer):
+    """A SentencePiece model and a list of pieces; ids are places in the list. It does what transformers does.
+
+    A piece that the list does not have is unk. A special piece that a text spells out is taken as that piece,
+    and the text around it is cut by itself. Decoding leaves special pieces out, unk among them.
+
+    Args:
+        model: a SentencePiece model; its own ids are not used.
+        pieces: the piece of each id.
+        ids: of the four special pieces. Marian has no begin piece; its decoder begins with pad.
+        special: further pieces that stand for no text, such as `__en__`; they are the tags.
+        leading_tags: whether `>>fra<<` at the start of a text is one piece, as Marian has it; pieces of that
+            form are tags too.
+        clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
+            clean_up_tokenization_spaces, which is off unless a tokenizer's settings say otherwise).
+        name: for error messages.
+
+    Raises:
+        TokenizerError: no SentencePiece model, a piece that stands there twice, an id or a special piece that
+            is not in the list.
+    """
+
+    def __init__(
+        self,
+        model: bytes,
+        pieces: Sequence[str],
+        ids: SpecialIds,
+        *,
+        special: Collection[str] = (),
+        leading_tags: bool = False,
+        clean_up_spaces: bool = False,
+        name: str = "tokenizer",
+    ) -> None:
+        self._processor = load_processor(model, name=f"{name}{MODEL}")
+        self._pieces = list(pieces)
+        self._ids = {piece: i for i, piece in enumerate(self._pieces)}
+        _check(self._pieces, self._ids, ids, special, where=f"{name}{PIECES}")
+        super().__init__(read_kind(model), len(self._pieces), ids)
+        four = [self._pieces[i] for i in (ids.pad, ids.unk, ids.bos, ids.eos)]
+        self._special = {piece: self._ids[piece] for piece in (*four, *special)}
+        self._special_ids = frozenset(self._special.values())
+        longest_first = sorted(self._special, key=lambda piece: (-len(piece), piece))
+        self._split = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+        self._model = model
+        self._leading_tags = leading_tags
+        self._clean_up_spaces = clean_up_spaces
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
+        """Load what `to_files` gave; `name`, the path without the ending, is for error messages."""
+        try:
+            saved: dict[str, Any] = json.loads(files[PIECES])
+            return cls(
+                files[MODEL],
+                saved["pieces"],
+                SpecialIds(**saved["ids"]),
+                special=saved["special"],
+                leading_tags=saved["leading_tags"],
+                clean_up_spaces=saved["clean_up_spaces"],
+                name=name,
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise TokenizerError(f"{name}{PIECES}: not a usable list of pieces; restore the file") from error
+
+    def to_files(self) -> dict[str, bytes]:
+        """The files by the endings of their names."""
+        saved = {
+            "ids": {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id},
+            "special": list(self._special),
+            "leading_tags": self._leading_tags,
+            "clean_up_spaces": self._clean_up_spaces,
+            "pieces": self._pieces,
+        }
+        return {MODEL: self._model, PIECES: json.dumps(saved, ensure_ascii=False).encode()}
+
+    def __reduce__(self) -> tuple[object, tuple[dict[str, bytes]]]:
+        return type(self).from_files, (self.to_files(),)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without bos and eos; InputError for half of a surrogate pair."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of many texts; much faster than one call for each."""
+        parts = [self._parts(text) for text in texts]
+        plain = [part for each in parts for part in each if isinstance(part, str)]
+        cut = iter(self._cut(plain))
+        return [
+            [i for part in each for i in (next(cut) if isinstance(part, str) else (part,))] for each in parts
+        ]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids. Special pieces, unk among them, vanish wherever they stand."""
+        ordinary = (int(i) for i in ids if int(i) not in self._special_ids and int(i) < self.vocab_size)
+        text: str = self._processor.decode_pieces([self._pieces[i] for i in ordinary])
+        # A piece that the SentencePiece model does not know comes back as it is, sign for the space included.
+        text = text.replace(_SPACE, " ").strip()
+        return close_up_spaces(text) if self._clean_up_spaces else text
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The subword strings of ids, special ones as they are named."""
+        return [self._pieces[i] if i < self.vocab_size else f"<{i}>" for i in map(int, ids)]
+
+    def _special_pieces(self) -> dict[str, int]:
+        if not self._leading_tags:
+            return self._special
+        return self._special | {p: i for p, i in self._ids.items() if _LEADING_TAG.fullmatch(p)}
+
+    def _parts(self, text: str) -> list[int | str]:
+        """A text as the ids of what is spelled out in it and the texts around them."""
+        parts: list[int | str] = []
+        for i, part in enumerate(self._split.split(text)):
+            if i % 2:
+                parts.append(self._special[part])
+                continue
+            tag = _LEADING_TAG.match(part) if self._leading_tags else None
+            if tag:
+                parts.append(self._ids.get(tag[0], self.unk_id))
+            parts.append(part[tag.end() :] if tag else part)
+        return parts
+
+    def _cut(self, texts: Sequence[str]) -> list[list[int]]:
+        try:
+            cut: list[list[str]] = self._processor.encode(list(texts), out_type=str) if texts else []
+        except (RuntimeError, TypeError, UnicodeError) as error:
+            raise InputError(NOT_UNICODE) from error
+        return [[self._ids.get(piece, self.unk_id) for piece in pieces] for pieces in cut]
+
+
+def _check(
+    pieces: Sequence[str], known: Mapping[str, int], ids: SpecialIds, special: Collection[str], *, where: str
+) -> None:
+    if len(known) < len(pieces):
+        twice = next(piece for i, piece in enumerate(pieces) if known[piece] != i)
+        raise TokenizerError(f"{where}: {twice!r} stands there twice; give each piece once")
+    for kind, i in (("pad", ids.pad), ("unk", ids.unk), ("bos", ids.bos), ("eos", ids.eos)):
+        if not 0 <= i < len(pieces):
+            raise TokenizerError(f"{where}: {kind} has id {i}, but there are {len(pieces):,} pieces")
+    for piece in special:
+        if not piece or piece not in known:
+            raise TokenizerError(f"{where}: the special piece {piece!r} is not among the pieces; add it")
