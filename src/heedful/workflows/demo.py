@@ -10,8 +10,9 @@ from heedful.data.phrasebook import PhraseBook, generate
 from heedful.decoding.translator import Translator
 from heedful.evaluation.metrics import evaluate_texts
 from heedful.workflows.attention import attention_of, write_attention
+from heedful.workflows.material import Listener
 from heedful.workflows.run_directory import RunDirectory
-from heedful.workflows.train import Listener, TrainTask, train
+from heedful.workflows.train import TrainTask, train
 
 _SIZES = {"num_train": 40_000, "num_valid": 500, "num_test": 1000, "num_unseen": 500}
 _SHOWN = 6

@@ -1,7 +1,5 @@
 """From parallel text to a trained model."""
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,37 +8,12 @@ import torch
 
 from heedful.bundle import Bundle, save_bundle
 from heedful.config import Config
-from heedful.data import (
-    BatchSource,
-    ParallelStore,
-    ParallelText,
-    build_store,
-    overlap,
-    read_pairs,
-    read_parallel,
-)
-from heedful.errors import ConfigError
 from heedful.model import Transformer
-from heedful.text import TokenizerPair, train_tokenizers
-from heedful.training import (
-    EndEvent,
-    Event,
-    EventLog,
-    NoticeEvent,
-    Scores,
-    Surroundings,
-    Trainer,
-    WarningEvent,
-    latest_checkpoint,
-)
-from heedful.training.precision import Precision, resolve_precision
+from heedful.training import EndEvent, EventLog, Scores, Surroundings, Trainer, latest_checkpoint
 from heedful.workflows.card import model_card
+from heedful.workflows.material import Listener, Material, Notes, prepare
 from heedful.workflows.run_directory import RunDirectory
 from heedful.workflows.validators import DecodingValidator, NllValidator
-
-Listener = Callable[[Event], None]
-
-_ENOUGH_TO_HOLD_OUT = 1000  # pairs, below which a validation set would be taken from too little
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +58,8 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
     """
     run = RunDirectory(task.output)
     run.check(resume=task.resume, overwrite=task.overwrite)
-    notes = _Notes(listeners)
-    material = _prepare(task, run, notes)
+    notes = Notes(listeners)
+    material = prepare(task.config, run, notes, resume=task.resume)
     torch.manual_seed(material.config.train.seed)
     model = Transformer.from_config(material.config.model).to(material.device)
     log = EventLog(run.log_file)
@@ -103,7 +76,7 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
             listeners=[log, *listeners],
             keep_model=_bundle_writer(material, run, task.command, decoding.signatures),
             checkpoints=run.checkpoints,
-            fingerprint=_fingerprint(material),
+            fingerprint=material.fingerprint(),
         ),
     )
     if task.resume:
@@ -119,151 +92,14 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
     return TrainResult(run.path / "best", run.path / "last", end)
 
 
-@dataclass(frozen=True)
-class _Material:
-    """What a run is made of, read and resolved."""
-
-    config: Config
-    tokenizers: TokenizerPair
-    source: BatchSource
-    valid_source: BatchSource
-    valid: ParallelText
-    device: torch.device
-    precision: Precision
-
-
-class _Notes:
-    """What is said before the first step; the log hears it once its directory is there."""
-
-    def __init__(self, listeners: Sequence[Listener]) -> None:
-        self.events: list[Event] = []
-        self._listeners = listeners
-
-    def add(self, message: str, *, warning: bool = False) -> None:
-        event = (WarningEvent if warning else NoticeEvent)(0, 0.0, message)
-        self.events.append(event)
-        for listener in self._listeners:
-            listener(event)
-
-
-def _prepare(task: TrainTask, run: RunDirectory, notes: _Notes) -> _Material:
-    """Read the text, train or load the tokenizers, and turn text into ids."""
-    text, valid = _read(task.config, notes)
-    if task.resume:
-        tokenizers = run.load_tokenizers()
-    else:
-        notes.add(f"training a {task.config.tokenizer.kind} vocabulary on {len(text):,} pairs")
-        tokenizers = train_tokenizers(text.src, text.tgt, task.config.tokenizer, seed=task.config.train.seed)
-    config, device, precision = _resolve(task.config, tokenizers)
-    source = _batch_source(text, tokenizers, config, sampling=config.tokenizer.sampling)
-    valid_source = _batch_source(valid, tokenizers, config, sampling=0.0)
-    _note_store(source.store, notes)
-    return _Material(config, tokenizers, source, valid_source, valid, device, precision)
-
-
-def _read(config: Config, notes: _Notes) -> tuple[ParallelText, ParallelText]:
-    """Read training and validation text; without a validation set, hold some pairs out."""
-    data = config.data
-    if data.pairs:
-        text = read_pairs(data.pairs, src_key=data.src_key, tgt_key=data.tgt_key)
-    elif data.src and data.tgt:
-        text = read_parallel(data.src, data.tgt)
-    else:
-        raise ConfigError(
-            "no training text: give --src and --tgt, or --pairs (data.src, data.tgt, data.pairs)"
-        )
-    notes.add(f"{text.num_read:,} pairs in {text.name}; {text.num_empty:,} left out because a side is empty")
-    if data.valid_pairs:
-        valid = read_pairs(data.valid_pairs, src_key=data.src_key, tgt_key=data.tgt_key)
-    elif data.valid_src and data.valid_tgt:
-        valid = read_parallel(data.valid_src, data.valid_tgt)
-    elif len(text) >= _ENOUGH_TO_HOLD_OUT:
-        text, valid = _hold_out(text)
-        notes.add(f"no validation set is given: {len(valid):,} pairs are held out of training", warning=True)
-    else:
-        notes.add("no validation set is given: scores are of the training text itself", warning=True)
-        return text, text
-    if shared := overlap(text, valid):
-        notes.add(f"{shared:,} of {len(valid):,} validation sources occur in training", warning=True)
-    return text, valid
-
-
-def _hold_out(text: ParallelText) -> tuple[ParallelText, ParallelText]:
-    """Take every hundredth pair, at most about 1,000, evenly over the text."""
-    stride = max(100, len(text) // 1000)
-
-    def part(*, held_out: bool) -> ParallelText:
-        indices = [i for i in range(len(text)) if (i % stride == stride - 1) == held_out]
-        src, tgt = [text.src[i] for i in indices], [text.tgt[i] for i in indices]
-        return ParallelText(src, tgt, text.sources, text.num_empty)
-
-    return part(held_out=False), part(held_out=True)
-
-
-def _resolve(config: Config, tokenizers: TokenizerPair) -> tuple[Config, torch.device, Precision]:
-    """Write into the configuration what only the tokenizers and the machine know."""
-    if config.train.threads:
-        torch.set_num_threads(config.train.threads)
-    wanted = config.train.device
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise ConfigError('train.device="cuda": torch finds no GPU here; use "cpu"')
-    gpu = wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available())
-    device = torch.device("cuda" if gpu else "cpu")
-    precision = resolve_precision(config.train.precision, device)
-    model = config.model.replace(
-        src_vocab_size=tokenizers.src.vocab_size,
-        tgt_vocab_size=tokenizers.tgt.vocab_size,
-        src_pad_id=tokenizers.src.pad_id,
-        tgt_pad_id=tokenizers.tgt.pad_id,
-    )
-    train = config.train.replace(precision=precision)
-    return config.replace(model=model.model_dump(), train=train.model_dump()), device, precision
-
-
-def _batch_source(
-    text: ParallelText, tokenizers: TokenizerPair, config: Config, *, sampling: float
-) -> BatchSource:
-    longest = config.data.max_length
-    if config.model.positions == "learned":
-        longest = min(longest, config.model.max_positions)
-    store = build_store(
-        text,
-        tokenizers,
-        max_length=longest,
-        cache_dir=config.data.cache_dir,
-        keep_text=sampling > 0.0,
-    )
-    return BatchSource(
-        store,
-        tokenizers,
-        tokens=config.batch.tokens,
-        seed=config.train.seed,
-        bucket_width=config.batch.bucket_width,
-        sampling=sampling,
-    )
-
-
-def _note_store(store: ParallelStore, notes: _Notes) -> None:
-    report = store.report
-    notes.add(
-        f"{report.num_kept:,} pairs kept, {report.num_tgt_tokens:,} target pieces; "
-        f"longest sides {report.longest_src:,} and {report.longest_tgt:,} pieces"
-    )
-    if report.num_too_long:
-        notes.add(
-            f"{report.num_too_long:,} pairs left out: a side has more than {report.max_length} pieces",
-            warning=True,
-        )
-
-
-def _decoding_validator(material: _Material) -> DecodingValidator:
+def _decoding_validator(material: Material) -> DecodingValidator:
     number = material.config.valid.decode_sentences
     src, tgt = material.valid.src[:number], material.valid.tgt[:number]
     return DecodingValidator(material.config, material.tokenizers, src, tgt, material.precision)
 
 
 def _bundle_writer(
-    material: _Material, run: RunDirectory, command: str, signatures: Mapping[str, str]
+    material: Material, run: RunDirectory, command: str, signatures: Mapping[str, str]
 ) -> Callable[[str, Transformer, Scores, int], None]:
     """Give what writes a bundle with its card; the signatures are filled in by the first validation."""
 
@@ -280,17 +116,3 @@ def _bundle_writer(
         save_bundle(bundle, run.path / name, card=card)
 
     return write
-
-
-def _fingerprint(material: _Material) -> str:
-    """Name what may not change between a run and its resumption; limits and reporting may."""
-    config = material.config
-    fixed = [
-        config.model.model_dump(),
-        config.batch.model_dump(),
-        config.train.seed,
-        config.tokenizer.sampling,
-        material.tokenizers.fingerprint(),
-        material.source.store.path.stem,
-    ]
-    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,185 @@
+"""What a run is made of: text read, tokenizers trained or loaded, settings resolved."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from heedful.config import Config
+from heedful.data import (
+    BatchSource,
+    ParallelStore,
+    ParallelText,
+    build_store,
+    overlap,
+    read_pairs,
+    read_parallel,
+)
+from heedful.errors import ConfigError
+from heedful.text import TokenizerPair, train_tokenizers
+from heedful.training import Event, NoticeEvent, WarningEvent
+from heedful.training.precision import Precision, resolve_precision
+from heedful.workflows.run_directory import RunDirectory
+
+Listener = Callable[[Event], None]
+
+_ENOUGH_TO_HOLD_OUT = 1000  # pairs, below which a validation set would be taken from too little
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a run is made of, read and resolved."""
+
+    config: Config
+    tokenizers: TokenizerPair
+    source: BatchSource
+    valid_source: BatchSource
+    valid: ParallelText
+    device: torch.device
+    precision: Precision
+
+    def fingerprint(self) -> str:
+        """Name what may not change between a run and its resumption; limits and reporting may."""
+        fixed = [
+            self.config.model.model_dump(),
+            self.config.batch.model_dump(),
+            self.config.train.seed,
+            self.config.tokenizer.sampling,
+            self.tokenizers.fingerprint(),
+            self.source.store.path.stem,
+        ]
+        return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+
+
+class Notes:
+    """What is said before the first step; the log hears it once its directory is there."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self.events: list[Event] = []
+        self._listeners = listeners
+
+    def add(self, message: str, *, warning: bool = False) -> None:
+        """Tell the listeners now, and keep it for the log."""
+        event = (WarningEvent if warning else NoticeEvent)(0, 0.0, message)
+        self.events.append(event)
+        for listener in self._listeners:
+            listener(event)
+
+
+def prepare(config: Config, run: RunDirectory, notes: Notes, *, resume: bool) -> Material:
+    """Read the text, train or load the tokenizers, and turn text into ids.
+
+    Raises:
+        CorpusError: text that cannot be used.
+        TokenizerError: a vocabulary that the text cannot fill.
+        ConfigError: no training text is given, or settings that this machine does not have.
+        RunError: the tokenizer of the run to resume is damaged.
+    """
+    text, valid = _read(config, notes)
+    if resume:
+        tokenizers = run.load_tokenizers()
+    else:
+        notes.add(f"training a {config.tokenizer.kind} vocabulary on {len(text):,} pairs")
+        tokenizers = train_tokenizers(text.src, text.tgt, config.tokenizer, seed=config.train.seed)
+    config, device, precision = _resolve(config, tokenizers)
+    source = _batch_source(text, tokenizers, config, sampling=config.tokenizer.sampling)
+    valid_source = _batch_source(valid, tokenizers, config, sampling=0.0)
+    _note_store(source.store, notes)
+    return Material(config, tokenizers, source, valid_source, valid, device, precision)
+
+
+def _read(config: Config, notes: Notes) -> tuple[ParallelText, ParallelText]:
+    """Read training and validation text; without a validation set, hold some pairs out."""
+    data = config.data
+    if data.pairs:
+        text = read_pairs(data.pairs, src_key=data.src_key, tgt_key=data.tgt_key)
+    elif data.src and data.tgt:
+        text = read_parallel(data.src, data.tgt)
+    else:
+        raise ConfigError(
+            "no training text: give --src and --tgt, or --pairs (data.src, data.tgt, data.pairs)"
+        )
+    notes.add(f"{text.num_read:,} pairs in {text.name}; {text.num_empty:,} left out because a side is empty")
+    if data.valid_pairs:
+        valid = read_pairs(data.valid_pairs, src_key=data.src_key, tgt_key=data.tgt_key)
+    elif data.valid_src and data.valid_tgt:
+        valid = read_parallel(data.valid_src, data.valid_tgt)
+    elif len(text) >= _ENOUGH_TO_HOLD_OUT:
+        text, valid = _hold_out(text)
+        notes.add(f"no validation set is given: {len(valid):,} pairs are held out of training", warning=True)
+    else:
+        notes.add("no validation set is given: scores are of the training text itself", warning=True)
+        return text, text
+    if shared := overlap(text, valid):
+        notes.add(f"{shared:,} of {len(valid):,} validation sources occur in training", warning=True)
+    return text, valid
+
+
+def _hold_out(text: ParallelText) -> tuple[ParallelText, ParallelText]:
+    """Take every hundredth pair, at most about 1,000, evenly over the text."""
+    stride = max(100, len(text) // 1000)
+
+    def part(*, held_out: bool) -> ParallelText:
+        indices = [i for i in range(len(text)) if (i % stride == stride - 1) == held_out]
+        src, tgt = [text.src[i] for i in indices], [text.tgt[i] for i in indices]
+        return ParallelText(src, tgt, text.sources, text.num_empty)
+
+    return part(held_out=False), part(held_out=True)
+
+
+def _resolve(config: Config, tokenizers: TokenizerPair) -> tuple[Config, torch.device, Precision]:
+    """Write into the configuration what only the tokenizers and the machine know."""
+    if config.train.threads:
+        torch.set_num_threads(config.train.threads)
+    wanted = config.train.device
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError('train.device="cuda": torch finds no GPU here; use "cpu"')
+    gpu = wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available())
+    device = torch.device("cuda" if gpu else "cpu")
+    precision = resolve_precision(config.train.precision, device)
+    model = config.model.replace(
+        src_vocab_size=tokenizers.src.vocab_size,
+        tgt_vocab_size=tokenizers.tgt.vocab_size,
+        src_pad_id=tokenizers.src.pad_id,
+        tgt_pad_id=tokenizers.tgt.pad_id,
+    )
+    train = config.train.replace(precision=precision)
+    return config.replace(model=model.model_dump(), train=train.model_dump()), device, precision
+
+
+def _batch_source(
+    text: ParallelText, tokenizers: TokenizerPair, config: Config, *, sampling: float
+) -> BatchSource:
+    longest = config.data.max_length
+    if config.model.positions == "learned":
+        longest = min(longest, config.model.max_positions)
+    store = build_store(
+        text,
+        tokenizers,
+        max_length=longest,
+        cache_dir=config.data.cache_dir,
+        keep_text=sampling > 0.0,
+    )
+    return BatchSource(
+        store,
+        tokenizers,
+        tokens=config.batch.tokens,
+        seed=config.train.seed,
+        bucket_width=config.batch.bucket_width,
+        sampling=sampling,
+    )
+
+
+def _note_store(store: ParallelStore, notes: Notes) -> None:
+    report = store.report
+    notes.add(
+        f"{report.num_kept:,} pairs kept, {report.num_tgt_tokens:,} target pieces; "
+        f"longest sides {report.longest_src:,} and {report.longest_tgt:,} pieces"
+    )
+    if report.num_too_long:
+        notes.add(
+            f"{report.num_too_long:,} pairs left out: a side has more than {report.max_length} pieces",
+            warning=True,
+        )
