@@ -81,6 +81,7 @@ class Naive:
     activation: str = "relu"
     norm_first: bool = False
     eps: float = 1e-5
+    num_kv_heads: int | None = None
 
     def linear(self, x: Vector, name: str) -> list[Number]:
         bias = self.weights.get(f"{name}.bias")
@@ -92,14 +93,17 @@ class Naive:
         queries = [self.linear(row, f"{name}.query") for row in x]
         keys = [self.linear(row, f"{name}.key") for row in context]
         rows = [self.linear(row, f"{name}.value") for row in context]
-        d_k, d_v = len(keys[0]) // self.num_heads, len(rows[0]) // self.num_heads
+        num_kv_heads = self.num_kv_heads or self.num_heads
+        d_k, d_v = len(keys[0]) // num_kv_heads, len(rows[0]) // num_kv_heads
         results: list[Vector] = []
         for t, query in enumerate(queries):
             concatenated: list[Number] = []
             for head in range(self.num_heads):
-                k, v = slice(head * d_k, head * d_k + d_k), slice(head * d_v, head * d_v + d_v)
+                shared = head * num_kv_heads // self.num_heads  # the head of keys and values
+                q, k = slice(head * d_k, head * d_k + d_k), slice(shared * d_k, shared * d_k + d_k)
+                v = slice(shared * d_v, shared * d_v + d_v)
                 looked_at = [s for s in range(len(context)) if allowed(t, s)]
-                scores = [scaled(dot(query[k], keys[s][k]), 1 / math.sqrt(d_k)) for s in looked_at]
+                scores = [self.score(query[q], keys[s][k], (name, head, t, s)) for s in looked_at]
                 powers = [exp(score) for score in scores]
                 for column in range(d_v):
                     if not looked_at:
@@ -109,6 +113,10 @@ class Naive:
                     concatenated.append(divide(above, total(powers)))
             results.append(self.linear(concatenated, f"{name}.output"))
         return results
+
+    def score(self, query: Vector, key: Vector, place: tuple[str, int, int, int]) -> Number:
+        """3.2.1; `place` is the attention's name, the head, and the positions of query and key."""
+        return scaled(dot(query, key), 1 / math.sqrt(len(query)))
 
     def feed_forward(self, x: States, name: str) -> list[Vector]:
         """3.3."""
