@@ -102,10 +102,13 @@ class Tokenizer(ABC):
 
 def _close(tag: str, tags: Sequence[str]) -> str:
     """Say which tags are meant perhaps: those that begin alike, then those that are spelled alike."""
-    if not tags:
+    bare = {known.strip("_<>").lower(): known for known in tags if not known.startswith("<")}
+    if not bare:
         return "it has none"
-    alike = [known for known in tags if known.strip("_<>").lower().startswith(tag.strip("_<>").lower())]
-    alike = alike or difflib.get_close_matches(tag, tags, n=_CLOSE_TAGS, cutoff=0.5)
-    if alike:
-        return "did you mean " + " or ".join(repr(known) for known in alike[:_CLOSE_TAGS]) + "?"
-    return f"there are {len(tags)}, such as " + ", ".join(repr(known) for known in tags[:_CLOSE_TAGS])
+    wanted = tag.strip("_<>").lower()
+    close = [name for name in bare if name.startswith(wanted)]
+    close = close or difflib.get_close_matches(wanted, bare, n=_CLOSE_TAGS)
+    names = [repr(bare[name]) for name in (close or bare)][:_CLOSE_TAGS]
+    if close:
+        return f"did you mean {' or '.join(names)}?"
+    return f"there are {len(bare)}, such as {', '.join(names)}"

@@ -1,0 +1,105 @@
+"""Small tokenizers of other libraries' kinds, trained in a moment on the phrase book, and ours of them."""
+
+import io
+import json
+from functools import cache
+from pathlib import Path
+
+import sentencepiece
+
+from heedful.data.phrasebook import generate
+from heedful.text import HuggingFaceTokenizer, SpecialIds, TokenizerPair, VocabularyTokenizer
+
+LANGUAGES = ("eng_Latn", "deu_Latn", "fra_Latn", "fra_Arab")
+CODES = ("__en__", "__de__", "__fr__")
+FAIRSEQ_IDS = SpecialIds(bos=0, pad=1, eos=2, unk=3)
+
+
+@cache
+def phrases() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """100 English sentences and their German translations."""
+    pairs = generate(seed=3, num_train=100, num_valid=0, num_test=0, num_unseen=0).train
+    english, german = zip(*pairs, strict=True)
+    return english, german
+
+
+@cache
+def sentencepiece_model(lines: tuple[str, ...], kind: str, vocab_size: int) -> bytes:
+    """A SentencePiece model with its own defaults: unk, <s>, </s> and no padding."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        model_type=kind,
+        vocab_size=vocab_size,
+        character_coverage=1.0,
+        num_threads=1,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def ordinary_pieces(model: bytes) -> list[str]:
+    """The pieces of a SentencePiece model without its three special ones."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
+
+
+def marian_files(directory: Path) -> tuple[bytes, bytes, list[str]]:
+    """Write source.spm, target.spm and vocab.json as Marian has them; a tenth of the pieces has no id."""
+    english, german = phrases()
+    src, tgt = (sentencepiece_model(lines, "unigram", 150) for lines in (english, german))
+    both = sorted({*ordinary_pieces(src), *ordinary_pieces(tgt)})
+    known = [piece for i, piece in enumerate(both) if i % 10]
+    pieces = ["</s>", "<unk>", *known, ">>deu<<", ">>fra<<", "<pad>"]
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "source.spm").write_bytes(src)
+    (directory / "target.spm").write_bytes(tgt)
+    (directory / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+    return src, tgt, pieces
+
+
+def marian_pair(directory: Path) -> TokenizerPair:
+    """Our tokenizers for the files that are written there."""
+    src, tgt, pieces = marian_files(directory)
+    pad = len(pieces) - 1
+    ids = SpecialIds(pad=pad, unk=1, bos=pad, eos=0)
+    return TokenizerPair(
+        VocabularyTokenizer(src, pieces, ids, leading_tags=True),
+        VocabularyTokenizer(tgt, pieces, ids, leading_tags=True),
+    )
+
+
+def m2m100_model() -> tuple[bytes, list[str]]:
+    """A SentencePiece model and the pieces in another order than its own, as fairseq numbers them."""
+    model = sentencepiece_model(sum(phrases(), ()), "bpe", 250)
+    return model, ["<s>", "<pad>", "</s>", "<unk>", *reversed(ordinary_pieces(model))]
+
+
+def tagged_pair() -> TokenizerPair:
+    """One tokenizer for both sides, with the tags `__en__`, `__de__`, `__fr__`, as M2M100's."""
+    model, pieces = m2m100_model()
+    joint = VocabularyTokenizer(model, [*pieces, *CODES], FAIRSEQ_IDS, special=CODES)
+    return TokenizerPair(joint, joint)
+
+
+def nllb_json() -> bytes:
+    """A tokenizer.json as NLLB's: BPE over SentencePiece's spaces, languages as special tokens."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=250, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], show_progress=False
+    )
+    tokenizer.train_from_iterator(sum(phrases(), ()), trainer)
+    tokenizer.add_special_tokens([AddedToken(language, normalized=False) for language in LANGUAGES])
+    return tokenizer.to_str().encode()
+
+
+def nllb_pair() -> TokenizerPair:
+    """One tokenizer for both sides, with the tags of LANGUAGES."""
+    joint = HuggingFaceTokenizer(nllb_json(), FAIRSEQ_IDS)
+    return TokenizerPair(joint, joint)

@@ -1,0 +1,136 @@
+import copy
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from small_tokenizers import FAIRSEQ_IDS, m2m100_model, marian_pair, phrases, tagged_pair
+
+from heedful.errors import InputError, TokenizerError
+from heedful.text import SpecialIds, TokenizerPair, VocabularyTokenizer
+
+
+def test_ids_are_places_in_the_list_not_those_of_the_model() -> None:
+    model, pieces = m2m100_model()
+    tokenizer = VocabularyTokenizer(model, pieces, FAIRSEQ_IDS)
+    moved = VocabularyTokenizer(model, [*pieces[:4], "<new>", *pieces[4:]], FAIRSEQ_IDS)
+    line = phrases()[0][0]
+    assert [i + 1 for i in tokenizer.encode(line)] == moved.encode(line)
+    assert "".join(tokenizer.pieces(tokenizer.encode(line))) == "▁" + line.replace(" ", "▁")
+    assert tokenizer.vocab_size == len(pieces)
+    assert tokenizer.kind == "bpe"
+
+
+def test_decoding_gives_the_text_back_without_special_pieces() -> None:
+    tokenizer = tagged_pair().src
+    for line in phrases()[0]:
+        ids = [tokenizer.eos_id, tokenizer.tag_id("de"), *tokenizer.encode(line), tokenizer.eos_id, 1, 1]
+        assert tokenizer.decode(ids) == line
+    assert tokenizer.decode([]) == ""
+
+
+def test_what_the_list_does_not_have_is_unknown(tmp_path: Path) -> None:
+    model, pieces = m2m100_model()
+    ids = VocabularyTokenizer(model, pieces, FAIRSEQ_IDS).encode("the cat")
+    missing = pieces[ids[0]]
+    tokenizer = VocabularyTokenizer(model, [piece for piece in pieces if piece != missing], FAIRSEQ_IDS)
+    assert tokenizer.encode("the cat")[0] == tokenizer.unk_id
+    assert tokenizer.encode("☃")[-1] == tokenizer.unk_id
+    assert marian_pair(tmp_path).src.encode(">>xyz<<") == [1]
+
+
+def test_a_tag_at_the_start_is_one_piece_where_the_model_is_marians(tmp_path: Path) -> None:
+    marian = marian_pair(tmp_path).src
+    tagged = marian.encode(">>deu<< the house")
+    assert tagged == [marian.tag_id("deu"), *marian.encode(" the house")]
+    assert marian.tag_id("deu") not in marian.encode("the >>deu<< house")
+    assert len(tagged_pair().src.encode(">>en<< the house")) > len(tagged)
+
+
+def test_special_pieces_are_found_in_a_text_the_longest_first() -> None:
+    model, pieces = m2m100_model()
+    tokenizer = VocabularyTokenizer(model, [*pieces, "<a>", "<a><b>"], FAIRSEQ_IDS, special=["<a>", "<a><b>"])
+    first, both = len(pieces), len(pieces) + 1
+    the = tokenizer.encode("the")
+    assert tokenizer.encode("the<a>the<a><b></s>") == [*the, first, *the, both, tokenizer.eos_id]
+
+
+def test_ids_beyond_the_list_vanish_and_have_a_name() -> None:
+    tokenizer = tagged_pair().src
+    assert tokenizer.decode([*tokenizer.encode("the cat"), 9999]) == "the cat"
+    assert tokenizer.pieces([9999]) == ["<9999>"]
+
+
+def test_half_a_surrogate_pair_is_one_line() -> None:
+    with pytest.raises(InputError, match="half of a surrogate pair"):
+        tagged_pair().src.encode_batch(["cat", "\udcff"])
+    assert tagged_pair().src.encode_batch([]) == []
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_saved_pair_loads_as_it_was(tmp_path: Path, joint: bool) -> None:
+    pair = tagged_pair() if joint else marian_pair(tmp_path / "marian")
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    pair.save(saved)
+    stems = ("tokenizer",) if joint else ("source", "target")
+    names = {f"{stem}{ending}" for stem in stems for ending in (".spm", ".pieces.json")}
+    assert {path.name for path in saved.iterdir()} == names
+    assert TokenizerPair.is_among(names)
+    for other in (TokenizerPair.load(saved), pickle.loads(pickle.dumps(pair)), copy.deepcopy(pair)):
+        assert other.joint is joint
+        assert other.fingerprint() == pair.fingerprint()
+        for mine, found in ((pair.src, other.src), (pair.tgt, other.tgt)):
+            lines = [">>deu<< the cat </s> __de__", *phrases()[0]]
+            assert found.encode_batch(lines) == mine.encode_batch(lines)
+
+
+def test_fingerprints_differ_when_any_setting_does() -> None:
+    model, pieces = m2m100_model()
+
+    def fingerprint(tokenizer: VocabularyTokenizer) -> str:
+        return TokenizerPair(tokenizer, tokenizer).fingerprint()
+
+    swapped = [*pieces[:-2], pieces[-1], pieces[-2]]
+    other_ids = SpecialIds(bos=2, pad=1, eos=2, unk=3)
+    tokenizers = [
+        VocabularyTokenizer(model, pieces, FAIRSEQ_IDS),
+        VocabularyTokenizer(model, swapped, FAIRSEQ_IDS),
+        VocabularyTokenizer(model, pieces, other_ids),
+        VocabularyTokenizer(model, pieces, FAIRSEQ_IDS, special=[pieces[9]]),
+        VocabularyTokenizer(model, pieces, FAIRSEQ_IDS, leading_tags=True),
+        VocabularyTokenizer(model, pieces, FAIRSEQ_IDS, clean_up_spaces=True),
+        VocabularyTokenizer(marian_like_model(), pieces, FAIRSEQ_IDS),
+    ]
+    assert len({fingerprint(tokenizer) for tokenizer in tokenizers}) == len(tokenizers)
+
+
+def marian_like_model() -> bytes:
+    from small_tokenizers import sentencepiece_model
+
+    return sentencepiece_model(phrases()[0], "unigram", 150)
+
+
+def test_lists_that_cannot_be_are_named() -> None:
+    model, pieces = m2m100_model()
+    with pytest.raises(TokenizerError, match=r"'<pad>' stands there twice"):
+        VocabularyTokenizer(model, [*pieces, "<pad>"], FAIRSEQ_IDS)
+    with pytest.raises(TokenizerError, match=r"eos has id 999, but there are 2\d\d pieces"):
+        VocabularyTokenizer(model, pieces, SpecialIds(pad=0, unk=1, bos=2, eos=999))
+    with pytest.raises(TokenizerError, match=r"special piece '__xx__' is not among the pieces"):
+        VocabularyTokenizer(model, pieces, FAIRSEQ_IDS, special=["__xx__"])
+    with pytest.raises(TokenizerError, match=r"source\.spm: not a usable SentencePiece model"):
+        VocabularyTokenizer(b"abc", pieces, FAIRSEQ_IDS, name="source")
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"[]", b"{}", b"\xff", json.dumps({"pieces": 3, "ids": {}}).encode()]
+)
+def test_a_damaged_list_is_named(tmp_path: Path, damage: bytes) -> None:
+    tagged_pair().save(tmp_path)
+    (tmp_path / "tokenizer.pieces.json").write_bytes(damage)
+    with pytest.raises(TokenizerError, match=r"tokenizer\.pieces\.json: not a usable list of pieces"):
+        TokenizerPair.load(tmp_path)
+    (tmp_path / "tokenizer.pieces.json").unlink()
+    with pytest.raises(TokenizerError, match=r"tokenizer\.pieces\.json: no such file"):
+        TokenizerPair.load(tmp_path)
