@@ -100,7 +100,12 @@ class ModelConfig(Section):
         if self.positions in ("sinusoidal", "concatenated", "fairseq") and self.d_model % 2:
             raise ValueError(f"model.d_model={self.d_model} must be even for {self.positions} positions")
         if self.positions == "rotary" and self.head_key_size % 2:
-            raise ValueError(f"a head's size of {self.head_key_size} must be even for rotary positions")
+            raise ValueError(f"model.d_k={self.head_key_size} must be even for rotary positions")
+        if self.positions == "relative" and self.relative_max_distance <= self.relative_buckets // 2:
+            raise ValueError(
+                f"model.relative_max_distance={self.relative_max_distance} must be above half of "
+                f"model.relative_buckets={self.relative_buckets}: so many distances have a bucket of their own"
+            )
         if self.num_kv_heads and self.num_heads % self.num_kv_heads:
             raise ValueError(
                 f"model.num_kv_heads={self.num_kv_heads} must divide model.num_heads={self.num_heads}"
