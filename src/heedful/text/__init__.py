@@ -1,5 +1,6 @@
 """Text to ids and back: tokenizers, how they are trained, and subword sampling. No torch in here."""
 
+from heedful.text.framing import Framing
 from heedful.text.huggingface_tokenizer import HuggingFaceTokenizer
 from heedful.text.pair import TokenizerPair
 from heedful.text.sampling import SegmentationSampler
@@ -9,6 +10,7 @@ from heedful.text.training import train_tokenizers
 from heedful.text.vocabulary_tokenizer import VocabularyTokenizer
 
 __all__ = [
+    "Framing",
     "HuggingFaceTokenizer",
     "SegmentationSampler",
     "SentencePieceTokenizer",

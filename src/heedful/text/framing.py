@@ -1,0 +1,64 @@
+"""The special pieces around a text: what a model reads and writes besides the text itself."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from heedful.config import Config
+from heedful.text.pair import TokenizerPair
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framing:
+    """The ids around those of a text.
+
+    The paper's model reads and writes a text and an end piece. A model of many languages reads the tag of its
+    language too, before the text or after the end, and writes the tag of the other one first.
+
+    Attributes:
+        src_prefix: before a source text.
+        src_suffix: after it.
+        tgt_prefix: before a target text; the first that the decoder writes.
+        tgt_suffix: after it.
+        start_id: what the decoder is fed first; it writes none of it.
+    """
+
+    src_prefix: tuple[int, ...] = ()
+    src_suffix: tuple[int, ...]
+    tgt_prefix: tuple[int, ...] = ()
+    tgt_suffix: tuple[int, ...]
+    start_id: int
+
+    @classmethod
+    def of(cls, config: Config, tokenizers: TokenizerPair) -> Self:
+        """The framing that a configuration asks for: `languages` and `model.decoder_start_id`.
+
+        Raises:
+            TokenizerError: a tag that the tokenizer does not have.
+        """
+        languages, start_id = config.languages, config.model.decoder_start_id
+        src, tgt = tokenizers.src, tokenizers.tgt
+        src_tag = () if languages.src_tag is None else (src.tag_id(languages.src_tag),)
+        tgt_tag = () if languages.tgt_tag is None else (tgt.tag_id(languages.tgt_tag),)
+        first = languages.src_tag_position == "first"
+        return cls(
+            src_prefix=src_tag if first else (),
+            src_suffix=(src.eos_id,) if first else (src.eos_id, *src_tag),
+            tgt_prefix=tgt_tag,
+            tgt_suffix=(tgt.eos_id,),
+            start_id=tgt.bos_id if start_id is None else start_id,
+        )
+
+    @classmethod
+    def plain(cls, tokenizers: TokenizerPair) -> Self:
+        """An end piece after each text, and a begin piece to start from."""
+        src, tgt = tokenizers.src, tokenizers.tgt
+        return cls(src_suffix=(src.eos_id,), tgt_suffix=(tgt.eos_id,), start_id=tgt.bos_id)
+
+    def source(self, ids: Sequence[int]) -> list[int]:
+        """What the encoder reads for the ids of a text."""
+        return [*self.src_prefix, *ids, *self.src_suffix]
+
+    def target(self, ids: Sequence[int]) -> list[int]:
+        """What the decoder writes for the ids of a text."""
+        return [*self.tgt_prefix, *ids, *self.tgt_suffix]
