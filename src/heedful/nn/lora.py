@@ -1,0 +1,69 @@
+"""Low-rank adaptation (Hu et al., 2021): a trained matrix stays, a product of two thin ones is added."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from heedful.nn.dropout import Dropout
+
+
+class AdaptedLinear(nn.Linear):
+    """y = W x + b + (alpha / rank) B A x, where W and b are a trained layer's own and stay as they are.
+
+    A (rank, in) is drawn from N(0, 1 / in), so that A x is about as large as x; B (out, rank) begins at zero,
+    and with it the layer begins as the one that it adapts (section 4.1).
+    """
+
+    def __init__(self, layer: nn.Linear, *, rank: int, alpha: float, dropout: float) -> None:
+        super().__init__(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
+        layer.requires_grad_(requires_grad=False)
+        self.weight, self.bias = layer.weight, layer.bias
+        self.lora_a = nn.Parameter(layer.weight.new_empty(rank, layer.in_features))
+        self.lora_b = nn.Parameter(layer.weight.new_zeros(layer.out_features, rank))
+        nn.init.normal_(self.lora_a, std=layer.in_features**-0.5)
+        self.scale = alpha / rank
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform (..., in) to (..., out)."""
+        return super().forward(x) + self.scale * F.linear(F.linear(self.dropout(x), self.lora_a), self.lora_b)
+
+    def merged(self) -> nn.Linear:
+        """Return one plain layer that does the same: its matrix is W + (alpha / rank) B A."""
+        layer = nn.Linear(self.in_features, self.out_features, bias=self.bias is not None, device="meta")
+        layer.weight = nn.Parameter((self.weight + self.scale * self.lora_b @ self.lora_a).detach())
+        layer.bias = self.bias
+        return layer
+
+
+def inner_linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
+    """Return the linear layers by name, but for the model's own ones, such as its pre-softmax matrix."""
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and "." in name
+    }
+
+
+def adapt_layers(
+    model: nn.Module, targets: tuple[str, ...], *, rank: int, alpha: float, dropout: float
+) -> None:
+    """Put an adapted layer in place of every inner linear one whose last name is a target.
+
+    From then on only the added matrices are trained.
+    """
+    model.requires_grad_(requires_grad=False)
+    for name, layer in inner_linear_layers(model).items():
+        if name.rpartition(".")[2] in targets:
+            _put(model, name, AdaptedLinear(layer, rank=rank, alpha=alpha, dropout=dropout))
+
+
+def merge_layers(model: nn.Module) -> None:
+    """Put a plain layer in place of every adapted one; all others stay."""
+    for name, layer in inner_linear_layers(model).items():
+        if isinstance(layer, AdaptedLinear):
+            _put(model, name, layer.merged())
+
+
+def _put(model: nn.Module, name: str, layer: nn.Linear) -> None:
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, layer)
