@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from heedful.config.presets import PRESETS
-from heedful.config.schema import Config
+from heedful.config.schema import Config, ModelConfig
 from heedful.errors import ConfigError, suggestion
 
 Settings = dict[str, Any]
@@ -36,6 +36,9 @@ def load_config(
     if name not in PRESETS:
         raise ConfigError(f"preset {name!r} does not exist{suggestion(name, PRESETS)}")
     merged = _merge(PRESETS[name], settings)
+    if preset or named:  # whoever names a preset names an architecture, its defaults included
+        architecture = ModelConfig.model_validate(PRESETS[name].get("model", {}))
+        merged = _merge({"model": architecture.model_dump()}, merged)
     for key, value in overrides:
         section, _, field = key.partition(".")
         if not isinstance(merged.get(section, {}), dict):

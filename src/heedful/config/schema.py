@@ -23,17 +23,19 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _as_toml_means_it(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401
-        """A whole number may stand for a float, `false` for None, a list for a tuple; all else is strict."""
+        """A whole number may stand for a float, `false` for None, a list or "a,b" for a tuple."""
         accepts = str(cls.model_fields[info.field_name or ""].annotation)
         if value is False and "None" in accepts:
             return None
         if isinstance(value, list) and "tuple" in accepts:
             return tuple(value)
+        if isinstance(value, str) and "tuple[str" in accepts:
+            return tuple(value.split(","))
         return float(value) if type(value) is int and "float" in accepts else value
 
     def replace(self, **changes: Any) -> Self:  # noqa: ANN401
-        """Return a validated copy with some values changed."""
-        return type(self).model_validate(self.model_dump() | changes)
+        """Return a validated copy with some values changed; it is still known which were never set."""
+        return type(self).model_validate(self.model_dump(exclude_unset=True) | changes)
 
 
 class ModelConfig(Section):
@@ -218,6 +220,7 @@ class TrainConfig(Section):
     precision: Literal["auto", "float32", "bf16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Count = 0  # 0: as many as the machine has cores
+    init: str | None = None  # a bundle or run to continue from; it says architecture and tokenizers
     freeze: tuple[str, ...] = ()  # beginnings of weight names that stay as they are, such as "encoder."
     log_every_steps: Positive = 50
 
@@ -295,7 +298,7 @@ class Config(Section):
     languages: LanguageConfig = LanguageConfig()
 
     @model_validator(mode="after")
-    def _vocabularies_match_ties(self) -> Self:
+    def _sections_fit_together(self) -> Self:
         if self.model.tied == "all" and not self.tokenizer.joint:
             raise ValueError(
                 'model.tied="all" shares one matrix between both sides and needs tokenizer.joint=true; '
@@ -303,4 +306,9 @@ class Config(Section):
             )
         if not (self.train.max_steps or self.train.max_epochs or self.train.max_minutes):
             raise ValueError("one of train.max_steps, train.max_epochs, train.max_minutes must be given")
+        if self.lora.rank and self.train.init is None:
+            raise ValueError(
+                f"lora.rank={self.lora.rank} adapts a trained model: "
+                "give --init BUNDLE (train.init), or lora.rank=0"
+            )
         return self

@@ -151,3 +151,20 @@ def test_every_default_is_written_out_and_no_limit_is_false() -> None:
         assert f"[{section}]" in text
         for key, value in values.items():
             assert value is None or f"\n{key} = " in text
+
+
+def test_a_preset_that_is_named_says_every_setting_of_the_architecture() -> None:
+    everything = set(type(Config().model).model_fields)
+    assert load_config(preset="base").model.model_fields_set == everything
+    assert load_config().model.model_fields_set == set()
+    assert load_config(overrides=[("model.d_ff", 8)]).replace(train={"seed": 3}).model.model_fields_set == {
+        "d_ff"
+    }
+
+
+@pytest.mark.parametrize("written", ["encoder.,output.", ["encoder.", "output."], '["encoder.","output."]'])
+def test_several_texts_are_a_list_or_have_commas_between_them(written: str | list[str]) -> None:
+    override = (
+        parse_override(f"train.freeze={written}") if isinstance(written, str) else ("train.freeze", written)
+    )
+    assert load_config(overrides=[override]).train.freeze == ("encoder.", "output.")
