@@ -106,7 +106,7 @@ class Transformer(nn.Module):
 
     @property
     def num_parameters(self) -> int:
-        """How many numbers are trained; a shared matrix counts once."""
+        """How many numbers the weights are; a shared matrix counts once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:

@@ -132,3 +132,16 @@ def test_padding_gets_no_share_so_its_improbability_costs_nothing(smoothing: flo
         smoothed, nll = loss(states, output, ids)
         assert smoothed.item() == pytest.approx(nll.item())
         assert nll.item() == pytest.approx(2 * math.log(V - 1))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_frozen_matrix_gets_no_gradient_and_changes_no_other(bias: bool) -> None:
+    output, wanted_ids = nn.Linear(D, V, bias=bias).double(), targets()
+    states = torch.randn(N, D, dtype=torch.float64, requires_grad=True)
+    projected(0.1)(states, output, wanted_ids)[0].backward()
+    wanted, states.grad = states.grad, None
+    output.zero_grad()
+    output.requires_grad_(requires_grad=False)
+    projected(0.1)(states, output, wanted_ids)[0].backward()
+    assert torch.equal(states.grad, wanted)
+    assert all(parameter.grad is None for parameter in output.parameters())

@@ -88,8 +88,9 @@ class LiveDisplay(PlainDisplay):
 def _start_line(event: StartEvent) -> str:
     goes_on = f"going on from step {event.step:,}: " if event.step else ""
     threads = f", {event.threads} threads" if event.device == "cpu" else ""
+    some = f", {event.num_trained:,} of them trained" if event.num_trained < event.num_parameters else ""
     return (
-        f"{goes_on}{event.num_parameters / 1e6:.1f}M parameters, {event.num_pairs:,} pairs, "
+        f"{goes_on}{event.num_parameters / 1e6:.1f}M parameters{some}, {event.num_pairs:,} pairs, "
         f"{event.precision} on {event.device}{threads}"
     )
 

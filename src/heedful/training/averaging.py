@@ -13,12 +13,15 @@ from heedful.model import Transformer
 
 
 def average_weights(directories: Sequence[Path]) -> dict[str, Tensor]:
-    """Return the mean of the weights in several checkpoints or bundles, read one file at a time."""
-    total = load_file(directories[0] / WEIGHTS_FILE)
-    for directory in directories[1:]:
+    """Return the mean of the weights in several checkpoints or bundles, read one file at a time.
+
+    A weight that is the same in all of them stays that to the last bit: frozen ones do.
+    """
+    mean = load_file(directories[0] / WEIGHTS_FILE)
+    for number, directory in enumerate(directories[1:], start=2):
         for name, weight in load_file(directory / WEIGHTS_FILE).items():
-            total[name] += weight
-    return {name: weight / len(directories) for name, weight in total.items()}
+            mean[name] += (weight - mean[name]) / number
+    return mean
 
 
 class MovingAverage:

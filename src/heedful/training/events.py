@@ -26,6 +26,7 @@ class StartEvent(Event):
 
     kind: ClassVar[str] = "start"
     num_parameters: int
+    num_trained: int  # of them
     num_pairs: int
     precision: str
     device: str

@@ -78,8 +78,9 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         smoothed = states.new_zeros((), dtype=wide)
         nll = states.new_zeros((), dtype=wide)
         grad_states = torch.empty_like(rows)
-        grad_weight = torch.zeros_like(weight, dtype=wide)
-        grad_bias = None if bias is None else torch.zeros_like(bias, dtype=wide)
+        _, needs_weight, needs_bias, *_ = ctx.needs_input_grad  # not all do where weights are frozen
+        grad_weight = torch.zeros_like(weight, dtype=wide) if needs_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=wide) if needs_bias and bias is not None else None
         evenly = smoothing / (weight.shape[0] - 1)
         with torch.autocast(device, enabled=False):
             for start in range(0, rows.shape[0], _ROWS_AT_ONCE):
@@ -102,12 +103,13 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                 with_filling[len(wanted) :] = 0.0
                 narrow_grad = with_filling.to(narrow)
                 grad_states[piece] = narrow_grad @ matrix
-                grad_weight += narrow_grad.T @ rows[piece]
+                if grad_weight is not None:
+                    grad_weight += narrow_grad.T @ rows[piece]
                 if grad_bias is not None:
                     grad_bias += grad_logits.sum(dim=0)
-        ctx.save_for_backward(
-            grad_states[:num_rows].to(states.dtype), grad_weight.to(weight.dtype), grad_bias
-        )
+        if grad_weight is not None:
+            grad_weight = grad_weight.to(weight.dtype)
+        ctx.save_for_backward(grad_states[:num_rows].to(states.dtype), grad_weight, grad_bias)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
 

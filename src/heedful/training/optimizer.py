@@ -7,12 +7,13 @@ from heedful.config import OptimizerConfig
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """Return Adam over all weights, in one fused kernel; the learning rate is set anew before each step.
+    """Return Adam over the weights that are trained, in one fused kernel; each step sets its learning rate.
 
     Where weight decay is asked for it is decoupled (AdamW) and spares biases and norms.
     """
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() <= 1]
+    trained = [p for p in model.parameters() if p.requires_grad]
+    matrices = [p for p in trained if p.dim() > 1]
+    vectors = [p for p in trained if p.dim() <= 1]
     groups = [
         {"params": matrices, "weight_decay": config.weight_decay},
         {"params": vectors, "weight_decay": 0.0},

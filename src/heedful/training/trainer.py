@@ -37,6 +37,7 @@ from heedful.training.optimizer import build_optimizer
 from heedful.training.precision import resolve_precision
 from heedful.training.schedule import learning_rate
 from heedful.training.step import StepMetrics, train_step
+from heedful.training.trained_weights import num_trained
 from heedful.training.validation import Validator
 
 Scores = dict[str, float]
@@ -105,6 +106,8 @@ class Trainer:
         self._emit_start()
         micro_batches = self._micro_batches()
         with signals_noted() as asked_to_stop:
+            if self.config.train.init is not None and self.progress.step == 0:
+                self._validate(None)  # how good it is before it learns anything new
             while (reason := self._reason_to_stop()) is None:
                 self._step(micro_batches)
                 self._log_if_due()
@@ -280,6 +283,7 @@ class Trainer:
         self._emit(
             StartEvent,
             num_parameters=self.model.num_parameters,
+            num_trained=num_trained(self.model),
             num_pairs=len(self.source.store),
             precision=self.precision,
             device=str(self.device),

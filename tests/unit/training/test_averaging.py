@@ -32,6 +32,20 @@ def test_the_mean_of_checkpoints_is_the_mean_of_each_weight(tmp_path: Path) -> N
         torch.testing.assert_close(weight, torch.stack([each[name] for each in saved]).mean(0))
 
 
+def test_what_is_the_same_everywhere_stays_so_to_the_last_bit(tmp_path: Path) -> None:
+    """A sum of five equal numbers divided by five need not be that number."""
+    weights = dict(unique_weights(moved(small_model(), seed=1)))
+    save_file(weights, tmp_path / WEIGHTS_FILE)
+    assert any(not torch.equal(sum([weight] * 5) / 5, weight) for weight in weights.values())
+    mean = average_weights([tmp_path] * 5)
+    assert all(torch.equal(weight, weights[name]) for name, weight in mean.items())
+    model = small_model()
+    average = MovingAverage(model, decay=0.9)
+    for step in range(5):
+        average.update(model, step)
+    assert all(torch.equal(weight, unique_weights(model)[name]) for name, weight in average.weights.items())
+
+
 def test_the_mean_of_one_checkpoint_is_itself(tmp_path: Path) -> None:
     weights = dict(unique_weights(small_model()))
     save_file(weights, tmp_path / WEIGHTS_FILE)

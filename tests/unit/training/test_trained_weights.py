@@ -1,0 +1,129 @@
+"""What training may change: by frozen prefixes, and by low-rank adapters."""
+
+from typing import Any
+
+import pytest
+import torch
+from small_models import assert_same_weights, small_model
+from torch import nn
+
+from heedful.config import Config
+from heedful.data import collate
+from heedful.errors import ConfigError
+from heedful.model import Transformer
+from heedful.training.optimizer import build_optimizer
+from heedful.training.step import train_step
+from heedful.training.trained_weights import choose_trained_weights, num_trained, without_adapters
+
+LORA = {"rank": 2, "targets": ("query", "outer")}
+
+
+def chosen(freeze: tuple[str, ...] = (), lora: dict[str, Any] | None = None, **model: Any) -> Transformer:  # noqa: ANN401
+    found = small_model(**model)
+    choose_trained_weights(found, settings(freeze, lora))
+    return found
+
+
+def settings(freeze: tuple[str, ...] = (), lora: dict[str, Any] | None = None) -> Config:
+    return Config.model_validate({"train": {"freeze": freeze, "init": "bundle"}, "lora": lora or {}})
+
+
+def trained_names(model: nn.Module) -> set[str]:
+    return {name for name, weight in model.named_parameters() if weight.requires_grad}
+
+
+def all_names(model: nn.Module) -> set[str]:
+    return {name for name, _ in model.named_parameters()}
+
+
+def step(model: Transformer, config: Config) -> None:
+    rows = [(torch.tensor([5, 6, 3]).numpy(), torch.tensor([7, 8, 9, 3]).numpy())]
+    batch = collate(rows, src_pad_id=0, tgt_pad_id=0, start_id=2)
+    optimizer = build_optimizer(model, config.optimizer)
+    train_step(model, optimizer, [batch], config=config, learning_rate=0.1, precision="float32")
+
+
+def test_everything_is_trained_unless_something_else_is_said() -> None:
+    model = chosen()
+    assert trained_names(model) == all_names(model)
+    assert num_trained(model) == model.num_parameters
+
+
+def test_a_frozen_prefix_is_what_stays() -> None:
+    model = chosen(("encoder.layers.", "decoder.layers.0.cross_attention.query"), tied="none")
+    frozen = all_names(model) - trained_names(model)
+    assert frozen == {
+        name
+        for name in all_names(model)
+        if name.startswith(("encoder.layers.", "decoder.layers.0.cross_attention.query."))
+    }
+    assert len(frozen) > 2
+
+
+@pytest.mark.parametrize("alias", ["encoder.embedding", "decoder.embedding.", "output.weight"])
+def test_a_shared_matrix_stays_under_each_of_its_names(alias: str) -> None:
+    model = chosen((alias,))
+    assert not model.output.weight.requires_grad
+    assert num_trained(model) == model.num_parameters - model.output.weight.numel()
+
+
+def test_a_step_changes_what_is_trained_and_nothing_else() -> None:
+    model, before = chosen(("encoder.",)), small_model()
+    step(model, settings(("encoder.",)))
+    moved = {
+        name
+        for (name, one), (_, other) in zip(model.named_parameters(), before.named_parameters(), strict=True)
+        if not torch.equal(one, other)
+    }
+    assert moved <= trained_names(model)
+    assert {name for name in trained_names(model) if name.endswith("weight")} <= moved
+
+
+def test_the_optimizer_holds_what_is_trained() -> None:
+    model = chosen(("encoder.", "decoder.layers.0.self_attention.query.bias"))
+    groups = build_optimizer(model, settings().optimizer).param_groups
+    held = {id(weight) for group in groups for weight in group["params"]}
+    assert held == {id(weight) for weight in model.parameters() if weight.requires_grad}
+
+
+def test_adapters_alone_are_trained_and_merge_into_a_plain_model() -> None:
+    torch.manual_seed(5)
+    model, before = chosen(lora=LORA), small_model()
+    assert all(name.endswith(("lora_a", "lora_b")) for name in trained_names(model))
+    assert_same_weights(without_adapters(model), before)
+    step(model, settings(lora=LORA))
+    plain = without_adapters(model)
+    moved = {
+        name
+        for (name, one), (_, other) in zip(plain.named_parameters(), before.named_parameters(), strict=True)
+        if not torch.equal(one, other)
+    }
+    assert {name.rpartition(".")[0].rpartition(".")[2] for name in moved} == {"query", "outer"}
+    assert all(name.endswith(".weight") for name in moved)
+    assert len(moved) == 5  # three attentions and two feed-forward layers
+    assert without_adapters(plain) is plain
+    assert trained_names(model)  # the model itself goes on
+
+
+def test_frozen_parts_keep_their_adapters_at_nothing() -> None:
+    model = chosen(("encoder.",), LORA)
+    assert {name.split(".")[0] for name in trained_names(model)} == {"decoder"}
+
+
+@pytest.mark.parametrize(
+    ("freeze", "lora", "message"),
+    [
+        (("encodr.",), None, r"^train\.freeze: no .* begins with 'encodr\.'; did you mean 'encoder\.'\?"),
+        (("encoder.layer.0",), None, r"did you mean 'encoder\.layers\.'\?"),
+        (("x",), None, r"begins with 'x'; there are: decoder\., decoder\.embedding\.,"),
+        (("encoder.", "decoder.", "output."), None, "no weight is left to train"),
+        ((), {"rank": 2, "targets": ("querry",)}, r"lora\.targets: .* 'querry'; did you mean 'query'\?"),
+        ((), {"rank": 2, "targets": ("gate",)}, "'gate'; there are: inner, key, outer, output, query, value"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_one_line_with_what_is(
+    freeze: tuple[str, ...], lora: dict[str, Any] | None, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        chosen(freeze, lora)
+    assert "\n" not in str(caught.value)
