@@ -42,12 +42,8 @@ def test_no_option_is_on_by_default() -> None:
     for section, key in NONE_BY_DEFAULT:
         assert getattr(getattr(Config(), section), key) is None
     model = ModelConfig()
-    assert (model.positions, model.norm_kind, model.activation, model.gated) == (
-        "sinusoidal",
-        "layer",
-        "relu",
-        False,
-    )
+    assert (model.positions, model.norm_kind, model.activation) == ("sinusoidal", "layer", "relu")
+    assert not model.gated
     assert Config().lora.rank == 0
     assert Config().train.freeze == ()
 
