@@ -32,7 +32,7 @@ def micro_batches(deal: list[int]) -> list[Batch]:
     batches = []
     for count in deal:
         part, pairs = pairs[:count], pairs[count:]
-        batches.append(collate(part, src_pad_id=SRC_PAD, tgt_pad_id=TGT_PAD, bos_id=BOS, length_multiple=4))
+        batches.append(collate(part, src_pad_id=SRC_PAD, tgt_pad_id=TGT_PAD, start_id=BOS, length_multiple=4))
     return batches
 
 

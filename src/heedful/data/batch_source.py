@@ -1,7 +1,7 @@
 """The batches of each epoch, from any place on: what a resumed run needs to go on where it stopped."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from heedful.data.batches import Batch, collate
 from heedful.data.sampler import Indices, plan_epoch
 from heedful.data.store import IdPair, ParallelStore
-from heedful.text import SegmentationSampler, TokenizerPair
+from heedful.text import Framing, SegmentationSampler, TokenizerPair
 
 Lengths = NDArray[np.integer]
 
@@ -27,12 +27,13 @@ class BatchSource:
 
     Attributes:
         store: the pairs; with its texts kept where `sampling` is above 0.
-        tokenizers: they give the pad and bos ids, and segment anew where `sampling` is above 0.
+        tokenizers: they give the pad ids, and segment anew where `sampling` is above 0.
         tokens: the budget of a batch, rows x longer side, padding included. It holds with sampling too: the
             plan leaves room for longer segmentations, and one that does not fit is drawn again.
         seed: of order and segmentation.
         bucket_width: S and T are multiples of it.
         sampling: rate of the subword sampler; 0 is off.
+        framing: what stands around a text, as in the store; an eos where None.
     """
 
     store: ParallelStore
@@ -41,6 +42,7 @@ class BatchSource:
     seed: int
     bucket_width: int = 4
     sampling: float = 0.0
+    framing: Framing | None = None
 
     def __post_init__(self) -> None:
         if self.sampling > 0.0 and not self.store.has_text:
@@ -69,7 +71,7 @@ class BatchSource:
             self._pairs(indices, epoch),
             src_pad_id=self.tokenizers.src.pad_id,
             tgt_pad_id=self.tokenizers.tgt.pad_id,
-            bos_id=self.tokenizers.tgt.bos_id,
+            start_id=self._framing.start_id,
             length_multiple=self.bucket_width,
         )
 
@@ -85,13 +87,17 @@ class BatchSource:
         ]
 
     def _sample(self, index: int, rng: random.Random, longest: int) -> IdPair:
-        """A pair segmented anew, eos included, each side at most `longest`."""
+        """A pair segmented anew and framed, each side at most `longest`."""
         (src_text, tgt_text), (src_ids, tgt_ids) = self.store.text(index), self.store[index]
         src_sampler, tgt_sampler = self._samplers
         return (
-            _draw(src_sampler, src_text, rng, longest=longest, unsampled=src_ids),
-            _draw(tgt_sampler, tgt_text, rng, longest=longest, unsampled=tgt_ids),
+            _draw(lambda: self._framing.source(src_sampler(src_text, rng)), longest, src_ids),
+            _draw(lambda: self._framing.target(tgt_sampler(tgt_text, rng)), longest, tgt_ids),
         )
+
+    @property
+    def _framing(self) -> Framing:
+        return self.framing or Framing.plain(self.tokenizers)
 
     @cached_property
     def _samplers(self) -> tuple[SegmentationSampler, SegmentationSampler]:
@@ -127,16 +133,11 @@ def _with_room(lengths: Lengths, before: Lengths, after: Lengths) -> Lengths:
 
 
 def _draw(
-    sampler: SegmentationSampler,
-    text: str,
-    rng: random.Random,
-    *,
-    longest: int,
-    unsampled: NDArray[np.int32],
+    sample: Callable[[], list[int]], longest: int, unsampled: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """Sampled ids with eos; after several that are too long, the tokenizer's own."""
+    """Sampled ids with their frame; after several that are too long, the tokenizer's own."""
     for _ in range(_DRAWS):
-        ids = sampler(text, rng)
-        if len(ids) < longest:
-            return np.array([*ids, unsampled[-1]], dtype=np.int32)
+        ids = sample()
+        if len(ids) <= longest:
+            return np.array(ids, dtype=np.int32)
     return unsampled

@@ -15,8 +15,8 @@ class Batch:
     """The tensors of one step, padded on the right.
 
     Attributes:
-        src: (B, S) int64, each sentence followed by eos.
-        tgt_in: (B, T) int64, bos followed by the target: what the decoder sees.
+        src: (B, S) int64, each sentence followed by eos, with a tag where the model reads one.
+        tgt_in: (B, T) int64, the start id followed by the target: what the decoder sees.
         tgt_out: (B, T) int64, the target followed by eos: what it must predict.
         num_tgt_tokens: tokens of tgt_out that are no padding, eos included.
     """
@@ -44,7 +44,7 @@ def collate(
     *,
     src_pad_id: int,
     tgt_pad_id: int,
-    bos_id: int,
+    start_id: int,
     length_multiple: int = 1,
 ) -> Batch:
     """Pad pairs of ids, eos included on both sides, into one batch.
@@ -53,13 +53,13 @@ def collate(
         pairs: (source ids, target ids), at least one pair.
         src_pad_id: fills the source; may differ from the target's.
         tgt_pad_id: fills both target tensors.
-        bos_id: stands before the target in `tgt_in`.
+        start_id: stands before the target in `tgt_in`; bos, unless the model has another.
         length_multiple: S and T are rounded up to it, so that shapes come back and kernels are reused.
     """
     src = _pad([pair[0] for pair in pairs], src_pad_id, length_multiple)
     tgt_out = _pad([pair[1] for pair in pairs], tgt_pad_id, length_multiple)
     tgt_in = np.full_like(tgt_out, tgt_pad_id)
-    tgt_in[:, 0] = bos_id
+    tgt_in[:, 0] = start_id
     for row, (_, tgt) in enumerate(pairs):
         tgt_in[row, 1 : len(tgt)] = tgt[:-1]
     return Batch(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from heedful.data.corpus import ParallelText
 from heedful.errors import CorpusError
-from heedful.text import TokenizerPair
+from heedful.text import Framing, TokenizerPair
 
 IdPair = tuple[NDArray[np.int32], NDArray[np.int32]]
 
@@ -31,7 +31,7 @@ _REPORT_KEY = b"heedful.report"
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """What became of a corpus on its way into a store. Lengths are in pieces, eos included.
+    """What became of a corpus on its way into a store. Lengths are in pieces, eos and tags included.
 
     Attributes:
         num_read: pairs in the files.
@@ -57,13 +57,13 @@ class CorpusReport:
 
 
 class ParallelStore:
-    """Pairs of id sequences, memory-mapped: `store[i]` is (source ids, target ids), eos included, read-only.
+    """Pairs of id sequences, memory-mapped: `store[i]` is (source ids, target ids), framed, read-only.
 
     Attributes:
         path: the Arrow file.
         report: what was kept and what was left out.
-        src_lengths: source lengths, eos included.
-        tgt_lengths: target lengths, eos included.
+        src_lengths: source lengths, eos and tags included.
+        tgt_lengths: target lengths, eos and tags included.
 
     Raises:
         CorpusError: a file that is no complete store.
@@ -92,7 +92,7 @@ class ParallelStore:
 
     @property
     def max_length(self) -> int:
-        """The longest side that was allowed, eos included."""
+        """The longest side that was allowed, eos and tags included."""
         return self.report.max_length
 
     @property
@@ -118,6 +118,7 @@ def build_store(
     tokenizers: TokenizerPair,
     *,
     max_length: int,
+    framing: Framing | None = None,
     cache_dir: Path | str | None = None,
     keep_text: bool = False,
 ) -> ParallelStore:
@@ -126,7 +127,8 @@ def build_store(
     Args:
         text: the sentence pairs.
         tokenizers: one for each side.
-        max_length: pairs with a longer side, in pieces with eos, are left out and counted.
+        max_length: pairs with a longer side, in pieces with eos and tags, are left out and counted.
+        framing: what stands around a text; an eos where None.
         cache_dir: where the files lie; the user's cache directory by default.
         keep_text: keep the sentences too, for subword sampling.
 
@@ -134,13 +136,14 @@ def build_store(
         CorpusError: no pair is left, or the file cannot be written.
     """
     directory = Path(cache_dir) if cache_dir is not None else platformdirs.user_cache_path("heedful")
-    path = directory / f"{_fingerprint(text, tokenizers, max_length, keep_text=keep_text)}.arrow"
+    encoder = _Encoder(tokenizers, framing or Framing.plain(tokenizers))
+    path = directory / f"{_fingerprint(text, encoder, max_length, keep_text=keep_text)}.arrow"
     if path.exists():
         with contextlib.suppress(CorpusError):
             return ParallelStore(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _write(path, text, tokenizers, max_length, keep_text=keep_text)
+        _write(path, text, encoder, max_length, keep_text=keep_text)
     except OSError as error:
         problem = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise CorpusError(
@@ -149,8 +152,23 @@ def build_store(
     return ParallelStore(path)
 
 
-def _fingerprint(text: ParallelText, tokenizers: TokenizerPair, max_length: int, *, keep_text: bool) -> str:
-    settings = [_FORMAT, tokenizers.fingerprint(), max_length, keep_text, len(text), text.num_empty]
+@dataclass(frozen=True)
+class _Encoder:
+    """From text to framed ids."""
+
+    tokenizers: TokenizerPair
+    framing: Framing
+
+    def fingerprint(self) -> list[object]:
+        """What the ids depend on; a plain frame has no entry, as before there were others."""
+        framing, plain = self.framing, Framing.plain(self.tokenizers)
+        frame = (framing.src_prefix, framing.src_suffix, framing.tgt_prefix, framing.tgt_suffix)
+        is_plain = frame == (plain.src_prefix, plain.src_suffix, plain.tgt_prefix, plain.tgt_suffix)
+        return [self.tokenizers.fingerprint(), *([] if is_plain else [frame])]
+
+
+def _fingerprint(text: ParallelText, encoder: _Encoder, max_length: int, *, keep_text: bool) -> str:
+    settings = [_FORMAT, *encoder.fingerprint(), max_length, keep_text, len(text), text.num_empty]
     digest = hashlib.sha256(json.dumps(settings).encode())
     for side in (text.src, text.tgt):
         for start in range(0, len(side), _ROWS):
@@ -159,9 +177,7 @@ def _fingerprint(text: ParallelText, tokenizers: TokenizerPair, max_length: int,
     return digest.hexdigest()[:40]
 
 
-def _write(
-    path: Path, text: ParallelText, tokenizers: TokenizerPair, max_length: int, *, keep_text: bool
-) -> None:
+def _write(path: Path, text: ParallelText, encoder: _Encoder, max_length: int, *, keep_text: bool) -> None:
     """Write under a temporary name, then rename: a file under its own name is complete."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.", suffix=".tmp")
     try:
@@ -174,7 +190,7 @@ def _write(
             checksum = 0
             with pa.ipc.new_file(file, schema) as writer:
                 for start in range(0, len(text), _ROWS):
-                    batch, report = _encode(text, start, tokenizers, schema, report)
+                    batch, report = _encode(text, start, encoder, schema, report)
                     writer.write_batch(batch)
                     checksum = _update_checksum(checksum, batch)
                 if report.num_kept == 0:
@@ -190,14 +206,15 @@ def _write(
 
 
 def _encode(
-    text: ParallelText, start: int, tokenizers: TokenizerPair, schema: pa.Schema, report: CorpusReport
+    text: ParallelText, start: int, encoder: _Encoder, schema: pa.Schema, report: CorpusReport
 ) -> tuple[pa.RecordBatch, CorpusReport]:
     """The record batch of the pairs from `start` on, and the report with them counted in."""
     texts = text.src[start : start + _ROWS], text.tgt[start : start + _ROWS]
-    src = [[*ids, tokenizers.src.eos_id] for ids in tokenizers.src.encode_batch(texts[0])]
-    tgt = [[*ids, tokenizers.tgt.eos_id] for ids in tokenizers.tgt.encode_batch(texts[1])]
-    # A side of characters that normalisation removes has no pieces but eos.
-    filled = [i for i in range(len(src)) if len(src[i]) > 1 and len(tgt[i]) > 1]
+    tokenizers, framing = encoder.tokenizers, encoder.framing
+    ids = tokenizers.src.encode_batch(texts[0]), tokenizers.tgt.encode_batch(texts[1])
+    # A side of characters that normalisation removes has no pieces of its own.
+    filled = [i for i, (src_ids, tgt_ids) in enumerate(zip(*ids, strict=True)) if src_ids and tgt_ids]
+    src, tgt = [framing.source(each) for each in ids[0]], [framing.target(each) for each in ids[1]]
     kept = [i for i in filled if max(len(src[i]), len(tgt[i])) <= report.max_length]
     columns = [[column[i] for i in kept] for column in (src, tgt, *texts)][: len(schema)]
     batch = pa.record_batch(

@@ -18,7 +18,7 @@ from heedful.data import (
     read_parallel,
 )
 from heedful.errors import ConfigError
-from heedful.text import TokenizerPair, train_tokenizers
+from heedful.text import Framing, TokenizerPair, train_tokenizers
 from heedful.training import Event, NoticeEvent, WarningEvent
 from heedful.training.precision import Precision, resolve_precision
 from heedful.workflows.run_directory import RunDirectory
@@ -155,10 +155,12 @@ def _batch_source(
     longest = config.data.max_length
     if config.model.positions == "learned":
         longest = min(longest, config.model.max_positions)
+    framing = Framing.of(config, tokenizers)
     store = build_store(
         text,
         tokenizers,
         max_length=longest,
+        framing=framing,
         cache_dir=config.data.cache_dir,
         keep_text=sampling > 0.0,
     )
@@ -169,6 +171,7 @@ def _batch_source(
         seed=config.train.seed,
         bucket_width=config.batch.bucket_width,
         sampling=sampling,
+        framing=framing,
     )
 
 

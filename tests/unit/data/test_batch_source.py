@@ -2,10 +2,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_tokenizers import tagged_pair
 
 from heedful.config import TokenizerConfig
 from heedful.data import Batch, BatchSource, ParallelStore, ParallelText, build_store
-from heedful.text import TokenizerPair, train_tokenizers
+from heedful.errors import TokenizerError
+from heedful.text import Framing, TokenizerPair, train_tokenizers
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 SRC = [" ".join(WORDS[i % 5 : i % 5 + 1 + i % 7]) for i in range(120)]
@@ -93,3 +95,25 @@ def test_sampling_needs_the_texts(tmp_path: Path, tokenizers: TokenizerPair) -> 
     bare = build_store(ParallelText(SRC, TGT), tokenizers, max_length=48, cache_dir=tmp_path)
     with pytest.raises(ValueError, match="keep_text"):
         BatchSource(bare, tokenizers, tokens=100, seed=1, sampling=0.1)
+
+
+def test_sampled_pairs_keep_their_frame(tmp_path: Path, tokenizers: TokenizerPair) -> None:
+    framing = Framing(src_prefix=(50,), src_suffix=(3, 51), tgt_prefix=(52,), tgt_suffix=(3,), start_id=53)
+    text = ParallelText(SRC, TGT)
+    store = build_store(text, tokenizers, max_length=60, framing=framing, cache_dir=tmp_path, keep_text=True)
+    source = BatchSource(store, tokenizers, tokens=200, seed=1, sampling=0.5, framing=framing)
+    for batch in source.batches(0):
+        for row in batch.src.tolist():
+            ids = [i for i in row if i != 0]
+            assert (ids[0], *ids[-2:]) == (50, 3, 51)
+        for tgt_in, tgt_out in zip(batch.tgt_in.tolist(), batch.tgt_out.tolist(), strict=True):
+            assert tgt_in[:2] == [53, 52]
+            assert tgt_out[0] == 52
+            assert tgt_out[len([i for i in tgt_out if i != 0]) - 1] == 3
+
+
+def test_an_imported_tokenizer_cannot_be_sampled_from(tmp_path: Path) -> None:
+    pair = tagged_pair()
+    store = build_store(ParallelText(SRC, TGT), pair, max_length=99, cache_dir=tmp_path, keep_text=True)
+    with pytest.raises(TokenizerError, match=r"tokenizer\.sampling=0\.1: an imported tokenizer cannot draw"):
+        BatchSource(store, pair, tokens=200, seed=1, sampling=0.1)

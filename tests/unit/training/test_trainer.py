@@ -37,7 +37,7 @@ class Source:
         pairs = [
             tuple(torch.randint(3, 11, (n,), generator=generator).numpy() for n in (4, 3)) for _ in range(2)
         ]
-        return collate(pairs, src_pad_id=0, tgt_pad_id=0, bos_id=2)
+        return collate(pairs, src_pad_id=0, tgt_pad_id=0, start_id=2)
 
 
 @dataclass

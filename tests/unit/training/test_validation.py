@@ -18,7 +18,7 @@ def batches(deal: list[int]) -> list[Batch]:
     found = []
     for count in deal:
         part, pairs = pairs[:count], pairs[count:]
-        found.append(collate(part, src_pad_id=PAD, tgt_pad_id=PAD, bos_id=BOS, length_multiple=4))
+        found.append(collate(part, src_pad_id=PAD, tgt_pad_id=PAD, start_id=BOS, length_multiple=4))
     return found
 
 
