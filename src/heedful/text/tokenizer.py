@@ -13,6 +13,7 @@ NOT_UNICODE = "the text is not Unicode: it holds half of a surrogate pair; remov
 
 # How models write the tag of a language or domain: as it is, as M2M100 does, as Marian does.
 _TAG_FORMS = ("{}", "__{}__", ">>{}<<")
+_CONTROL = {"<s>", "</s>", "<pad>", "<unk>", "<mask>"}  # special pieces that no model has as a tag
 _CLOSE_TAGS = 3
 
 
@@ -77,7 +78,7 @@ class Tokenizer(ABC):
         """The ids of the pieces that stand for no text: control pieces and tags."""
 
     def tag_id(self, tag: str) -> int:
-        """The id of a tag, such as "fra_Latn", "fr" for `__fr__`, or "fra" for `>>fra<<`.
+        """The id of a tag, such as "fra_Latn", "fr" for `__fr__`, "fra" for `>>fra<<`; or of a control piece.
 
         Raises:
             TokenizerError: no such tag; the message names close ones.
@@ -86,9 +87,13 @@ class Tokenizer(ABC):
         for form in _TAG_FORMS:
             if (found := known.get(form.format(tag))) is not None:
                 return found
+        raise TokenizerError(f"{tag!r} is no tag of this model; {_close(tag, self.tags())}")
+
+    def tags(self) -> list[str]:
+        """The tags of languages or domains, as they are written in the vocabulary, in alphabetical order."""
         control = {self.pad_id, self.unk_id, self.bos_id, self.eos_id}
-        tags = sorted(piece for piece, i in known.items() if i not in control)
-        raise TokenizerError(f"{tag!r} is no tag of this model; {_close(tag, tags)}")
+        special = self._special_pieces()
+        return sorted(piece for piece, i in special.items() if i not in control and piece not in _CONTROL)
 
     def digest(self) -> bytes:
         """Sha256 of what it is on disk."""
@@ -102,7 +107,7 @@ class Tokenizer(ABC):
 
 def _close(tag: str, tags: Sequence[str]) -> str:
     """Say which tags are meant perhaps: those that begin alike, then those that are spelled alike."""
-    bare = {known.strip("_<>").lower(): known for known in tags if not known.startswith("<")}
+    bare = {known.strip("_<>").lower(): known for known in tags}
     if not bare:
         return "it has none"
     wanted = tag.strip("_<>").lower()
