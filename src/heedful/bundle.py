@@ -173,9 +173,10 @@ def _load_weights(path: Path, config: Config, dtype: torch.dtype) -> Transformer
         weights = load_file(path / WEIGHTS_FILE)
     except (SafetensorError, OSError) as error:
         raise BundleError(f"{path / WEIGHTS_FILE}: cannot be read: {error}") from None
-    with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced at once
-        model = Transformer.from_config(config.model)
-    load_weights(model, weights, path / WEIGHTS_FILE)
+    model = Transformer.outline(config.model)
+    _check_fits(model, weights, path / WEIGHTS_FILE)
+    # Copies: what safetensors gives is the file itself, and somebody may overwrite it.
+    model.assign({name: weight.to(dtype, copy=True) for name, weight in weights.items()})
     return model.to(dtype).eval()
 
 
@@ -190,6 +191,13 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path
     Raises:
         BundleError: a weight is missing, unknown, or of another shape.
     """
+    _check_fits(model, weights, origin)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+
+
+def _check_fits(model: Transformer, weights: Mapping[str, Tensor], origin: Path) -> None:
     parameters = dict(model.named_parameters())
     if wrong := parameters.keys() ^ weights.keys():
         name = min(wrong)
@@ -203,9 +211,6 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path
             raise BundleError(
                 f"{origin}: weight {name!r} has shape {found}, the configuration says {expected}"
             )
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(weights[name])
 
 
 def file_sha256(file: Path) -> str:

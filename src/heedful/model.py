@@ -1,9 +1,12 @@
 """The Transformer (paper, Figure 1): an encoder, a decoder, and the matrix that turns states into logits."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from heedful.assembly import decoder_layers, encoder_layers, final_norm, initialise, input_embedding
 from heedful.config import ModelConfig
@@ -104,6 +107,24 @@ class Transformer(nn.Module):
         model.apply(initialise)
         return model
 
+    @classmethod
+    def outline(cls, config: ModelConfig) -> Self:
+        """Build a model of weights that have names and shapes, but no values yet; `assign` gives them."""
+        with torch.device("meta"), _NothingDrawn():
+            model = cls.from_config(config)
+        for module in model.modules():
+            for name, buffer in module.named_buffers(recurse=False):  # tables that grow, empty at first
+                setattr(module, name, torch.empty_like(buffer, device="cpu"))
+        return model
+
+    def assign(self, weights: Mapping[str, Tensor]) -> None:
+        """Make these tensors the weights themselves, by their names; a shared matrix stays shared."""
+        names = {id(parameter): name for name, parameter in self.named_parameters()}
+        assigned = {name: nn.Parameter(weights[name]) for name in names.values()}
+        for name, parameter in list(self.named_parameters(remove_duplicate=False)):
+            module, _, last = name.rpartition(".")
+            setattr(self.get_submodule(module), last, assigned[names[id(parameter)]])
+
     @property
     def num_parameters(self) -> int:
         """How many numbers the weights are; a shared matrix counts once."""
@@ -136,3 +157,20 @@ class Transformer(nn.Module):
     def decode_step(self, ids: Tensor, cache: DecoderCache) -> Tensor:
         """Feed the newest id of each row (B,) and return the logits (B, V) of what comes next."""
         return self.project(self.decoder.step(ids, cache))
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """Leaves out what draws random numbers: on the meta device it would change nothing, and take seconds."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        """See torch's documentation."""
+        kwargs = kwargs or {}
+        if func.__name__ in {"normal_", "uniform_", "kaiming_uniform_"}:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
