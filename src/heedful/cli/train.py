@@ -20,6 +20,10 @@ def train(
     valid_tgt: Annotated[Path | None, typer.Option(help="Target side of the validation text.")] = None,
     pairs: Annotated[Path | None, typer.Option(help="Both sides in one .tsv or .jsonl file.")] = None,
     valid_pairs: Annotated[Path | None, typer.Option(help="The same for the validation text.")] = None,
+    init: Annotated[
+        str | None,
+        typer.Option(metavar="BUNDLE", help="Continue from this bundle or run on the new text (train.init)."),
+    ] = None,
     preset: Annotated[
         str | None, typer.Option(help="tiny, small, base, big, a row of Table 3, or a published system.")
     ] = None,
@@ -35,7 +39,7 @@ def train(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")] = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Train a model on parallel text.
+    """Train a model on parallel text, or with --init adapt a trained one to it.
 
     Settings come from the preset, then the file, then the command line; `config.toml` in the run directory
     holds every one of them. Ctrl-C writes a checkpoint first; --resume goes on from it.
@@ -55,10 +59,11 @@ def train(
         "pairs": pairs,
         "valid_pairs": valid_pairs,
     }
-    output = output or Path("runs") / (config.stem if config else preset or "base")
+    output = output or Path("runs") / (config.stem if config else preset or ("adapted" if init else "base"))
     if resume and config is None:
         config = _config_of(output)
     overrides = [(f"data.{key}", str(path)) for key, path in files.items() if path is not None]
+    overrides += [("train.init", init)] if init is not None else []
     overrides += [parse_override(setting) for setting in settings or []]
     task = TrainTask(
         config=load_config(config, preset=preset, overrides=overrides),

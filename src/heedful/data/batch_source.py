@@ -47,6 +47,8 @@ class BatchSource:
     def __post_init__(self) -> None:
         if self.sampling > 0.0 and not self.store.has_text:
             raise ValueError("subword sampling needs a store that was built with keep_text=True")
+        if self.sampling > 0.0:
+            _ = self._samplers  # refuses now, not at the first batch, a tokenizer that has no samples
 
     def plan(self, epoch: int) -> list[Indices]:
         """The pair numbers of each batch of an epoch."""
@@ -132,9 +134,7 @@ def _with_room(lengths: Lengths, before: Lengths, after: Lengths) -> Lengths:
     return np.ceil(lengths * (1 + mean) + _GROWTH_DEVIATIONS * deviation * np.sqrt(lengths)).astype(np.int64)
 
 
-def _draw(
-    sample: Callable[[], list[int]], longest: int, unsampled: NDArray[np.int32]
-) -> NDArray[np.int32]:
+def _draw(sample: Callable[[], list[int]], longest: int, unsampled: NDArray[np.int32]) -> NDArray[np.int32]:
     """Sampled ids with their frame; after several that are too long, the tokenizer's own."""
     for _ in range(_DRAWS):
         ids = sample()

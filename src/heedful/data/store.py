@@ -106,6 +106,11 @@ class ParallelStore:
         batch = self._batches[part]
         return batch.column("src_text")[row].as_py(), batch.column("tgt_text")[row].as_py()
 
+    def count(self, src_id: int, tgt_id: int) -> tuple[int, int]:
+        """How often an id stands on the source side, and another one on the target side."""
+        src = sum(int((column.values == src_id).sum()) for column in self._src)
+        return src, sum(int((column.values == tgt_id).sum()) for column in self._tgt)
+
     def _locate(self, index: int) -> tuple[int, int]:
         if not 0 <= index < len(self):
             raise IndexError(f"pair {index} of a store of {len(self)}")

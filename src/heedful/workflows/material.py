@@ -4,9 +4,11 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
+from heedful.bundle import load_weights
 from heedful.config import Config
 from heedful.data import (
     BatchSource,
@@ -18,22 +20,28 @@ from heedful.data import (
     read_parallel,
 )
 from heedful.errors import ConfigError
+from heedful.model import Transformer
 from heedful.text import Framing, TokenizerPair, train_tokenizers
 from heedful.training import Event, NoticeEvent, WarningEvent
 from heedful.training.precision import Precision, resolve_precision
+from heedful.training.trained_weights import choose_trained_weights
+from heedful.workflows.base_model import BaseModel, Origin, continued_settings, load_base_model
 from heedful.workflows.run_directory import RunDirectory
 
 Listener = Callable[[Event], None]
 
 _ENOUGH_TO_HOLD_OUT = 1000  # pairs, below which a validation set would be taken from too little
+_MUCH_UNKNOWN = 0.01  # of a side's pieces: more, and the text is of another script than the bundle's
 
 
 @dataclass(frozen=True)
 class Material:
-    """What a run is made of, read and resolved."""
+    """What a run is made of, read and resolved; `origin` is the bundle that the model comes from, if any."""
 
     config: Config
     tokenizers: TokenizerPair
+    model: Transformer
+    origin: Origin | None
     source: BatchSource
     valid_source: BatchSource
     valid: ParallelText
@@ -49,6 +57,9 @@ class Material:
             self.config.tokenizer.sampling,
             self.tokenizers.fingerprint(),
             self.source.store.path.stem,
+            self.origin.sha256 if self.origin else None,
+            self.config.lora.model_dump(),
+            self.config.train.freeze,
         ]
         return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
@@ -69,25 +80,36 @@ class Notes:
 
 
 def prepare(config: Config, run: RunDirectory, notes: Notes, *, resume: bool) -> Material:
-    """Read the text, train or load the tokenizers, and turn text into ids.
+    """Read the text, train or load the tokenizers, build or load the model, and turn text into ids.
 
     Raises:
         CorpusError: text that cannot be used.
         TokenizerError: a vocabulary that the text cannot fill.
-        ConfigError: no training text is given, or settings that this machine does not have.
+        ConfigError: no training text is given, or settings that the machine or the model cannot have.
+        BundleError: the bundle to continue from cannot be used.
         RunError: the tokenizer of the run to resume is damaged.
     """
+    base = load_base_model(config.train.init) if config.train.init is not None else None
+    if base:
+        config = continued_settings(config, base)
+        notes.add(f"continuing from {base.origin.name}, with its architecture and tokenizers")
     text, valid = _read(config, notes)
-    if resume:
+    if base:
+        tokenizers = base.tokenizers
+    elif resume:
         tokenizers = run.load_tokenizers()
     else:
         notes.add(f"training a {config.tokenizer.kind} vocabulary on {len(text):,} pairs")
         tokenizers = train_tokenizers(text.src, text.tgt, config.tokenizer, seed=config.train.seed)
-    config, device, precision = _resolve(config, tokenizers)
+    config, device, precision = _resolve(config, None if base else tokenizers)
+    model = _build_model(config, base).to(device)
     source = _batch_source(text, tokenizers, config, sampling=config.tokenizer.sampling)
     valid_source = _batch_source(valid, tokenizers, config, sampling=0.0)
     _note_store(source.store, notes)
-    return Material(config, tokenizers, source, valid_source, valid, device, precision)
+    if base:
+        _note_unknown(source.store, tokenizers, notes)
+    origin = base.origin if base else None
+    return Material(config, tokenizers, model, origin, source, valid_source, valid, device, precision)
 
 
 def _read(config: Config, notes: Notes) -> tuple[ParallelText, ParallelText]:
@@ -129,8 +151,8 @@ def _hold_out(text: ParallelText) -> tuple[ParallelText, ParallelText]:
     return part(held_out=False), part(held_out=True)
 
 
-def _resolve(config: Config, tokenizers: TokenizerPair) -> tuple[Config, torch.device, Precision]:
-    """Write into the configuration what only the tokenizers and the machine know."""
+def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, torch.device, Precision]:
+    """Write into the configuration what only new tokenizers and the machine know."""
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
     wanted = config.train.device
@@ -139,14 +161,26 @@ def _resolve(config: Config, tokenizers: TokenizerPair) -> tuple[Config, torch.d
     gpu = wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available())
     device = torch.device("cuda" if gpu else "cpu")
     precision = resolve_precision(config.train.precision, device)
-    model = config.model.replace(
-        src_vocab_size=tokenizers.src.vocab_size,
-        tgt_vocab_size=tokenizers.tgt.vocab_size,
-        src_pad_id=tokenizers.src.pad_id,
-        tgt_pad_id=tokenizers.tgt.pad_id,
-    )
+    model = config.model
+    if tokenizers is not None:
+        model = model.replace(
+            src_vocab_size=tokenizers.src.vocab_size,
+            tgt_vocab_size=tokenizers.tgt.vocab_size,
+            src_pad_id=tokenizers.src.pad_id,
+            tgt_pad_id=tokenizers.tgt.pad_id,
+        )
     train = config.train.replace(precision=precision)
     return config.replace(model=model.model_dump(), train=train.model_dump()), device, precision
+
+
+def _build_model(config: Config, base: BaseModel | None) -> Transformer:
+    """Draw the weights, or take those of the bundle, and settle which of them are trained."""
+    torch.manual_seed(config.train.seed)
+    model = Transformer.from_config(config.model)
+    if base:
+        load_weights(model, base.weights, Path(base.origin.name))
+    choose_trained_weights(model, config)
+    return model
 
 
 def _batch_source(
@@ -186,3 +220,13 @@ def _note_store(store: ParallelStore, notes: Notes) -> None:
             f"{report.num_too_long:,} pairs left out: a side has more than {report.max_length} pieces",
             warning=True,
         )
+
+
+def _note_unknown(store: ParallelStore, tokenizers: TokenizerPair, notes: Notes) -> None:
+    """Say how much of the text the bundle's tokenizers have no pieces for."""
+    src, tgt = store.count(tokenizers.src.unk_id, tokenizers.tgt.unk_id)
+    src_share, tgt_share = src / store.report.num_src_tokens, tgt / store.report.num_tgt_tokens
+    notes.add(
+        f"its tokenizers do not know {src_share:.2%} of the source pieces, {tgt_share:.2%} of the target's",
+        warning=max(src_share, tgt_share) > _MUCH_UNKNOWN,
+    )

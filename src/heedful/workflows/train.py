@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from heedful.bundle import Bundle, save_bundle
 from heedful.config import Config
 from heedful.model import Transformer
 from heedful.training import EndEvent, EventLog, Scores, Surroundings, Trainer, latest_checkpoint
+from heedful.training.trained_weights import without_adapters
 from heedful.workflows.card import model_card
 from heedful.workflows.material import Listener, Material, Notes, prepare
 from heedful.workflows.run_directory import RunDirectory
@@ -51,7 +50,8 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
         RunError: the output directory holds a run and neither resume nor overwrite is asked for.
         CorpusError: text that cannot be used.
         TokenizerError: a vocabulary that the text cannot fill.
-        ConfigError: no training text is given.
+        ConfigError: no training text is given, or settings that the bundle to continue from cannot have.
+        BundleError: the bundle to continue from cannot be used.
         CheckpointError: a checkpoint that does not belong to this data and model.
         TrainingError: the loss is not finite.
         KeyboardInterrupt: stopped on request, with a checkpoint written.
@@ -60,12 +60,10 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
     run.check(resume=task.resume, overwrite=task.overwrite)
     notes = Notes(listeners)
     material = prepare(task.config, run, notes, resume=task.resume)
-    torch.manual_seed(material.config.train.seed)
-    model = Transformer.from_config(material.config.model).to(material.device)
     log = EventLog(run.log_file)
     decoding = _decoding_validator(material)
     trainer = Trainer(
-        model,
+        material.model,
         material.config,
         material.source,
         Surroundings(
@@ -112,7 +110,7 @@ def _bundle_writer(
             scores=scores,
             signatures=signatures,
         )
-        bundle = Bundle(material.config, material.tokenizers, model, scores=scores)
+        bundle = Bundle(material.config, material.tokenizers, without_adapters(model), scores=scores)
         save_bundle(bundle, run.path / name, card=card)
 
     return write

@@ -1,0 +1,206 @@
+"""`heedful train --init`: it learns the new text, keeps what is to stay, and can be killed like any run."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from command_line import Outcome, heedful
+from safetensors.torch import load_file
+from ten_pairs import as_options
+from tiny_bundle import memorised, save_memorised
+
+from heedful.bundle import load_bundle, save_model
+from heedful.config import load_config
+
+# Of the words that the tiny bundle knows, in sentences that it does not.
+PAIRS = (
+    ("the cat sees the cat .", "die Katze sieht die Katze ."),
+    ("the dog sees the dog .", "der Hund sieht den Hund ."),
+    ("does the cat see the dog ?", "sieht die Katze den Hund ?"),
+    ("does the dog see the cat ?", "sieht der Hund die Katze ?"),
+    ("does the dog see the dog ?", "sieht der Hund den Hund ?"),
+    ("does the cat see the cat ?", "sieht die Katze die Katze ?"),
+    ("the cat sees . the dog sleeps .", "die Katze sieht . der Hund schläft ."),
+    ("the dog sees . the cat sleeps .", "der Hund sieht . die Katze schläft ."),
+    ("the dog sleeps . the dog sees .", "der Hund schläft . der Hund sieht ."),
+    ("the cat sleeps . the cat sees .", "die Katze schläft . die Katze sieht ."),
+)
+SETTINGS = {
+    "schedule.name": "constant",
+    "schedule.peak": 3e-3,
+    "schedule.warmup_steps": 5,
+    "train.max_steps": 20,
+    "train.average_checkpoints": 1,
+    "train.threads": 1,
+    "valid.every_steps": 10,
+    "valid.decode_sentences": 0,
+}
+# Everything with a state is on: dropout, subword sampling, accumulation, a moving average or a mean.
+STATEFUL = {"model.dropout": 0.1, "tokenizer.sampling": 0.1, "batch.tokens": 96, "batch.accumulation": 2}
+LORA = {"lora.rank": 4, "lora.dropout": 0.1, "lora.targets": "query,value,output,inner"}
+MEAN = {"train.average_checkpoints": 3, "train.checkpoint_every_steps": 6}
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A bundle and ten new pairs in a folder."""
+
+    folder: Path
+
+    @property
+    def base(self) -> Path:
+        return self.folder / "tiny"
+
+    def train(self, name: str, settings: dict[str, object], *options: object) -> Outcome:
+        files = ["--src", self.folder / "new.en", "--tgt", self.folder / "new.de"]
+        cache = {"data.cache_dir": self.folder / "cache"}
+        settings = SETTINGS | cache | settings
+        return heedful("train", *files, *as_options(settings), "--output", self.folder / name, *options)
+
+    def adapt(self, name: str, settings: dict[str, object], base: str = "tiny") -> dict[str, torch.Tensor]:
+        """The weights of the last bundle."""
+        outcome = self.train(name, settings, "--init", self.folder / base)
+        assert outcome.code == 0, outcome.err
+        return self.weights(f"{name}/last")
+
+    def weights(self, bundle: str) -> dict[str, torch.Tensor]:
+        return load_file(self.folder / bundle / "model.safetensors")
+
+    def nlls(self, name: str) -> dict[int, float]:
+        lines = (self.folder / name / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        events = [json.loads(line) for line in lines]
+        return {event["step"]: event["nll"] for event in events if event["event"] == "validation"}
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    folder = tmp_path_factory.mktemp("desk")
+    save_memorised(folder / "tiny")
+    for side, name in enumerate(("new.en", "new.de")):
+        (folder / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS), encoding="utf-8")
+    return Desk(folder)
+
+
+def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    assert [name for name, weight in expected.items() if not torch.equal(found[name], weight)] == []
+
+
+def test_ten_new_pairs_are_learned_and_the_unadapted_score_is_shown_first(desk: Desk) -> None:
+    outcome = desk.train("full", {"train.max_steps": 100, "valid.every_steps": 50}, "--init", desk.base)
+    assert outcome.code == 0, outcome.err
+    assert f"continuing from {desk.base}" in outcome.err
+    assert "do not know 0.00% of the source pieces, 0.00% of the target's" in outcome.err
+    assert "validation at step 0:" in outcome.err
+    nlls = desk.nlls("full")
+    assert list(nlls) == [0, 50, 100]
+    assert nlls[100] < 0.2 < 0.6 < nlls[0]
+    sources = "".join(f"{src}\n" for src, _ in PAIRS).encode()
+    translated = heedful("translate", desk.folder / "full", stdin=sources).out.splitlines()
+    assert translated == [tgt for _, tgt in PAIRS]
+
+
+def test_tokenizers_and_architecture_stay_and_the_config_says_where_the_model_is_from(desk: Desk) -> None:
+    desk.adapt("kept", {"train.max_steps": 1})
+    found = load_bundle(desk.folder / "kept")
+    assert found.tokenizers.fingerprint() == memorised().tokenizers.fingerprint()
+    assert found.config.model == memorised().config.model
+    config = load_config(desk.folder / "kept" / "config.toml")
+    assert config.train.init == str(desk.base)
+    again = heedful(
+        "train", desk.folder / "kept" / "config.toml", "--output", desk.folder / "again"
+    )  # without --init
+    assert again.code == 0, again.err
+    assert_same(desk.weights("again/last"), desk.weights("kept/last"))
+
+
+@pytest.mark.parametrize("average", [{"train.ema_decay": 0.9}, MEAN])
+def test_frozen_weights_stay_to_the_last_bit(desk: Desk, average: dict[str, object]) -> None:
+    frozen = ("encoder.", "decoder.layers.0.cross_attention")
+    outcome = desk.train(
+        "frozen",
+        average | {"train.freeze": ",".join(frozen), "valid.every_steps": 50},
+        "--init",
+        desk.base,
+        "--overwrite",
+    )
+    assert outcome.code == 0, outcome.err
+    assert "of them trained" in outcome.err
+    before, after = desk.weights("tiny"), desk.weights("frozen/last")
+    same = {name for name, weight in before.items() if torch.equal(after[name], weight)}
+    assert same == {name for name in before if name.startswith(frozen)}
+
+
+def test_a_lora_run_leaves_plain_bundles(desk: Desk) -> None:
+    after = desk.adapt("lora", LORA | MEAN | {"schedule.peak": 1e-2, "train.max_steps": 40})
+    before = desk.weights("tiny")
+    assert after.keys() == before.keys()
+    changed = {name for name, weight in before.items() if not torch.equal(after[name], weight)}
+    assert {name.split(".")[-2] for name in changed} == {"query", "value", "output", "inner"}
+    assert "encoder.embedding.tokens.weight" not in changed
+    assert desk.nlls("lora")[40] < 0.7 * desk.nlls("lora")[0]
+    assert load_bundle(desk.folder / "lora").model.num_parameters == memorised().model.num_parameters
+    checkpoint = load_file(desk.folder / "lora" / "checkpoints" / "step-36" / "model.safetensors")
+    assert "encoder.layers.0.self_attention.query.lora_a" in checkpoint
+
+
+@pytest.mark.parametrize(
+    "settings", [{"train.freeze": "encoder.layers.", "train.ema_decay": 0.9}, LORA | MEAN]
+)
+def test_a_resumed_adaptation_is_the_uninterrupted_one(desk: Desk, settings: dict[str, object]) -> None:
+    settings = STATEFUL | settings
+    number = len(settings)
+    wanted = desk.adapt(f"whole{number}", settings | {"train.max_steps": 22})
+    desk.adapt(f"part{number}", settings | {"train.max_steps": 13})
+    resumed = heedful(
+        "train", "--resume", "--output", desk.folder / f"part{number}", "--set", "train.max_steps=22"
+    )
+    assert resumed.code == 0, resumed.err
+    assert "going on from step 13" in resumed.err
+    assert_same(desk.weights(f"part{number}/last"), wanted)
+    assert_same(desk.weights(f"part{number}/best"), desk.weights(f"whole{number}/best"))
+    assert 0 in desk.nlls(f"part{number}")
+
+
+def test_a_run_can_be_continued_from_and_is_not_resumed_from_another(desk: Desk) -> None:
+    desk.adapt("first", {"train.max_steps": 5})
+    desk.adapt("second", {"train.max_steps": 5}, base="first")
+    assert load_config(desk.folder / "second" / "config.toml").train.init == str(desk.folder / "first")
+    outcome = desk.train("second", {"train.max_steps": 9}, "--resume", "--init", desk.base)
+    assert outcome.code == 1
+    assert "belongs to other data or another model" in outcome.err
+
+
+def test_text_of_another_script_is_warned_of(desk: Desk) -> None:
+    (desk.folder / "greek").write_text("ναι\nόχι\n", encoding="utf-8")
+    files = ["--src", desk.folder / "greek", "--tgt", desk.folder / "greek", "--init", desk.base]
+    settings = as_options(SETTINGS | {"train.max_steps": 1, "data.cache_dir": desk.folder / "cache"})
+    outcome = heedful("train", *files, *settings, "--output", desk.folder / "greek-run")
+    assert outcome.code == 0, outcome.err
+    # ▁, one unknown run of letters, eos
+    assert "warning: its tokenizers do not know 33.33% of the source pieces" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--init", "{base}", "--preset", "tiny"], 2, r"model.d_model=128: {base} has 32"),
+        (["--init", "{base}", "--set", "tokenizer.vocab_size=70"], 2, "r.vocab_size=70: {base} has 60"),
+        (["--init", "{base}", "--set", "train.freeze=encodr."], 2, "did you mean 'encoder.'?"),
+        (["--init", "{base}", "--set", "lora.rank=2", "--set", "lora.targets=gate"], 2, "lora.targets: no"),
+        (["--set", "lora.rank=2"], 2, "lora.rank=2 adapts a trained model: give --init BUNDLE"),
+        (["--init", "{base}/nowhere"], 1, "{base}/nowhere: no such directory"),
+        (["--init", "{ids}"], 1, "{ids}: this bundle has no tokenizer"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_line_and_nothing_is_written(
+    desk: Desk, options: list[str], code: int, message: str
+) -> None:
+    ids = desk.folder / "ids"
+    save_model(memorised().model, memorised().config, ids, card="")
+    outcome = desk.train("refused", {}, *[option.format(base=desk.base, ids=ids) for option in options])
+    assert outcome.code == code
+    assert message.format(base=desk.base, ids=ids) in outcome.err.splitlines()[-1]
+    assert not (desk.folder / "refused").exists()
