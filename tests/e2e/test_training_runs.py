@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from command_line import heedful
+from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
 
@@ -72,6 +73,9 @@ def test_a_run_directory_holds_what_the_design_says(memorised: Path) -> None:
     assert "heedful train" in card
     assert "signature" in card
     assert "version:" in card  # sacreBLEU's
+    scores = {result.metric_type: result for result in ModelCard(card).data.eval_results}
+    assert scores["sacrebleu"].metric_value == 100.0
+    assert "tok:13a" in scores["sacrebleu"].metric_args["signature"]
 
 
 def test_a_run_is_never_replaced_unasked(memorised: Path) -> None:
@@ -156,6 +160,7 @@ def test_an_average_is_the_mean_of_the_checkpoints(memorised: Path) -> None:
     outcome = heedful("average", memorised / "run", "--last", len(checkpoints), "--output", output)
     assert outcome.out.splitlines() == [str(path) for path in checkpoints]
     found = load_file(output / "model.safetensors")
+    assert ModelCard.load(output / "README.md").data.library_name == "heedful"
     weights = [load_file(path / "model.safetensors") for path in checkpoints]
     assert len(weights) >= 2
     for name, weight in found.items():

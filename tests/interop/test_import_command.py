@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from command_line import Outcome, heedful
+from huggingface_hub import ModelCard
 from imported_models import SRC_VOCAB, SYSTEMS, TGT_VOCAB, System, random_model, real_logits
 from safetensors.torch import save_file
 from torch import Tensor
@@ -44,6 +45,7 @@ def test_a_file_becomes_a_bundle_with_the_same_logits(system: System, tmp_path: 
     saved(system, tmp_path / "model.pt")
     outcome = run_import(tmp_path / "model.pt", tmp_path / "bundle", system)
     assert outcome == Outcome(0, f"{tmp_path / 'bundle'}\n", "")
+    assert ModelCard.load(tmp_path / "bundle" / "README.md").data.library_name == "heedful"
     model = load_model(tmp_path / "bundle")
     assert not model.training
     torch.testing.assert_close(real_logits(model), real_logits(random_model(system)), rtol=0.0, atol=1e-5)

@@ -7,6 +7,7 @@ from heedful.bundle import load_bundle, load_weights, save_bundle
 from heedful.errors import CheckpointError, RunError
 from heedful.training.averaging import average_weights
 from heedful.training.checkpoint import is_complete, list_checkpoints
+from heedful.workflows.front_matter import front_matter
 
 
 def average(run: Path, output: Path, *, last: int = 5) -> list[Path]:
@@ -33,6 +34,10 @@ def average(run: Path, output: Path, *, last: int = 5) -> list[Path]:
     bundle = load_bundle(run)
     load_weights(bundle.model, average_weights(checkpoints), output)
     steps = ", ".join(path.name.removeprefix("step-") for path in checkpoints)
-    card = f"# The mean of {last} checkpoints\n\nOf the run `{run}`, at steps {steps}. Not scored.\n"
+    title = f"The mean of {last} checkpoints"
+    card = (
+        front_matter(bundle.config, title=title)
+        + f"# {title}\n\nOf the run `{run}`, at steps {steps}. Not scored.\n"
+    )
     save_bundle(replace(bundle, scores={}), output, card=card)
     return checkpoints

@@ -4,16 +4,7 @@ from collections.abc import Mapping
 
 from heedful.config import Config
 from heedful.data import ParallelStore
-
-_FRONT = """---
-library_name: heedful
-pipeline_tag: translation
-tags:
-- transformer
-- encoder-decoder
----
-"""
-
+from heedful.workflows.front_matter import front_matter
 
 def model_card(
     config: Config,
@@ -24,7 +15,7 @@ def model_card(
     scores: Mapping[str, float],
     signatures: Mapping[str, str],
 ) -> str:
-    """Write the card in Markdown.
+    """Write the card in Markdown, with the front matter that the hub reads.
 
     Args:
         config: of the run.
@@ -34,22 +25,27 @@ def model_card(
         scores: of the validation set.
         signatures: of those scores that have one.
     """
-    model, report = config.model, store.report
+    report = store.report
     rows = [f"| {name} | {value:.4g} | {signatures.get(name, '')} |" for name, value in scores.items()]
+    title = model_title(config)
     data = config.data.pairs or f"{config.data.src} and {config.data.tgt}"
     return "\n".join(
         [
-            _FRONT,
-            f"# Transformer {model.num_encoder_layers}+{model.num_decoder_layers} x {model.d_model}",
+            front_matter(config, title=title, scores=scores, signatures=signatures),
+            f"# {title}",
             "",
             f"An encoder-decoder Transformer trained with heedful for {step:,} steps.",
             "",
             "## Use",
             "",
+            "```sh",
+            "heedful translate path/to/this/directory < input.txt  # or its name on the hub, user/model",
+            "```",
+            "",
             "```python",
             "from heedful import Translator",
             "",
-            'translator = Translator.load("path/to/this/directory")',
+            'translator = Translator.load("path/to/this/directory")  # or download_bundle("user/model")',
             'print(translator.translate(["..."]))',
             "```",
             "",
@@ -77,3 +73,9 @@ def model_card(
             "",
         ]
     )
+
+
+def model_title(config: Config) -> str:
+    """Name a model by its size: layers of the encoder and the decoder, and d_model."""
+    model = config.model
+    return f"Transformer {model.num_encoder_layers}+{model.num_decoder_layers} x {model.d_model}"

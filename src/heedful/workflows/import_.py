@@ -16,6 +16,8 @@ from heedful.interop.layouts import read_layout
 from heedful.interop.vocabulary import fit_vocabularies, read_tokenizers
 from heedful.model import Transformer
 from heedful.text import TokenizerPair
+from heedful.workflows.card import model_title
+from heedful.workflows.front_matter import front_matter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +90,13 @@ def _padding(tokenizers: TokenizerPair | None) -> dict[str, int]:
 
 
 def _card(task: ImportTask, config: Config, model: Transformer) -> str:
-    size = config.model
+    title = model_title(config)
     use = (
         "It has no tokenizer: `heedful.load_model(...)` gives the model, which takes and gives ids."
         if task.src_vocab is None
         else "Its tokenizers split at spaces; `heedful translate` takes it."
     )
-    return (
-        f"# Transformer {size.num_encoder_layers}+{size.num_decoder_layers} x {size.d_model}\n\n"
-        f"{model.num_parameters:,} parameters, imported from `{task.checkpoint.name}` as layout "
+    return front_matter(config, title=title) + (
+        f"# {title}\n\n{model.num_parameters:,} parameters, imported from `{task.checkpoint.name}` as layout "
         f"`{task.layout}`. Not scored.\n\n{use}\n"
     )
