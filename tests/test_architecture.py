@@ -272,11 +272,12 @@ def test_the_public_surface_is_pinned() -> None:
     import heedful
 
     errors = {
-        "BundleError", "CheckpointError", "ConfigError", "CorpusError", "HeedfulError", "InputError",
-        "InteropError", "MissingExtraError", "RunError", "TokenizerError", "TrainingError",
+        "BundleError", "CheckpointError", "ConfigError", "CorpusError", "HeedfulError", "HubError",
+        "InputError", "InteropError", "MissingExtraError", "RunError", "TokenizerError", "TrainingError",
     }  # fmt: skip
     classes = {"Bundle", "Config", "SearchOptions", "Translation", "Translator"}
-    assert set(heedful.__all__) == errors | classes | {"__version__", "load_bundle", "load_model"}
+    functions = {"download_bundle", "load_bundle", "load_model"}
+    assert set(heedful.__all__) == errors | classes | functions | {"__version__"}
     assert all(getattr(heedful, name) is not None for name in heedful.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Translater'"):
         _ = heedful.Translater

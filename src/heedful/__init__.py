@@ -17,6 +17,7 @@ from heedful.errors import (
     ConfigError,
     CorpusError,
     HeedfulError,
+    HubError,
     InputError,
     InteropError,
     MissingExtraError,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from heedful.config import Config
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translator import Translation, Translator
+    from heedful.interop.hub import download_bundle
 
     __version__: str
 
@@ -41,6 +43,7 @@ __all__ = [
     "ConfigError",
     "CorpusError",
     "HeedfulError",
+    "HubError",
     "InputError",
     "InteropError",
     "MissingExtraError",
@@ -51,6 +54,7 @@ __all__ = [
     "Translation",
     "Translator",
     "__version__",
+    "download_bundle",
     "load_bundle",
     "load_model",
 ]
@@ -61,6 +65,7 @@ _HOMES = {
     "SearchOptions": "heedful.decoding.options",
     "Translation": "heedful.decoding.translator",
     "Translator": "heedful.decoding.translator",
+    "download_bundle": "heedful.interop.hub",
     "load_bundle": "heedful.bundle",
     "load_model": "heedful.bundle",
 }

@@ -10,6 +10,7 @@
     ├── TrainingError       training that cannot go on
     ├── InputError          a sentence or option that the loaded model cannot take
     ├── InteropError        weights from elsewhere that do not fit the layout they are read as
+    ├── HubError            a model hub that does not know a model, does not let one in, or cannot be reached
     └── MissingExtraError   an optional dependency that is not installed
 
 A message is one line that says where, what, and what to do:
@@ -62,6 +63,10 @@ class InputError(HeedfulError):
 
 class InteropError(HeedfulError):
     """Weights from elsewhere that do not fit the layout they are read as."""
+
+
+class HubError(HeedfulError):
+    """A model hub that does not know a model, does not let one in, or cannot be reached."""
 
 
 class MissingExtraError(HeedfulError):

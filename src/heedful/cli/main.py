@@ -1,5 +1,6 @@
 """`heedful VERB ...`: the list of verbs, and what happens to mistakes."""
 
+import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
@@ -12,16 +13,18 @@ from heedful.cli.attention import attention
 from heedful.cli.average import average
 from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
+from heedful.cli.export import export
 from heedful.cli.import_ import import_
 from heedful.cli.inspect import inspect
 from heedful.cli.mistakes import USAGE, one_line_for_mistakes, stop
 from heedful.cli.plot import plot
+from heedful.cli.push import push
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 
 # In the order in which a newcomer meets them.
 VERBS: tuple[Callable[..., None], ...] = (
-    demo, train, translate, evaluate, attention, plot, average, inspect, import_,
+    demo, train, translate, evaluate, attention, plot, average, inspect, import_, export, push,
 )  # fmt: skip
 
 app = typer.Typer(
@@ -63,6 +66,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # bars are for terminals
     try:
         code = typer.main.get_command(app).main(prog_name="heedful", standalone_mode=False)
     except Exception as error:

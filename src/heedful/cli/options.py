@@ -7,7 +7,10 @@ import typer
 
 Run = Annotated[
     Path,
-    typer.Argument(metavar="RUN", help="A run directory (its best bundle is used) or a bundle."),
+    typer.Argument(
+        metavar="RUN",
+        help="A run directory (its best bundle is used), a bundle, or USER/MODEL[@REVISION] on the hub.",
+    ),
 ]
 BeamSize = Annotated[
     int | None,

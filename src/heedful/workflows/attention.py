@@ -25,7 +25,7 @@ def attention(
     """Translate a sentence, or take its translation as given, and write the attention maps to a file.
 
     Args:
-        run: a run directory or a bundle.
+        run: a run directory, a bundle, or the id of one on the hub.
         source: one sentence.
         output: `.png` for a picture of one layer, `.html` or `.json` for all of them.
         target: the translation to explain; the model's own where None.

@@ -8,6 +8,7 @@ from heedful.bundle import Bundle, load_bundle
 from heedful.config import load_config
 from heedful.errors import BundleError
 from heedful.workflows.plot import LOG
+from heedful.workflows.sources import local_bundle
 
 _RUN_CONFIG = "config.toml"
 
@@ -48,12 +49,14 @@ class Inspection:
 
 
 def inspect(path: Path) -> Inspection:
-    """Read a run or a bundle, and check the bundle's files against their checksums.
+    """Read a run or a bundle, of the hub too, and check the bundle's files against their checksums.
 
     Raises:
         BundleError: neither a run nor a bundle, or a bundle that is damaged or too new.
+        HubError: a name that is no path, and that the hub does not know.
         RunError: a log that cannot be read.
     """
+    path = local_bundle(path)
     is_run = (path / _RUN_CONFIG).is_file()
     run = _summarise_run(path) if is_run else None
     if run is not None and not run.bundles:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import torch
 
-from heedful.bundle import load_bundle, resolve_bundle
+from heedful.bundle import load_bundle
 from heedful.config import DecodeConfig
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Precision, Translator
 from heedful.errors import InputError
+from heedful.workflows.sources import local_bundle
 
 _PRECISIONS: dict[str, Precision] = {"float32": "float32", "bf16": "bf16"}
 _DEVICES = ("auto", "cpu", "cuda")
@@ -62,10 +63,11 @@ class Runtime:
 
 
 def load_translator(run: Path, runtime: Runtime) -> Translator:
-    """Load the best bundle of a run, or a bundle, onto its device.
+    """Load the best bundle of a run, a bundle, or one of the hub, onto its device.
 
     Raises:
         BundleError: nothing there, or a bundle that is damaged or too new.
+        HubError: a name that is no path, and that the hub does not know.
         InputError: a precision or device that does not exist.
     """
     if runtime.precision not in _PRECISIONS:
@@ -73,7 +75,7 @@ def load_translator(run: Path, runtime: Runtime) -> Translator:
     device = _device(runtime.device)
     if runtime.threads is not None:
         torch.set_num_threads(runtime.threads)
-    bundle = load_bundle(resolve_bundle(run))
+    bundle = load_bundle(local_bundle(run))
     bundle.model.to(device)
     return Translator(bundle, precision=_PRECISIONS[runtime.precision], batch_tokens=runtime.batch_tokens)
 

@@ -20,7 +20,7 @@ def translate(
     Loading comes first, before any line is read and before anything is given.
 
     Args:
-        run: a run directory or a bundle.
+        run: a run directory, a bundle, or the id of one on the hub.
         lines: the source.
         wishes: what to change in the search.
         runtime: how to compute.

@@ -1,0 +1,58 @@
+"""From the name of a model to its files: a path, or the id of a model on the Hugging Face hub."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from heedful.errors import HubError, InputError, MissingExtraError
+from heedful.interop.hub import download_bundle, download_source
+
+_PREFIX = "hf:"
+_HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>.+))?", re.ASCII)
+
+
+def local_bundle(name: Path) -> Path:
+    """Return where the bundle or run of that name is; one of the hub is downloaded first.
+
+    A path that exists is that path. Otherwise `user/model`, `user/model@revision`, or either after `hf:`, is
+    the id of a model on the hub. Whether a path holds a bundle is for `resolve_bundle` to say.
+
+    Raises:
+        HubError: the hub has no such bundle, or cannot be asked.
+        BundleError: a bundle of a newer format.
+        InputError: what comes after `hf:` is no id.
+        MissingExtraError: it is no path, may be an id, and huggingface_hub is not installed.
+    """
+    return _local(name, download_bundle)
+
+
+def local_source(name: Path) -> Path:
+    """Return where the files of a model to import are; otherwise as `local_bundle`."""
+    return _local(name, download_source)
+
+
+def hub_repo(name: Path) -> str | None:
+    """Return the repository that a name means, `user/model`; None for a path.
+
+    >>> hub_repo(Path("hf:user/model@v2"))
+    'user/model'
+    """
+    found = None if name.exists() else _HUB_ID.fullmatch(name.as_posix().removeprefix(_PREFIX))
+    return found["repo"] if found else None
+
+
+def _local(name: Path, download: Callable[..., Path]) -> Path:
+    text = name.as_posix()
+    if name.exists():
+        return name
+    hub_id = _HUB_ID.fullmatch(text.removeprefix(_PREFIX))
+    if text.startswith(_PREFIX):
+        if hub_id is None:
+            raise InputError(f"{text}: no id of the hub; give hf:user/model or hf:user/model@revision")
+        return download(hub_id["repo"], revision=hub_id["revision"])
+    if hub_id is None:
+        return name
+    try:
+        return download(hub_id["repo"], revision=hub_id["revision"])
+    except (HubError, MissingExtraError) as error:
+        raise type(error)(f"there is no {text} here; {error}") from None
