@@ -1,0 +1,45 @@
+"""`heedful export`: a model for another engine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heedful.cli import options as opt
+
+
+def export(
+    bundle: opt.Run,
+    to: Annotated[str, typer.Option(metavar="ctranslate2|marian|onnx", help="The engine.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The directory to make.")],
+    quantization: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE",
+            help="Of the weights, for ctranslate2: int8, int8_float32, int8_float16, int8_bfloat16, int16, "
+            "float16, bfloat16. [default: float32]",
+        ),
+    ] = None,
+    src_lang: Annotated[str | None, typer.Option(metavar="TAG", help="Language to translate from.")] = None,
+    tgt_lang: Annotated[str | None, typer.Option(metavar="TAG", help="Language to translate into.")] = None,
+) -> None:
+    """Write a model for another engine.
+
+    ctranslate2: a directory for ctranslate2.Translator. marian: one that transformers' MarianMTModel and
+    MarianTokenizer load. onnx: an encoder and a decoder step for ONNX Runtime. The README.md in it shows its
+    use; what the engine cannot express is refused before anything is written.
+    """
+    from heedful.workflows.export import ExportTask
+    from heedful.workflows.export import export as run_export
+
+    run_export(
+        ExportTask(
+            bundle=bundle,
+            target=to,
+            output=output,
+            quantization=quantization,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
+        )
+    )
+    print(output)

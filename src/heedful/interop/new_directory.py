@@ -1,0 +1,30 @@
+"""A directory of exported files, which appears as a whole or not at all."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from heedful.errors import InteropError, RunError
+
+
+@contextmanager
+def new_directory(output: Path) -> Iterator[Path]:
+    """Give a directory to fill, which becomes `output` at the end of the block; an error leaves nothing.
+
+    Raises:
+        RunError: the output exists.
+        InteropError: the disk is full, or may not be written to.
+    """
+    if output.exists():
+        raise RunError(f"{output}: already exists; give another --output")
+    unfinished = output.with_name(f".{output.name}.writing")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        unfinished.rename(output)
+    except OSError as error:
+        raise InteropError(f"{output}: cannot be written ({error}); free some space") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

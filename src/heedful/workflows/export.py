@@ -1,0 +1,67 @@
+"""A bundle leaves: in the format of another engine."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from heedful.bundle import load_bundle
+from heedful.errors import InteropError, RunError, suggestion
+from heedful.text.languages import choose_languages
+from heedful.workflows.sources import local_bundle
+
+TARGETS = ("ctranslate2", "marian", "onnx")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportTask:
+    """What to export.
+
+    Attributes:
+        bundle: a bundle, a run, or the id of one on the hub.
+        target: the engine, one of `TARGETS`.
+        output: the directory to make.
+        quantization: the type of weights, for ctranslate2; None leaves them in float32.
+        src_lang: of a model of many languages, the one that it shall translate from; None as in the bundle.
+        tgt_lang: the one that it shall translate into.
+    """
+
+    bundle: Path
+    target: str
+    output: Path
+    quantization: str | None = None
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+
+
+def export(task: ExportTask) -> None:
+    """Write a directory that another engine reads; it appears as a whole, or not at all.
+
+    Raises:
+        RunError: the output exists.
+        InteropError: there is no such target, or it cannot express the model.
+        BundleError: there is no bundle, it is damaged, or it has no tokenizer.
+        InputError: a language that the model does not have.
+        MissingExtraError: a library that the target needs is not installed.
+    """
+    if task.target not in TARGETS:
+        raise InteropError(f"--to {task.target!r} does not exist{suggestion(task.target, TARGETS)}")
+    if task.quantization is not None and task.target != "ctranslate2":
+        raise InteropError(f"--quantization is for --to ctranslate2, not for {task.target}; leave it out")
+    if task.output.exists():
+        raise RunError(f"{task.output}: already exists; give another --output")
+    bundle = load_bundle(local_bundle(task.bundle))
+    config = choose_languages(
+        bundle.config, bundle.tokenizers, src_lang=task.src_lang, tgt_lang=task.tgt_lang
+    )
+    bundle = replace(bundle, config=config)
+    if task.target == "ctranslate2":
+        from heedful.interop.ctranslate2_export import export_ctranslate2
+
+        export_ctranslate2(bundle, task.output, quantization=task.quantization)
+    elif task.target == "marian":
+        from heedful.interop.marian_export import export_marian
+
+        export_marian(bundle, task.output)
+    else:
+        from heedful.interop.onnx_export import export_onnx
+
+        export_onnx(bundle, task.output)
