@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from ten_pairs import as_options
 from tiny_bundle import memorised, save_memorised
 
-from heedful.bundle import load_bundle, save_model
+from heedful.bundle import file_sha256, load_bundle, save_model
 from heedful.config import load_config
 
 # Of the words that the tiny bundle knows, in sentences that it does not.
@@ -146,6 +146,31 @@ def test_a_lora_run_leaves_plain_bundles(desk: Desk) -> None:
     assert "encoder.layers.0.self_attention.query.lora_a" in checkpoint
 
 
+def test_the_card_names_the_base_model_and_its_data(desk: Desk) -> None:
+    desk.adapt("origin", {"train.max_steps": 1})
+    desk.adapt("child", {"train.max_steps": 1, "train.freeze": "encoder.", "lora.rank": 2}, base="origin")
+    card = (desk.folder / "child" / "last" / "README.md").read_text(encoding="utf-8")
+    section = card.partition("## Base model")[2].partition("## Data")[0]
+    assert f"`{desk.folder / 'origin'}`" in section
+    assert file_sha256(desk.folder / "origin" / "best" / "model.safetensors") in section
+    assert f"its training text: {desk.folder / 'new.en'} and {desk.folder / 'new.de'}" in section
+    assert "adapters of rank 2 on query, value, merged into the weights, but for `encoder.`" in section
+    plain = (desk.folder / "origin" / "last" / "README.md").read_text(encoding="utf-8")
+    assert "its training text: see its own card" in plain
+    assert "trained here: all weights" in plain
+
+
+def test_checkpoints_of_a_lora_run_can_be_averaged(desk: Desk) -> None:
+    desk.adapt("parts", LORA | MEAN)
+    average = ("average", desk.folder / "parts", "--last", 3, "--output")
+    assert heedful(*average, desk.folder / "mean").code == 0
+    found = desk.weights("mean")
+    assert found.keys() == desk.weights("tiny").keys()
+    moved = "decoder.layers.0.cross_attention.query.weight"
+    assert not torch.equal(found[moved], desk.weights("tiny")[moved])
+    assert not torch.equal(found[moved], desk.weights("parts/last")[moved])  # of milestones only
+
+
 @pytest.mark.parametrize(
     "settings", [{"train.freeze": "encoder.layers.", "train.ema_decay": 0.9}, LORA | MEAN]
 )
@@ -164,13 +189,14 @@ def test_a_resumed_adaptation_is_the_uninterrupted_one(desk: Desk, settings: dic
     assert 0 in desk.nlls(f"part{number}")
 
 
-def test_a_run_can_be_continued_from_and_is_not_resumed_from_another(desk: Desk) -> None:
+def test_a_run_can_be_continued_from_and_is_resumed_as_it_began_or_not_at_all(desk: Desk) -> None:
     desk.adapt("first", {"train.max_steps": 5})
     desk.adapt("second", {"train.max_steps": 5}, base="first")
     assert load_config(desk.folder / "second" / "config.toml").train.init == str(desk.folder / "first")
-    outcome = desk.train("second", {"train.max_steps": 9}, "--resume", "--init", desk.base)
-    assert outcome.code == 1
-    assert "belongs to other data or another model" in outcome.err
+    for other in ({"train.init": str(desk.base)}, {"lora.rank": 2}, {"train.freeze": "encoder."}):
+        outcome = desk.train("second", {"train.max_steps": 9} | other, "--resume")
+        assert outcome.code == 1
+        assert "belongs to other data or another model" in outcome.err
 
 
 def test_text_of_another_script_is_warned_of(desk: Desk) -> None:

@@ -7,6 +7,7 @@ from heedful.bundle import load_bundle, load_weights, save_bundle
 from heedful.errors import CheckpointError, RunError
 from heedful.training.averaging import average_weights
 from heedful.training.checkpoint import is_complete, list_checkpoints
+from heedful.training.trained_weights import add_adapters, without_adapters
 from heedful.workflows.front_matter import front_matter
 
 
@@ -32,12 +33,15 @@ def average(run: Path, output: Path, *, last: int = 5) -> list[Path]:
         if not is_complete(path):
             raise CheckpointError(f"{path}: truncated or altered (checksum differs); remove it, try again")
     bundle = load_bundle(run)
+    if bundle.config.lora.rank:
+        add_adapters(bundle.model, bundle.config.lora)
     load_weights(bundle.model, average_weights(checkpoints), output)
+    bundle = replace(bundle, model=without_adapters(bundle.model), scores={})
     steps = ", ".join(path.name.removeprefix("step-") for path in checkpoints)
     title = f"The mean of {last} checkpoints"
     card = (
         front_matter(bundle.config, title=title)
         + f"# {title}\n\nOf the run `{run}`, at steps {steps}. Not scored.\n"
     )
-    save_bundle(replace(bundle, scores={}), output, card=card)
+    save_bundle(bundle, output, card=card)
     return checkpoints

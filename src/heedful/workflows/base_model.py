@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -11,6 +12,7 @@ from heedful.config import Config
 from heedful.config.schema import Section
 from heedful.errors import ConfigError
 from heedful.text import TokenizerPair
+from heedful.workflows.sources import local_bundle
 
 # What changes neither the function that the model computes nor the pieces of its vocabulary.
 _FREE = {"dropout", "attention_dropout", "activation_dropout", "sampling"}
@@ -49,7 +51,7 @@ def load_base_model(name: str) -> BaseModel:
         BundleError: it is missing, damaged, too new, or has no tokenizer.
         HubError: it is on the hub and cannot be fetched.
     """
-    bundle = load_bundle(name)
+    bundle = load_bundle(local_bundle(Path(name)))
     assert bundle.path is not None  # it was read from there
     data = bundle.config.data
     text = data.pairs or (f"{data.src} and {data.tgt}" if data.src else "see its own card")

@@ -1,10 +1,14 @@
 """The model card of a bundle: what it is, from what, how well, and by which command."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from heedful.config import Config
 from heedful.data import ParallelStore
+from heedful.workflows.base_model import Origin
 from heedful.workflows.front_matter import front_matter
+from heedful.workflows.sources import hub_repo
+
 
 def model_card(
     config: Config,
@@ -14,6 +18,7 @@ def model_card(
     step: int,
     scores: Mapping[str, float],
     signatures: Mapping[str, str],
+    origin: Origin | None = None,
 ) -> str:
     """Write the card in Markdown, with the front matter that the hub reads.
 
@@ -24,14 +29,16 @@ def model_card(
         step: optimiser steps behind these weights.
         scores: of the validation set.
         signatures: of those scores that have one.
+        origin: the bundle that training continued from, if any.
     """
     report = store.report
     rows = [f"| {name} | {value:.4g} | {signatures.get(name, '')} |" for name, value in scores.items()]
     title = model_title(config)
+    base = hub_repo(Path(origin.name)) if origin else None
     data = config.data.pairs or f"{config.data.src} and {config.data.tgt}"
     return "\n".join(
         [
-            front_matter(config, title=title, scores=scores, signatures=signatures),
+            front_matter(config, title=title, scores=scores, signatures=signatures, base_model=base),
             f"# {title}",
             "",
             f"An encoder-decoder Transformer trained with heedful for {step:,} steps.",
@@ -49,6 +56,7 @@ def model_card(
             'print(translator.translate(["..."]))',
             "```",
             "",
+            *(_origin_section(origin, config) if origin else []),
             "## Data",
             "",
             f"- training text: {data}",
@@ -73,6 +81,24 @@ def model_card(
             "",
         ]
     )
+
+
+def _origin_section(origin: Origin, config: Config) -> list[str]:
+    """Say which model this one was made from, what that one was trained on, and what could change."""
+    changed = "all weights"
+    if config.lora.rank:
+        layers = ", ".join(config.lora.targets)
+        changed = f"low-rank adapters of rank {config.lora.rank} on {layers}, merged into the weights"
+    if config.train.freeze:
+        changed += f", but for {', '.join(f'`{prefix}`' for prefix in config.train.freeze)}"
+    return [
+        "## Base model",
+        "",
+        f"- bundle: `{origin.name}`, weights `{origin.sha256}`",
+        f"- its training text: {origin.data}",
+        f"- trained here: {changed}",
+        "",
+    ]
 
 
 def model_title(config: Config) -> str:

@@ -4,11 +4,9 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
-from heedful.bundle import load_weights
 from heedful.config import Config
 from heedful.data import (
     BatchSource,
@@ -176,9 +174,11 @@ def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, 
 def _build_model(config: Config, base: BaseModel | None) -> Transformer:
     """Draw the weights, or take those of the bundle, and settle which of them are trained."""
     torch.manual_seed(config.train.seed)
-    model = Transformer.from_config(config.model)
     if base:
-        load_weights(model, base.weights, Path(base.origin.name))
+        model = Transformer.outline(config.model)
+        model.assign(base.weights)
+    else:
+        model = Transformer.from_config(config.model)
     choose_trained_weights(model, config)
     return model
 

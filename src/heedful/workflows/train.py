@@ -109,6 +109,7 @@ def _bundle_writer(
             step=step,
             scores=scores,
             signatures=signatures,
+            origin=material.origin,
         )
         bundle = Bundle(material.config, material.tokenizers, without_adapters(model), scores=scores)
         save_bundle(bundle, run.path / name, card=card)
