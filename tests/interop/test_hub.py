@@ -124,10 +124,12 @@ def test_only_the_files_of_the_bundle_come_down(shared: Hub, bundle: Path) -> No
     assert not any("notes.txt" in request for request in shared.requests)
 
 
-def test_a_revision_is_another_model(shared: Hub, bundle: Path, tmp_path: Path) -> None:
-    pushed = heedful("push", bundle, "ann/model", "--revision", "try-out", "--message", "x")
+def test_a_revision_is_another_model(shared: Hub, bundle: Path) -> None:
+    shared.add("ann/model", {"config.json": b"{}"})
+    main = shared.repos["ann/model"].head
+    pushed = heedful("push", bundle, "ann/model", "--revision", "try-out")
     assert pushed.code == 0, pushed.err
-    shared.add("ann/model", {"config.json": b"{}"})  # main moves on
+    assert shared.repos["ann/model"].head == main
     assert heedful("translate", "ann/model@try-out", stdin=TEXT).out.splitlines() == TARGETS
     commit = shared.repos["ann/model"].branches["try-out"]
     assert local_bundle(Path(f"hf:ann/model@{commit}")).name == commit
