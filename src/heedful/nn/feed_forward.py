@@ -31,7 +31,11 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return FFN(x)."""
-        return self.outer(self.dropout(self.activation(self.inner(x))))  # type: ignore[no-any-return]
+        return self.outer(self.dropout(self.hidden(x)))  # type: ignore[no-any-return]
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """Return what stands between the two matrices: (B, L, D) to (B, L, F)."""
+        return self.activation(self.inner(x))
 
 
 class GatedFeedForward(FeedForward):
@@ -43,6 +47,7 @@ class GatedFeedForward(FeedForward):
         super().__init__(d_model, d_ff, activation=activation, dropout=dropout, bias=bias)
         self.gate = nn.Linear(d_model, d_ff, bias=bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Transform (B, L, D)."""
-        return self.outer(self.dropout(self.activation(self.gate(x)) * self.inner(x)))  # type: ignore[no-any-return]
+    def hidden(self, x: Tensor) -> Tensor:
+        """See `FeedForward`."""
+        inner: Tensor = self.inner(x)
+        return self.activation(self.gate(x)) * inner

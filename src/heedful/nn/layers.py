@@ -19,11 +19,13 @@ class ResidualLayer(nn.Module):
         self.residual_dropout = Dropout(dropout)
         self.norm_first = norm_first
 
-    def wrap(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    def wrap(
+        self, x: Tensor, norm: Callable[[Tensor], Tensor], sublayer: Callable[[Tensor], Tensor]
+    ) -> Tensor:
         """Return LayerNorm(x + Dropout(Sublayer(x))) (3.1, 5.4), or x + Dropout(Sublayer(LayerNorm(x)))."""
         if self.norm_first:
             return x + self.residual_dropout(sublayer(norm(x)))  # type: ignore[no-any-return]
-        return norm(x + self.residual_dropout(sublayer(x)))  # type: ignore[no-any-return]
+        return norm(x + self.residual_dropout(sublayer(x)))
 
 
 class EncoderLayer(ResidualLayer):
