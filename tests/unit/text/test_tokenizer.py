@@ -1,4 +1,5 @@
 import copy
+import hashlib
 import pickle
 from pathlib import Path
 
@@ -123,6 +124,12 @@ def test_fingerprints_differ_when_a_side_does() -> None:
     twice = TokenizerPair(pair.src, SentencePieceTokenizer.from_bytes(pair.src.to_bytes()))
     same = TokenizerPair(pair.src, pair.src)
     assert len({p.fingerprint() for p in (pair, swapped, twice, same)}) == 4
+
+
+def test_fingerprints_of_trained_pairs_stay_what_they_were_so_that_runs_go_on() -> None:
+    pair = train(joint=False)
+    models = (hashlib.sha256(side.to_files()[".model"]).digest() for side in (pair.src, pair.tgt))
+    assert pair.fingerprint() == hashlib.sha256(b"separate" + b"".join(models)).hexdigest()
 
 
 def test_a_pair_stays_joint_when_it_is_copied_or_pickled() -> None:
