@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import pytest
@@ -6,50 +7,59 @@ from hypothesis import strategies as st
 from step_tables import BOS, EOS, PAD, TableStep, every_output, random_table
 
 from heedful.decoding.beam import beam_search
-from heedful.decoding.options import SearchOptions
+from heedful.decoding.options import LengthNormalization, SearchOptions
 
 
-def check(
-    seed: int, *, vocab_size: int, max_length: int, alpha: float, n_best: int, num_sentences: int
-) -> None:
+def check(seed: int, *, vocab_size: int, limit: int, options: SearchOptions, num_sentences: int = 1) -> None:
+    """A beam with a place for every output finds the best of all, whatever early_stopping says."""
     table = random_table(seed, vocab_size)
-    wide = (vocab_size - 2) ** max_length  # every token but pad and bos, at every step
-    n_best = min(n_best, wide)
+    expected = [every_output(table, b, limit=limit, options=options) for b in range(num_sentences)]
+    n_best = min(options.n_best, len(expected[0]))
     found = beam_search(
         TableStep(table, num_sentences),
-        max_lengths=[max_length] * num_sentences,
-        bos_id=BOS,
+        max_lengths=[limit] * num_sentences,
+        start_id=BOS,
         eos_id=EOS,
         pad_id=PAD,
-        options=SearchOptions(beam_size=wide, n_best=n_best, length_penalty=alpha),
+        options=dataclasses.replace(options, beam_size=len(expected[0]), n_best=n_best),
     )
-    for sentence, hypotheses in enumerate(found):
-        expected = every_output(table, sentence, vocab_size=vocab_size, max_length=max_length, alpha=alpha)
-        expected = expected[:n_best]
-        assert [hypothesis.ids for hypothesis in hypotheses] == [ids for _, ids in expected]
-        assert [hypothesis.score for hypothesis in hypotheses] == pytest.approx(
-            [score for score, _ in expected]
-        )
-        assert all(hypothesis.finished for hypothesis in hypotheses)
+    for hypotheses, outputs in zip(found, expected, strict=True):
+        tokens = [(*each.ids, EOS) if each.finished else each.ids for each in hypotheses]
+        assert tokens == [tokens for _, tokens in outputs[:n_best]]
+        assert [each.score for each in hypotheses] == pytest.approx([score for score, _ in outputs[:n_best]])
 
 
+@pytest.mark.parametrize("normalization", ["gnmt", "average"])
 @pytest.mark.parametrize(
-    ("vocab_size", "max_length", "alpha"),
+    ("vocab_size", "limit", "alpha"),
     [*itertools.product([6, 7], [1, 2, 3], [0.0, 0.6, 1.0, 2.0]), (6, 4, 0.6), (6, 4, 1.0), (8, 3, 0.6)],
 )
-def test_a_wide_beam_equals_exhaustive_search(vocab_size: int, max_length: int, alpha: float) -> None:
-    check(11, vocab_size=vocab_size, max_length=max_length, alpha=alpha, n_best=3, num_sentences=2)
+def test_a_wide_beam_equals_exhaustive_search(
+    vocab_size: int, limit: int, alpha: float, normalization: LengthNormalization
+) -> None:
+    options = SearchOptions(n_best=3, length_penalty=alpha, length_normalization=normalization)
+    check(11, vocab_size=vocab_size, limit=limit, options=options, num_sentences=2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
-    vocab_size=st.integers(4, 7),
-    max_length=st.integers(1, 3),
-    alpha=st.floats(0.0, 3.0),
-    n_best=st.integers(1, 6),
+    vocab_size=st.integers(4, 6),
+    limit=st.integers(1, 4),
+    options=st.builds(
+        SearchOptions,
+        beam_size=st.just(6),
+        n_best=st.integers(1, 6),
+        length_penalty=st.floats(0.0, 3.0),
+        length_normalization=st.sampled_from(["gnmt", "average"]),
+        early_stopping=st.sampled_from(["optimal", "estimate", "first"]),
+        min_length=st.integers(0, 2),
+        forced_first_id=st.sampled_from([None, BOS, 3]),
+        forced_last_id=st.sampled_from([None, EOS, 3]),
+        suppressed_ids=st.sampled_from([None, (), (PAD,), (BOS,)]),
+    ),
 )
 def test_a_wide_beam_equals_exhaustive_search_on_any_table(
-    seed: int, vocab_size: int, max_length: int, alpha: float, n_best: int
+    seed: int, vocab_size: int, limit: int, options: SearchOptions
 ) -> None:
-    check(seed, vocab_size=vocab_size, max_length=max_length, alpha=alpha, n_best=n_best, num_sentences=1)
+    check(seed, vocab_size=vocab_size, limit=limit, options=options)

@@ -15,7 +15,7 @@ from heedful.model import Memory, Transformer
 
 PAD, BOS, EOS = 0, 2, 3
 VOCAB_SIZE = 17
-IDS = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS}
+IDS = {"pad_id": PAD, "start_id": BOS, "eos_id": EOS}
 
 
 class FullStep:

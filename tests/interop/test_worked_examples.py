@@ -91,7 +91,7 @@ def test_the_notebooks_sentences_are_learned_and_decoded_greedily() -> None:
     with torch.no_grad():
         found = greedy_search(
             ModelStep(model.eval(), src),
-            max_lengths=[20, 20], bos_id=SOS, eos_id=EOS, pad_id=PAD, options=SearchOptions(beam_size=1),
+            max_lengths=[20, 20], start_id=SOS, eos_id=EOS, pad_id=PAD, options=SearchOptions(beam_size=1),
         )  # fmt: skip
     assert [" ".join(words[i] for i in best.ids) for (best,) in found] == GERMAN
 
@@ -145,7 +145,7 @@ def test_jadores_model_shows_its_attention_and_searches_with_a_beam_of_5() -> No
         torch.testing.assert_close(ours(src, tgt_in), theirs(src, tgt_in), rtol=0.0, atol=1e-5)
         found = beam_search(
             ModelStep(ours, src),
-            max_lengths=[9], bos_id=2, eos_id=3, pad_id=0, options=SearchOptions(beam_size=5, n_best=5),
+            max_lengths=[9], start_id=2, eos_id=3, pad_id=0, options=SearchOptions(beam_size=5, n_best=5),
         )  # fmt: skip
     assert [tuple(each.weights.shape) for each in recorder.maps[:3]] == [
         (1, 8, 6, 6), (1, 8, 4, 4), (1, 8, 4, 6),

@@ -1,13 +1,15 @@
+import dataclasses
 import math
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_tables import BOS, EOS, PAD, Table, TableStep, random_table
+from step_tables import BOS, EOS, PAD, Table, TableStep, constrained, random_table
 
 from heedful.decoding.beam import beam_search
 from heedful.decoding.greedy import greedy_search
-from heedful.decoding.hypotheses import Hypothesis, length_penalty
-from heedful.decoding.options import SearchOptions
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import EarlyStopping, SearchOptions
 
 TABLES = st.builds(
     random_table,
@@ -25,13 +27,17 @@ def search_options(draw: st.DrawFn) -> SearchOptions:
         beam_size=beam_size,
         n_best=draw(st.integers(1, beam_size)),
         length_penalty=draw(st.floats(0.0, 2.0)),
+        length_normalization=draw(st.sampled_from(["gnmt", "average"])),
+        early_stopping=draw(st.sampled_from(["optimal", "estimate", "first"])),
         min_length=draw(st.integers(0, 2)),
-        early_stopping=draw(st.sampled_from(["optimal", "first"])),
+        forced_first_id=draw(st.sampled_from([None, BOS, 3])),
+        forced_last_id=draw(st.sampled_from([None, EOS, 3])),
+        suppressed_ids=draw(st.sampled_from([None, (), (PAD,)])),
     )
 
 
 def search(step: TableStep, limits: list[int], options: SearchOptions) -> list[list[Hypothesis]]:
-    return beam_search(step, max_lengths=limits, bos_id=BOS, eos_id=EOS, pad_id=PAD, options=options)
+    return beam_search(step, max_lengths=limits, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options)
 
 
 @settings(max_examples=60, deadline=None)
@@ -41,21 +47,20 @@ def test_every_hypothesis_is_what_it_says(table: Table, limits: list[int], optio
     assert len(found) == len(limits)
     for sentence, (hypotheses, limit) in enumerate(zip(found, limits, strict=True)):
         assert 1 <= len(hypotheses) <= options.n_best
-        assert len({hypothesis.ids for hypothesis in hypotheses}) == len(hypotheses)
+        assert len({(hypothesis.ids, hypothesis.finished) for hypothesis in hypotheses}) == len(hypotheses)
         scores = [hypothesis.score for hypothesis in hypotheses]
         assert scores == sorted(scores, reverse=True)
+        allowed = constrained(table, options, limit)
         for hypothesis in hypotheses:
-            assert not {PAD, BOS, EOS} & set(hypothesis.ids)
+            assert EOS not in hypothesis.ids
             tokens = (*hypothesis.ids, EOS) if hypothesis.finished else hypothesis.ids
             assert len(tokens) <= limit
             assert hypothesis.finished or len(tokens) == limit
-            assert len(hypothesis.ids) >= min(options.min_length, limit)
             assert hypothesis.log_prob == sum(hypothesis.token_log_probs)
-            assert hypothesis.score == hypothesis.log_prob / length_penalty(
-                len(tokens), options.length_penalty
-            )
-            looked_up = [table(sentence, tokens[:t])[token] for t, token in enumerate(tokens)]
+            assert hypothesis.score == hypothesis.log_prob / options.penalty(len(tokens))
+            looked_up = [allowed(sentence, tokens[:t])[token] for t, token in enumerate(tokens)]
             assert list(hypothesis.token_log_probs) == looked_up
+            assert hypothesis.log_prob > -math.inf
 
 
 @settings(max_examples=40, deadline=None)
@@ -70,12 +75,13 @@ def test_a_sentence_does_not_depend_on_its_neighbours(
 
 
 @settings(max_examples=40, deadline=None)
-@given(table=TABLES, limits=LIMITS, alpha=st.floats(0.0, 2.0))
-def test_a_beam_of_one_is_greedy(table: Table, limits: list[int], alpha: float) -> None:
-    options = SearchOptions(beam_size=1, length_penalty=alpha)
+@given(table=TABLES, limits=LIMITS, options=search_options())
+def test_a_beam_of_one_is_greedy(table: Table, limits: list[int], options: SearchOptions) -> None:
+    options = dataclasses.replace(options, beam_size=1, n_best=1)
     greedy = greedy_search(
-        TableStep(table, len(limits)), max_lengths=limits, bos_id=BOS, eos_id=EOS, pad_id=PAD, options=options
-    )
+        TableStep(table, len(limits)),
+        max_lengths=limits, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options,
+    )  # fmt: skip
     assert search(TableStep(table, len(limits)), limits, options) == greedy
 
 
@@ -84,13 +90,26 @@ def test_a_beam_of_one_is_greedy(table: Table, limits: list[int], alpha: float) 
 def test_stopping_early_never_finds_better_than_stopping_provably(
     table: Table, limits: list[int], options: SearchOptions
 ) -> None:
-    def best(early_stopping: str) -> list[float]:
-        asked = SearchOptions(
-            beam_size=options.beam_size,
-            length_penalty=options.length_penalty,
-            early_stopping=early_stopping,  # type: ignore[arg-type]
-        )
+    def scores(early_stopping: EarlyStopping) -> list[list[float]]:
+        asked = dataclasses.replace(options, early_stopping=early_stopping)
         found = search(TableStep(table, len(limits)), limits, asked)
-        return [hypotheses[0].score if hypotheses[0].finished else -math.inf for hypotheses in found]
+        return [[hypothesis.score for hypothesis in hypotheses] for hypotheses in found]
 
-    assert all(one >= other for one, other in zip(best("optimal"), best("first"), strict=True))
+    for early_stopping in ("estimate", "first"):
+        for one, other in zip(scores("optimal"), scores(early_stopping), strict=True):
+            assert len(one) >= len(other)
+            assert all(a >= b - 1e-12 for a, b in zip(one, other, strict=False))
+
+
+@settings(max_examples=40, deadline=None)
+@given(table=TABLES, limits=LIMITS, options=search_options())
+def test_a_provable_end_changes_nothing_that_comes_before_it_in_the_list(
+    table: Table, limits: list[int], options: SearchOptions
+) -> None:
+    def scores(n_best: int) -> list[list[float]]:
+        asked = dataclasses.replace(options, early_stopping="optimal", n_best=n_best)
+        found = search(TableStep(table, len(limits)), limits, asked)
+        return [[hypothesis.score for hypothesis in hypotheses] for hypotheses in found]
+
+    for one, other in zip(scores(1), scores(options.beam_size), strict=True):
+        assert one == pytest.approx(other[:1], abs=1e-12)

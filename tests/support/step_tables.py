@@ -1,12 +1,14 @@
 """Step functions without a model: hand-written or random tables of next-token log-probabilities."""
 
 import functools
-import itertools
+import math
 import random
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
+from heedful.decoding.options import SearchOptions
 
 PAD, BOS, EOS = 0, 1, 2
 Table = Callable[[int, tuple[int, ...]], Sequence[float]]
@@ -62,14 +64,39 @@ def probability_table(rows: dict[tuple[int, ...], dict[int, float]], vocab_size:
     return table
 
 
+def constrained(table: Table, options: SearchOptions, limit: int) -> Table:
+    """The table as a search with these options and this limit may use it; -inf is impossible."""
+    suppressed = {PAD, BOS} if options.suppressed_ids is None else set(options.suppressed_ids)
+
+    def allowed(sentence: int, prefix: tuple[int, ...]) -> Sequence[float]:
+        row = table(sentence, prefix)
+        forced = options.forced_first_id if not prefix else None
+        if len(prefix) == limit - 1 and options.forced_last_id is not None:
+            forced = options.forced_last_id
+        if forced is not None:
+            return [0.0 if i == forced else -math.inf for i in range(len(row))]
+        banned = suppressed | {EOS} if len(prefix) < options.min_length else suppressed
+        return [-math.inf if i in banned else value for i, value in enumerate(row)]
+
+    return allowed
+
+
 def every_output(
-    table: Table, sentence: int, *, vocab_size: int, max_length: int, alpha: float
+    table: Table, sentence: int, *, limit: int, options: SearchOptions
 ) -> list[tuple[float, tuple[int, ...]]]:
-    """All finished outputs of at most `max_length` tokens, the end included: (score, ids), best first."""
+    """All possible outputs, finished or cut at `limit` tokens: (score, tokens), best first."""
+    allowed, alpha = constrained(table, options, limit), options.length_penalty
     outputs = []
-    for length in range(max_length):
-        for ids in itertools.product(range(EOS + 1, vocab_size), repeat=length):
-            steps = zip(range(length + 1), (*ids, EOS), strict=True)
-            log_prob = sum(table(sentence, ids[:t])[i] for t, i in steps)
-            outputs.append((log_prob / ((5 + length + 1) / 6) ** alpha, ids))
+
+    def extend(tokens: tuple[int, ...], log_prob: float) -> None:
+        length = len(tokens)
+        if length == limit or EOS in tokens:
+            base = length if options.length_normalization == "average" else (5 + length) / 6
+            outputs.append((log_prob / base**alpha, tokens))
+            return
+        for i, value in enumerate(allowed(sentence, tokens)):
+            if value > -math.inf:
+                extend((*tokens, i), log_prob + value)
+
+    extend((), 0.0)
     return sorted(outputs, key=lambda output: (-output[0], output[1]))

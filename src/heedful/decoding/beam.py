@@ -1,4 +1,4 @@
-"""Beam search over a step function, with a provable end."""
+"""Beam search over a step function: a beam of constant width, and finished hypotheses apart from it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,16 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from heedful.decoding.hypotheses import (
-    History,
-    Hypothesis,
-    best_first,
-    finished_hypothesis,
-    length_penalty,
-    unfinished_hypothesis,
-)
+from heedful.decoding.constraints import Constraints
+from heedful.decoding.hypotheses import History, Hypothesis, best_first, ended_hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.step_function import StepFunction, top_candidates
+from heedful.decoding.step_function import StepFunction
 from heedful.errors import InputError
 
 
@@ -24,29 +18,30 @@ def beam_search(
     step: StepFunction,
     *,
     max_lengths: Sequence[int],
-    bos_id: int,
+    start_id: int,
     eos_id: int,
     pad_id: int,
     options: SearchOptions,
 ) -> list[list[Hypothesis]]:
-    """Search the best outputs of each sentence, `options.beam_size` hypotheses at a time.
+    """Search the best outputs of each sentence, with `options.beam_size` live hypotheses at each step.
 
-    At each step a sentence keeps the most probable extensions of its live hypotheses, as many as it has
-    places in the beam. An extension by the end token is finished: it leaves the beam with its score and its
-    place, so that a beam of one is greedy search. Extensions are compared by log-probability, finished
-    hypotheses by score. Equal log-probabilities go to the better parent, then to the lower id.
+    Of the extensions of its live hypotheses by one token, a sentence looks at the 2 * beam_size most
+    probable. Those by the end token are finished, if they are among the first beam_size; the best beam_size
+    of the others live on. At the length limit none lives on: the first beam_size extensions all end there,
+    finished or cut. Live hypotheses are compared by log-probability, ended ones by score. Equal
+    log-probabilities go to the better parent, then to the lower id.
 
-    A sentence ends when its places are used up, at its length limit, or (early_stopping "optimal") when it
-    has n_best finished hypotheses and no live one can enter them: for alpha >= 0 nothing that begins with a
-    hypothesis of log-probability p can score more than p / length_penalty(limit). Ended sentences leave the
-    batch. Hypotheses that the limit cut count only where nothing finished.
+    `options.early_stopping` says when a sentence ends before its limit. What "optimal" ends is decided: for
+    alpha >= 0 nothing that begins with a hypothesis of log-probability p can score more than
+    p / penalty(limit). A beam of one always ends with its first finished hypothesis: it is greedy search.
+    Sentences that ended leave the batch.
 
     Args:
         step: has one row for each sentence, not fed yet.
         max_lengths: for each sentence, the most tokens to generate, the end token included; at least 1.
-        bos_id: fed first; never generated, like `pad_id`.
+        start_id: fed first.
         eos_id: ends an output.
-        pad_id: never generated.
+        pad_id: never generated, like `start_id`, unless the options say otherwise.
         options: what to search.
 
     Returns:
@@ -55,14 +50,16 @@ def beam_search(
     Raises:
         InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
     """
+    constraints = Constraints.of(options, start_id=start_id, eos_id=eos_id, pad_id=pad_id)
     beam = _Beam(max_lengths, eos_id=eos_id, options=options)
-    last_ids = torch.full((len(max_lengths),), bos_id)
+    last_ids = torch.full((len(max_lengths),), start_id)
     while beam.num_live:
-        banned = (pad_id, bos_id, eos_id) if beam.length < options.min_length else (pad_id, bos_id)
-        values, ids = top_candidates(step(last_ids), options.beam_size, banned)
-        num_rows = len(values)
+        # A row has one extension by the end token: with one more, beam_size others are always among them.
+        values, ids = constraints.candidates(
+            step(last_ids), options.beam_size + 1, length=beam.length, is_last=beam.rows_in_last_place()
+        )
         rows, next_ids = beam.advance(values, ids)
-        if beam.num_live and not np.array_equal(rows, np.arange(num_rows)):
+        if beam.num_live and not np.array_equal(rows, np.arange(len(values))):
             step.reorder(torch.from_numpy(rows))
         last_ids = torch.from_numpy(next_ids)
     return beam.results()
@@ -91,7 +88,8 @@ class _Beam:
     """The hypotheses of all sentences, on the host; B live sentences, W live hypotheses at most in each.
 
     Row b * W + w of the step function is hypothesis w of live sentence b. An empty place has the
-    log-probability -inf.
+    log-probability -inf. Of the ended hypotheses of a sentence the best are kept, as many as decide its end
+    and its n-best list; once there are that many, the score of the last is the bar to be passed.
     """
 
     def __init__(self, max_lengths: Sequence[int], *, eos_id: int, options: SearchOptions) -> None:
@@ -103,23 +101,25 @@ class _Beam:
         self._log_probs_BW = np.zeros((num_sentences, 1))
         self._history = History()
         self._limits = np.asarray(max_lengths, dtype=np.int64)
-        self._limit_penalties = np.asarray([length_penalty(n, options.length_penalty) for n in max_lengths])
-        self._places = np.full(num_sentences, options.beam_size)
-        self._bars = np.full(num_sentences, -np.inf)  # the score of the n-best finished hypothesis
-        self._finished: list[list[Hypothesis]] = [[] for _ in max_lengths]
-        self._cut: list[list[Hypothesis]] = [[] for _ in max_lengths]
+        self._limit_penalties = np.asarray([options.penalty(limit) for limit in max_lengths])
+        self._num_kept = options.n_best if options.early_stopping == "optimal" else options.beam_size
+        self._bars = np.full(num_sentences, -np.inf)  # -inf: fewer than num_kept have ended
+        self._ended: list[list[Hypothesis]] = [[] for _ in max_lengths]
 
     @property
     def num_live(self) -> int:
         """How many sentences are still searched."""
         return len(self._sentences)
 
+    def rows_in_last_place(self) -> NDArray[np.bool_]:
+        """Which rows (B * W,) the length limit allows one token more."""
+        return np.repeat(self._limits[self._sentences] == self.length + 1, self._log_probs_BW.shape[1])
+
     def results(self) -> list[list[Hypothesis]]:
         """The n-best list of each sentence."""
-        found = [finished or cut for finished, cut in zip(self._finished, self._cut, strict=True)]
-        if not all(found):
+        if not all(self._ended):
             raise InputError("search: the model gives no possible continuation any probability")
-        return [best_first(hypotheses)[: self._options.n_best] for hypotheses in found]
+        return [hypotheses[: self._options.n_best] for hypotheses in self._ended]
 
     def advance(
         self, values: NDArray[np.float64], ids: NDArray[np.int64]
@@ -135,17 +135,11 @@ class _Beam:
         """
         self.length += 1
         best = self._best_extensions(values, ids)
-        places_B1 = self._places[self._sentences][:, None]
-        is_kept_BK = (np.arange(best.ids.shape[1]) < places_B1) & (best.totals > -np.inf)
-        is_finished_BK = is_kept_BK & (best.ids == self._eos_id)
-        is_live_BK = is_kept_BK & ~is_finished_BK
-        for b, k in np.argwhere(is_finished_BK).tolist():
-            self._finish(self._sentences[b], best.rows[b, k], best.values[b, k])
-        self._places[self._sentences] -= is_finished_BK.sum(axis=1)
-        at_limit_B1 = (self._limits[self._sentences] <= self.length)[:, None]
-        for b, k in np.argwhere(is_live_BK & at_limit_B1).tolist():
-            self._cut_off(self._sentences[b], best.rows[b, k], best.ids[b, k], best.values[b, k])
-
+        at_limit_B1 = (self._limits[self._sentences] == self.length)[:, None]
+        ends_BK = (best.ids == self._eos_id) | at_limit_B1
+        self._keep_ended(best, ends_BK)
+        is_live_BK = ~ends_BK & (best.totals > -np.inf)
+        is_live_BK &= is_live_BK.cumsum(axis=1) <= self._options.beam_size
         is_going_on_B = self._is_going_on(np.where(is_live_BK, best.totals, -np.inf).max(axis=1))
         is_live_BK = is_live_BK[is_going_on_B]
         # Live hypotheses to the left, in their order; as many columns as the fullest sentence needs.
@@ -159,8 +153,8 @@ class _Beam:
         self._history.append(rows, next_ids, live.values.ravel())
         return rows, next_ids
 
-    def _best_extensions(self, values: NDArray[np.float64], ids: NDArray[np.int64]) -> "_Extensions":
-        """The best `beam_size` of all extensions of each sentence, best first."""
+    def _best_extensions(self, values: NDArray[np.float64], ids: NDArray[np.int64]) -> _Extensions:
+        """The best 2 * beam_size of all extensions of each sentence, best first."""
         num_sentences, width = self._log_probs_BW.shape
         count = values.shape[1]
         shape_BN = (num_sentences, width * count)
@@ -172,32 +166,32 @@ class _Beam:
         )
         order_BN = np.argsort(-every.totals, axis=1, kind="stable")
         return every.take(
-            order_BN[:, : self._options.beam_size], sentences=np.ones(num_sentences, dtype=bool)
+            order_BN[:, : 2 * self._options.beam_size], sentences=np.ones(num_sentences, dtype=bool)
         )
+
+    def _keep_ended(self, best: _Extensions, ends_BK: NDArray[np.bool_]) -> None:
+        """Keep those of the first beam_size extensions that end here and pass the bar; raise the bars."""
+        bars_B1 = self._bars[self._sentences][:, None]
+        is_kept_BK = ends_BK & (best.totals / self._options.penalty(self.length) > bars_B1)
+        for b, k in np.argwhere(is_kept_BK[:, : self._options.beam_size]).tolist():
+            ids, log_probs = self._history.trace(best.rows[b, k])
+            hypothesis = ended_hypothesis(
+                [*ids, int(best.ids[b, k])],
+                [*log_probs, float(best.values[b, k])],
+                eos_id=self._eos_id,
+                penalty=self._options.penalty(self.length),
+            )
+            sentence = self._sentences[b]
+            ended = best_first([*self._ended[sentence], hypothesis])[: self._num_kept]
+            self._ended[sentence] = ended
+            if len(ended) == self._num_kept:
+                self._bars[sentence] = ended[-1].score
 
     def _is_going_on(self, best_B: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which live sentences, with the best live log-probability of each, are worth another step."""
         bars_B = self._bars[self._sentences]
-        bounds_B = best_B / self._limit_penalties[self._sentences]
-        going_on_B = (bounds_B > bars_B) & (self._limits[self._sentences] > self.length)
-        if self._options.early_stopping == "first":
-            going_on_B &= bars_B == -np.inf
-        return np.asarray(going_on_B)
-
-    def _finish(self, sentence: int, row: int, eos_log_prob: float) -> None:
-        """Keep the hypothesis in `row`, ended here, and raise the bar of its sentence."""
-        ids, log_probs = self._history.trace(row)
-        hypotheses = self._finished[sentence]
-        alpha, n_best = self._options.length_penalty, self._options.n_best
-        hypotheses.append(finished_hypothesis(ids, [*log_probs, float(eos_log_prob)], alpha))
-        if len(hypotheses) >= n_best:
-            self._bars[sentence] = sorted((each.score for each in hypotheses), reverse=True)[n_best - 1]
-
-    def _cut_off(self, sentence: int, row: int, last_id: int, log_prob: float) -> None:
-        """Keep the hypothesis in `row`, extended by one last id, as one that the length limit cut."""
-        if not self._finished[sentence]:
-            ids, log_probs = self._history.trace(row)
-            alpha = self._options.length_penalty
-            self._cut[sentence].append(
-                unfinished_hypothesis([*ids, int(last_id)], [*log_probs, float(log_prob)], alpha)
-            )
+        if self._options.early_stopping == "first" or self._options.beam_size == 1:
+            return np.asarray((bars_B == -np.inf) & (best_B > -np.inf))
+        if self._options.early_stopping == "estimate":
+            return np.asarray(best_B / self._options.penalty(self.length) > bars_B)
+        return np.asarray(best_B / self._limit_penalties[self._sentences] > bars_B)

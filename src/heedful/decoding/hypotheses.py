@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+LengthNormalization = Literal["gnmt", "average"]
 
 
 @dataclass(frozen=True)
@@ -12,11 +15,12 @@ class Hypothesis:
     """One output of a search.
 
     Attributes:
-        ids: the output without its begin and end tokens.
+        ids: the output without its start and end tokens.
         log_prob: the sum of `token_log_probs`, in float64.
         score: `log_prob` divided by the length penalty of the number of token log-probabilities.
-        token_log_probs: the model's log-probability of each token; the last is the end token's if finished.
-        finished: whether the output ended by itself; otherwise the length limit cut it.
+        token_log_probs: the log-probability of each token, 0 where it was forced; the last is the end
+            token's if finished.
+        finished: whether the output has its end token; otherwise the length limit cut it.
     """
 
     ids: tuple[int, ...]
@@ -26,32 +30,24 @@ class Hypothesis:
     finished: bool
 
 
-def length_penalty(length: int, alpha: float) -> float:
-    """The penalty ((5 + length) / 6) ** alpha of GNMT (Wu et al., 2016, section 7).
+def length_penalty(length: int, alpha: float, normalization: LengthNormalization = "gnmt") -> float:
+    """The penalty ((5 + length) / 6) ** alpha of GNMT (Wu et al., 2016, section 7), or length ** alpha.
 
     `length` counts the end token, everywhere in heedful; an output of that token alone has the penalty 1.
     """
-    return float(((5 + length) / 6) ** alpha)
+    base = length if normalization == "average" else (5 + length) / 6
+    return float(base**alpha)
 
 
-def finished_hypothesis(ids: Sequence[int], token_log_probs: Sequence[float], alpha: float) -> Hypothesis:
-    """A hypothesis that ended: `token_log_probs` has one entry more than `ids`, for the end token."""
-    assert len(token_log_probs) == len(ids) + 1
-    return _hypothesis(ids, token_log_probs, alpha, finished=True)
-
-
-def unfinished_hypothesis(ids: Sequence[int], token_log_probs: Sequence[float], alpha: float) -> Hypothesis:
-    """A hypothesis that the length limit cut: one log-probability for each of its ids."""
-    assert len(token_log_probs) == len(ids)
-    return _hypothesis(ids, token_log_probs, alpha, finished=False)
-
-
-def _hypothesis(
-    ids: Sequence[int], token_log_probs: Sequence[float], alpha: float, *, finished: bool
+def ended_hypothesis(
+    tokens: Sequence[int], token_log_probs: Sequence[float], *, eos_id: int, penalty: float
 ) -> Hypothesis:
+    """The hypothesis of these tokens, as generated: finished if the end token is the last of them."""
+    assert len(token_log_probs) == len(tokens)
     log_prob = float(sum(token_log_probs))
-    score = log_prob / length_penalty(len(token_log_probs), alpha)
-    return Hypothesis(tuple(ids), log_prob, score, tuple(token_log_probs), finished)
+    finished = tokens[-1] == eos_id
+    ids = tuple(tokens[:-1] if finished else tokens)
+    return Hypothesis(ids, log_prob, log_prob / penalty, tuple(token_log_probs), finished)
 
 
 def best_first(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:

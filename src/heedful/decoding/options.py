@@ -2,36 +2,51 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from heedful.config import DecodeConfig
+from heedful.decoding.hypotheses import LengthNormalization, length_penalty
 from heedful.errors import InputError
 
-EarlyStopping = Literal["optimal", "first"]
+EarlyStopping = Literal["optimal", "estimate", "first"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """How outputs are searched; the defaults are the paper's (section 6.1).
 
-    Lengths count the end-of-sequence token on both sides, as the model does.
+    Lengths count the end-of-sequence token on both sides, as the model does, and never the start token.
 
     Attributes:
-        beam_size: hypotheses of one sentence, live and finished together; 1 is greedy search.
-        n_best: how many finished hypotheses to return, at most `beam_size`.
-        length_penalty: alpha of the GNMT penalty ((5 + |Y|) / 6) ** alpha, at least 0.
+        beam_size: live hypotheses of one sentence; 1 is greedy search.
+        n_best: how many hypotheses to return, at most `beam_size`.
+        length_penalty: alpha of the penalty that divides log-probabilities, at least 0.
+        length_normalization: the penalty of an output Y: "gnmt" is ((5 + |Y|) / 6) ** alpha, "average"
+            |Y| ** alpha, which for alpha = 1 makes scores the mean log-probability of a token.
+        early_stopping: when to end a sentence. "optimal": when no live hypothesis can still enter its
+            n-best list. "estimate": when it has `beam_size` finished hypotheses and the best live one,
+            scored at its present length, is no better than the worst of these. "first": when it has
+            `beam_size` finished hypotheses.
         max_length_offset: an output is at most this much longer than its input.
+        max_length: and at most this long; None sets no such limit.
         min_length: the fewest tokens before the end of the output.
-        early_stopping: "optimal" ends a sentence when no live hypothesis can still enter its n-best list;
-            "first" ends it as soon as `n_best` hypotheses are finished.
+        forced_first_id: the first token of every output; None leaves the choice to the model.
+        forced_last_id: the token in the last place that the length limit allows; None leaves the choice to
+            the model, whose output may then be cut off without an end token.
+        suppressed_ids: tokens that are never chosen; None: the start and padding tokens.
     """
 
     beam_size: int = 4
     n_best: int = 1
     length_penalty: float = 0.6
-    max_length_offset: int = 50
-    min_length: int = 0
+    length_normalization: LengthNormalization = "gnmt"
     early_stopping: EarlyStopping = "optimal"
+    max_length_offset: int = 50
+    max_length: int | None = None
+    min_length: int = 0
+    forced_first_id: int | None = None
+    forced_last_id: int | None = None
+    suppressed_ids: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.beam_size < 1:
@@ -40,12 +55,21 @@ class SearchOptions:
             raise InputError(f"n_best={self.n_best}: must lie between 1 and beam_size={self.beam_size}")
         if not (math.isfinite(self.length_penalty) and self.length_penalty >= 0):
             raise InputError(f"length_penalty={self.length_penalty}: must be a number of at least 0")
-        if self.max_length_offset < 0:
-            raise InputError(f"max_length_offset={self.max_length_offset}: must be at least 0")
-        if self.min_length < 0:
-            raise InputError(f"min_length={self.min_length}: must be at least 0")
-        if self.early_stopping not in ("optimal", "first"):
-            raise InputError(f"early_stopping={self.early_stopping!r}: must be 'optimal' or 'first'")
+        if self.max_length is not None and self.max_length < 1:
+            raise InputError(f"max_length={self.max_length}: must be at least 1")
+        for name in ("max_length_offset", "min_length", "forced_first_id", "forced_last_id"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise InputError(f"{name}={value}: must be at least 0")
+        if min(self.suppressed_ids or (), default=0) < 0:
+            raise InputError(f"suppressed_ids={self.suppressed_ids}: must be at least 0")
+        for name, choice in (
+            ("length_normalization", LengthNormalization),
+            ("early_stopping", EarlyStopping),
+        ):
+            if getattr(self, name) not in get_args(choice):
+                known = ", ".join(map(repr, get_args(choice)))
+                raise InputError(f"{name}={getattr(self, name)!r}: must be one of {known}")
 
     @classmethod
     def from_config(cls, config: DecodeConfig) -> "SearchOptions":
@@ -54,5 +78,15 @@ class SearchOptions:
             beam_size=config.beam_size,
             n_best=config.n_best,
             length_penalty=config.length_penalty,
+            length_normalization=config.length_normalization,
+            early_stopping=config.early_stopping,
             max_length_offset=config.max_length_offset,
+            max_length=config.max_length,
+            forced_first_id=config.forced_first_id,
+            forced_last_id=config.forced_last_id,
+            suppressed_ids=config.suppressed_ids,
         )
+
+    def penalty(self, length: int) -> float:
+        """What the log-probability of an output of `length` tokens is divided by."""
+        return length_penalty(length, self.length_penalty, self.length_normalization)

@@ -170,9 +170,9 @@ class Translator:
     def _search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
         """Search one batch; section 6.1 limits an output to the length of its input + 50."""
         model, tokenizer = self.bundle.model, self.bundle.tokenizers.tgt
-        limits = [len(ids) + options.max_length_offset for ids in sources]
-        if self._position_limit is not None:
-            limits = [min(limit, self._position_limit) for limit in limits]
+        caps = [cap for cap in (options.max_length, self._position_limit) if cap is not None]
+        limits = [min([len(ids) + options.max_length_offset, *caps]) for ids in sources]
+        start_id = model.config.decoder_start_id
         search = greedy_search if options.beam_size == 1 else beam_search
         was_training = model.training
         model.eval()
@@ -181,7 +181,7 @@ class Translator:
                 return search(
                     ModelStep(model, self._pad(sources)),
                     max_lengths=limits,
-                    bos_id=tokenizer.bos_id,
+                    start_id=tokenizer.bos_id if start_id is None else start_id,
                     eos_id=tokenizer.eos_id,
                     pad_id=tokenizer.pad_id,
                     options=options,

@@ -27,7 +27,7 @@ GARDEN_PATH = probability_table(
 
 def search(step: TableStep, max_lengths: list[int], **options: object) -> list[list[Hypothesis]]:
     asked = SearchOptions(**options)  # type: ignore[arg-type]
-    return beam_search(step, max_lengths=max_lengths, bos_id=BOS, eos_id=EOS, pad_id=PAD, options=asked)
+    return beam_search(step, max_lengths=max_lengths, start_id=BOS, eos_id=EOS, pad_id=PAD, options=asked)
 
 
 def test_a_beam_of_two_leaves_the_path_that_greedy_takes() -> None:
@@ -53,11 +53,50 @@ def test_the_length_penalty_prefers_longer_outputs() -> None:
     assert longer.score == pytest.approx(math.log(0.45) / (7 / 6))
 
 
-def test_first_stops_where_optimal_goes_on() -> None:
-    table = probability_table({(): {EOS: 0.5, A: 0.49, B: 0.01}, (A,): {B: 1.0}, (A, B): {EOS: 1.0}}, 5)
-    [[first]] = search(TableStep(table, 1), [9], beam_size=3, early_stopping="first")
-    [[optimal]] = search(TableStep(table, 1), [9], beam_size=3)
-    assert (first.ids, optimal.ids) == ((), (A, B))
+@pytest.mark.parametrize(
+    ("ends", "early_stopping", "second"),
+    [
+        (0.6, "first", (A,)),  # two are finished: 0.5 and 0.18
+        (0.6, "estimate", (B, B)),  # log 0.2 is better than log 0.18 at the same length
+        (0.9, "estimate", (A,)),  # log 0.2 is worse than log 0.27
+        (0.9, "optimal", (B, B)),  # log 0.2 / (8 / 6) ** 2 is better than log 0.27 / (7 / 6) ** 2
+    ],
+)
+def test_each_way_to_stop_early(ends: float, early_stopping: str, second: tuple[int, ...]) -> None:
+    table = probability_table(
+        {
+            (): {EOS: 0.5, A: 0.3, B: 0.2},
+            (A,): {EOS: ends, A: 1 - ends},
+            (B,): {B: 1.0},
+            (B, B): {EOS: 1.0},
+        },
+        5,
+    )
+    [found] = search(
+        TableStep(table, 1), [9], beam_size=2, n_best=2, length_penalty=2.0, early_stopping=early_stopping
+    )
+    assert [hypothesis.ids for hypothesis in found] == [(), second]
+
+
+def test_a_beam_of_one_ends_with_its_first_finished_hypothesis() -> None:
+    table = probability_table({(): {EOS: 0.51, A: 0.49}, (A,): {B: 1.0}, (A, B): {EOS: 1.0}}, 5)
+    for early_stopping in ("optimal", "estimate", "first"):
+        [[found]] = search(
+            TableStep(table, 1), [9], beam_size=1, length_penalty=2.0, early_stopping=early_stopping
+        )
+        assert found.ids == ()
+    [[found]] = search(TableStep(table, 1), [9], beam_size=2, length_penalty=2.0)
+    assert found.ids == (A, B)
+
+
+def test_an_end_token_finishes_only_among_the_first_of_the_beam() -> None:
+    table = probability_table({(): {A: 0.5, B: 0.3, EOS: 0.2}, (A,): {A: 1.0}, (B,): {B: 1.0}}, 5)
+    step = TableStep(lambda _b, ids: table(0, ids[:1]), 1)
+    [found] = search(step, [2], beam_size=2, n_best=2)
+    assert [hypothesis.ids for hypothesis in found] == [(A, A), (B, B)]
+    step = TableStep(lambda _b, ids: table(0, ids[:1]), 1)
+    [found] = search(step, [2], beam_size=3, n_best=3, length_penalty=0.0)
+    assert [hypothesis.ids for hypothesis in found] == [(A, A), (B, B), ()]
 
 
 def test_optimal_stops_once_nothing_live_can_win() -> None:
@@ -68,14 +107,23 @@ def test_optimal_stops_once_nothing_live_can_win() -> None:
     assert len(step.row_counts) == 1  # log 0.1 / (55 / 6) ** 0.6 < log 0.9
 
 
-def test_the_limit_cuts_only_where_nothing_finished() -> None:
+def test_outputs_cut_at_the_limit_compete_by_score() -> None:
     endless = probability_table({(): {A: 0.9, EOS: 0.1}, (A,): {A: 0.9, EOS: 0.1}}, 5)
     step = TableStep(lambda _b, ids: endless(0, ids[:1]), 1)
-    [[finished]] = search(step, [3], beam_size=2)
-    assert finished.finished
-    [[cut]] = search(TableStep(lambda _b, ids: endless(0, ids[:1]), 1), [3], beam_size=1)
-    assert (cut.ids, cut.finished) == ((A, A, A), False)
-    assert cut.log_prob == pytest.approx(3 * math.log(0.9))
+    [found] = search(step, [3], beam_size=2, n_best=2, length_penalty=0.0)
+    assert [(each.ids, each.finished) for each in found] == [((A, A, A), False), ((), True)]
+    assert found[0].log_prob == pytest.approx(3 * math.log(0.9))
+
+
+def test_forced_tokens_are_certain_and_count_in_the_length() -> None:
+    table = random_table(4, 6)
+    options = {"forced_first_id": 5, "forced_last_id": EOS, "min_length": 9, "length_penalty": 1.0}
+    [found] = search(TableStep(table, 1), [3], beam_size=3, n_best=3, **options)
+    for hypothesis in found:
+        assert (hypothesis.ids[0], len(hypothesis.ids), hypothesis.finished) == (5, 2, True)
+        [token] = hypothesis.ids[1:]
+        assert hypothesis.token_log_probs == (0.0, table(0, (5,))[token], 0.0)
+        assert hypothesis.score == pytest.approx(table(0, (5,))[token] / (8 / 6))
 
 
 def test_min_length_delays_the_end() -> None:
@@ -92,7 +140,7 @@ def test_equal_probabilities_go_to_lower_ids() -> None:
     assert [hypothesis.ids for hypothesis in found] == [(A, A), (A, B), (B, A)]
 
 
-def test_rows_shrink_as_hypotheses_and_sentences_finish() -> None:
+def test_the_beam_keeps_its_width_and_ended_sentences_leave() -> None:
     def table(sentence: int, prefix: tuple[int, ...]) -> list[float]:
         end = EOS if len(prefix) == (1, 4)[sentence] else A
         return [math.log(0.96 if i == end else 0.01) for i in range(5)]
@@ -100,8 +148,7 @@ def test_rows_shrink_as_hypotheses_and_sentences_finish() -> None:
     step = TableStep(table, 2)
     found = search(step, [9, 9], beam_size=3, length_penalty=0.0)
     assert [hypothesis.ids for [hypothesis] in found] == [(A,), (A,) * 4]
-    assert step.row_counts[:2] == [2, 4]  # the end token took one of three places in each sentence
-    assert max(step.row_counts[2:]) <= 2
+    assert step.row_counts == [2, 4, 3, 3, 3]  # at first only two tokens besides the end token
 
 
 def test_a_batch_equals_its_sentences_one_by_one() -> None:
@@ -119,7 +166,7 @@ def test_a_beam_of_one_is_greedy_search() -> None:
     for seed in range(20):
         table, limits = random_table(seed, 6, sharpness=2.0), [6, 1, 9, 9]
         options = SearchOptions(beam_size=1)
-        ids = {"bos_id": BOS, "eos_id": EOS, "pad_id": PAD}
+        ids = {"start_id": BOS, "eos_id": EOS, "pad_id": PAD}
         greedy = greedy_search(TableStep(table, 4), max_lengths=limits, options=options, **ids)
         assert search(TableStep(table, 4), limits, beam_size=1) == greedy
 

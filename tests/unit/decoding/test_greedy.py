@@ -12,9 +12,9 @@ from heedful.errors import InputError
 A, B = 3, 4
 
 
-def search(step: TableStep, max_lengths: list[int], **options: float) -> list[list[Hypothesis]]:
+def search(step: TableStep, max_lengths: list[int], **options: object) -> list[list[Hypothesis]]:
     asked = SearchOptions(beam_size=1, **options)  # type: ignore[arg-type]
-    return greedy_search(step, max_lengths=max_lengths, bos_id=BOS, eos_id=EOS, pad_id=PAD, options=asked)
+    return greedy_search(step, max_lengths=max_lengths, start_id=BOS, eos_id=EOS, pad_id=PAD, options=asked)
 
 
 def test_the_most_probable_token_is_taken_until_the_end() -> None:
@@ -54,6 +54,20 @@ def test_min_length_delays_the_end() -> None:
     table = lambda _b, _ids: torch.tensor([0, 0, 0.7, 0.2, 0.1]).log().tolist()  # noqa: E731
     [[found]] = search(TableStep(table, 1), [9], min_length=3)
     assert found.ids == (A, A, A)
+
+
+def test_forced_and_suppressed_tokens() -> None:
+    table = lambda _b, _ids: torch.tensor([0.1, 0, 0.2, 0.4, 0.3]).log().tolist()  # noqa: E731
+    [[found]] = search(
+        TableStep(table, 1), [4], forced_first_id=PAD, forced_last_id=EOS, suppressed_ids=(A,), min_length=9
+    )
+    assert (found.ids, found.finished) == ((PAD, B, B), True)
+    assert found.token_log_probs == pytest.approx([0.0, math.log(0.3), math.log(0.3), 0.0])
+
+
+def test_no_possible_continuation_is_reported() -> None:
+    with pytest.raises(InputError, match="no possible continuation"):
+        search(TableStep(random_table(1, 5), 1), [4], suppressed_ids=(PAD, BOS, EOS, A, B))
 
 
 def test_finished_sentences_leave_the_batch() -> None:

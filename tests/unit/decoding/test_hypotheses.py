@@ -1,13 +1,6 @@
 import numpy as np
-import pytest
 
-from heedful.decoding.hypotheses import (
-    History,
-    best_first,
-    finished_hypothesis,
-    length_penalty,
-    unfinished_hypothesis,
-)
+from heedful.decoding.hypotheses import History, best_first, ended_hypothesis, length_penalty
 
 
 def test_the_length_penalty_is_gnmts() -> None:
@@ -17,15 +10,22 @@ def test_the_length_penalty_is_gnmts() -> None:
     assert length_penalty(30, 0.0) == 1.0
 
 
-def test_the_end_token_counts_in_the_score() -> None:
-    finished = finished_hypothesis([5, 6], [-1.0, -2.0, -3.0], 1.0)
-    assert (finished.log_prob, finished.finished) == (-6.0, True)
-    assert finished.score == pytest.approx(-6.0 / (8 / 6))
-    assert unfinished_hypothesis([5, 6], [-1.0, -2.0], 1.0).score == pytest.approx(-3.0 / (7 / 6))
+def test_the_average_is_over_tokens() -> None:
+    assert length_penalty(1, 0.6, "average") == 1.0
+    assert length_penalty(7, 1.0, "average") == 7.0
+    assert length_penalty(9, 0.5, "average") == 3.0
+
+
+def test_the_end_token_counts_in_the_score_but_is_no_part_of_the_output() -> None:
+    finished = ended_hypothesis([5, 6, 2], [-1.0, -2.0, -3.0], eos_id=2, penalty=2.0)
+    assert (finished.ids, finished.log_prob, finished.score, finished.finished) == ((5, 6), -6.0, -3.0, True)
+    cut = ended_hypothesis([5, 6], [-1.0, -2.0], eos_id=2, penalty=2.0)
+    assert (cut.ids, cut.log_prob, cut.score, cut.finished) == ((5, 6), -3.0, -1.5, False)
 
 
 def test_equal_scores_are_ordered_by_ids() -> None:
-    one, two = finished_hypothesis([7], [-1.0, 0.0], 0.6), finished_hypothesis([5], [0.0, -1.0], 0.6)
+    one = ended_hypothesis([7, 2], [-1.0, 0.0], eos_id=2, penalty=1.0)
+    two = ended_hypothesis([5, 2], [0.0, -1.0], eos_id=2, penalty=1.0)
     assert best_first([one, two]) == [two, one]
 
 

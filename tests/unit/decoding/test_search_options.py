@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from heedful.config import DecodeConfig
@@ -11,6 +13,16 @@ def test_the_defaults_are_the_papers() -> None:
     assert SearchOptions.from_config(DecodeConfig()) == options
 
 
+def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
+    config = DecodeConfig(
+        beam_size=7, n_best=3, length_penalty=1.5, length_normalization="average", early_stopping="first",
+        max_length_offset=11, max_length=99, forced_first_id=4, forced_last_id=5, suppressed_ids=(6, 8),
+    )  # fmt: skip
+    found = dataclasses.asdict(SearchOptions.from_config(config))
+    assert found.pop("min_length") == 0
+    assert found == config.model_dump(exclude={"batch_tokens"})
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -22,6 +34,11 @@ def test_the_defaults_are_the_papers() -> None:
         ("max_length_offset", -1),
         ("min_length", -1),
         ("early_stopping", "never"),
+        ("length_normalization", "none"),
+        ("max_length", 0),
+        ("forced_first_id", -1),
+        ("forced_last_id", -1),
+        ("suppressed_ids", (4, -1)),
     ],
 )
 def test_a_bad_value_is_an_input_error_that_names_its_key(key: str, value: object) -> None:

@@ -1,0 +1,150 @@
+"""The searches of transformers and of heedful over one and the same model: only the search differs."""
+
+import functools
+from collections.abc import Callable
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from heedful.decoding.beam import beam_search
+from heedful.decoding.greedy import greedy_search
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import EarlyStopping, SearchOptions
+
+VOCAB_SIZE, NUM_SENTENCES, LIMIT = 29, 101, 11
+EOS, BOS, START, PAD = 0, 3, 28, 28
+THEIR_STOPPING: dict[EarlyStopping, bool | str] = {"estimate": False, "first": True, "optimal": "never"}
+
+
+@functools.cache
+def random_model() -> transformers.MarianMTModel:
+    """Marian, tiny; the end token is made so probable that outputs end anywhere before the limit."""
+    config = transformers.MarianConfig(
+        vocab_size=VOCAB_SIZE, d_model=12, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=20, decoder_ffn_dim=20, max_position_embeddings=16,
+        pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=START, forced_eos_token_id=None,
+        scale_embedding=True, tie_word_embeddings=False, init_std=0.6,
+    )  # fmt: skip
+    torch.manual_seed(23)
+    model = transformers.MarianMTModel(config).double().eval()
+    model.final_logits_bias[0, EOS] = 3.0
+    return model
+
+
+@functools.cache
+def random_sources() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(19)
+    src = torch.randint(1, PAD, (NUM_SENTENCES, 7))
+    mask = torch.arange(7) < torch.randint(2, 8, (NUM_SENTENCES, 1))
+    return src.masked_fill(~mask, PAD), mask.long()
+
+
+class TransformersStep:
+    """The step function of their model; it feeds every prefix anew."""
+
+    def __init__(self) -> None:
+        src, self.mask = random_sources()
+        self.states = random_model().get_encoder()(src, attention_mask=self.mask).last_hidden_state
+        self.prefixes = torch.empty(NUM_SENTENCES, 0, dtype=torch.int64)
+
+    def __call__(self, last_ids: Tensor) -> Tensor:
+        self.prefixes = torch.cat([self.prefixes, last_ids[:, None]], dim=1)
+        logits = random_model()(
+            encoder_outputs=(self.states,), attention_mask=self.mask, decoder_input_ids=self.prefixes,
+            use_cache=False,
+        ).logits  # fmt: skip
+        return logits[:, -1].float().log_softmax(dim=-1)
+
+    def reorder(self, rows: Tensor) -> None:
+        self.states, self.mask, self.prefixes = self.states[rows], self.mask[rows], self.prefixes[rows]
+
+
+def ours(
+    search: Callable[..., list[list[Hypothesis]]], options: SearchOptions, *, limit: int, start_id: int
+) -> list[Hypothesis]:
+    with torch.inference_mode():
+        found = search(
+            TransformersStep(), max_lengths=[limit] * NUM_SENTENCES, start_id=start_id, eos_id=EOS,
+            pad_id=PAD, options=options,
+        )  # fmt: skip
+    assert all(len(hypotheses) == options.n_best for hypotheses in found)
+    return [hypothesis for hypotheses in found for hypothesis in hypotheses]
+
+
+def theirs(options: SearchOptions, *, limit: int, start_id: int) -> tuple[list[list[int]], Tensor | None]:
+    """Their outputs, padded at the end to one length, and their scores, if this search of theirs has any."""
+    suppressed = {PAD, start_id} - {EOS} if options.suppressed_ids is None else options.suppressed_ids
+    config = transformers.GenerationConfig(
+        num_beams=options.beam_size, num_return_sequences=options.n_best, do_sample=False, use_cache=False,
+        length_penalty=options.length_penalty, early_stopping=THEIR_STOPPING[options.early_stopping],
+        max_new_tokens=limit, min_new_tokens=options.min_length or None,
+        forced_bos_token_id=options.forced_first_id, forced_eos_token_id=options.forced_last_id,
+        bad_words_ids=[[i] for i in suppressed] or None, decoder_start_token_id=start_id, eos_token_id=EOS,
+        pad_token_id=PAD, return_dict_in_generate=True, output_scores=True,
+    )  # fmt: skip
+    src, mask = random_sources()
+    found = random_model().generate(src, attention_mask=mask, generation_config=config)
+    return found.sequences[:, 1:].tolist(), found.get("sequences_scores")
+
+
+def check(options: SearchOptions, *, limit: int = LIMIT, start_id: int = START) -> list[Hypothesis]:
+    found = ours(beam_search, options, limit=limit, start_id=start_id)
+    sequences, scores = theirs(options, limit=limit, start_id=start_id)
+    tokens = [[*each.ids, EOS] if each.finished else list(each.ids) for each in found]
+    assert [ids + [PAD] * (len(sequences[0]) - len(ids)) for ids in tokens] == sequences
+    if scores is not None:
+        assert [each.score for each in found] == pytest.approx(scores.tolist(), abs=1e-5)
+    return found
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize("early_stopping", ["estimate", "first", "optimal"])
+@pytest.mark.parametrize(("beam_size", "n_best"), [(2, 2), (4, 1), (5, 5)])
+def test_every_beam_ending_and_penalty(
+    beam_size: int, n_best: int, early_stopping: EarlyStopping, alpha: float
+) -> None:
+    found = check(
+        SearchOptions(
+            beam_size=beam_size, n_best=n_best, length_penalty=alpha, length_normalization="average",
+            early_stopping=early_stopping,
+        )
+    )  # fmt: skip
+    lengths = {len(each.ids) for each in found if each.finished}
+    assert len(lengths) > (1 if alpha == 2 else 4)  # outputs end anywhere, or most of them late
+    assert {each.finished for each in found} == {True, False}
+
+
+@pytest.mark.parametrize("early_stopping", ["estimate", "first", "optimal"])
+@pytest.mark.parametrize(
+    ("limit", "start_id", "changes"),
+    [
+        (1, START, {}),
+        (3, START, {}),
+        (6, START, {"min_length": 3}),
+        (6, START, {"forced_last_id": EOS}),
+        (7, START, {"forced_first_id": 9}),
+        (5, EOS, {"forced_first_id": BOS, "forced_last_id": EOS, "suppressed_ids": ()}),
+        (6, START, {"suppressed_ids": (PAD, 4, 5, 6, 7), "min_length": 2, "forced_last_id": EOS}),
+    ],
+)
+def test_limits_and_forced_and_suppressed_tokens(
+    limit: int, start_id: int, changes: dict[str, object], early_stopping: EarlyStopping
+) -> None:
+    options = SearchOptions(
+        beam_size=4, n_best=4, length_penalty=1.0, length_normalization="average",
+        early_stopping=early_stopping, **changes,  # type: ignore[arg-type]
+    )  # fmt: skip
+    found = check(options, limit=limit, start_id=start_id)
+    assert max(len(each.token_log_probs) for each in found) == limit
+    assert all(each.finished for each in found) == ("forced_last_id" in changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"forced_first_id": BOS, "forced_last_id": EOS}, {"suppressed_ids": (PAD, 4, 5), "min_length": 2}],
+)
+def test_a_beam_of_one_is_their_greedy_search(changes: dict[str, object]) -> None:
+    options = SearchOptions(beam_size=1, **changes)  # type: ignore[arg-type]
+    assert check(options) == ours(greedy_search, options, limit=LIMIT, start_id=START)
