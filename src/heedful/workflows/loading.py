@@ -35,14 +35,14 @@ class SearchWishes:
         beam_size = max(config.beam_size, n_best) if self.beam_size is None else self.beam_size
         if self.n_best is None:
             n_best = min(n_best, beam_size)
-        return SearchOptions(
-            beam_size=beam_size,
-            n_best=n_best,
-            length_penalty=config.length_penalty if self.length_penalty is None else self.length_penalty,
-            max_length_offset=(
-                config.max_length_offset if self.max_length_offset is None else self.max_length_offset
-            ),
-        )
+        wishes = {
+            "beam_size": beam_size,
+            "n_best": n_best,
+            "length_penalty": self.length_penalty,
+            "max_length_offset": self.max_length_offset,
+        }
+        given = {name: value for name, value in wishes.items() if value is not None}
+        return SearchOptions.from_config(config.model_copy(update=given))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,8 @@ class DecodingValidator:
         """Return BLEU, chrF and the share of exact matches, all in percent."""
         bundle = Bundle(self._config, self._tokenizers, model)
         translator = Translator(bundle, precision=self._precision)
-        options = SearchOptions(beam_size=1, max_length_offset=self._config.decode.max_length_offset)
+        greedy = self._config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
+        options = SearchOptions.from_config(greedy)
         outputs = translator.translate(self._sources, options=options)
         report = evaluate_texts(self._sources, outputs, [self._references], list(DECODED_METRICS))
         self.signatures.update(report.signatures)
