@@ -1,4 +1,4 @@
-"""`heedful import`: weights from elsewhere."""
+"""`heedful import`: models from elsewhere."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,15 +7,20 @@ import typer
 
 
 def import_(
-    checkpoint: Annotated[
-        Path, typer.Argument(metavar="CHECKPOINT.pt", help="Written by torch.save, or .safetensors.")
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A file written by torch.save, or .safetensors. For marian, m2m100 and bart a directory as "
+            "transformers saves it, or the id of one on the hub.",
+        ),
     ],
     layout: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="Whose names the weights have: abhishek-thread, nptel-lecture, kaggle-notebook, "
-            "adeveloperdiary, jadore, jadore-prj, torch, annotated.",
+            help="Whose names the weights have: marian, m2m100, bart, torch, annotated, "
+            "abhishek-thread, nptel-lecture, kaggle-notebook, adeveloperdiary, jadore, jadore-prj.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The bundle to write.")],
@@ -26,14 +31,24 @@ def import_(
         ),
     ] = None,
     src_vocab: Annotated[
-        Path | None, typer.Option(help="Source tokens by id: one a line, or .json. Without, ids only.")
+        Path | None,
+        typer.Option(help="Of a file: source tokens by id, one a line, or .json. Without, ids only."),
     ] = None,
     tgt_vocab: Annotated[Path | None, typer.Option(help="The same of the target.")] = None,
+    src_lang: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LANG", help="Of a directory: the language of the source, where there are many."
+        ),
+    ] = None,
+    tgt_lang: Annotated[
+        str | None, typer.Option(metavar="LANG", help="The language to translate into.")
+    ] = None,
 ) -> None:
-    """Bring in the weights of another implementation.
+    """Bring in a model of another implementation.
 
-    The file is read as data and never executed. The bundle gives the same logits; docs/systems.md says what
-    each layout is, and how.
+    Files are read as data and never executed. The bundle gives the same logits; docs/interop.md and
+    docs/systems.md say what each layout is, and how.
     """
     from heedful.config import parse_override
     from heedful.workflows.import_ import ImportTask
@@ -41,12 +56,14 @@ def import_(
 
     run_import(
         ImportTask(
-            checkpoint=checkpoint,
+            source=source,
             layout=layout,
             output=output,
             overrides=[parse_override(setting) for setting in settings or []],
             src_vocab=src_vocab,
             tgt_vocab=tgt_vocab,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
         )
     )
     print(output)

@@ -34,7 +34,7 @@ class Conversion:
     everything is there.
 
     Attributes:
-        settings: what the user says of the model, the keys of `ModelConfig`.
+        settings: what is said of the model beside its weights, the keys of `ModelConfig`.
     """
 
     def __init__(
@@ -124,7 +124,8 @@ class Conversion:
         """
         for name in self._left:
             raise self.error(f"the weight {name!r} is unknown")
-        read = self._sizes() | self._parts(str(self.settings.get("norm", facts.get("norm", "post"))))
+        parts = self._parts(str(self.settings.get("norm", facts.get("norm", "post"))))
+        read = {"positions": facts.get("positions", "sinusoidal")} | self._sizes() | parts
         if "num_heads" in facts:
             read["num_heads"] = facts["num_heads"]
         for key, value in read.items():
@@ -147,7 +148,7 @@ class Conversion:
             layers = {name.split(".")[2] for name in self._moved if name.startswith(f"{side}.layers.")}
             sizes[f"num_{side}_layers"] = len(layers)
         if _POSITIONS["encoder"] in self._moved:
-            sizes["max_positions"] = self._matrix(_POSITIONS["encoder"]).shape[0]
+            sizes |= {"positions": "learned", "max_positions": self._matrix(_POSITIONS["encoder"]).shape[0]}
         return sizes
 
     def _parts(self, norm: str) -> dict[str, Any]:
@@ -155,7 +156,6 @@ class Conversion:
             return any(re.search(pattern, name) for name in self._moved)
 
         return {
-            "positions": "learned" if _POSITIONS["encoder"] in self._moved else "sinusoidal",
             "attention_bias": any_name(r"attention\.(query|key|value|output)\.bias$"),
             "feed_forward_bias": any_name(r"feed_forward\.(inner|outer)\.bias$"),
             "output_bias": "output.bias" in self._moved,
@@ -196,8 +196,7 @@ class Conversion:
 
     def _fitting(self, config: ModelConfig) -> dict[str, Tensor]:
         """The weights that a model of this configuration has, each shared one once; absent biases are 0."""
-        with torch.device("meta"):
-            wanted = {n: p.shape for n, p in Transformer.from_config(config).named_parameters()}
+        wanted = {n: p.shape for n, p in Transformer.outline(config).named_parameters()}
         weights: dict[str, Tensor] = {}
         for ours, shape in wanted.items():
             tensor = self._moved.get(ours)

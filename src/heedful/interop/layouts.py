@@ -1,4 +1,4 @@
-"""The layouts that weights may come in, by name."""
+"""The layouts that models may come in, by name: single files of weights, and directories with everything."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,12 +11,16 @@ from heedful.interop import (
     abhishek_thread,
     adeveloperdiary,
     annotated,
+    bart,
     jadore,
     kaggle_notebook,
+    m2m100,
+    marian,
     nptel_lecture,
     torch_transformer,
 )
 from heedful.interop.conversion import Conversion, Imported
+from heedful.interop.pretrained import ImportedBundle, ImportWishes, PretrainedDirectory, read_pretrained
 
 LAYOUTS: dict[str, Callable[[Conversion], Imported]] = {
     "abhishek-thread": abhishek_thread.read,
@@ -27,6 +31,11 @@ LAYOUTS: dict[str, Callable[[Conversion], Imported]] = {
     "jadore-prj": jadore.read_prj,
     "torch": torch_transformer.read,
     "annotated": annotated.read,
+}
+DIRECTORY_LAYOUTS: dict[str, Callable[[PretrainedDirectory, ImportWishes], ImportedBundle]] = {
+    marian.LAYOUT: marian.read_marian,
+    m2m100.LAYOUT: m2m100.read_m2m100,
+    bart.LAYOUT: bart.read_bart,
 }
 
 
@@ -49,6 +58,29 @@ def read_layout(
         InteropError: no such layout, or a tensor that is unknown, missing or of a wrong shape.
         ConfigError: settings that cannot be.
     """
-    if layout not in LAYOUTS:
-        raise InteropError(f"layout {layout!r} does not exist{suggestion(layout, LAYOUTS)}")
+    check_layout(layout)
     return LAYOUTS[layout](Conversion(tensors, layout=layout, origin=Path(origin), settings=settings or {}))
+
+
+def read_directory(layout: str, path: Path, wishes: ImportWishes) -> ImportedBundle:
+    """Turn a directory as transformers saves it into everything that a bundle needs.
+
+    Args:
+        layout: one of `DIRECTORY_LAYOUTS`.
+        path: the directory.
+        wishes: what the user says of the model.
+
+    Raises:
+        InteropError: no such layout, a file that is missing, or one that asks for what cannot be here.
+        TokenizerError: tokenizer files that cannot be used.
+        ConfigError: settings that cannot be.
+    """
+    check_layout(layout)
+    return DIRECTORY_LAYOUTS[layout](read_pretrained(path), wishes)
+
+
+def check_layout(layout: str) -> None:
+    """Raise an InteropError with a suggestion where there is no such layout."""
+    if layout not in LAYOUTS.keys() | DIRECTORY_LAYOUTS.keys():
+        known = [*LAYOUTS, *DIRECTORY_LAYOUTS]
+        raise InteropError(f"layout {layout!r} does not exist{suggestion(layout, known)}")

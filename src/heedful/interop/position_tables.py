@@ -1,6 +1,6 @@
 """Tables of positions: the paper's sinusoids need none, anything else comes along as it is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -12,21 +12,28 @@ from heedful.nn.positions import sinusoids
 _TOLERANCE = 2e-6
 
 
-def move_positions(conversion: Conversion, tables: Mapping[str, str], *, fixed: bool = False) -> None:
+def move_positions(
+    conversion: Conversion,
+    tables: Mapping[str, str],
+    *,
+    fixed: bool = False,
+    formula: Callable[[int, int], Tensor] = sinusoids,
+) -> None:
     """Give each stack its positions.
 
-    Tables that equal the paper's sinusoids are dropped: the model computes them, without end. All others
-    become learned positions. Where two differ in length, the shorter is continued with zeros.
+    Tables that equal the sinusoids are dropped: the model computes them, without end. All others become
+    learned positions. Where two differ in length, the shorter is continued with zeros.
 
     Args:
         conversion: where the tables are taken from.
         tables: by stack, "encoder" and "decoder", the name of a tensor (L, D), (1, L, D) or (L, 1, D); a
             stack without one has the other's; without any, positions are sinusoids.
         fixed: whether the tables were computed, not learned; `model.positions=sinusoidal` may drop those.
+        formula: the sinusoids, of a length and d_model; the paper's, unless said otherwise.
     """
     found = {name: _flat(conversion.take(name)) for name in dict.fromkeys(tables.values())}
     wanted = fixed and conversion.settings.get("positions") == "sinusoidal"
-    if wanted or all(_are_sinusoids(table) for table in found.values()):
+    if wanted or all(_equal(table, formula) for table in found.values()):
         return
     longest = max(len(table) for table in found.values())
     for stack, other in (("encoder", "decoder"), ("decoder", "encoder")):
@@ -40,8 +47,6 @@ def _flat(table: Tensor) -> Tensor:
     return table.reshape(-1, table.shape[-1])
 
 
-def _are_sinusoids(table: Tensor) -> bool:
+def _equal(table: Tensor, formula: Callable[[int, int], Tensor]) -> bool:
     length, d_model = table.shape
-    if d_model % 2:
-        return False
-    return bool((table - sinusoids(length, d_model)).abs().max() <= _TOLERANCE)
+    return d_model % 2 == 0 and bool((table - formula(length, d_model)).abs().max() <= _TOLERANCE)

@@ -1,23 +1,25 @@
-"""Weights from elsewhere become a bundle."""
+"""Models from elsewhere become a bundle."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch import Tensor
 
-from heedful.bundle import Bundle, load_weights, save_bundle, save_model
+from heedful.bundle import Bundle, save_bundle, save_model
 from heedful.config import Config
 from heedful.config.loading import validate
 from heedful.errors import ConfigError, RunError
 from heedful.interop.checkpoint import read_checkpoint
-from heedful.interop.layouts import read_layout
+from heedful.interop.layouts import DIRECTORY_LAYOUTS, check_layout, read_directory, read_layout
+from heedful.interop.pretrained import ImportWishes
 from heedful.interop.vocabulary import fit_vocabularies, read_tokenizers
 from heedful.model import Transformer
 from heedful.text import TokenizerPair
 from heedful.workflows.card import model_title
 from heedful.workflows.front_matter import front_matter
+from heedful.workflows.sources import hub_repo, local_source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,54 +27,96 @@ class ImportTask:
     """What to import.
 
     Attributes:
-        checkpoint: a file written by `torch.save`, or safetensors.
-        layout: the name of the system that wrote it, one of `heedful.interop.layouts.LAYOUTS`.
+        source: a file written by `torch.save`, or safetensors; for the layouts of
+            `heedful.interop.layouts.DIRECTORY_LAYOUTS` a directory as transformers saves it, or the id of
+            one on the hub.
+        layout: the name of the system that wrote it.
         output: the bundle to write.
-        overrides: settings that the weights do not tell, as `parse_override` gives them.
-        src_vocab: tokens of the source by id, a line each or JSON; None with tgt_vocab for a bundle on ids.
+        overrides: settings that the source does not tell, or other ones, as `parse_override` gives them.
+        src_vocab: of a file, tokens of the source by id, a line each or JSON; None with tgt_vocab for a
+            bundle on ids.
         tgt_vocab: the same of the target.
+        src_lang: of a directory, the language of the source, where the model has several.
+        tgt_lang: the language to translate into.
     """
 
-    checkpoint: Path
+    source: Path
     layout: str
     output: Path
     overrides: Sequence[tuple[str, Any]] = ()
     src_vocab: Path | None = None
     tgt_vocab: Path | None = None
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+
+
+@dataclass(frozen=True)
+class _Found:
+    config: Config
+    weights: dict[str, Tensor]
+    tokenizers: TokenizerPair | None
 
 
 def import_(task: ImportTask) -> Config:
-    """Write a bundle with the weights of a checkpoint, and return its configuration.
+    """Write a bundle with the model of a source, and return its configuration.
 
     Raises:
         RunError: the output exists.
-        InteropError: the checkpoint cannot be read or is not of the layout, or a vocabulary does not fit.
-        ConfigError: settings that cannot be.
+        InteropError: the source cannot be read or is not of the layout, or a vocabulary does not fit.
+        TokenizerError: tokenizer files that cannot be used.
+        ConfigError: settings that cannot be, or cannot go together.
+        HubError: the hub has no such model, or cannot be asked.
+        MissingExtraError: a library that the source needs is not installed.
     """
+    check_layout(task.layout)
     if task.output.exists():
         raise RunError(f"{task.output}: already exists; give another --output")
+    _check_options(task)
+    source = local_source(task.source)
+    found = _read_directory(task, source) if task.layout in DIRECTORY_LAYOUTS else _read_file(task, source)
+    model = Transformer.outline(found.config.model)
+    model.assign(found.weights)  # the tensors themselves: they go from one file to the other
+    card = _card(task, found.config, model)
+    if found.tokenizers is None:
+        save_model(model, found.config, task.output, card=card)
+    else:
+        save_bundle(Bundle(found.config, found.tokenizers, model), task.output, card=card)
+    return found.config
+
+
+def _check_options(task: ImportTask) -> None:
+    if task.layout in DIRECTORY_LAYOUTS and (task.src_vocab or task.tgt_vocab):
+        raise ConfigError(
+            f"--src-vocab, --tgt-vocab: layout {task.layout!r} brings its tokenizers; leave them out"
+        )
+    if task.layout not in DIRECTORY_LAYOUTS and (task.src_lang or task.tgt_lang):
+        raise ConfigError(f"--src-lang, --tgt-lang: layout {task.layout!r} has no languages; leave them out")
     if (task.src_vocab is None) != (task.tgt_vocab is None):
         raise ConfigError("--src-vocab and --tgt-vocab must be given together")
+
+
+def _read_directory(task: ImportTask, source: Path) -> _Found:
+    settings = _sections(task.overrides)
+    wishes = ImportWishes(settings=settings.pop("model", {}), src_lang=task.src_lang, tgt_lang=task.tgt_lang)
+    imported = read_directory(task.layout, source, wishes)
+    read = imported.config.model_dump(exclude_unset=True)
+    config = validate(read | {name: read.get(name, {}) | values for name, values in settings.items()})
+    return _Found(config, imported.weights, imported.tokenizers)
+
+
+def _read_file(task: ImportTask, source: Path) -> _Found:
     tokenizers = None
     if task.src_vocab is not None and task.tgt_vocab is not None:
         tokenizers = read_tokenizers(task.src_vocab, task.tgt_vocab)
     settings = _sections(task.overrides)
     model_settings = settings.pop("model", {}) | _padding(tokenizers)
-    tensors = read_checkpoint(task.checkpoint)
-    imported = read_layout(task.layout, tensors, settings=model_settings, origin=task.checkpoint)
+    tensors = read_checkpoint(source)
+    imported = read_layout(task.layout, tensors, settings=model_settings, origin=source)
     if tokenizers is not None:
         imported = fit_vocabularies(imported, tokenizers)
         settings["tokenizer"] = {"kind": "word", "joint": tokenizers.joint} | settings.get("tokenizer", {})
     config = validate(settings | {"model": imported.config.model_dump()})
-    with torch.random.fork_rng(devices=[]):  # the weights drawn here are replaced at once
-        model = Transformer.from_config(config.model)
-    load_weights(model, imported.weights, task.checkpoint)
-    card = _card(task, config, model)
-    if tokenizers is None:
-        save_model(model, config, task.output, card=card)
-    else:
-        save_bundle(Bundle(config, tokenizers, model), task.output, card=card)
-    return config
+    return _Found(config, imported.weights, tokenizers)
 
 
 def _sections(overrides: Sequence[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -91,12 +135,14 @@ def _padding(tokenizers: TokenizerPair | None) -> dict[str, int]:
 
 def _card(task: ImportTask, config: Config, model: Transformer) -> str:
     title = model_title(config)
-    use = (
-        "It has no tokenizer: `heedful.load_model(...)` gives the model, which takes and gives ids."
-        if task.src_vocab is None
-        else "Its tokenizers split at spaces; `heedful translate` takes it."
-    )
-    return front_matter(config, title=title) + (
-        f"# {title}\n\n{model.num_parameters:,} parameters, imported from `{task.checkpoint.name}` as layout "
-        f"`{task.layout}`. Not scored.\n\n{use}\n"
+    if task.layout in DIRECTORY_LAYOUTS:
+        use = "`heedful translate` takes it."
+    elif task.src_vocab is not None:
+        use = "Its tokenizers split at spaces; `heedful translate` takes it."
+    else:
+        use = "It has no tokenizer: `heedful.load_model(...)` gives the model, which takes and gives ids."
+    base = hub_repo(task.source)
+    return front_matter(config, title=title, base_model=base) + (
+        f"# {title}\n\n{model.num_parameters:,} parameters, imported from `{base or task.source.name}` as "
+        f"layout `{task.layout}`. Not scored.\n\n{use}\n"
     )

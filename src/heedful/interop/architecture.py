@@ -1,0 +1,112 @@
+"""What a config.json of transformers says of an architecture: followed key by key, or refused by name."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from heedful.interop.generation import GENERATION_KEYS
+from heedful.interop.pretrained import (
+    CONFIG_FILE,
+    PretrainedDirectory,
+    refuse_other_values,
+    refuse_unknown_keys,
+)
+
+# Keys of any config.json that do not change what a trained model computes.
+_WITHOUT_EFFECT = frozenset(
+    (
+        "architectures", "bos_token_id", "classif_dropout", "classifier_dropout", "decoder_layerdrop",
+        "dtype", "encoder_layerdrop", "extra_pos_embeddings", "finetuning_task", "gradient_checkpointing",
+        "id2label", "init_std", "label2id", "name_or_path", "num_hidden_layers", "num_labels",
+        "output_attentions", "output_hidden_states", "output_past", "prefix", "problem_type", "return_dict",
+        "sep_token_id", "task_specific_params", "tokenizer_class", "torch_dtype", "torchscript",
+        "transformers_version", "use_bfloat16", "use_cache",
+    )
+)  # fmt: skip
+# Keys that may only say this, or nothing.
+_FIXED: Mapping[str, Any] = {
+    "add_cross_attention": False,
+    "auto_map": None,
+    "chunk_size_feed_forward": 0,
+    "cross_attention_hidden_size": None,
+    "is_decoder": False,
+    "is_encoder_decoder": True,
+    "pruned_heads": {},
+    "quantization_config": None,
+    "tie_encoder_decoder": False,
+}
+_PAIRS = ("attention_heads", "ffn_dim")  # one number for both stacks
+# What the families have in common: the settings of the model, as this package calls them.
+_NUMBERS = {
+    "d_model": "d_model",
+    "encoder_attention_heads": "num_heads",
+    "encoder_ffn_dim": "d_ff",
+    "encoder_layers": "num_encoder_layers",
+    "decoder_layers": "num_decoder_layers",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "activation_dropout": "activation_dropout",
+    "scale_embedding": "scale_embeddings",
+}
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "swish",
+    "swish": "swish",
+}
+
+
+def read_architecture(
+    directory: PretrainedDirectory,
+    model_types: Sequence[str],
+    *,
+    known: Iterable[str] = (),
+    fixed: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Check every key of config.json, and return the settings of the model that it gives.
+
+    Args:
+        directory: where it stands.
+        model_types: what "model_type" may be.
+        known: keys that the family reads by itself.
+        fixed: keys of the family that may only have this value.
+
+    Raises:
+        InteropError: a key says what no model of this package can be, or is not known.
+    """
+    config = directory.config
+    if config.get("model_type") not in model_types:
+        raise directory.error(
+            f"model_type is {config.get('model_type')!r}, not {' or '.join(map(repr, model_types))}; "
+            "give another --layout"
+        )
+    refuse_other_values(directory, CONFIG_FILE, config, {**_FIXED, **(fixed or {})})
+    both = [f"{side}_{key}" for key in _PAIRS for side in ("encoder", "decoder")]
+    refuse_unknown_keys(
+        directory,
+        CONFIG_FILE,
+        config,
+        {*_NUMBERS, *both, *_FIXED, *(fixed or {}), *known, *_WITHOUT_EFFECT, *GENERATION_KEYS}
+        | {
+            "activation_function",
+            "max_position_embeddings",
+            "model_type",
+            "tie_word_embeddings",
+            "vocab_size",
+        },
+    )
+    for key in _PAIRS:
+        one, other = config.get(f"encoder_{key}"), config.get(f"decoder_{key}")
+        if one != other:
+            raise directory.error(
+                f"encoder_{key}={one} and decoder_{key}={other} differ; both stacks are alike here"
+            )
+    activation = config.get("activation_function")
+    if activation not in ACTIVATIONS:
+        raise directory.error(
+            f"activation_function={activation!r} is not known here; there are {', '.join(ACTIVATIONS)}"
+        )
+    return {ours: config[theirs] for theirs, ours in _NUMBERS.items() if theirs in config} | {
+        "activation": ACTIVATIONS[activation]
+    }

@@ -1,0 +1,155 @@
+"""The settings of transformers' `generate` as those of a search here, key by key, or refused by name.
+
+Facts about them: huggingface.co/docs/transformers/main_classes/text_generation, and `GenerationConfig` there.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from heedful.interop.pretrained import (
+    PretrainedDirectory,
+    refuse_other_values,
+    refuse_unknown_keys,
+)
+
+# Keys that are followed, and those that do not matter to a search without chance.
+_READ = frozenset(
+    (
+        "bad_words_ids", "decoder_start_token_id", "early_stopping", "eos_token_id", "forced_bos_token_id",
+        "forced_eos_token_id", "length_penalty", "max_length", "max_new_tokens", "num_beams",
+        "num_return_sequences", "pad_token_id", "suppress_tokens",
+    )
+)  # fmt: skip
+_WITHOUT_EFFECT = frozenset(
+    (
+        "assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight",
+        "assistant_lookbehind", "bos_token_id", "cache_config", "cache_implementation", "compile_config",
+        "continuous_batching_config", "disable_compile", "epsilon_cutoff", "eta_cutoff", "is_assistant",
+        "max_cache_len", "max_matching_ngram_size", "min_p", "num_assistant_tokens",
+        "num_assistant_tokens_schedule", "output_attentions", "output_hidden_states", "output_logits",
+        "output_scores", "prefill_chunk_size", "prompt_lookup_num_tokens", "remove_invalid_values",
+        "return_dict_in_generate", "return_legacy_cache", "speculation_type", "target_lookbehind",
+        "temperature", "top_h", "top_k", "top_p", "transformers_version", "typical_p", "use_cache", "use_mtp",
+    )
+)  # fmt: skip
+# Keys that may only say this, or nothing: what they ask for beyond it does not exist here.
+_FIXED: Mapping[str, Any] = {
+    "begin_suppress_tokens": None,
+    "constraints": None,
+    "diversity_penalty": 0.0,
+    "do_sample": False,
+    "dola_layers": None,
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "exponential_decay_length_penalty": None,
+    "force_words_ids": None,
+    "forced_decoder_ids": None,
+    "guidance_scale": 1.0,
+    "low_memory": False,
+    "max_time": None,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "no_repeat_ngram_size": 0,
+    "num_beam_groups": 1,
+    "penalty_alpha": None,
+    "repetition_penalty": 1.0,
+    "sequence_bias": None,
+    "stop_strings": None,
+    "token_healing": False,
+    "watermarking_config": None,
+}
+GENERATION_KEYS = _READ | _WITHOUT_EFFECT | _FIXED.keys()
+_EARLY_STOPPING = {True: "first", False: "estimate", "never": "optimal"}
+
+
+def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
+    """Return the settings of `DecodeConfig` that make a search find what `generate` finds.
+
+    Without a maximum length, heedful's own limits hold; `generate` would stop after 20 tokens.
+
+    Raises:
+        InputError: a key asks for what no search here can do, or is not known.
+    """
+    found, file = directory.generation, directory.generation_file
+    refuse_other_values(directory, file, found, _FIXED)
+    if file != "config.json":  # there, the architecture's reader sees to it
+        refuse_unknown_keys(directory, file, found, GENERATION_KEYS)
+    search: dict[str, Any] = {
+        "beam_size": _or(found.get("num_beams"), 1),
+        "n_best": _or(found.get("num_return_sequences"), 1),
+        "length_penalty": float(_or(found.get("length_penalty"), 1.0)),
+        "length_normalization": "average",
+        "early_stopping": _early_stopping(directory),
+        "forced_first_id": _one_id(directory, "forced_bos_token_id"),
+        "forced_last_id": _one_id(directory, "forced_eos_token_id"),
+        "suppressed_ids": _suppressed_ids(directory),
+    }
+    if search["length_penalty"] < 0:
+        raise directory.error(
+            f"length_penalty={search['length_penalty']} is negative; it must be at least 0", file=file
+        )
+    limit = found.get("max_new_tokens") or found.get("max_length")
+    if limit is not None:
+        # There the token that the decoder starts with counts; the length of the input never does.
+        limit -= 0 if found.get("max_new_tokens") else 1
+        search |= {"max_length": limit, "max_length_offset": limit}
+    return search
+
+
+def read_start_id(directory: PretrainedDirectory) -> int:
+    """Return the token that the decoder starts with.
+
+    Raises:
+        InteropError: no file says it.
+    """
+    for found in (directory.generation, directory.config):
+        if isinstance(start := found.get("decoder_start_token_id"), int):
+            return start
+    raise directory.error("decoder_start_token_id is missing; the decoder cannot start without it")
+
+
+def read_special_id(directory: PretrainedDirectory, key: str) -> int:
+    """Return the id of a special token of the model, such as "eos_token_id".
+
+    Raises:
+        InteropError: it is missing, or there are several.
+    """
+    for found in (directory.generation, directory.config):
+        if isinstance(found.get(key), int):
+            return int(found[key])
+        if found.get(key) is not None:
+            raise directory.error(f"{key}={found[key]}: must be one number", file=directory.generation_file)
+    raise directory.error(f"{key} is missing")
+
+
+def _or(value: Any, default: Any) -> Any:  # noqa: ANN401
+    return default if value is None else value
+
+
+def _early_stopping(directory: PretrainedDirectory) -> str:
+    value = directory.generation.get("early_stopping") or False
+    if value not in _EARLY_STOPPING:
+        raise directory.error(f"early_stopping={value!r} is not known here", file=directory.generation_file)
+    return _EARLY_STOPPING[value]
+
+
+def _one_id(directory: PretrainedDirectory, key: str) -> int | None:
+    value = directory.generation.get(key)
+    if value is not None and not isinstance(value, int):
+        raise directory.error(f"{key}={value}: must be one number", file=directory.generation_file)
+    return value
+
+
+def _suppressed_ids(directory: PretrainedDirectory) -> tuple[int, ...]:
+    """Tokens that are never written; the end token cannot be one of them, as in `generate`."""
+    found = directory.generation
+    words = found.get("bad_words_ids") or []
+    for word in words:
+        if len(word) != 1:
+            raise directory.error(
+                f"bad_words_ids has {word}, a word of several tokens; only single ones can be refused here",
+                file=directory.generation_file,
+            )
+    eos = found.get("eos_token_id")
+    ids = {word[0] for word in words if word[0] != eos} | set(found.get("suppress_tokens") or [])
+    return tuple(sorted(ids))

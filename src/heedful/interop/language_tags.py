@@ -1,0 +1,37 @@
+"""Which language a model of many languages translates, and into which, where nothing else is asked for."""
+
+from heedful.interop.pretrained import TOKENIZER_FILE, PretrainedDirectory
+from heedful.text import Tokenizer
+
+
+def tag_of(
+    directory: PretrainedDirectory,
+    tokenizer: Tokenizer,
+    key: str,
+    wish: str | None,
+    *,
+    default_id: int | None = None,
+) -> str:
+    """Return the tag of a language, as a piece of the vocabulary.
+
+    Args:
+        directory: tokenizer_config.json may name the language.
+        tokenizer: has the tags.
+        key: "src_lang" or "tgt_lang".
+        wish: what the user wants, in any spelling that `tag_id` knows.
+        default_id: the tag's id by the model's settings, where neither says anything.
+
+    Raises:
+        InteropError: nobody says it.
+        TokenizerError: there is no such tag; the message names close ones.
+    """
+    name = wish or directory.tokenizer.get(key)
+    tag_id = tokenizer.tag_id(name) if name else default_id
+    if tag_id is None:
+        option = f"--{key.replace('_', '-')}"
+        raise directory.error(
+            f"{key} is not said here; give {option}, the language to translate "
+            f"{'into' if key == 'tgt_lang' else 'from'}",
+            file=TOKENIZER_FILE,
+        )
+    return tokenizer.pieces([tag_id])[0]

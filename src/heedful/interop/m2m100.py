@@ -1,0 +1,116 @@
+"""M2M100 and NLLB, one model for many languages, as transformers saves them.
+
+Pre-norm with fairseq's sinusoids. A tag before the source says its language, and a tag that is forced as the
+first token of the output says into which to translate.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from heedful.interop.architecture import read_architecture
+from heedful.interop.conversion import SIDES, Conversion, Imported
+from heedful.interop.fairseq_names import move_layers, move_tokens
+from heedful.interop.generation import read_search, read_start_id
+from heedful.interop.language_tags import tag_of
+from heedful.interop.pretrained import (
+    TOKENIZER_FILE,
+    ImportedBundle,
+    ImportWishes,
+    PretrainedDirectory,
+    assemble,
+)
+from heedful.interop.tokenizer_files import (
+    PIPELINE_FILE,
+    check_special_ids,
+    tokenizer_of_pieces,
+    tokenizer_of_pipeline,
+)
+from heedful.interop.vocabulary import read_words
+from heedful.text import Tokenizer, TokenizerPair
+
+LAYOUT = "m2m100"
+_PAD_ID = 1  # fairseq's sinusoids count from the place after that of padding
+
+# The languages in the order of their ids, which follow those of vocab.json, by the "language_codes" of a
+# tokenizer's settings (M2M100Tokenizer of transformers).
+_LANGUAGES = {
+    "m2m100": (
+        "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he "
+        "hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no "
+        "ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo "
+        "zh zu"
+    ),
+    "wmt21": "en ha is ja cs ru zh de",
+}
+
+
+def read_m2m100(directory: PretrainedDirectory, wishes: ImportWishes) -> ImportedBundle:
+    """Read a directory of M2M100 or NLLB.
+
+    The languages are those of the wishes, or else those that the tokenizer's settings name; they are what
+    `heedful translate` takes where nothing else is asked for.
+
+    Raises:
+        InteropError: a file is missing, or asks for what cannot be here, or nobody names the languages.
+        TokenizerError: tokenizer files that cannot be used, or a language without a tag.
+        ConfigError: settings that cannot be.
+    """
+    facts = read_architecture(directory, ["m2m_100"])
+    search, start_id = read_search(directory), read_start_id(directory)
+    tokenizer = _read_tokenizer(directory)
+    check_special_ids(directory, tokenizer)
+    if tokenizer.pad_id != _PAD_ID or start_id == tokenizer.pad_id:
+        raise directory.error(
+            f"pad_token_id={tokenizer.pad_id} and decoder_start_token_id={start_id} cannot be followed here; "
+            f"positions count from 2 only where padding is {_PAD_ID} and does not start the decoder"
+        )
+    languages = _read_languages(directory, tokenizer, wishes, forced=search.pop("forced_first_id"))
+    facts |= {"decoder_start_id": start_id, "src_pad_id": tokenizer.pad_id, "tgt_pad_id": tokenizer.pad_id}
+    conversion = Conversion(
+        directory.read_tensors(), layout=LAYOUT, origin=directory.path, settings=facts | dict(wishes.settings)
+    )
+    pair = TokenizerPair(tokenizer, tokenizer)
+    return assemble(directory, _convert(conversion), pair, search=search, languages=languages)
+
+
+def _convert(conversion: Conversion) -> Imported:
+    move_layers(conversion, prefix="model.")
+    for side in SIDES:
+        name = f"model.{side}.embed_positions.weights"  # in older files; computed anew by transformers too
+        if name in conversion.left:
+            conversion.take(name)
+    move_tokens(conversion, prefix="model.", shared="model.shared.weight", output="lm_head.weight")
+    return conversion.finish(norm="pre", positions="fairseq")
+
+
+def _read_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
+    """NLLB has a tokenizer.json; M2M100 a SentencePiece model, pieces by id, and languages after them."""
+    if (directory.path / PIPELINE_FILE).is_file():
+        return tokenizer_of_pipeline(directory)
+    if not (directory.path / "vocab.json").is_file():
+        raise directory.error(
+            "no such file, nor is there a vocab.json; save the tokenizer again with today's transformers",
+            file=PIPELINE_FILE,
+        )
+    codes = directory.tokenizer.get("language_codes", "m2m100")
+    if codes not in _LANGUAGES:
+        raise directory.error(
+            f"language_codes={codes!r} is not known here; there are {', '.join(_LANGUAGES)}",
+            file=TOKENIZER_FILE,
+        )
+    tags = [f"__{code}__" for code in _LANGUAGES[codes].split()]
+    return tokenizer_of_pieces(
+        directory,
+        directory.read_bytes("sentencepiece.bpe.model"),
+        [*read_words(directory.path / "vocab.json"), *tags],
+        special=tags,
+    )
+
+
+def _read_languages(
+    directory: PretrainedDirectory, tokenizer: Tokenizer, wishes: ImportWishes, *, forced: int | None
+) -> Mapping[str, Any]:
+    src_tag = tag_of(directory, tokenizer, "src_lang", wishes.src_lang)
+    tgt_tag = tag_of(directory, tokenizer, "tgt_lang", wishes.tgt_lang, default_id=forced)
+    is_last = directory.tokenizer.get("legacy_behaviour") is True  # of NLLB's first tokenizer
+    return {"src_tag": src_tag, "tgt_tag": tgt_tag, "src_tag_position": "last" if is_last else "first"}

@@ -1,0 +1,98 @@
+"""MarianMT, the about 1,500 opus-mt models, as transformers saves them.
+
+Post-norm, like the paper. What differs: sines and cosines are concatenated, the activation is swish as a
+rule, the logits have a bias, and the decoder starts with the padding token.
+"""
+
+from heedful.interop.architecture import read_architecture
+from heedful.interop.conversion import SIDES, Conversion, Imported
+from heedful.interop.fairseq_names import move_layers, move_output_bias, move_tokens
+from heedful.interop.generation import read_search, read_start_id
+from heedful.interop.position_tables import move_positions
+from heedful.interop.pretrained import ImportedBundle, ImportWishes, PretrainedDirectory, assemble
+from heedful.interop.tokenizer_files import check_special_ids, tokenizer_of_pieces
+from heedful.interop.vocabulary import read_words
+from heedful.nn.positions import concatenated_sinusoids
+from heedful.text import TokenizerPair
+
+LAYOUT = "marian"
+_SHARED = "share_encoder_decoder_embeddings"
+# Keys of an older class; today's has no like of them.
+_FIXED = {
+    "add_bias_logits": False,
+    "add_final_layer_norm": False,
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "static_position_embeddings": True,
+}
+
+
+def read_marian(directory: PretrainedDirectory, wishes: ImportWishes) -> ImportedBundle:
+    """Read a directory of MarianMT.
+
+    A wish for a target language names the tag that each source begins with, such as `>>fra<<`.
+
+    Raises:
+        InteropError: a file is missing, or asks for what cannot be here.
+        TokenizerError: tokenizer files that cannot be used, or a language without a tag.
+        ConfigError: settings that cannot be.
+    """
+    facts = read_architecture(directory, ["marian"], known=[_SHARED, "decoder_vocab_size"], fixed=_FIXED)
+    search = read_search(directory)
+    tokenizers = _read_tokenizers(directory)
+    languages = {}
+    if wishes.src_lang is not None:
+        raise directory.error(f"--src-lang {wishes.src_lang}: Marian has no tag for it; leave it out")
+    if wishes.tgt_lang is not None:
+        tag_id = tokenizers.src.tag_id(wishes.tgt_lang)
+        languages["src_tag"] = tokenizers.src.pieces([tag_id])[0]
+    facts |= {
+        "decoder_start_id": read_start_id(directory),
+        "src_pad_id": tokenizers.src.pad_id,
+        "tgt_pad_id": tokenizers.tgt.pad_id,
+    }
+    conversion = Conversion(
+        directory.read_tensors(),
+        layout=LAYOUT,
+        origin=directory.path,
+        settings=facts | dict(wishes.settings),
+    )
+    model = _convert(conversion, shared=directory.config.get(_SHARED, True) is True)
+    return assemble(
+        directory,
+        model,
+        tokenizers,
+        search=search,
+        languages=languages,
+        one_vocabulary=not _has_separate_vocabularies(directory),
+    )
+
+
+def _convert(conversion: Conversion, *, shared: bool) -> Imported:
+    move_layers(conversion, prefix="model.")
+    tables = {side: f"model.{side}.embed_positions.weight" for side in SIDES}
+    there = {side: name for side, name in tables.items() if name in conversion.left}
+    move_positions(conversion, there, fixed=True, formula=concatenated_sinusoids)
+    common = "model.shared.weight"
+    move_tokens(conversion, prefix="model.", shared=common if shared else None, output="lm_head.weight")
+    move_output_bias(conversion, "final_logits_bias")
+    return conversion.finish(norm="post", positions="concatenated")
+
+
+def _has_separate_vocabularies(directory: PretrainedDirectory) -> bool:
+    return directory.tokenizer.get("separate_vocabs") is True
+
+
+def _read_tokenizers(directory: PretrainedDirectory) -> TokenizerPair:
+    """source.spm and target.spm cut; vocab.json numbers, or target_vocab.json if the target has its own."""
+    separate = _has_separate_vocabularies(directory)
+    models = [directory.read_bytes(name) for name in ("source.spm", "target.spm")]
+    lists = [read_words(directory.path / "vocab.json")]
+    lists.append(read_words(directory.path / "target_vocab.json") if separate else lists[0])
+    sides = [
+        tokenizer_of_pieces(directory, model, pieces, begins_with_pad=True, leading_tags=True)
+        for model, pieces in zip(models, lists, strict=True)
+    ]
+    check_special_ids(directory, sides[1])
+    is_one = models[0] == models[1] and not separate
+    return TokenizerPair(sides[0], sides[0] if is_one else sides[1])

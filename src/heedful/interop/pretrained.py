@@ -1,0 +1,219 @@
+"""A model as transformers saves it: a directory of settings, weights and tokenizer files, all read as data.
+
+What such files can say is public: huggingface.co/docs/transformers, and the configuration classes of that
+library. The library itself is not needed here.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from heedful.config import Config
+from heedful.config.loading import validate
+from heedful.errors import InteropError
+from heedful.interop.checkpoint import read_checkpoint
+from heedful.interop.conversion import Imported
+from heedful.text import TokenizerPair
+
+CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer_config.json",
+)
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that is there, whole or in parts
+_INDEX = ".index.json"  # of weights in parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportWishes:
+    """What the user says of a model that comes in; the directory says the rest.
+
+    Attributes:
+        settings: keys of `ModelConfig`.
+        src_lang: the language of the source, for models with language tags.
+        tgt_lang: the language to translate into.
+    """
+
+    settings: Mapping[str, Any]
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+
+
+@dataclass(frozen=True)
+class ImportedBundle:
+    """A model from elsewhere with all that belongs to it: its weights as a bundle names them."""
+
+    config: Config
+    weights: dict[str, Tensor]
+    tokenizers: TokenizerPair
+
+
+@dataclass(frozen=True)
+class PretrainedDirectory:
+    """What the JSON files of a directory say.
+
+    Attributes:
+        path: the directory.
+        config: config.json.
+        generation: generation_config.json; where there is none, config.json, as older models have it.
+        generation_file: which of the two.
+        tokenizer: tokenizer_config.json, with what special_tokens_map.json adds; empty where there is none.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    generation: Mapping[str, Any]
+    generation_file: str
+    tokenizer: Mapping[str, Any]
+
+    def error(self, problem: str, *, file: str = CONFIG_FILE) -> InteropError:
+        """An exception that says in which file."""
+        return InteropError(f"{self.path / file}: {problem}")
+
+    def read_bytes(self, name: str) -> bytes:
+        """Return a file.
+
+        Raises:
+            InteropError: it is not there.
+        """
+        try:
+            return (self.path / name).read_bytes()
+        except OSError as error:
+            raise self.error(f"{error.strerror}; copy the whole directory", file=name) from error
+
+    def read_json(self, name: str) -> Any:  # noqa: ANN401
+        """Return what a JSON file holds. Raises as `read_bytes`, and where it is no JSON."""
+        try:
+            return json.loads(self.read_bytes(name))
+        except ValueError as error:
+            raise self.error(f"not valid JSON: {error}", file=name) from error
+
+    def token(self, name: str, default: str) -> str:
+        """What the tokenizer calls a special token, such as "pad_token"."""
+        found = self.tokenizer.get(name)
+        found = found.get("content") if isinstance(found, Mapping) else found
+        return found if isinstance(found, str) else default
+
+    def read_tensors(self) -> dict[str, Tensor]:
+        """Return the weights; they stay on the disk until they are used, where the file allows it.
+
+        Raises:
+            InteropError: there are none, or they cannot be read without running code.
+        """
+        for name in _WEIGHTS:
+            if (self.path / name).is_file():
+                return read_checkpoint(self.path / name)
+            if (self.path / f"{name}{_INDEX}").is_file():
+                index = self.read_json(f"{name}{_INDEX}")
+                parts = sorted({self.path / part for part in index.get("weight_map", {}).values()})
+                return {key: tensor for part in parts for key, tensor in read_checkpoint(part).items()}
+        raise InteropError(
+            f"{self.path}: there is neither {' nor '.join(_WEIGHTS)}; copy the whole directory"
+        )
+
+
+def read_pretrained(path: Path) -> PretrainedDirectory:
+    """Read the JSON files of a directory.
+
+    Raises:
+        InteropError: it is no directory of transformers.
+    """
+    if not path.is_dir():
+        found = "is a file" if path.is_file() else "no such directory"
+        raise InteropError(f"{path}: {found}; give the directory that transformers' save_pretrained wrote")
+    bare = PretrainedDirectory(path, {}, {}, CONFIG_FILE, {})
+    config = _mapping(bare, CONFIG_FILE)
+    file = GENERATION_FILE if (path / GENERATION_FILE).is_file() else CONFIG_FILE
+    tokens = [
+        _mapping(bare, name)
+        for name in ("special_tokens_map.json", TOKENIZER_FILE)
+        if (path / name).is_file()
+    ]
+    return PretrainedDirectory(
+        path,
+        config,
+        config if file == CONFIG_FILE else _mapping(bare, file),
+        file,
+        {key: value for each in tokens for key, value in each.items()},
+    )
+
+
+def _mapping(directory: PretrainedDirectory, name: str) -> Mapping[str, Any]:
+    found = directory.read_json(name)
+    if not isinstance(found, dict):
+        raise directory.error("not an object of settings; copy the whole directory", file=name)
+    return found
+
+
+def assemble(
+    directory: PretrainedDirectory,
+    model: Imported,
+    tokenizers: TokenizerPair,
+    *,
+    search: Mapping[str, Any],
+    languages: Mapping[str, Any],
+    one_vocabulary: bool = True,
+) -> ImportedBundle:
+    """Put together what was read.
+
+    Args:
+        directory: for error messages.
+        model: its configuration and weights.
+        tokenizers: of both sides.
+        search: the settings of `DecodeConfig`.
+        languages: those of `LanguageConfig`.
+        one_vocabulary: whether an id means the same on both sides.
+
+    Raises:
+        InteropError: the tokenizers have more ids than the model.
+    """
+    config = model.config
+    for side, tokenizer, size in (
+        ("source", tokenizers.src, config.src_vocab_size),
+        ("target", tokenizers.tgt, config.tgt_vocab_size),
+    ):
+        if tokenizer.vocab_size > size:
+            raise directory.error(
+                f"the {side} tokenizer has {tokenizer.vocab_size:,} ids, but the model {size:,}; "
+                "copy the whole directory of one model"
+            )
+    settings = {
+        "model": config.model_dump(),
+        "tokenizer": {
+            "kind": tokenizers.src.kind,
+            "vocab_size": tokenizers.src.vocab_size,
+            "joint": one_vocabulary,
+        },
+        "decode": search,
+        "languages": languages,
+    }
+    return ImportedBundle(validate(settings), model.weights, tokenizers)
+
+
+def refuse_other_values(
+    directory: PretrainedDirectory, file: str, found: Mapping[str, Any], fixed: Mapping[str, Any]
+) -> None:
+    """Refuse a key that has another value than the only one that can be followed; None says nothing."""
+    for key, only in fixed.items():
+        value = found.get(key)
+        if value is not None and value != only:
+            raise directory.error(
+                f"{key}={json.dumps(value)[:60]} cannot be followed here, and would change the outputs",
+                file=file,
+            )
+
+
+def refuse_unknown_keys(
+    directory: PretrainedDirectory, file: str, found: Mapping[str, Any], known: Collection[str]
+) -> None:
+    """Refuse a key that nobody here knows, unless it says nothing or is private (`_name_or_path`)."""
+    for key, value in found.items():
+        if key not in known and not key.startswith("_") and value is not None:
+            raise directory.error(
+                f"{key!r} is not known here, and may change the outputs; if it does not, delete it there",
+                file=file,
+            )

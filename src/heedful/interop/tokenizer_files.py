@@ -1,0 +1,110 @@
+"""The tokenizer files of a directory of transformers: a list of pieces, or a tokenizer.json."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from heedful.interop.generation import read_special_id
+from heedful.interop.pretrained import TOKENIZER_FILE, PretrainedDirectory
+from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, VocabularyTokenizer
+
+PIPELINE_FILE = "tokenizer.json"
+_USUAL_TOKENS = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
+
+
+def tokenizer_of_pieces(
+    directory: PretrainedDirectory,
+    model: bytes,
+    pieces: Sequence[str],
+    *,
+    special: Collection[str] = (),
+    begins_with_pad: bool = False,
+    leading_tags: bool = False,
+) -> VocabularyTokenizer:
+    """Make a tokenizer of a SentencePiece model that cuts and a list of pieces by id.
+
+    Args:
+        directory: tokenizer_config.json names the special tokens and those that were added.
+        model: the SentencePiece model.
+        pieces: by id.
+        special: pieces of no text, such as language tags.
+        begins_with_pad: whether there is no begin token.
+        leading_tags: as of `VocabularyTokenizer`.
+
+    Raises:
+        InteropError: a special or added token is not among the pieces.
+        TokenizerError: a model or pieces that cannot be used.
+    """
+    known = {piece: i for i, piece in enumerate(pieces)}
+    ids = _special_ids(directory, known, without_begin=begins_with_pad)
+    added = _added_tokens(directory)
+    for piece in added:
+        if piece not in known:
+            raise directory.error(
+                f"the added token {piece!r} is not in the vocabulary; such models are not read here",
+                file=TOKENIZER_FILE,
+            )
+    four = {pieces[i] for i in (ids.pad, ids.unk, ids.bos, ids.eos)}
+    return VocabularyTokenizer(
+        model,
+        pieces,
+        ids,
+        special=[*dict.fromkeys([*special, *(piece for piece in added if piece not in four)])],
+        leading_tags=leading_tags,
+        clean_up_spaces=_clean_up_spaces(directory),
+        name=str(directory.path / "tokenizer"),
+    )
+
+
+def tokenizer_of_pipeline(directory: PretrainedDirectory) -> HuggingFaceTokenizer:
+    """Load a tokenizer.json.
+
+    Raises:
+        InteropError: there is none, or it lacks a special token.
+        TokenizerError: it cannot be used.
+        MissingExtraError: the tokenizers library is not installed.
+    """
+    added = directory.read_json(PIPELINE_FILE).get("added_tokens", [])
+    ids = _special_ids(directory, {token["content"]: token["id"] for token in added})
+    return HuggingFaceTokenizer(
+        directory.read_bytes(PIPELINE_FILE),
+        ids,
+        clean_up_spaces=_clean_up_spaces(directory),
+        name=str(directory.path / "tokenizer"),
+    )
+
+
+def check_special_ids(directory: PretrainedDirectory, tokenizer: Tokenizer) -> None:
+    """Compare the ids of the model's padding and end tokens with those of the tokenizer.
+
+    Raises:
+        InteropError: they differ.
+    """
+    for key, ours in (("pad_token_id", tokenizer.pad_id), ("eos_token_id", tokenizer.eos_id)):
+        theirs = read_special_id(directory, key)
+        if theirs != ours:
+            raise directory.error(
+                f"{key}={theirs}, but the tokenizer files say {ours}; copy the whole directory of one model"
+            )
+
+
+def _special_ids(
+    directory: PretrainedDirectory, known: Mapping[str, int], *, without_begin: bool = False
+) -> SpecialIds:
+    ids: dict[str, int] = {}
+    for kind, usual in _USUAL_TOKENS.items():
+        if kind == "bos" and without_begin:
+            ids["bos"] = ids["pad"]
+            continue
+        name = directory.token(f"{kind}_token", usual)
+        if name not in known:
+            raise directory.error(f"{kind}_token is {name!r}, which has no id", file=TOKENIZER_FILE)
+        ids[kind] = known[name]
+    return SpecialIds(**ids)
+
+
+def _added_tokens(directory: PretrainedDirectory) -> list[str]:
+    found = directory.tokenizer.get("added_tokens_decoder") or {}
+    return [token["content"] for token in found.values()]
+
+
+def _clean_up_spaces(directory: PretrainedDirectory) -> bool:
+    return directory.tokenizer.get("clean_up_tokenization_spaces") is True

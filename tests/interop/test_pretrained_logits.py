@@ -1,0 +1,188 @@
+"""Models of transformers: what is imported computes the same logits, and swapped tensors are noticed."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pretrained_models import FAMILIES, SIZES, Family, batch, imported, logits_of
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from heedful.errors import HeedfulError, InteropError, TokenizerError
+from heedful.interop.layouts import DIRECTORY_LAYOUTS
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
+    pytest.mark.filterwarnings("ignore:builtin type .*has no __module__ attribute:DeprecationWarning"),
+]
+EACH = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+MARIAN = FAMILIES["marian"]
+
+
+def test_every_layout_has_a_family_to_be_compared_with() -> None:
+    assert {family.layout for family in FAMILIES.values()} == set(DIRECTORY_LAYOUTS)
+
+
+@EACH
+def test_logits_are_those_of_transformers(family: Family, tmp_path: Path) -> None:
+    theirs = family.save(tmp_path / "model")
+    _, ours = imported(family.layout, tmp_path / "model")
+    src, tgt_in = batch(ours)
+    wanted = logits_of(theirs, src, tgt_in, ours.config)
+    assert wanted.abs().mean() > 0.5
+    torch.testing.assert_close(logits_of(ours, src, tgt_in, ours.config), wanted, rtol=0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["marian, gelu, untied", "m2m100", "bart"])
+def test_two_swapped_tensors_are_noticed(name: str, tmp_path: Path) -> None:
+    layout = FAMILIES[name].layout
+    FAMILIES[name].save(tmp_path / "model", encoder_layers=1)
+    file = tmp_path / "model" / "model.safetensors"
+    tensors = load_file(file)
+    _, ours = imported(layout, tmp_path / "model")
+    src, tgt_in = batch(ours)
+    wanted = logits_of(ours, src, tgt_in, ours.config)
+    by_shape: dict[torch.Size, list[str]] = {}
+    for key in sorted(tensors):
+        if not key.endswith("k_proj.bias"):  # it moves all scores of a query alike
+            by_shape.setdefault(tensors[key].shape, []).append(key)
+    pairs = [pair for keys in by_shape.values() for pair in pairwise(keys)]
+    assert len(pairs) > 30
+    for one, other in pairs:
+        save_file(tensors | {one: tensors[other], other: tensors[one]}, file)
+        found = logits_of(imported(layout, tmp_path / "model")[1], src, tgt_in, ours.config)
+        assert not torch.allclose(found, wanted, rtol=0.0, atol=2e-5), (one, other)
+
+
+def as_older_files(directory: Path, tensors: dict[str, Tensor]) -> None:
+    """As transformers 4 wrote them: by torch.save, with each shared matrix and every table of positions."""
+    from transformers import MarianMTModel
+
+    model = MarianMTModel.from_pretrained(directory)
+    (directory / "model.safetensors").unlink()
+    torch.save(model.state_dict(), directory / "pytorch_model.bin")
+    assert len(model.state_dict()) == len(tensors) + 5
+
+
+def in_parts(directory: Path, tensors: dict[str, Tensor]) -> None:
+    names = sorted(tensors)
+    (directory / "model.safetensors").unlink()
+    parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, part in parts.items():
+        save_file({name: tensors[name] for name in part}, directory / file)
+    weight_map = {name: file for file, part in parts.items() for name in part}
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+@pytest.mark.parametrize("rewrite", [as_older_files, in_parts])
+def test_weights_may_be_in_other_files(rewrite: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    theirs = MARIAN.save(tmp_path / "model")
+    rewrite(tmp_path / "model", load_file(tmp_path / "model" / "model.safetensors"))
+    _, ours = imported("marian", tmp_path / "model")
+    assert ours.config.positions == "concatenated"
+    src, tgt_in = batch(ours)
+    wanted = logits_of(theirs, src, tgt_in, ours.config)
+    torch.testing.assert_close(logits_of(ours, src, tgt_in, ours.config), wanted, rtol=0.0, atol=1e-5)
+
+
+def test_half_precision_becomes_float32(tmp_path: Path) -> None:
+    MARIAN.save(tmp_path / "model").half().save_pretrained(tmp_path / "model")
+    found, _ = imported("marian", tmp_path / "model")
+    assert {tensor.dtype for tensor in found.weights.values()} == {torch.float32}
+
+
+def changed(directory: Path, file: str, changes: dict[str, Any]) -> None:
+    settings = json.loads((directory / file).read_text())
+    (directory / file).write_text(json.dumps(settings | changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("marian", {"decoder_attention_heads": 2}, "encoder_attention_heads=3 and decoder_attention_heads=2"),
+        ("marian", {"encoder_ffn_dim": 8}, "encoder_ffn_dim=8 and decoder_ffn_dim=20 differ"),
+        ("marian", {"activation_function": "mish"}, "activation_function='mish' is not known here"),
+        ("marian", {"normalize_before": True}, "normalize_before=true cannot be followed here"),
+        ("marian", {"static_position_embeddings": False}, "static_position_embeddings=false cannot"),
+        ("marian", {"rope_theta": 10000}, "'rope_theta' is not known here, and may change the outputs"),
+        ("marian", {"quantization_config": {"bits": 4}}, "quantization_config="),
+        ("marian", {"d_model": 8}, "model.d_model=8 contradicts the weights: it is 12"),
+        ("marian", {"encoder_layers": 1}, "model.num_encoder_layers=1 contradicts the weights"),
+        ("marian", {"model_type": "t5"}, "model_type is 't5', not 'marian'"),
+        ("m2m100", {"decoder_start_token_id": 1}, "decoder_start_token_id=1 cannot be followed here"),
+        ("m2m100", {"pad_token_id": 3}, "pad_token_id=3, but the tokenizer files say 1"),
+        ("bart", {"normalize_before": True}, "normalize_before=true cannot be followed here"),
+        ("mbart", {"normalize_before": False}, "normalize_before=false cannot be followed here"),
+    ],
+)  # fmt: skip
+def test_an_architecture_that_cannot_be_followed_is_named(
+    name: str, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    family = FAMILIES[name]
+    family.save(tmp_path / "model")
+    changed(tmp_path / "model", "config.json", changes)
+    changed(
+        tmp_path / "model",
+        "generation_config.json",
+        {key: value for key, value in changes.items() if key.endswith("_token_id")},
+    )
+    with pytest.raises(HeedfulError, match=message.replace("(", r"\(")) as found:
+        imported(family.layout, tmp_path / "model")
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("file", ["config.json", "source.spm", "vocab.json", "model.safetensors"])
+def test_a_missing_file_is_named(file: str, tmp_path: Path) -> None:
+    MARIAN.save(tmp_path / "model")
+    (tmp_path / "model" / file).unlink()
+    with pytest.raises(InteropError, match=file.replace(".", r"\.")):
+        imported("marian", tmp_path / "model")
+
+
+def test_a_directory_of_another_family_is_refused(tmp_path: Path) -> None:
+    MARIAN.save(tmp_path / "model")
+    for layout in ("m2m100", "bart"):
+        with pytest.raises(InteropError, match=r"model_type is .marian., not .+ give another --layout"):
+            imported(layout, tmp_path / "model")
+    with pytest.raises(InteropError, match="no such directory"):
+        imported("marian", tmp_path / "nothing")
+
+
+def test_languages_are_the_users_or_those_of_the_files(tmp_path: Path) -> None:
+    for name in ("m2m100", "nllb", "mbart", "mbart-50"):
+        FAMILIES[name].save(tmp_path / name)
+
+    def tags(name: str, **wishes: str) -> tuple[str | None, str | None, int | None]:
+        config = imported(FAMILIES[name].layout, tmp_path / name, **wishes)[0].config
+        return config.languages.src_tag, config.languages.tgt_tag, config.model.decoder_start_id
+
+    assert tags("m2m100") == ("__en__", "__de__", 2)
+    assert tags("m2m100", src_lang="fr", tgt_lang="__en__") == ("__fr__", "__en__", 2)
+    assert tags("nllb", tgt_lang="eng_Latn") == ("eng_Latn", "eng_Latn", 2)
+    assert tags("mbart-50", src_lang="ro_RO") == ("ro_RO", "de_DE", 2)
+    found, _ = imported("bart", tmp_path / "mbart", tgt_lang="ro_RO")
+    assert tags("mbart", tgt_lang="ro_RO") == ("en_XX", None, found.tokenizers.tgt.tag_id("ro_RO"))
+    with pytest.raises(TokenizerError, match="'deu' is no tag of this model; did you mean 'deu_Latn'"):
+        tags("nllb", tgt_lang="deu")
+    changed(tmp_path / "nllb", "tokenizer_config.json", {"tgt_lang": None})
+    with pytest.raises(InteropError, match="tgt_lang is not said here; give --tgt-lang"):
+        tags("nllb")
+    changed(tmp_path / "nllb", "generation_config.json", {"forced_bos_token_id": 1})
+    assert tags("nllb")[1] == "<pad>"
+
+
+def test_marians_source_begins_with_the_tag_of_the_target_language(tmp_path: Path) -> None:
+    MARIAN.save(tmp_path / "model")
+    assert imported("marian", tmp_path / "model", tgt_lang="fra")[0].config.languages.src_tag == ">>fra<<"
+    with pytest.raises(InteropError, match="--src-lang en: Marian has no tag for it"):
+        imported("marian", tmp_path / "model", src_lang="en")
+
+
+def test_what_the_user_says_goes_over_what_the_files_say(tmp_path: Path) -> None:
+    MARIAN.save(tmp_path / "model")
+    assert imported("marian", tmp_path / "model")[0].config.model.dropout == 0.1
+    found, _ = imported("marian", tmp_path / "model", settings={"dropout": 0.3})
+    assert (found.config.model.dropout, found.config.model.d_model) == (0.3, SIZES["d_model"])

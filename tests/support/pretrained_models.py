@@ -1,0 +1,218 @@
+"""Small random models of transformers, saved with their tokenizers as that library saves them."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from small_tokenizers import m2m100_model, marian_files, phrases, sentencepiece_model
+from torch import Tensor, nn
+
+from heedful.interop.layouts import read_directory
+from heedful.interop.pretrained import ImportedBundle, ImportWishes
+from heedful.model import Transformer
+
+SIZES: dict[str, Any] = {
+    "d_model": 12, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 3,
+    "decoder_attention_heads": 3, "encoder_ffn_dim": 20, "decoder_ffn_dim": 20, "max_position_embeddings": 64,
+    "scale_embedding": True,
+}  # fmt: skip
+FAIRSEQ = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A layout, and a random model of it as transformers has it.
+
+    Attributes:
+        layout: its name.
+        build: writes the tokenizer into a directory and returns the model, not yet random.
+        changes: to the model's configuration.
+        seed: of the weights.
+    """
+
+    layout: str
+    build: Callable[[Path, dict[str, Any]], Any]
+    changes: dict[str, Any] = field(default_factory=dict)
+    seed: int = 81
+
+    def save(self, directory: Path, **changes: Any) -> Any:  # noqa: ANN401
+        """Write everything, and return the model."""
+        model = self.build(directory, SIZES | self.changes | changes)
+        randomise(model, self.seed)
+        model.eval().save_pretrained(directory)
+        return model
+
+
+def randomise(model: nn.Module, seed: int) -> None:
+    """Draw every weight, also gains and biases; attention to the source is strong, so that outputs differ."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if "Sinusoidal" in type(model.get_submodule(name.rpartition(".")[0])).__name__:
+                continue
+            noise = torch.randn(tensor.shape, generator=generator)
+            if "norm" in name and name.endswith("weight"):
+                tensor.copy_(1.0 + 0.2 * noise)
+            else:
+                is_matrix = tensor.ndim == 2 and len(tensor) > 1
+                strength = (1.0 if "encoder_attn" in name else 0.5) if is_matrix else 0.2
+                tensor.copy_(strength * noise)
+
+
+def end_sooner(model: Any, by: float) -> None:  # noqa: ANN401
+    """Raise the logit of the end token, through the last norm, as a matrix may be shared."""
+    decoder = model.model.decoder
+    norm = getattr(decoder, "layer_norm", None) or decoder.layers[-1].final_layer_norm
+    end = model.lm_head.weight[model.generation_config.eos_token_id]
+    with torch.no_grad():
+        norm.bias += by * end / (end @ end)
+
+
+def _marian(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    from transformers import MarianConfig, MarianMTModel, MarianTokenizer
+
+    files = directory.with_name(f"{directory.name}-files")
+    _, _, pieces = marian_files(files)
+    names = ["source.spm", "target.spm", "vocab.json"]
+    separate = settings.pop("separate_vocabs", False)
+    if separate:
+        names.append("target_vocab.json")
+        pieces = ["</s>", "<unk>", *reversed(pieces[2:-1]), "<pad>", "<more>"]
+        (files / names[-1]).write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+    tokenizer = MarianTokenizer(*(str(files / name) for name in names), separate_vocabs=separate)
+    tokenizer.save_pretrained(directory)
+    pad, eos = pieces.index("<pad>"), pieces.index("</s>")
+    settings = {
+        "vocab_size": tokenizer.vocab_size, "decoder_vocab_size": len(pieces), "pad_token_id": pad,
+        "decoder_start_token_id": pad, "eos_token_id": eos, "forced_eos_token_id": eos,
+        "activation_function": "swish",
+    } | settings  # fmt: skip
+    return MarianMTModel(MarianConfig(**settings))
+
+
+def _m2m100(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    from transformers import M2M100Config, M2M100ForConditionalGeneration, M2M100Tokenizer
+    from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
+
+    files = directory.with_name(f"{directory.name}-files")
+    files.mkdir(parents=True)
+    model, pieces = m2m100_model()
+    (files / "model").write_bytes(model)
+    (files / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+    # As the published ones are: their settings name the tags as special tokens.
+    tags = [f"__{code}__" for code in FAIRSEQ_LANGUAGE_CODES["m2m100"]]
+    languages = {"src_lang": "en", "tgt_lang": "de"}
+    M2M100Tokenizer(
+        str(files / "vocab.json"), str(files / "model"), additional_special_tokens=list(tags), **languages
+    ).save_pretrained(directory)
+    size = len(pieces) + len(tags)
+    return M2M100ForConditionalGeneration(M2M100Config(**(FAIRSEQ | {"vocab_size": size} | settings)))
+
+
+def _fairseq_tokenizer(directory: Path, name: str, algorithm: str, languages: dict[str, str]) -> int:
+    """Save an NLLB or mBART tokenizer, and return its size."""
+    import transformers
+
+    files = directory.with_name(f"{directory.name}-files")
+    files.mkdir(parents=True)
+    model = sentencepiece_model(sum(phrases(), ()), algorithm, 200)
+    (files / "sentencepiece.bpe.model").write_bytes(model)
+    more = {"extra_special_tokens": [*languages.values()]} if name == "NllbTokenizer" else {}
+    tokenizer = getattr(transformers, name).from_pretrained(files, **more, **languages)
+    tokenizer.save_pretrained(directory)
+    return len(tokenizer)
+
+
+def _nllb(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    from transformers import M2M100Config, M2M100ForConditionalGeneration
+
+    languages = {"src_lang": "eng_Latn", "tgt_lang": "deu_Latn"}
+    size = _fairseq_tokenizer(directory, "NllbTokenizer", "bpe", languages) + 2
+    return M2M100ForConditionalGeneration(M2M100Config(**(FAIRSEQ | {"vocab_size": size} | settings)))
+
+
+def _mbart(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    from transformers import MBartConfig, MBartForConditionalGeneration
+
+    name = settings.pop("tokenizer")
+    languages = {"src_lang": "en_XX", "tgt_lang": "de_DE"}
+    size = _fairseq_tokenizer(directory, name, "unigram", languages)
+    return MBartForConditionalGeneration(MBartConfig(**(FAIRSEQ | {"vocab_size": size} | settings)))
+
+
+def _bart(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import BartConfig, BartForConditionalGeneration, BartTokenizer
+
+    files = directory.with_name(f"{directory.name}-files")
+    files.mkdir(parents=True)
+    trained = ByteLevelBPETokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained.train_from_iterator(
+        sum(phrases(), ()), vocab_size=400, special_tokens=special, show_progress=False
+    )
+    trained.save_model(str(files))
+    tokenizer = BartTokenizer(*(str(files / name) for name in ("vocab.json", "merges.txt")))
+    tokenizer.save_pretrained(directory)
+    return BartForConditionalGeneration(BartConfig(**(FAIRSEQ | {"vocab_size": len(tokenizer)} | settings)))
+
+
+FAMILIES: dict[str, Family] = {
+    "marian": Family("marian", _marian),
+    "marian, gelu, untied": Family(
+        "marian",
+        _marian,
+        {"activation_function": "gelu", "scale_embedding": False, "tie_word_embeddings": False}
+        | {"share_encoder_decoder_embeddings": False},
+    ),
+    "marian, separate vocabularies": Family(
+        "marian", _marian, {"separate_vocabs": True, "share_encoder_decoder_embeddings": False}, seed=82
+    ),
+    "m2m100": Family("m2m100", _m2m100),
+    "nllb": Family("m2m100", _nllb),
+    "bart": Family("bart", _bart, {"scale_embedding": False}),
+    "mbart": Family("bart", _mbart, {"tokenizer": "MBartTokenizer"}),
+    "mbart-50": Family("bart", _mbart, {"tokenizer": "MBart50Tokenizer", "activation_function": "relu"}, 84),
+}
+
+
+def imported(
+    layout: str,
+    directory: Path,
+    **wishes: Any,  # noqa: ANN401
+) -> tuple[ImportedBundle, Transformer]:
+    """What is read, and a model of it."""
+    found = read_directory(layout, directory, ImportWishes(**({"settings": {}} | wishes)))
+    model = Transformer.outline(found.config.model)
+    model.assign(found.weights)
+    return found, model.eval()
+
+
+def batch(model: Transformer, seed: int = 83) -> tuple[Tensor, Tensor]:
+    """Ids of several lengths, (3, 13) and (3, 11), padded on the right."""
+    config, generator = model.config, torch.Generator().manual_seed(seed)
+    sides = []
+    for size, pad, lengths in (
+        (config.src_vocab_size, config.src_pad_id, (13, 2, 7)),
+        (config.tgt_vocab_size, config.tgt_pad_id, (5, 11, 3)),
+    ):
+        ids = torch.randint(0, size - 1, (len(lengths), max(lengths)), generator=generator)
+        ids[ids == pad] = size - 1 if pad != size - 1 else 0
+        for row, length in enumerate(lengths):
+            ids[row, length:] = pad
+        sides.append(ids)
+    return sides[0], sides[1]
+
+
+def logits_of(model: Any, src: Tensor, tgt_in: Tensor, config: Any) -> Tensor:  # noqa: ANN401
+    """The logits at every position that holds a token; of a model of transformers or of ours."""
+    with torch.no_grad():
+        if isinstance(model, Transformer):
+            found = model(src, tgt_in)
+        else:
+            real = (src != config.src_pad_id).long()
+            found = model(input_ids=src, attention_mask=real, decoder_input_ids=tgt_in).logits
+    return found[tgt_in != config.tgt_pad_id]
