@@ -122,6 +122,13 @@ def test_learned_positions_limit_the_output_too(tokenizers: TokenizerPair) -> No
     assert [len(each.ids) for each in found.hypotheses] == [12, 12]
 
 
+def test_the_shorter_of_both_limits_holds(bundle: Bundle) -> None:
+    options = SearchOptions(beam_size=2, max_length_offset=4, max_length=7, min_length=50)
+    found = Translator(bundle).translations(["a", "ababababab"], options=options)
+    lengths = [len(translation.hypotheses[0].ids) for translation in found]
+    assert lengths == [len(bundle.tokenizers.src.encode("a")) + 1 + 4, 7]
+
+
 def test_sinusoids_take_a_line_of_any_length(bundle: Bundle) -> None:
     long_line = "ab" * 400
     [found] = Translator(bundle, batch_tokens=100).translations(

@@ -13,6 +13,18 @@ def test_without_wishes_the_bundle_decides() -> None:
     assert options == SearchOptions(beam_size=3, length_penalty=0.4, max_length_offset=7)
 
 
+def test_what_cannot_be_wished_stays_as_the_bundle_has_it() -> None:
+    bundle = BUNDLE.replace(
+        length_normalization="average",
+        early_stopping="first",
+        max_length=9,
+        forced_first_id=4,
+        forced_last_id=2,
+        suppressed_ids=(1,),
+    )
+    assert SearchWishes(beam_size=3).options(bundle) == SearchOptions.from_config(bundle)
+
+
 def test_a_wish_for_zero_is_a_wish() -> None:
     options = SearchWishes(length_penalty=0.0, max_length_offset=0).options(BUNDLE)
     assert (options.length_penalty, options.max_length_offset) == (0.0, 0)
