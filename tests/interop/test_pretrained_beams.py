@@ -1,0 +1,81 @@
+"""Models of transformers: from text to text, what is imported finds what `generate` finds, token by token."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pretrained_models import FAMILIES, Family, end_sooner, imported
+
+from heedful import Translator
+from heedful.bundle import Bundle
+from heedful.data.phrasebook import generate
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
+    pytest.mark.filterwarnings("ignore:builtin type .*has no __module__ attribute:DeprecationWarning"),
+]
+# What each model's own generation_config.json says, and how much sooner it ends.
+SEARCHES: dict[str, tuple[float, dict[str, Any]]] = {
+    "marian": (4.0, {"num_beams": 4, "bad_words_ids": True, "early_stopping": False}),
+    "marian, separate vocabularies": (4.0, {"num_beams": 3, "early_stopping": True}),
+    "m2m100": (3.0, {"num_beams": 5, "early_stopping": "never", "length_penalty": 0.7}),
+    "nllb": (4.0, {"num_beams": 4, "early_stopping": True, "length_penalty": 1.3}),
+    "bart": (6.0, {"num_beams": 4, "early_stopping": False, "length_penalty": 2.0}),
+    "mbart": (4.0, {"num_beams": 5, "early_stopping": "never", "length_penalty": 0.0}),
+    "mbart-50": (2.0, {"num_beams": 1}),
+}
+FORCED = {"m2m100": "__de__", "nllb": "deu_Latn", "bart": "<s>", "mbart-50": "de_DE"}
+MAX_LENGTH = 16
+
+
+def lines() -> list[str]:
+    pairs = generate(seed=5, num_train=200, num_valid=0, num_test=0, num_unseen=0).train
+    return [source for source, _ in pairs]
+
+
+def saved(name: str, directory: Path) -> Any:  # noqa: ANN401
+    """A random model, its tokenizer, and its own settings for `generate`."""
+    from transformers import AutoTokenizer
+
+    by, search = SEARCHES[name]
+    model = FAMILIES[name].save(directory)
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    settings = model.generation_config
+    settings.update(max_length=MAX_LENGTH, forced_eos_token_id=settings.eos_token_id, **search)
+    if search.get("bad_words_ids"):
+        settings.bad_words_ids = [[settings.pad_token_id], [17]]
+    if name in FORCED:
+        settings.forced_bos_token_id = tokenizer.convert_tokens_to_ids(FORCED[name])
+    if name == "mbart":
+        settings.decoder_start_token_id = tokenizer.convert_tokens_to_ids("de_DE")
+    end_sooner(model, by)
+    model.save_pretrained(directory)
+    return model, tokenizer
+
+
+def generated(model: Any, tokenizer: Any, texts: list[str]) -> tuple[list[list[int]], list[str]]:  # noqa: ANN401
+    """The ids that `generate` writes after the start token and before the end, and the text."""
+    found = []
+    for start in range(0, len(texts), 100):
+        batch = tokenizer(texts[start : start + 100], return_tensors="pt", padding=True)
+        found += model.generate(**batch).tolist()
+    eos = model.generation_config.eos_token_id
+    ids = [row[1:][: [*row[1:], eos].index(eos)] for row in found]
+    return ids, tokenizer.batch_decode(found, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_beams_ids_and_texts_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    family: Family = FAMILIES[name]
+    theirs = saved(name, tmp_path / "model")
+    wanted_ids, wanted = generated(*theirs, lines())
+    bundle, model = imported(family.layout, tmp_path / "model")
+    translator = Translator(Bundle(bundle.config, bundle.tokenizers, model))
+    found = translator.translations(lines())
+    assert [list(each.hypotheses[0].ids) for each in found] == wanted_ids
+    assert [each.text for each in found] == wanted
+    ended = sum(len(ids) < MAX_LENGTH - 2 for ids in wanted_ids)
+    assert len(set(wanted)) > 50
+    assert 20 < ended < 200
+    assert torch.get_default_dtype() is torch.float32
