@@ -9,7 +9,8 @@ import pytest
 from command_line import Outcome, heedful
 from hub_client import use_hub
 from hub_server import Hub, hub_server
-from huggingface_hub import close_session, constants
+from huggingface_hub import ModelCard, close_session, constants
+from pretrained_models import FAMILIES
 from tiny_bundle import PAIRS, save_memorised
 
 import heedful as package
@@ -275,6 +276,20 @@ def test_an_importer_gets_what_it_reads_and_nothing_else(hub: Hub) -> None:
     for repo, weights in (("bob/new", "model.safetensors"), ("bob/old", "pytorch_model.bin")):
         folder = local_source(Path(repo))
         assert {file.name for file in folder.iterdir()} == wanted | {weights}
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+@pytest.mark.filterwarnings("ignore:builtin type .*has no __module__ attribute:DeprecationWarning")
+def test_a_model_of_another_library_is_imported_by_its_id(hub: Hub, tmp_path: Path) -> None:
+    FAMILIES["marian"].save(tmp_path / "saved")
+    hub.add("bob/marian", {file.name: file.read_bytes() for file in (tmp_path / "saved").iterdir()})
+    outcome = heedful("import", "bob/marian", "--layout", "marian", "--output", "bundle")
+    assert outcome == Outcome(0, "bundle\n", "")
+    heedful("import", tmp_path / "saved", "--layout", "marian", "--output", "same")
+    one, other = (Path(name, "model.safetensors").read_bytes() for name in ("bundle", "same"))
+    assert one == other
+    cards = [ModelCard.load(f"{name}/README.md").data for name in ("bundle", "same")]
+    assert [card.base_model for card in cards] == ["bob/marian", None]
 
 
 def test_without_huggingface_hub_only_ids_need_it(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
