@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from heedful.bundle import Bundle
 from heedful.errors import InputError
 from heedful.nn.recorder import AttentionMap, record_attention
+from heedful.text import Framing
 
 Kind = Literal["encoder", "decoder", "cross"]
 
@@ -89,7 +90,8 @@ def attention_maps(bundle: Bundle, source: str, target_ids: Sequence[int]) -> At
     Args:
         bundle: the model and its tokenizers.
         source: one sentence.
-        target_ids: the target's ids, without start and end of sentence.
+        target_ids: the target's ids, without start and end of sentence, with the tag of its language where
+            the model writes one.
 
     Raises:
         InputError: a source without text.
@@ -98,8 +100,9 @@ def attention_maps(bundle: Bundle, source: str, target_ids: Sequence[int]) -> At
     source_ids = tokenizers.src.encode(source)
     if not source_ids:
         raise InputError("attention: the source sentence is empty; give a sentence")
-    source_ids = [*source_ids, tokenizers.src.eos_id]
-    target_in = [tokenizers.tgt.bos_id, *target_ids]
+    framing = Framing.of(bundle.config, tokenizers)
+    source_ids = framing.source(source_ids)
+    target_in = [framing.start_id, *target_ids]
     model = bundle.model
     device = next(model.parameters()).device
     with torch.inference_mode(), record_attention(model) as recorder:
@@ -109,7 +112,7 @@ def attention_maps(bundle: Bundle, source: str, target_ids: Sequence[int]) -> At
         target=tokenizers.tgt.decode(target_ids),
         source_pieces=tuple(tokenizers.src.pieces(source_ids)),
         target_in_pieces=tuple(tokenizers.tgt.pieces(target_in)),
-        target_pieces=tuple(tokenizers.tgt.pieces([*target_ids, tokenizers.tgt.eos_id])),
+        target_pieces=tuple(tokenizers.tgt.pieces([*target_ids, *framing.tgt_suffix])),
         layers=_in_order(recorder.maps),
     )
 

@@ -23,6 +23,8 @@ def attention(
     ] = None,
     beam_size: opt.BeamSize = None,
     length_penalty: opt.LengthPenalty = None,
+    src_lang: opt.SrcLang = None,
+    tgt_lang: opt.TgtLang = None,
     threads: opt.Threads = None,
     device: opt.Device = "auto",
 ) -> None:
@@ -40,7 +42,9 @@ def attention(
         output=output,
         target=None if target is None else argument_text(target, "--target"),
         layer=layer,
-        wishes=SearchWishes(beam_size=beam_size, length_penalty=length_penalty),
+        wishes=SearchWishes(
+            beam_size=beam_size, length_penalty=length_penalty, src_lang=src_lang, tgt_lang=tgt_lang
+        ),
         runtime=Runtime(device=device, threads=threads),
     )
     print(maps.target)

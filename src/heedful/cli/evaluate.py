@@ -26,6 +26,8 @@ def evaluate(
     beam_size: opt.BeamSize = None,
     length_penalty: opt.LengthPenalty = None,
     max_length_offset: opt.MaxLengthOffset = None,
+    src_lang: opt.SrcLang = None,
+    tgt_lang: opt.TgtLang = None,
     batch_tokens: opt.BatchTokens = None,
     threads: opt.Threads = None,
     precision: opt.Precision = "float32",
@@ -48,7 +50,11 @@ def evaluate(
         run,
         EvaluationTask(src=src, refs=ref, metrics=list(dict.fromkeys(names)), lowercase=lowercase),
         wishes=SearchWishes(
-            beam_size=beam_size, length_penalty=length_penalty, max_length_offset=max_length_offset
+            beam_size=beam_size,
+            length_penalty=length_penalty,
+            max_length_offset=max_length_offset,
+            src_lang=src_lang,
+            tgt_lang=tgt_lang,
         ),
         runtime=Runtime(precision=precision, device=device, threads=threads, batch_tokens=batch_tokens),
     )

@@ -40,4 +40,12 @@ Device = Annotated[
     str,
     typer.Option(metavar="auto|cpu|cuda", help="Where to compute; auto: a GPU where there is one."),
 ]
+SrcLang = Annotated[
+    str | None,
+    typer.Option(metavar="TAG", help="Language to translate from. [default: as in the bundle]"),
+]
+TgtLang = Annotated[
+    str | None,
+    typer.Option(metavar="TAG", help="Language to translate into. [default: as in the bundle]"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -31,6 +31,8 @@ def translate(
     scores: Annotated[bool, typer.Option("--scores", help="Lines of `score<TAB>text`.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each line.")] = False,
     max_length_offset: opt.MaxLengthOffset = None,
+    src_lang: opt.SrcLang = None,
+    tgt_lang: opt.TgtLang = None,
     batch_tokens: opt.BatchTokens = None,
     threads: opt.Threads = None,
     precision: opt.Precision = "float32",
@@ -40,7 +42,8 @@ def translate(
 
     One line out for each line in, in order; an empty line stays empty, with score 0. A score is the
     log-probability over the length penalty. The n-best form numbers the input lines from 0, as Moses does.
-    With --json, an object has the keys source, text, score and hypotheses.
+    With --json, an object has the keys source, text, score and hypotheses. A model of many languages takes
+    --src-lang and --tgt-lang, with its own tags for them, such as fra_Latn or fr.
     """
     from heedful.workflows.loading import Runtime, SearchWishes
     from heedful.workflows.translate import translate as translate_lines
@@ -54,6 +57,8 @@ def translate(
         n_best=n_best,
         length_penalty=length_penalty,
         max_length_offset=max_length_offset,
+        src_lang=src_lang,
+        tgt_lang=tgt_lang,
     )
     runtime = Runtime(precision=precision, device=device, threads=threads, batch_tokens=batch_tokens)
     with open_input(source) as (stream, name):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Literal, Self
@@ -17,6 +17,8 @@ from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import ModelStep
 from heedful.errors import InputError
+from heedful.text import Framing
+from heedful.text.languages import choose_languages
 
 Precision = Literal["float32", "bf16"]
 
@@ -79,18 +81,43 @@ class Translator:
         if self.batch_tokens < 1:
             raise InputError(f"batch_tokens={batch_tokens}: must be at least 1")
         self._device = next(bundle.model.parameters()).device
+        self._framing = Framing.of(bundle.config, bundle.tokenizers)
 
     @classmethod
     def load(
-        cls, path: str | Path, *, precision: Precision = "float32", batch_tokens: int | None = None
+        cls,
+        path: str | Path,
+        *,
+        precision: Precision = "float32",
+        batch_tokens: int | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
     ) -> Self:
-        """Load a bundle, or the best one of a run.
+        """Load a bundle, or the best one of a run; for the languages, see `for_languages`.
 
         Raises:
             BundleError: nothing there, or a bundle that is damaged or too new.
+            InputError: a language that the model does not have.
         """
         bundle = load_bundle(resolve_bundle(Path(path)))
-        return cls(bundle, precision=precision, batch_tokens=batch_tokens)
+        translator = cls(bundle, precision=precision, batch_tokens=batch_tokens)
+        return translator.for_languages(src_lang=src_lang, tgt_lang=tgt_lang)
+
+    def for_languages(self, *, src_lang: str | None = None, tgt_lang: str | None = None) -> Self:
+        """Return a translator of other languages with the same model, where it is one of many languages.
+
+        Args:
+            src_lang: the language to translate from, as the model's tag for it ("fra_Latn", "fr"); None keeps
+                the bundle's.
+            tgt_lang: the language to translate into.
+
+        Raises:
+            InputError: a language that the model does not have, with close ones named, or no choice at all.
+        """
+        bundle = self.bundle
+        config = choose_languages(bundle.config, bundle.tokenizers, src_lang=src_lang, tgt_lang=tgt_lang)
+        bundle = replace(bundle, config=config)
+        return type(self)(bundle, precision=self.precision, batch_tokens=self.batch_tokens)
 
     def translate(self, texts: Sequence[str], *, options: SearchOptions | None = None) -> list[str]:
         """The best translation of each text; an empty one for an empty text. See `translations`."""
@@ -140,10 +167,11 @@ class Translator:
         if isinstance(texts, str):
             raise InputError("texts: one string given; give a list of strings, as in translate([text])")
         options = options or SearchOptions.from_config(self.bundle.config.decode)
-        tokenizer = self.bundle.tokenizers.src
-        encoded = tokenizer.encode_batch(texts)
+        if self._framing.tgt_prefix:
+            options = replace(options, forced_first_id=self._framing.tgt_prefix[0])
+        encoded = self.bundle.tokenizers.src.encode_batch(texts)
         sources = [
-            [*ids, tokenizer.eos_id] if ids and text.strip() else []
+            self._framing.source(ids) if ids and text.strip() else []
             for ids, text in zip(encoded, texts, strict=True)
         ]
         self._check_lengths(sources, first_line)
@@ -172,7 +200,6 @@ class Translator:
         model, tokenizer = self.bundle.model, self.bundle.tokenizers.tgt
         caps = [cap for cap in (options.max_length, self._position_limit) if cap is not None]
         limits = [min([len(ids) + options.max_length_offset, *caps]) for ids in sources]
-        start_id = model.config.decoder_start_id
         search = greedy_search if options.beam_size == 1 else beam_search
         was_training = model.training
         model.eval()
@@ -181,7 +208,7 @@ class Translator:
                 return search(
                     ModelStep(model, self._pad(sources)),
                     max_lengths=limits,
-                    start_id=tokenizer.bos_id if start_id is None else start_id,
+                    start_id=self._framing.start_id,
                     eos_id=tokenizer.eos_id,
                     pad_id=tokenizer.pad_id,
                     options=options,

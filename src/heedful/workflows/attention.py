@@ -7,6 +7,7 @@ from heedful.analysis.attention_page import write_attention_page
 from heedful.analysis.attention_picture import draw_attention
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
+from heedful.text import Framing
 from heedful.workflows.loading import Runtime, SearchWishes, load_translator
 
 FORMATS = (".png", ".html", ".json")
@@ -30,7 +31,7 @@ def attention(
         output: `.png` for a picture of one layer, `.html` or `.json` for all of them.
         target: the translation to explain; the model's own where None.
         layer: the decoder layer of the picture, from 1; the last where None.
-        wishes: what to change in the search.
+        wishes: what to change in the search, and the languages of a model that has many.
         runtime: how to compute.
 
     Raises:
@@ -42,7 +43,7 @@ def attention(
         raise InputError(f"{output}: unknown kind of file; end the name in {', '.join(FORMATS)}")
     if not source.strip():
         raise InputError("attention: the sentence is empty; give one")
-    translator = load_translator(run, runtime)
+    translator = load_translator(run, wishes, runtime)
     maps = attention_of(translator, source, target=target, wishes=wishes)
     write_attention(maps, output, layer=layer)
     return maps
@@ -54,7 +55,8 @@ def attention_of(
     """Record the attention of a loaded model for one sentence; see `attention`."""
     bundle = translator.bundle
     if target is not None:
-        return attention_maps(bundle, source, bundle.tokenizers.tgt.encode(target))
+        prefix = Framing.of(bundle.config, bundle.tokenizers).tgt_prefix
+        return attention_maps(bundle, source, [*prefix, *bundle.tokenizers.tgt.encode(target)])
     options = (wishes or SearchWishes()).options(bundle.config.decode)
     [translation] = translator.translations([source], options=options)
     if not translation.hypotheses:

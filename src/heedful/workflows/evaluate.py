@@ -47,7 +47,7 @@ def evaluate(run: Path, task: EvaluationTask, *, wishes: SearchWishes, runtime: 
     references = [read_lines(path) for path in task.refs]
     for path, lines in zip(task.refs, references, strict=True):
         check_parallel(str(task.src), sources, str(path), lines)
-    translator = load_translator(run, runtime)
+    translator = load_translator(run, wishes, runtime)
     options = wishes.options(translator.bundle.config.decode)
     outputs = translate_distinct(translator, sources, options)
     report = evaluate_texts(sources, outputs, references, task.metrics, lowercase=task.lowercase)

@@ -18,12 +18,14 @@ _DEVICES = ("auto", "cpu", "cuda")
 
 @dataclass(frozen=True, kw_only=True)
 class SearchWishes:
-    """What the user asked of the search; None leaves it as the bundle has it."""
+    """What the user asked of the translation; None leaves it as the bundle has it."""
 
     beam_size: int | None = None
     n_best: int | None = None
     length_penalty: float | None = None
     max_length_offset: int | None = None
+    src_lang: str | None = None
+    tgt_lang: str | None = None
 
     def options(self, config: DecodeConfig) -> SearchOptions:
         """Put the wishes over the bundle's settings; where only the n-best list grows, so does the beam.
@@ -62,13 +64,13 @@ class Runtime:
     batch_tokens: int | None = None
 
 
-def load_translator(run: Path, runtime: Runtime) -> Translator:
+def load_translator(run: Path, wishes: SearchWishes, runtime: Runtime) -> Translator:
     """Load the best bundle of a run, a bundle, or one of the hub, onto its device.
 
     Raises:
         BundleError: nothing there, or a bundle that is damaged or too new.
         HubError: a name that is no path, and that the hub does not know.
-        InputError: a precision or device that does not exist.
+        InputError: a precision or device that does not exist, or a language that the model does not have.
     """
     if runtime.precision not in _PRECISIONS:
         raise InputError(f"precision={runtime.precision!r}: must be one of {', '.join(_PRECISIONS)}")
@@ -77,7 +79,9 @@ def load_translator(run: Path, runtime: Runtime) -> Translator:
         torch.set_num_threads(runtime.threads)
     bundle = load_bundle(local_bundle(run))
     bundle.model.to(device)
-    return Translator(bundle, precision=_PRECISIONS[runtime.precision], batch_tokens=runtime.batch_tokens)
+    precision = _PRECISIONS[runtime.precision]
+    translator = Translator(bundle, precision=precision, batch_tokens=runtime.batch_tokens)
+    return translator.for_languages(src_lang=wishes.src_lang, tgt_lang=wishes.tgt_lang)
 
 
 def _device(name: str) -> torch.device:

@@ -22,7 +22,7 @@ def translate(
     Args:
         run: a run directory, a bundle, or the id of one on the hub.
         lines: the source.
-        wishes: what to change in the search.
+        wishes: what to change in the search, and the languages of a model that has many.
         runtime: how to compute.
         chunk_lines: how many lines are read before they are translated together.
 
@@ -30,6 +30,6 @@ def translate(
         BundleError: no usable bundle.
         InputError: settings that cannot be, or a line too long for learned positions.
     """
-    translator = load_translator(run, runtime)
+    translator = load_translator(run, wishes, runtime)
     options = wishes.options(translator.bundle.config.decode)
     return translator.translate_lines(lines, options=options, chunk_lines=chunk_lines)

@@ -1,0 +1,87 @@
+from pathlib import Path
+
+import pytest
+import torch
+from tagged_bundle import nllb_like
+
+from heedful.bundle import load_bundle, save_bundle
+from heedful.decoding.greedy import greedy_search
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.step_function import ModelStep
+from heedful.decoding.translator import Translator
+from heedful.errors import InputError
+from heedful.workflows.attention import attention_of
+
+LINES = ["the house", "a cat and a dog", "the girl's lamp is broken"]
+GREEDY = SearchOptions(beam_size=1, max_length_offset=6)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_the_output_begins_with_the_tag_and_its_text_does_not(beam_size: int) -> None:
+    bundle = nllb_like()
+    german = bundle.tokenizers.tgt.tag_id("deu_Latn")
+    options = SearchOptions(beam_size=beam_size, n_best=beam_size, max_length_offset=6)
+    for translation in Translator(bundle).translations(LINES, options=options):
+        for hypothesis in translation.hypotheses:
+            assert hypothesis.ids[0] == german
+            assert hypothesis.token_log_probs[0] == 0.0
+            assert "Latn" not in hypothesis.text
+            assert hypothesis.text == bundle.tokenizers.tgt.decode(hypothesis.ids[1:])
+
+
+def test_the_encoder_reads_the_framed_text_and_the_decoder_starts_as_the_model_says() -> None:
+    bundle = nllb_like()
+    src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
+    (translation,) = Translator(bundle).translations([LINES[1]], options=GREEDY)
+    ids = [src.tag_id("eng_Latn"), *src.encode(LINES[1]), src.eos_id]
+    with torch.inference_mode():
+        [[expected]] = greedy_search(
+            ModelStep(bundle.model, torch.tensor([ids])),
+            max_lengths=[len(ids) + 6],
+            start_id=tgt.eos_id,
+            eos_id=tgt.eos_id,
+            pad_id=tgt.pad_id,
+            options=SearchOptions(beam_size=1, max_length_offset=6, forced_first_id=tgt.tag_id("deu_Latn")),
+        )
+    assert translation.hypotheses[0].ids == expected.ids
+    assert translation.score == pytest.approx(expected.score)
+
+
+def test_other_languages_share_the_model(tmp_path: Path) -> None:
+    bundle = nllb_like()
+    german = Translator(bundle)
+    french = german.for_languages(src_lang="deu_Latn", tgt_lang="fra_Latn")
+    assert french.bundle.model is bundle.model
+    assert french.translations(LINES)[0].hypotheses[0].ids[0] == bundle.tokenizers.tgt.tag_id("fra_Latn")
+    assert french.translate(LINES) != german.translate(LINES)
+    assert german.for_languages().translate(LINES) == german.translate(LINES)
+    save_bundle(bundle, tmp_path / "bundle", card="# Many languages\n")
+    loaded = Translator.load(tmp_path / "bundle", src_lang="deu_Latn", tgt_lang="fra_Latn")
+    assert loaded.translate(LINES) == french.translate(LINES)
+    assert load_bundle(tmp_path / "bundle").config == bundle.config
+    with pytest.raises(InputError, match="tgt_lang: 'ger' is no tag of this model"):
+        Translator.load(tmp_path / "bundle", tgt_lang="ger")
+
+
+def test_an_empty_line_stays_empty_though_it_could_be_framed() -> None:
+    assert Translator(nllb_like()).translate(["", " \t"]) == ["", ""]
+
+
+def test_learned_positions_count_the_frame() -> None:
+    words = "a a a a a"
+    length = len(nllb_like().tokenizers.src.encode(words)) + 2
+    limited = nllb_like(positions="learned", max_positions=length)
+    assert Translator(limited).translations([words])[0].hypotheses
+    short = nllb_like(positions="learned", max_positions=length - 1)
+    with pytest.raises(InputError, match=rf"line 1: {length} pieces, but .* end at {length - 1}"):
+        Translator(short).translate([words])
+
+
+def test_attention_is_of_the_framed_pieces() -> None:
+    for target in (None, "das Haus"):
+        maps = attention_of(Translator(nllb_like()), "the house", target=target)
+        assert (maps.source_pieces[0], maps.source_pieces[-1]) == ("eng_Latn", "</s>")
+        assert maps.target_in_pieces[:2] == ("</s>", "deu_Latn")
+        assert maps.target_pieces[0] == "deu_Latn"
+        assert (maps.target_pieces[-1], "Latn" in maps.target) == ("</s>", False)
+        assert len(maps.target_in_pieces) == len(maps.target_pieces)
