@@ -20,8 +20,8 @@ def export(
             "float16, bfloat16. [default: float32]",
         ),
     ] = None,
-    src_lang: Annotated[str | None, typer.Option(metavar="TAG", help="Language to translate from.")] = None,
-    tgt_lang: Annotated[str | None, typer.Option(metavar="TAG", help="Language to translate into.")] = None,
+    src_lang: opt.SrcLang = None,
+    tgt_lang: opt.TgtLang = None,
 ) -> None:
     """Write a model for another engine.
 

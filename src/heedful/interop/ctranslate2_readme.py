@@ -125,6 +125,8 @@ def _arguments(bundle: Bundle, framing: Framing, names: TokenNames) -> Iterable[
         yield f"target_prefix=[{_literal([names.tgt[i] for i in first])}] * len(lines)"
     yield f"beam_size={search.beam_size}"
     yield f"length_penalty={search.length_penalty}"
+    if search.beam_size > 1 and search.early_stopping == "optimal":
+        yield "patience=2"
     suppressed: Iterable[int] | None = search.suppressed_ids
     if suppressed is None:
         suppressed = sorted({framing.start_id, tgt.pad_id} - {tgt.eos_id})
@@ -152,9 +154,10 @@ def _notes(config: Config, framing: Framing, names: TokenNames) -> Iterable[str]
     elif limit is not None:
         yield f"Positions end at {limit:,} tokens on either side; beyond, CTranslate2 stops with an error."
     yield (
-        'The search is that of heedful with `length_normalization = "average"` and `early_stopping = '
-        '"first"`: the score is the log-probability divided by length ** length_penalty, and a sentence ends '
-        "with its beam_size-th finished hypothesis."
+        'It searches as heedful does with `length_normalization = "average"` and `early_stopping = "first"`: '
+        "scores are log-probabilities divided by length ** length_penalty, and a sentence ends with its "
+        "beam_size-th finished hypothesis. With `patience=2` it ends with twice as many, and rarely misses "
+        'what "optimal" finds.'
     )
 
 

@@ -1,0 +1,109 @@
+"""`heedful export`: from a bundle or run to the files of another engine, and what is refused."""
+
+from pathlib import Path
+
+import ctranslate2
+import pytest
+from command_line import Outcome, heedful
+from full_disk import files_limited_to
+from small_models import small_model
+from small_tokenizers import tagged_pair
+from tiny_bundle import PAIRS, memorised, save_memorised
+
+from heedful.bundle import Bundle, save_bundle, save_model
+from heedful.config import Config, LanguageConfig
+
+
+def refusal(outcome: Outcome) -> str:
+    assert outcome.code == 1
+    assert outcome.out == ""
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+    return outcome.err
+
+
+def names_in(directory: Path) -> set[str]:
+    return {file.name for file in directory.iterdir()}
+
+
+def test_a_run_becomes_a_ctranslate2_model(tmp_path: Path) -> None:
+    save_memorised(tmp_path / "run" / "best")
+    output = tmp_path / "models" / "exported"
+    outcome = heedful("export", tmp_path / "run", "--to", "ctranslate2", "--output", output)
+    assert outcome == Outcome(0, f"{output}\n", "")
+    assert names_in(output.parent) == {"exported"}
+    translator = ctranslate2.Translator(str(output), intra_threads=1)
+    tokenizers = memorised().tokenizers
+    for source, target in PAIRS:
+        tokens = tokenizers.src.pieces(tokenizers.src.encode(source))
+        found = translator.translate_batch([tokens])[0].hypotheses[0]
+        assert found == tokenizers.tgt.pieces(tokenizers.tgt.encode(target))
+
+
+def test_the_quantization_is_passed_on(tmp_path: Path) -> None:
+    bundle, output = save_memorised(tmp_path / "bundle"), tmp_path / "exported"
+    outcome = heedful("export", bundle, "--to", "ctranslate2", "-o", output, "--quantization", "int8")
+    assert outcome.code == 0
+    assert "with weights in int8" in (output / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_languages_may_be_chosen(tmp_path: Path) -> None:
+    size = tagged_pair().src.vocab_size
+    model = small_model(src_vocab_size=size, tgt_vocab_size=size, src_pad_id=1, tgt_pad_id=1)
+    config = Config(model=model.config, languages=LanguageConfig(src_tag="__en__", tgt_tag="__de__"))
+    save_bundle(Bundle(config, tagged_pair(), model), tmp_path / "bundle", card="")
+    output = tmp_path / "exported"
+    outcome = heedful("export", tmp_path / "bundle", "--to=ctranslate2", "-o", output, "--tgt-lang", "fr")
+    assert outcome.code == 0
+    text = (output / "README.md").read_text(encoding="utf-8")
+    assert 'target_prefix=[["__fr__"]] * len(lines)' in text
+    assert "`__en__` and `__fr__` name the languages" in text
+    outcome = heedful(
+        "export", tmp_path / "bundle", "--to=ctranslate2", "-o", tmp_path / "b", "--tgt-lang", "es"
+    )
+    assert "'es' is no tag of this model" in refusal(outcome)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--to", "onxx"), "--to 'onxx' does not exist; did you mean 'onnx'?"),
+        (("--to", "onnx", "--quantization", "int8"), "--quantization is for --to ctranslate2, not for onnx"),
+        (("--to", "ctranslate2", "--quantization", "int7"), "quantization 'int7': CTranslate2 has none"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    options: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    bundle = save_memorised(tmp_path / "bundle")
+    assert message in refusal(heedful("export", bundle, *options, "--output", tmp_path / "exported"))
+    assert names_in(tmp_path) == {"bundle"}
+
+
+@pytest.mark.parametrize("target", ["ctranslate2", "marian", "onnx"])
+def test_an_output_that_exists_is_left_alone(target: str, tmp_path: Path) -> None:
+    bundle = save_memorised(tmp_path / "bundle")
+    before = names_in(bundle)
+    assert "already exists" in refusal(heedful("export", bundle, "--to", target, "--output", bundle))
+    assert names_in(bundle) == before
+
+
+def test_a_bundle_without_tokenizers_is_refused(tmp_path: Path) -> None:
+    model = small_model()
+    save_model(model, Config(model=model.config), tmp_path / "bundle", card="")
+    outcome = heedful("export", tmp_path / "bundle", "--to", "ctranslate2", "--output", tmp_path / "exported")
+    assert "has no tokenizer" in refusal(outcome)
+    assert names_in(tmp_path) == {"bundle"}
+
+
+def test_a_path_that_holds_no_bundle_is_refused(tmp_path: Path) -> None:
+    outcome = heedful("export", tmp_path, "--to", "ctranslate2", "--output", tmp_path / "exported")
+    assert "holds no bundle" in refusal(outcome)
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    bundle = save_memorised(tmp_path / "bundle")
+    with files_limited_to(10_000):
+        outcome = heedful("export", bundle, "--to", "ctranslate2", "--output", tmp_path / "exported")
+    assert "cannot be written" in refusal(outcome)
+    assert names_in(tmp_path) == {"bundle"}
