@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from heedful.config import Config
+from heedful.errors import TokenizerError
 from heedful.text.pair import TokenizerPair
+from heedful.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +40,8 @@ class Framing:
         """
         languages, start_id = config.languages, config.model.decoder_start_id
         src, tgt = tokenizers.src, tokenizers.tgt
-        src_tag = () if languages.src_tag is None else (src.tag_id(languages.src_tag),)
-        tgt_tag = () if languages.tgt_tag is None else (tgt.tag_id(languages.tgt_tag),)
+        src_tag = _tag("src_tag", languages.src_tag, src)
+        tgt_tag = _tag("tgt_tag", languages.tgt_tag, tgt)
         first = languages.src_tag_position == "first"
         return cls(
             src_prefix=src_tag if first else (),
@@ -62,3 +64,11 @@ class Framing:
     def target(self, ids: Sequence[int]) -> list[int]:
         """What the decoder writes for the ids of a text."""
         return [*self.tgt_prefix, *ids, *self.tgt_suffix]
+
+
+def _tag(key: str, tag: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The id of a tag, or nothing where there is none."""
+    try:
+        return () if tag is None else (tokenizer.tag_id(tag),)
+    except TokenizerError as error:
+        raise TokenizerError(f"languages.{key}: {error}") from None
