@@ -278,6 +278,7 @@ class DecodeConfig(Section):
     forced_first_id: Count | None = None  # the first token of every output
     forced_last_id: Count | None = None  # the token that fills the last place of an output as long as allowed
     suppressed_ids: tuple[Count, ...] | None = None  # never written; None: the begin and padding tokens
+    renormalize: bool = False  # whether the probabilities of all others are scaled up to a sum of 1
     n_best: Positive = 1
     batch_tokens: Positive = 4096
 

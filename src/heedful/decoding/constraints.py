@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -16,12 +17,14 @@ from heedful.errors import InputError
 class Constraints:
     """What the options of a search allow to come next; see `SearchOptions` for the attributes.
 
-    A suppressed token is impossible; the probabilities of the others stay what they are. A forced token has
-    the log-probability 0, for it is no choice, and counts in the length; it overrules what is suppressed.
+    A suppressed token is impossible; the probabilities of the others stay what they are, unless they are to
+    be renormalised. A forced token has the log-probability 0, for it is no choice, and counts in the length;
+    it overrules what is suppressed.
     """
 
     eos_id: int
     suppressed_ids: Sequence[int]
+    renormalize: bool
     min_length: int
     forced_first_id: int | None
     forced_last_id: int | None
@@ -33,6 +36,7 @@ class Constraints:
         return cls(
             eos_id=eos_id,
             suppressed_ids=sorted({start_id, pad_id} - {eos_id}) if suppressed is None else suppressed,
+            renormalize=options.renormalize,
             min_length=options.min_length,
             forced_first_id=options.forced_first_id,
             forced_last_id=options.forced_last_id,
@@ -56,7 +60,11 @@ class Constraints:
             InputError: log-probabilities that are not numbers, or a forced token that does not exist.
         """
         too_short = (self.eos_id,) if length < self.min_length else ()
-        values, ids = top_candidates(log_probs, count, (*self.suppressed_ids, *too_short))
+        suppressed = (*self.suppressed_ids, *too_short)
+        if self.renormalize and suppressed:
+            impossible = torch.tensor(suppressed, device=log_probs.device)
+            log_probs = log_probs.index_fill(-1, impossible, -torch.inf).log_softmax(-1)
+        values, ids = top_candidates(log_probs, count, suppressed)
         is_first = np.full(len(is_last), length == 0)
         for name, rows in (("forced_first_id", is_first), ("forced_last_id", is_last)):
             forced = getattr(self, name)

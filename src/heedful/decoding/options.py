@@ -34,6 +34,7 @@ class SearchOptions:
         forced_last_id: the token in the last place that the length limit allows; None leaves the choice to
             the model, whose output may then be cut off without an end token.
         suppressed_ids: tokens that are never chosen; None: the start and padding tokens.
+        renormalize: whether the probabilities of the tokens that may be chosen are scaled up to a sum of 1.
     """
 
     beam_size: int = 4
@@ -47,6 +48,7 @@ class SearchOptions:
     forced_first_id: int | None = None
     forced_last_id: int | None = None
     suppressed_ids: tuple[int, ...] | None = None
+    renormalize: bool = False
 
     def __post_init__(self) -> None:
         if self.beam_size < 1:
@@ -85,6 +87,7 @@ class SearchOptions:
             forced_first_id=config.forced_first_id,
             forced_last_id=config.forced_last_id,
             suppressed_ids=config.suppressed_ids,
+            renormalize=config.renormalize,
         )
 
     def penalty(self, length: int) -> float:

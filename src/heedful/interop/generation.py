@@ -17,7 +17,7 @@ _READ = frozenset(
     (
         "bad_words_ids", "decoder_start_token_id", "early_stopping", "eos_token_id", "forced_bos_token_id",
         "forced_eos_token_id", "length_penalty", "max_length", "max_new_tokens", "num_beams",
-        "num_return_sequences", "pad_token_id", "suppress_tokens",
+        "num_return_sequences", "pad_token_id", "renormalize_logits", "suppress_tokens",
     )
 )  # fmt: skip
 _WITHOUT_EFFECT = frozenset(
@@ -83,6 +83,7 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
         "forced_first_id": _one_id(directory, "forced_bos_token_id"),
         "forced_last_id": _one_id(directory, "forced_eos_token_id"),
         "suppressed_ids": _suppressed_ids(directory),
+        "renormalize": found.get("renormalize_logits") is True,
     }
     if search["length_penalty"] < 0:
         raise directory.error(

@@ -1,0 +1,103 @@
+"""What generation_config.json says is followed, or refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heedful.config import DecodeConfig
+from heedful.errors import InteropError
+from heedful.interop.generation import read_search
+from heedful.interop.pretrained import read_pretrained
+
+
+def search_of(directory: Path, settings: dict[str, Any], *, in_config: bool = False) -> dict[str, Any]:
+    config = settings if in_config else {"num_beams": 9, "no_repeat_ngram_size": 3}
+    (directory / "config.json").write_text(json.dumps(config))
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    if not in_config:
+        (directory / "generation_config.json").write_text(json.dumps(settings))
+    return read_search(read_pretrained(directory))
+
+
+# What an opus-mt model, an NLLB model and a summarising BART have there.
+OPUS = {
+    "bad_words_ids": [[58100]], "bos_token_id": 0, "decoder_start_token_id": 58100, "eos_token_id": 0,
+    "forced_eos_token_id": 0, "max_length": 512, "num_beams": 4, "pad_token_id": 58100,
+    "renormalize_logits": True, "transformers_version": "4.32.0",
+}  # fmt: skip
+NLLB = {
+    "_from_model_config": True, "bos_token_id": 0, "decoder_start_token_id": 2, "eos_token_id": 2,
+    "max_length": 200, "pad_token_id": 1, "transformers_version": "4.27.0.dev0",
+}  # fmt: skip
+CNN = {
+    "early_stopping": True, "forced_bos_token_id": 0, "length_penalty": 2.0, "max_length": 142,
+    "num_beams": 4, "min_length": 56, "no_repeat_ngram_size": 3,
+}  # fmt: skip
+
+
+def test_settings_of_published_models(tmp_path: Path) -> None:
+    opus = DecodeConfig(**search_of(tmp_path, OPUS))
+    assert opus == DecodeConfig(
+        beam_size=4, length_penalty=1.0, length_normalization="average", early_stopping="estimate",
+        max_length=511, max_length_offset=511, forced_last_id=0, suppressed_ids=(58100,), renormalize=True,
+    )  # fmt: skip
+    nllb = DecodeConfig(**search_of(tmp_path, NLLB))
+    assert (nllb.beam_size, nllb.max_length, nllb.suppressed_ids, nllb.forced_last_id) == (1, 199, (), None)
+
+
+def test_older_models_have_their_settings_in_config_json(tmp_path: Path) -> None:
+    assert search_of(tmp_path, OPUS, in_config=True) == search_of(tmp_path, OPUS)
+    with pytest.raises(InteropError, match=r"config\.json: no_repeat_ngram_size=3 cannot be followed here"):
+        search_of(tmp_path, {"num_beams": 2, "no_repeat_ngram_size": 3}, in_config=True)
+
+
+def test_a_limit_counts_the_start_token_or_new_tokens_alone(tmp_path: Path) -> None:
+    assert search_of(tmp_path, {"max_length": 20})["max_length"] == 19
+    assert search_of(tmp_path, {"max_length": 20, "max_new_tokens": 30})["max_length"] == 30
+    assert "max_length" not in search_of(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (CNN, "min_length=56 cannot be followed here"),
+        ({"no_repeat_ngram_size": 3}, "no_repeat_ngram_size=3 cannot be followed here"),
+        ({"do_sample": True}, "do_sample=true cannot"),
+        ({"num_beam_groups": 2, "diversity_penalty": 1.0}, "diversity_penalty=1.0 cannot"),
+        ({"repetition_penalty": 1.2}, "repetition_penalty=1.2 cannot"),
+        ({"sequence_bias": [[[4], 1.0]]}, "sequence_bias="),
+        ({"bad_words_ids": [[4, 5]]}, r"bad_words_ids has \[4, 5\], a word of several tokens"),
+        (
+            {"eos_token_id": 2, "forced_eos_token_id": [2, 3]},
+            r"forced_eos_token_id=\[2, 3\]: must be one number",
+        ),
+        ({"length_penalty": -1.0}, "length_penalty=-1.0 is negative"),
+        ({"early_stopping": "soon"}, "early_stopping='soon' is not known here"),
+        ({"mirostat": 2}, "'mirostat' is not known here"),
+    ],
+)
+def test_a_search_that_cannot_be_followed_is_named(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InteropError, match=rf"generation_config\.json: {message}"):
+        search_of(tmp_path, settings)
+
+
+def test_neutral_settings_of_every_kind_are_taken(tmp_path: Path) -> None:
+    """All defaults that transformers itself writes down."""
+    from transformers import GenerationConfig
+
+    neutral = GenerationConfig._get_default_generation_params()
+    found = search_of(tmp_path, neutral)
+    assert (found["beam_size"], found["max_length"]) == (1, 19)
+    assert search_of(tmp_path, GenerationConfig().to_dict())["beam_size"] == 1
+
+
+def test_no_setting_of_todays_transformers_is_unknown(tmp_path: Path) -> None:
+    from transformers import GenerationConfig
+
+    from heedful.interop.generation import GENERATION_KEYS
+
+    assert {key for key in vars(GenerationConfig()) if not key.startswith("_")} <= GENERATION_KEYS
