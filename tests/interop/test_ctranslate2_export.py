@@ -26,7 +26,7 @@ from heedful.model import Transformer
 from heedful.text import TokenizerPair
 
 SEARCH = DecodeConfig(
-    length_penalty=1.0, length_normalization="average", early_stopping="first", suppressed_ids=(),
+    length_penalty=1.0, length_normalization="average", early_stopping="first", renormalize=True,
     max_length=16, max_length_offset=100,
 )  # fmt: skip
 

@@ -154,10 +154,10 @@ def _notes(config: Config, framing: Framing, names: TokenNames) -> Iterable[str]
     elif limit is not None:
         yield f"Positions end at {limit:,} tokens on either side; beyond, CTranslate2 stops with an error."
     yield (
-        'It searches as heedful does with `length_normalization = "average"` and `early_stopping = "first"`: '
-        "scores are log-probabilities divided by length ** length_penalty, and a sentence ends with its "
-        "beam_size-th finished hypothesis. With `patience=2` it ends with twice as many, and rarely misses "
-        'what "optimal" finds.'
+        'It searches as heedful does with `length_normalization = "average"`, `early_stopping = "first"` and '
+        "`renormalize = true`: scores are log-probabilities divided by length ** length_penalty, a sentence "
+        "ends with its beam_size-th finished hypothesis, and what is suppressed leaves its probability to "
+        'the rest. With `patience=2` it ends with twice as many, and rarely misses what "optimal" finds.'
     )
 
 
