@@ -103,6 +103,7 @@ def _save(
             tokenizers.save(temporary)
         save_file(unique_weights(model), temporary / WEIGHTS_FILE, metadata={"format": "pt"})
         (temporary / CARD_FILE).write_text(card, encoding="utf-8")
+        shutil.copymode(temporary / CARD_FILE, temporary / WEIGHTS_FILE)  # safetensors keeps others out
         files = sorted(file.name for file in temporary.iterdir() if file.name != CARD_FILE)
         checksums = {name: file_sha256(temporary / name) for name in files} | {
             "settings": _sha256_of(settings)

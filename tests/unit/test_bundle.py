@@ -104,6 +104,10 @@ def test_a_bundle_is_these_files_and_nothing_beside_it(saved: Path) -> None:
     assert [each.name for each in saved.parent.iterdir()] == ["best"]
 
 
+def test_who_may_read_one_file_of_a_bundle_may_read_all(saved: Path) -> None:
+    assert len({file.stat().st_mode for file in saved.iterdir()}) == 1
+
+
 def test_every_file_of_a_bundle_is_synced(
     tokenizers: TokenizerPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
