@@ -82,7 +82,8 @@ def theirs(options: SearchOptions, *, limit: int, start_id: int) -> tuple[list[l
         max_new_tokens=limit, min_new_tokens=options.min_length or None,
         forced_bos_token_id=options.forced_first_id, forced_eos_token_id=options.forced_last_id,
         bad_words_ids=[[i] for i in suppressed] or None, decoder_start_token_id=start_id, eos_token_id=EOS,
-        pad_token_id=PAD, return_dict_in_generate=True, output_scores=True,
+        pad_token_id=PAD, renormalize_logits=options.renormalize, return_dict_in_generate=True,
+        output_scores=True,
     )  # fmt: skip
     src, mask = random_sources()
     found = random_model().generate(src, attention_mask=mask, generation_config=config)
@@ -127,6 +128,7 @@ def test_every_beam_ending_and_penalty(
         (7, START, {"forced_first_id": 9}),
         (5, EOS, {"forced_first_id": BOS, "forced_last_id": EOS, "suppressed_ids": ()}),
         (6, START, {"suppressed_ids": (PAD, 4, 5, 6, 7), "min_length": 2, "forced_last_id": EOS}),
+        (6, START, {"suppressed_ids": (PAD, 4, 5, 6, 7), "min_length": 2, "renormalize": True}),
     ],
 )
 def test_limits_and_forced_and_suppressed_tokens(

@@ -31,6 +31,12 @@ def test_a_list_of_suppressed_ids_replaces_the_usual_ones() -> None:
     assert best(1, suppressed_ids=(START, EOS, 4)) == ([[0.2], [0.3]], [[3], [PAD]])
 
 
+def test_what_may_be_chosen_is_scaled_up_to_one_where_asked() -> None:
+    values, ids = best(3, renormalize=True)
+    assert ids == [[EOS, 3, 4], [4, 3, EOS]]
+    assert np.allclose(values, [[5 / 12, 4 / 12, 3 / 12]] * 2, atol=1e-4)
+
+
 def test_a_start_that_is_the_end_token_may_be_chosen() -> None:
     assert best(2, start_id=EOS) == ([[0.3, 0.25], [0.25, 0.2]], [[START, EOS], [4, 3]])
 
