@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_ROWS_AT_ONCE = 256
+_ROWS_AT_ONCE = 512
 _ROWS_MULTIPLE = 64  # of every matrix product here: shapes that repeat are prepared once and kept
 
 
@@ -58,7 +58,13 @@ def projected_cross_entropy(
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):
-    """Forward computes the gradients too, a piece at a time; backward only scales them."""
+    """Forward computes the gradients too, a piece at a time; backward only scales them.
+
+    With z the logits of a token, w the wanted id and Z = log Σ exp(z), the smoothed loss is
+    (1 - ε) (Z - z_w) + ε / (V - 1) Σ_v (Z - z_v), the sum being over all v but padding. Its gradient is
+    softmax(z), less 1 - ε at w, less ε / (V - 1) at every v but padding. The last term is the same for every
+    token: it is taken from the sums at the end, so that a piece is read and written once for the softmax.
+    """
 
     @staticmethod
     def forward(
@@ -73,43 +79,46 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         device = states.device.type
         narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
         wide = torch.promote_types(narrow, torch.float32)
-        num_rows = states.shape[0]
         matrix, rows = weight.to(narrow), _fill_up(states.to(narrow))
-        smoothed = states.new_zeros((), dtype=wide)
-        nll = states.new_zeros((), dtype=wide)
+        shift = None if bias is None else bias.to(narrow)
+        num_rows, evenly = states.shape[0], smoothing / (weight.shape[0] - 1)
         grad_states = torch.empty_like(rows)
         _, needs_weight, needs_bias, *_ = ctx.needs_input_grad  # not all do where weights are frozen
         grad_weight = torch.zeros_like(weight, dtype=wide) if needs_weight else None
         grad_bias = torch.zeros_like(bias, dtype=wide) if needs_bias and bias is not None else None
-        evenly = smoothing / (weight.shape[0] - 1)
+        log_norms = states.new_zeros((), dtype=wide)  # Σ Z
+        wanted_logits = states.new_zeros((), dtype=wide)  # Σ z_w
         with torch.autocast(device, enabled=False):
             for start in range(0, rows.shape[0], _ROWS_AT_ONCE):
                 piece = slice(start, start + _ROWS_AT_ONCE)
                 wanted = targets[piece, None]
-                logits = (rows[piece] @ matrix.T).to(wide)
-                if bias is not None:
-                    logits += bias
-                with_filling = logits.log_softmax(dim=-1)
-                log_probs = with_filling[: len(wanted)]
-                nll_here = -log_probs.gather(1, wanted).sum()
-                nll += nll_here
-                smoothed += (1.0 - smoothing) * nll_here
-                smoothed -= evenly * (log_probs.sum() - log_probs[:, pad_id].sum())
-                # The gradient of cross-entropy is what was predicted minus what was wanted.
-                grad_logits = log_probs.exp_()
-                grad_logits[:, pad_id] += evenly
-                grad_logits -= evenly
-                grad_logits.scatter_add_(1, wanted, grad_logits.new_full(wanted.shape, smoothing - 1.0))
-                with_filling[len(wanted) :] = 0.0
-                narrow_grad = with_filling.to(narrow)
-                grad_states[piece] = narrow_grad @ matrix
+                logits = F.linear(rows[piece], matrix, shift)
+                probs = logits.softmax(dim=-1)
+                real = slice(0, len(wanted))
+                wanted_logits += logits[real].gather(1, wanted).sum(dtype=wide)
+                # Z from the most probable id, whose probability never vanishes.
+                highest, surest = logits[real].amax(dim=-1), probs[real].amax(dim=-1)
+                log_norms += (highest.to(wide) - surest.to(wide).log()).sum()
+                probs[real].scatter_add_(1, wanted, probs.new_full(wanted.shape, smoothing - 1.0))
+                probs[len(wanted) :] = 0.0
+                grad_states[piece] = probs @ matrix
                 if grad_weight is not None:
-                    grad_weight += narrow_grad.T @ rows[piece]
+                    grad_weight += probs.T @ rows[piece]
                 if grad_bias is not None:
-                    grad_bias += grad_logits.sum(dim=0)
-        if grad_weight is not None:
-            grad_weight = grad_weight.to(weight.dtype)
-        ctx.save_for_backward(grad_states[:num_rows].to(states.dtype), grad_weight, grad_bias)
+                    grad_bias += probs.sum(dim=0, dtype=wide)
+            counted = torch.full_like(weight[:, 0], evenly, dtype=wide)
+            counted[pad_id] = 0.0
+            state_sum, mean_row = rows.sum(dim=0, dtype=wide), counted @ matrix.to(wide)
+            even_logits = state_sum @ mean_row
+            if bias is not None:
+                even_logits += num_rows * (counted @ bias.to(wide))
+            if grad_weight is not None:
+                grad_weight = grad_weight.addr_(counted, state_sum, alpha=-1.0).to(weight.dtype)
+            if grad_bias is not None:
+                grad_bias.sub_(counted, alpha=num_rows)
+        nll = log_norms - wanted_logits
+        smoothed = (1.0 - smoothing) * nll + smoothing * log_norms - even_logits
+        ctx.save_for_backward((grad_states[:num_rows] - mean_row).to(states.dtype), grad_weight, grad_bias)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
 
