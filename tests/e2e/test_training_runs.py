@@ -103,9 +103,10 @@ def test_resuming_on_other_text_is_refused(memorised: Path, tmp_path: Path) -> N
     assert "belongs to other data" in outcome.err
 
 
+@pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_run_ends_in_the_same_weights(how: signal.Signals, tmp_path: Path) -> None:
-    arguments = [*write_pairs(tmp_path), *as_options(STATEFUL)]
+def test_a_killed_run_ends_in_the_same_weights(how: signal.Signals, processes: int, tmp_path: Path) -> None:
+    arguments = [*write_pairs(tmp_path), *as_options(STATEFUL | {"train.processes": processes})]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert heedful("train", *arguments, "--output", whole).code == 0
 

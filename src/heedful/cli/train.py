@@ -48,7 +48,7 @@ def train(
 
     from heedful.cli.progress import training_display
     from heedful.config import load_config, parse_override
-    from heedful.workflows.train import TrainTask
+    from heedful.workflows.train import TrainTask, help_to_train
     from heedful.workflows.train import train as run_training
 
     files = {
@@ -72,6 +72,8 @@ def train(
         overwrite=overwrite,
         command=shlex.join(["heedful", *sys.argv[1:]]),
     )
+    if help_to_train(task.config):
+        return
     with training_display() as display:
         result = run_training(task, listeners=[display])
     if as_json:

@@ -106,7 +106,7 @@ class ModelConfig(Section):
         if self.positions == "relative" and self.relative_max_distance <= self.relative_buckets // 2:
             raise ValueError(
                 f"model.relative_max_distance={self.relative_max_distance} must be above half of "
-                f"model.relative_buckets={self.relative_buckets}: so many distances have a bucket of their own"
+                f"model.relative_buckets={self.relative_buckets}: so many have a bucket of their own"
             )
         if self.num_kv_heads and self.num_heads % self.num_kv_heads:
             raise ValueError(
@@ -220,6 +220,7 @@ class TrainConfig(Section):
     precision: Literal["auto", "float32", "bf16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Count = 0  # 0: as many as the machine has cores
+    processes: Count = 0  # that share the threads and the work; 0: on a processor one for each core
     init: str | None = None  # a bundle or run to continue from; it says architecture and tokenizers
     freeze: tuple[str, ...] = ()  # beginnings of weight names that stay as they are, such as "encoder."
     log_every_steps: Positive = 50

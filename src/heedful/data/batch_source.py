@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import sqrt
 
@@ -49,6 +49,9 @@ class BatchSource:
             raise ValueError("subword sampling needs a store that was built with keep_text=True")
         if self.sampling > 0.0:
             _ = self._samplers  # refuses now, not at the first batch, a tokenizer that has no samples
+
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # nothing that is cached
 
     def plan(self, epoch: int) -> list[Indices]:
         """The pair numbers of each batch of an epoch."""

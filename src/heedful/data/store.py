@@ -83,6 +83,9 @@ class ParallelStore:
         self.src_lengths = _lengths(self._src)
         self.tgt_lengths = _lengths(self._tgt)
 
+    def __reduce__(self) -> tuple[type["ParallelStore"], tuple[Path]]:
+        return type(self), (self.path,)  # another process maps the same file
+
     def __len__(self) -> int:
         return self._starts[-1]
 

@@ -1,6 +1,6 @@
 """Weights that are means: over the last checkpoints (6.1), or moving along with training."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,13 +31,11 @@ class MovingAverage:
         self.decay = decay
         self.weights = {name: weight.clone() for name, weight in unique_weights(model).items()}
 
-    def update(self, model: Transformer, step: int) -> None:
-        """Move towards the model's weights; early on faster, so that the random start is forgotten."""
+    def update(self, latest: Mapping[str, Tensor], step: int) -> None:
+        """Move some or all weights towards the latest; early on faster, so that the start is forgotten."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        parameters: dict[str, Tensor] = dict(model.named_parameters())
-        latest = [parameters[name] for name in self.weights]  # weights read from a file are in its order
         with torch.no_grad():
-            torch._foreach_lerp_(list(self.weights.values()), latest, 1.0 - decay)
+            torch._foreach_lerp_([self.weights[name] for name in latest], list(latest.values()), 1.0 - decay)
 
 
 @contextmanager

@@ -1,16 +1,35 @@
-"""One optimiser step over one or several micro-batches."""
+"""One optimiser step over one or several micro-batches.
+
+It has two parts, so that several processes can share it (`team.py`): gradients, summed over tokens, and the
+update that follows from them.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from heedful.config import Config
 from heedful.data import Batch
 from heedful.model import Transformer
 from heedful.training.loss import Loss, projected_cross_entropy
 from heedful.training.precision import Precision, autocast
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Over real target tokens: what is minimised, the negative log-likelihood, and how many there are."""
+
+    smoothed: float = 0.0
+    nll: float = 0.0
+    num_tgt_tokens: int = 0
+
+    def __add__(self, other: "Sums") -> "Sums":
+        return Sums(
+            self.smoothed + other.smoothed, self.nll + other.nll, self.num_tgt_tokens + other.num_tgt_tokens
+        )
 
 
 @dataclass(frozen=True)
@@ -41,7 +60,7 @@ def batch_loss(model: Transformer, batch: Batch, *, smoothing: float) -> Loss:
 def train_step(
     model: Transformer,
     optimizer: torch.optim.Optimizer,
-    micro_batches: Sequence[Batch],
+    micro_batches: Iterable[Batch],
     *,
     config: Config,
     learning_rate: float,
@@ -53,28 +72,55 @@ def train_step(
     the tokens are dealt into micro-batches changes nothing but rounding. Where loss or gradient is not
     finite, the weights stay as they are.
     """
-    device = next(model.parameters()).device
-    num_tokens = sum(batch.num_tgt_tokens for batch in micro_batches)
-    model.train()
-    losses = []
-    for batch in micro_batches:
-        with autocast(precision, device):
-            loss = batch_loss(model, batch.to(device), smoothing=config.train.label_smoothing)
-        (loss.smoothed / num_tokens).backward()  # type: ignore[no-untyped-call]
-        losses.append(loss)
-    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
-    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    if config.optimizer.clip_norm:
-        torch.nn.utils.clip_grads_with_norm_(parameters, config.optimizer.clip_norm, norm)
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-    metrics = StepMetrics(
-        loss=float(sum(loss.smoothed.detach() for loss in losses)) / num_tokens,
-        nll=float(sum(loss.nll for loss in losses)) / num_tokens,
-        gradient_norm=float(norm),
-        num_tgt_tokens=num_tokens,
-    )
+    smoothing = config.train.label_smoothing
+    sums = accumulate_gradients(model, micro_batches, smoothing=smoothing, precision=precision)
+    metrics = step_metrics(sums, squared_norm(model.parameters()))
     if metrics.is_finite:
-        optimizer.step()
+        scale = gradient_scale(metrics, config.optimizer.clip_norm)
+        apply_gradients(optimizer, scale=scale, learning_rate=learning_rate)
     optimizer.zero_grad(set_to_none=True)
     return metrics
+
+
+def accumulate_gradients(
+    model: Transformer, micro_batches: Iterable[Batch], *, smoothing: float, precision: Precision
+) -> Sums:
+    """Add the gradients of the loss, summed over real target tokens, to those that the weights have."""
+    device = next(model.parameters()).device
+    model.train()
+    smoothed, nll, num_tokens = torch.zeros((), device=device), torch.zeros((), device=device), 0
+    for batch in micro_batches:
+        with autocast(precision, device):
+            loss = batch_loss(model, batch.to(device), smoothing=smoothing)
+        loss.smoothed.backward()  # type: ignore[no-untyped-call]
+        smoothed, nll = smoothed + loss.smoothed.detach(), nll + loss.nll
+        num_tokens += batch.num_tgt_tokens
+    return Sums(float(smoothed), float(nll), num_tokens)
+
+
+def squared_norm(weights: Iterable[Tensor]) -> float:
+    """The sum of the squares of all gradients."""
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    return float(torch.nn.utils.get_total_norm(gradients)) ** 2
+
+
+def step_metrics(sums: Sums, squared_norm: float) -> StepMetrics:
+    """The means that a step shows, from sums over all its tokens."""
+    tokens = sums.num_tgt_tokens
+    return StepMetrics(sums.smoothed / tokens, sums.nll / tokens, math.sqrt(squared_norm) / tokens, tokens)
+
+
+def gradient_scale(metrics: StepMetrics, clip_norm: float) -> float:
+    """What turns gradients summed over tokens into their mean, clipped to a norm where one is given."""
+    clipped = min(1.0, clip_norm / (metrics.gradient_norm + 1e-6)) if clip_norm else 1.0
+    return clipped / metrics.num_tgt_tokens
+
+
+def apply_gradients(optimizer: torch.optim.Optimizer, *, scale: float, learning_rate: float) -> None:
+    """Take a step with the gradients times `scale`."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+        for weight in group["params"]:
+            if weight.grad is not None:
+                weight.grad.mul_(scale)
+    optimizer.step()

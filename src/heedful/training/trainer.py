@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from heedful.config import Config
-from heedful.data import Batch, BatchSource
+from heedful.data import BatchSource
 from heedful.errors import TrainingError
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage, average_weights, swapped_weights
@@ -23,6 +25,7 @@ from heedful.training.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
 )
+from heedful.training.distributed_team import DistributedTeam, in_team
 from heedful.training.events import (
     CheckpointEvent,
     EndEvent,
@@ -36,7 +39,9 @@ from heedful.training.interrupt import signals_noted
 from heedful.training.optimizer import build_optimizer
 from heedful.training.precision import resolve_precision
 from heedful.training.schedule import learning_rate
-from heedful.training.step import StepMetrics, train_step
+from heedful.training.shared_team import SharedTeam
+from heedful.training.step import StepMetrics
+from heedful.training.team import Alone, Rank, StepOrder, Team, team_size
 from heedful.training.trained_weights import num_trained
 from heedful.training.validation import Validator
 
@@ -104,12 +109,12 @@ class Trainer:
         self._started = time.monotonic() - self.progress.seconds
         self._saved_at = self._seconds()
         self._emit_start()
-        micro_batches = self._micro_batches()
-        with signals_noted() as asked_to_stop:
+        places = self._places()
+        with signals_noted() as asked_to_stop, closing(self._team()) as team:
             if self.config.train.init is not None and self.progress.step == 0:
                 self._validate(None)  # how good it is before it learns anything new
             while (reason := self._reason_to_stop()) is None:
-                self._step(micro_batches)
+                self._step(team, places)
                 self._log_if_due()
                 if self.progress.step % self.config.valid.every_steps == 0:
                     self._validate(self.average.weights if self.average else None)
@@ -121,41 +126,41 @@ class Trainer:
                     raise KeyboardInterrupt
         return self._finish(reason)
 
-    def _micro_batches(self) -> Iterator[Batch]:
-        """Yield batches without end, from the data cursor on, moving the cursor past each."""
+    def _team(self) -> Team:
+        if in_team():
+            rank = Rank(self.model, self.source, self.config, size=dist.get_world_size())
+            return DistributedTeam(rank, self.optimizer, self.average)
+        size, threads = team_size(self.config, self.device)
+        rank = Rank(self.model, self.source, self.config, size=size)
+        if size == 1:
+            return Alone(rank, self.optimizer, self.average)
+        return SharedTeam(rank, self.optimizer, self.average, threads=threads)
+
+    def _places(self) -> Iterator[tuple[int, int]]:
+        """Yield epochs and places in their plans without end, moving the data cursor past each."""
         while True:
-            plan = self.source.plan(self.progress.epoch)
-            self._epoch_length = len(plan)
-            for number in range(self.progress.next_batch, len(plan)):
-                batch = self.source.batch(plan[number], self.progress.epoch)
-                self.progress.next_batch = number + 1
-                if self.progress.next_batch == len(plan):
+            epoch = self.progress.epoch
+            self._epoch_length = len(self.source.plan(epoch))
+            for place in range(self.progress.next_batch, self._epoch_length):
+                self.progress.next_batch = place + 1
+                if self.progress.next_batch == self._epoch_length:
                     self.progress.epoch += 1
                     self.progress.next_batch = 0
-                yield batch
+                yield epoch, place
 
-    def _step(self, micro_batches: Iterator[Batch]) -> None:
+    def _step(self, team: Team, places: Iterator[tuple[int, int]]) -> None:
         begun = time.monotonic()
-        taken = [next(micro_batches)]
+        taken = [next(places)]
         while len(taken) < self.config.batch.accumulation and not self._epochs_are_over():
-            taken.append(next(micro_batches))
+            taken.append(next(places))
         self._rate = self._learning_rate(self.progress.step + 1)
-        metrics = train_step(
-            self.model,
-            self.optimizer,
-            taken,
-            config=self.config,
-            learning_rate=self._rate,
-            precision=self.precision,
-        )
         self.progress.step += 1
+        metrics = team.step(StepOrder(self.progress.step, tuple(taken), self._rate))
         if not metrics.is_finite:
             raise TrainingError(
                 f"step {self.progress.step}: the loss is not finite; lower schedule.peak (schedule.scale) "
                 "or set optimizer.clip_norm=1, then --resume from the last checkpoint"
             )
-        if self.average is not None:
-            self.average.update(self.model, self.progress.step)
         self._unlogged.append((metrics, time.monotonic() - begun))
 
     def _learning_rate(self, step: int) -> float:

@@ -153,11 +153,7 @@ def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, 
     """Write into the configuration what only new tokenizers and the machine know."""
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
-    wanted = config.train.device
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise ConfigError('train.device="cuda": torch finds no GPU here; use "cpu"')
-    gpu = wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available())
-    device = torch.device("cuda" if gpu else "cpu")
+    device = training_device(config.train.device)
     precision = resolve_precision(config.train.precision, device)
     model = config.model
     if tokenizers is not None:
@@ -169,6 +165,18 @@ def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, 
         )
     train = config.train.replace(precision=precision)
     return config.replace(model=model.model_dump(), train=train.model_dump()), device, precision
+
+
+def training_device(wanted: str) -> torch.device:
+    """Return the device that "auto", "cpu" or "cuda" means here.
+
+    Raises:
+        ConfigError: a GPU is asked for and there is none.
+    """
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError('train.device="cuda": torch finds no GPU here; use "cpu"')
+    gpu = wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available())
+    return torch.device("cuda" if gpu else "cpu")
 
 
 def _build_model(config: Config, base: BaseModel | None) -> Transformer:

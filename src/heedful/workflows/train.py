@@ -8,9 +8,10 @@ from heedful.bundle import Bundle, save_bundle
 from heedful.config import Config
 from heedful.model import Transformer
 from heedful.training import EndEvent, EventLog, Scores, Surroundings, Trainer, latest_checkpoint
+from heedful.training.distributed_team import follow, join_team, leave_team
 from heedful.training.trained_weights import without_adapters
 from heedful.workflows.card import model_card
-from heedful.workflows.material import Listener, Material, Notes, prepare
+from heedful.workflows.material import Listener, Material, Notes, prepare, training_device
 from heedful.workflows.run_directory import RunDirectory
 from heedful.workflows.validators import DecodingValidator, NllValidator
 
@@ -43,6 +44,20 @@ class TrainResult:
     end: EndEvent
 
 
+def help_to_train(config: Config) -> bool:
+    """Do a follower's part of training, where torchrun started this process as one; return whether it did.
+
+    The first of torchrun's processes, and a process that it did not start, go on to `train`.
+    """
+    if not join_team(config.train.device):
+        return False
+    try:
+        follow(training_device(config.train.device))
+    finally:
+        leave_team()
+    return True
+
+
 def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult:
     """Train a model; everything is checked before anything that was there is replaced.
 
@@ -53,7 +68,7 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
         ConfigError: no training text is given, or settings that the bundle to continue from cannot have.
         BundleError: the bundle to continue from cannot be used.
         CheckpointError: a checkpoint that does not belong to this data and model.
-        TrainingError: the loss is not finite.
+        TrainingError: the loss is not finite, or a process that helps has died.
         KeyboardInterrupt: stopped on request, with a checkpoint written.
     """
     run = RunDirectory(task.output)
@@ -87,6 +102,7 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
     for event in notes.events:
         log(event)
     end = trainer.fit()
+    leave_team()
     return TrainResult(run.path / "best", run.path / "last", end)
 
 

@@ -42,7 +42,7 @@ def test_what_is_the_same_everywhere_stays_so_to_the_last_bit(tmp_path: Path) ->
     model = small_model()
     average = MovingAverage(model, decay=0.9)
     for step in range(5):
-        average.update(model, step)
+        average.update(dict(model.named_parameters()), step)
     assert all(torch.equal(weight, unique_weights(model)[name]) for name, weight in average.weights.items())
 
 
@@ -59,7 +59,7 @@ def test_the_moving_average_is_its_recursion_written_out(decay: float) -> None:
     wanted = {name: w.double() for name, w in unique_weights(model).items()}
     for step in range(1, 30):
         moved(model, step)
-        average.update(model, step)
+        average.update(dict(model.named_parameters()), step)
         keep = min(decay, (1 + step) / (10 + step))
         for name, weight in unique_weights(model).items():
             wanted[name] = keep * wanted[name] + (1 - keep) * weight.double()
@@ -73,7 +73,7 @@ def test_the_moving_average_does_not_move_with_the_model_itself() -> None:
     moved(model, 1)
     before = dict(unique_weights(small_model()))
     assert all(torch.equal(weight, before[name]) for name, weight in average.weights.items())
-    average.update(model, 1)
+    average.update(dict(model.named_parameters()), 1)
     assert_same_weights(model, moved(small_model(), 1))
 
 
@@ -86,7 +86,7 @@ def test_a_moving_average_read_from_a_file_goes_on_as_if_never_written(tmp_path:
     assert list(resumed.weights) != list(average.weights)
     moved(model, 2)
     for each in (average, resumed):
-        each.update(model, 5)
+        each.update(dict(model.named_parameters()), 5)
     assert all(torch.equal(weight, average.weights[name]) for name, weight in resumed.weights.items())
 
 

@@ -47,7 +47,7 @@ def train(resumable: Resumable, steps: int) -> None:
         resumable.optimizer.step()
         resumable.optimizer.zero_grad()
         assert resumable.average is not None
-        resumable.average.update(resumable.model, resumable.progress.step)
+        resumable.average.update(dict(resumable.model.named_parameters()), resumable.progress.step)
 
 
 def assert_same(one: Resumable, other: Resumable) -> None:

@@ -1,0 +1,150 @@
+"""The processes that torchrun started, each with a copy of the weights: for GPUs, or several machines.
+
+Gradients are summed by torch.distributed (gloo on processors, NCCL on GPUs); every process then takes the
+same step, so that the copies stay equal. The leader's weights, and what a checkpoint held, go round once.
+"""
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from heedful.config import Config
+from heedful.data import BatchSource
+from heedful.model import Transformer
+from heedful.training.averaging import MovingAverage
+from heedful.training.optimizer import build_optimizer
+from heedful.training.step import (
+    StepMetrics,
+    Sums,
+    apply_gradients,
+    gradient_scale,
+    squared_norm,
+    step_metrics,
+)
+from heedful.training.team import Rank, StepOrder
+from heedful.training.trained_weights import choose_trained_weights
+
+_PATIENCE = timedelta(hours=12)  # of followers, while the leader reads a corpus or validates
+
+
+def join_team(device: str) -> int | None:
+    """Join the team that torchrun describes in the environment; return this process's rank in it.
+
+    None: torchrun did not start this process, or started it alone.
+
+    Args:
+        device: "cpu", "cuda", or "auto".
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return None
+    on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    if not dist.is_initialized():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=_PATIENCE)
+    return dist.get_rank()
+
+
+def in_team() -> bool:
+    """Whether this process has joined a team."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def leave_team() -> None:
+    """Leave it, at the end."""
+    if in_team():
+        dist.destroy_process_group()
+
+
+@dataclass(frozen=True)
+class _Material:
+    """What a follower needs to know before the first step."""
+
+    source: BatchSource
+    config: Config
+    dtype: torch.dtype
+
+
+class DistributedTeam:
+    """The leader's side."""
+
+    def __init__(self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
+        """Tell the followers, which wait in `follow`, what they train, and give them the weights."""
+        self.size = rank.size
+        self._average = average
+        _broadcast(_Material(rank.source, rank.config, next(rank.model.parameters()).dtype))
+        self._copy = _Copy(rank, optimizer)
+
+    def step(self, order: StepOrder) -> StepMetrics:
+        """See `Team`."""
+        _broadcast(order)
+        metrics = self._copy.step(order)
+        if self._average is not None and metrics.is_finite:
+            self._average.update(dict(self._copy.rank.model.named_parameters()), order.number)
+        return metrics
+
+    def close(self) -> None:
+        """See `Team`."""
+        _broadcast(None)
+
+
+def follow(device: torch.device) -> None:
+    """Do what the leader says until it says no more; a follower's part of training."""
+    material = _broadcast(None)
+    assert isinstance(material, _Material)
+    config = material.config
+    model = Transformer.from_config(config.model).to(device, material.dtype)
+    choose_trained_weights(model, config)
+    rank = Rank(model.to(device), material.source, config, number=dist.get_rank(), size=dist.get_world_size())
+    copy = _Copy(rank, build_optimizer(model, config.optimizer))
+    while isinstance(order := _broadcast(None), StepOrder):
+        copy.step(order)
+
+
+class _Copy:
+    """What every rank has: the weights, their gradients in one vector, and an optimiser over all of them."""
+
+    def __init__(self, rank: Rank, optimizer: torch.optim.Optimizer) -> None:
+        self.rank = rank
+        self._optimizer = optimizer
+        for weight in rank.model.parameters():
+            dist.broadcast(weight.detach(), src=0)
+        state = _broadcast(optimizer.state_dict())
+        assert isinstance(state, dict)
+        optimizer.load_state_dict(state)
+        self._trained = [weight for weight in rank.model.parameters() if weight.requires_grad]
+        self._gradients = torch.cat([torch.zeros_like(weight).flatten() for weight in self._trained])
+        parts = torch.split(self._gradients, [weight.numel() for weight in self._trained])
+        for weight, part in zip(self._trained, parts, strict=True):
+            weight.grad = part.view(weight.shape)
+
+    def step(self, order: StepOrder) -> StepMetrics:
+        """Take a step; all ranks see the same sums, and so do the same."""
+        self._gradients.zero_()
+        sums = _summed(self.rank.accumulate(order), self._gradients.device)
+        dist.all_reduce(self._gradients)
+        metrics = step_metrics(sums, squared_norm(self._trained))
+        if metrics.is_finite:
+            scale = gradient_scale(metrics, self.rank.config.optimizer.clip_norm)
+            apply_gradients(self._optimizer, scale=scale, learning_rate=order.learning_rate)
+        return metrics
+
+
+def _summed(sums: Sums, device: torch.device) -> Sums:
+    numbers: Tensor = torch.tensor(
+        [sums.smoothed, sums.nll, sums.num_tgt_tokens], dtype=torch.float64, device=device
+    )
+    dist.all_reduce(numbers)
+    smoothed, nll, num_tokens = numbers.tolist()
+    return Sums(smoothed, nll, round(num_tokens))
+
+
+def _broadcast(message: object) -> object:
+    """Return the leader's message to everyone; what followers give is not looked at."""
+    box = [message]
+    dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+    return box[0]

@@ -1,0 +1,293 @@
+"""Several processes on one machine that share the weights: for processors, where threads are worse at it.
+
+A step of a small model is thousands of short operations, and threads meet after each. Processes meet three
+times a step: when all gradients are there, when they are summed, and when the weights are updated. Weights,
+gradients, the optimiser's state and the moving average exist once, in shared memory; each process sums,
+updates and averages its own share of them.
+"""
+
+import signal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+import torch
+from torch import Tensor, multiprocessing
+
+from heedful.config import Config
+from heedful.data import BatchSource
+from heedful.errors import TrainingError
+from heedful.model import Transformer
+from heedful.training.averaging import MovingAverage
+from heedful.training.optimizer import build_optimizer, optimizer_of_share
+from heedful.training.step import (
+    StepMetrics,
+    Sums,
+    apply_gradients,
+    gradient_scale,
+    squared_norm,
+    step_metrics,
+)
+from heedful.training.team import Rank, StepOrder
+from heedful.training.trained_weights import choose_trained_weights
+
+_GONE = (
+    "a process of the training team ended unexpectedly (out of memory?); --resume from the last checkpoint"
+)
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """What all share, each a vector with one tensor after the other; `gradients` has a row for each rank."""
+
+    weights: Tensor
+    gradients: Tensor
+    steps: Tensor
+    means: Tensor
+    squares: Tensor
+    average: Tensor | None
+
+
+@dataclass(frozen=True)
+class _Update:
+    """The second half of an order: what to multiply the summed gradients by, and the rate."""
+
+    scale: float
+    learning_rate: float
+    number: int
+
+
+class SharedTeam:
+    """The leader's side. Its model, optimiser and average move into shared memory and stay usable."""
+
+    def __init__(
+        self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None, *, threads: int
+    ) -> None:
+        """Start the others.
+
+        Args:
+            rank: number 0 of the team's size.
+            optimizer: over all trained weights.
+            average: where there is one.
+            threads: of each process.
+        """
+        self.size = rank.size
+        self._threads = threads
+        memory = _share(rank.model, optimizer, average, rank.size)
+        self._share = _Share(rank, optimizer, average, memory)
+        context = multiprocessing.get_context("spawn")
+        self._others: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
+        for number in range(1, rank.size):
+            ours, theirs = context.Pipe()
+            arguments = (theirs, rank.source, rank.config, number, rank.size, memory, threads)
+            process = context.Process(target=_follow, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            self._others.append((process, ours))
+
+    def step(self, order: StepOrder) -> StepMetrics:
+        """See `Team`."""
+        with _threads(self._threads):
+            self._send(order)
+            sums = sum(self._receive(), start=self._share.accumulate(order))
+            self._send("sum")
+            squared = sum(self._receive(), start=self._share.sum())
+            metrics = step_metrics(sums, squared)
+            if metrics.is_finite:
+                scale = gradient_scale(metrics, self._share.rank.config.optimizer.clip_norm)
+                update = _Update(scale, order.learning_rate, order.number)
+                self._send(update)
+                self._share.update(update)
+                self._receive()
+        return metrics
+
+    def close(self) -> None:
+        """See `Team`."""
+        for process, pipe in self._others:
+            pipe.close()  # which the other side takes as the end
+            process.join(timeout=10)
+        self._others = []
+
+    def _send(self, message: object) -> None:
+        for _, pipe in self._others:
+            try:
+                pipe.send(message)
+            except OSError as error:
+                raise TrainingError(_GONE) from error
+
+    def _receive(self) -> list[Any]:
+        answers = []
+        for process, pipe in self._others:
+            wait([pipe, process.sentinel])
+            try:
+                answers.append(pipe.recv())
+            except (EOFError, OSError) as error:
+                raise TrainingError(_GONE) from error
+        return answers
+
+
+class _Share:
+    """What one rank does, the leader included, with the memory that all share."""
+
+    def __init__(
+        self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None, memory: _Memory
+    ) -> None:
+        self.rank = rank
+        self._average = average
+        trained = _trained(rank.model)
+        self._own = _own_share({name: weight.numel() for name, weight in trained.items()}, rank)
+        self._weights = {name: trained[name] for name in self._own}
+        self._gradients = [
+            dict(zip(trained, _views(row, trained.values()), strict=True)) for row in memory.gradients
+        ]
+        self._row = memory.gradients[rank.number]
+        self._optimizer = optimizer_of_share(optimizer, list(self._weights.values()))
+        for name, weight in trained.items():
+            weight.grad = self._gradients[rank.number][name]
+
+    def accumulate(self, order: StepOrder) -> Sums:
+        """Put the gradients of this rank's rows into its row of the memory."""
+        self._row.zero_()
+        return self.rank.accumulate(order)
+
+    def sum(self) -> float:
+        """Sum the gradients of this rank's own weights over all ranks; return the sum of their squares."""
+        for number, gradients in enumerate(self._gradients):
+            if number != self.rank.number:
+                own = [self._gradients[self.rank.number][name] for name in self._own]
+                torch._foreach_add_(own, [gradients[name] for name in self._own])
+        return squared_norm(self._weights.values())
+
+    def update(self, update: _Update) -> None:
+        """Update this rank's own weights, and their average."""
+        apply_gradients(self._optimizer, scale=update.scale, learning_rate=update.learning_rate)
+        if self._average is not None:
+            self._average.update(self._weights, update.number)
+
+
+def _follow(
+    pipe: "Connection[Any, Any]",
+    source: BatchSource,
+    config: Config,
+    number: int,
+    size: int,
+    memory: _Memory,
+    threads: int,
+) -> None:
+    """Do what the leader says until its side of the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the leader decides
+    torch.set_num_threads(threads)
+    model = Transformer.from_config(config.model).to(memory.weights.dtype)
+    choose_trained_weights(model, config)
+    _attach(list(model.parameters()), memory.weights)
+    optimizer = build_optimizer(model, config.optimizer)
+    _attach_state(optimizer, memory)
+    average = None
+    if memory.average is not None:
+        average = MovingAverage(model, config.train.ema_decay)
+        _attach(_averages(model, average), memory.average)
+    share = _Share(Rank(model, source, config, number=number, size=size), optimizer, average, memory)
+    for message in _messages(pipe):
+        match message:
+            case StepOrder():
+                pipe.send(share.accumulate(message))
+            case "sum":
+                pipe.send(share.sum())
+            case _Update():
+                share.update(message)
+                pipe.send(None)
+
+
+def _messages(pipe: "Connection[Any, Any]") -> Iterator[object]:
+    while True:
+        try:
+            yield pipe.recv()
+        except (EOFError, OSError):
+            return
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _share(
+    model: Transformer, optimizer: torch.optim.Optimizer, average: MovingAverage | None, size: int
+) -> _Memory:
+    """Move everything into shared memory; whoever holds the model, optimiser or average notices nothing."""
+    weights, trained = list(model.parameters()), list(_trained(model).values())
+    num_trained = sum(weight.numel() for weight in trained)
+    memory = _Memory(
+        weights=_shared([weight.detach() for weight in weights]),
+        gradients=_shared([weights[0].new_zeros(num_trained)] * size).view(size, num_trained),
+        steps=_shared([torch.zeros(len(trained))]),
+        means=_shared([weights[0].new_zeros(num_trained)]),
+        squares=_shared([weights[0].new_zeros(num_trained)]),
+        average=None if average is None else _shared(_averages(model, average)),
+    )
+    _attach(weights, memory.weights)
+    if average is not None and memory.average is not None:
+        _attach(_averages(model, average), memory.average)
+    _attach_state(optimizer, memory)
+    return memory
+
+
+def _attach_state(optimizer: torch.optim.Optimizer, memory: _Memory) -> None:
+    """Make the optimiser's state views of the memory; what state it has, from a checkpoint, goes along."""
+    trained = [weight for group in optimizer.param_groups for weight in group["params"]]
+    views = zip(
+        memory.steps.unbind(), _views(memory.means, trained), _views(memory.squares, trained), strict=True
+    )
+    for weight, tensors in zip(trained, views, strict=True):
+        named = dict(zip(("step", "exp_avg", "exp_avg_sq"), tensors, strict=True))
+        for key, before in optimizer.state[weight].items():
+            named[key].copy_(before)
+        optimizer.state[weight] = named
+
+
+def _averages(model: Transformer, average: MovingAverage) -> list[Tensor]:
+    """The moving averages in the model's order; those read from a file have the file's."""
+    return [average.weights[name] for name, _ in model.named_parameters()]
+
+
+def _shared(tensors: Sequence[Tensor]) -> Tensor:
+    """One vector in shared memory with the values of all tensors."""
+    vector = torch.cat([tensor.flatten() for tensor in tensors])
+    vector.untyped_storage().share_memory_()
+    return vector
+
+
+def _attach(tensors: Sequence[Tensor], vector: Tensor) -> None:
+    """Make tensors views of a vector, which holds their values one after the other."""
+    for tensor, view in zip(tensors, _views(vector, tensors), strict=True):
+        tensor.data = view
+
+
+def _views(vector: Tensor, like: Iterable[Tensor]) -> list[Tensor]:
+    """Give the parts of a vector the shapes of these tensors, one after the other."""
+    tensors = list(like)
+    parts = torch.split(vector, [tensor.numel() for tensor in tensors])
+    return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+
+def _trained(model: Transformer) -> dict[str, Tensor]:
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+
+
+def _own_share(sizes: Mapping[str, int], rank: Rank) -> list[str]:
+    """Deal the weights, the largest first, to whoever has least; return the names of this rank's."""
+    dealt: list[list[str]] = [[] for _ in range(rank.size)]
+    loads = [0] * rank.size
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
+        least = loads.index(min(loads))
+        dealt[least].append(name)
+        loads[least] += sizes[name]
+    return dealt[rank.number]

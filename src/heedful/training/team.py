@@ -1,0 +1,143 @@
+"""Who trains: one process alone, one for each core of a machine, or those that torchrun started.
+
+The first process leads. It alone has a trainer, which decides what the next step is, judges, logs and saves;
+the others follow its orders. Each computes the gradients of every n-th row of a batch, and these are summed
+before the update, so that a team does what one process would do with the whole batch.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import torch
+
+from heedful.config import Config
+from heedful.data import Batch, BatchSource
+from heedful.data.sampler import Indices
+from heedful.model import Transformer
+from heedful.training.averaging import MovingAverage
+from heedful.training.precision import Precision, resolve_precision
+from heedful.training.step import StepMetrics, Sums, accumulate_gradients, train_step
+
+_ENOUGH_TOKENS = 512  # of a micro-batch for one process: below that, its products get small
+_MUCH_WORK = 3_000_000  # tokens, padding included: half a minute or more
+
+
+@dataclass(frozen=True)
+class StepOrder:
+    """What one step is.
+
+    Attributes:
+        number: of the step, counted from 1.
+        batches: its micro-batches, each an epoch and a place in the epoch's plan.
+        learning_rate: of this step.
+    """
+
+    number: int
+    batches: tuple[tuple[int, int], ...]
+    learning_rate: float
+
+
+class Team(Protocol):
+    """What a trainer has its steps taken by."""
+
+    size: int
+
+    def step(self, order: StepOrder) -> StepMetrics:
+        """Update the weights once; where loss or gradient is not finite, they stay as they are."""
+        ...
+
+    def close(self) -> None:
+        """Send the others home."""
+        ...
+
+
+class Rank:
+    """One process of a team: a model, and its rows of every batch."""
+
+    def __init__(
+        self, model: Transformer, source: BatchSource, config: Config, *, number: int = 0, size: int = 1
+    ) -> None:
+        self.model = model
+        self.source = source
+        self.config = config
+        self.number = number
+        self.size = size
+        self._planned: tuple[int, list[Indices]] = (-1, [])
+
+    @cached_property
+    def precision(self) -> Precision:
+        """What the products are computed in."""
+        return resolve_precision(self.config.train.precision, next(self.model.parameters()).device)
+
+    def batches(self, order: StepOrder) -> Iterator[Batch]:
+        """This rank's rows of each micro-batch; of a small one it may have none.
+
+        Random numbers (dropout) begin anew from seed, step and rank: there is no state of them to keep.
+        """
+        identity = f"{self.config.train.seed} {order.number} {self.number}".encode()
+        torch.manual_seed(int.from_bytes(hashlib.blake2b(identity, digest_size=7).digest(), "big"))
+        for epoch, place in order.batches:
+            if self._planned[0] != epoch:
+                self._planned = (epoch, self.source.plan(epoch))
+            indices = self._planned[1][place]
+            if self.size > 1:
+                indices = indices[self.number :: self.size]
+                if not len(indices):
+                    continue
+            yield self.source.batch(indices, epoch)
+
+    def accumulate(self, order: StepOrder) -> Sums:
+        """Add the gradients of this rank's rows, summed over tokens, to those that the weights have."""
+        smoothing = self.config.train.label_smoothing
+        return accumulate_gradients(
+            self.model, self.batches(order), smoothing=smoothing, precision=self.precision
+        )
+
+
+class Alone:
+    """A team of one."""
+
+    size = 1
+
+    def __init__(self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
+        self._rank = rank
+        self._optimizer = optimizer
+        self._average = average
+
+    def step(self, order: StepOrder) -> StepMetrics:
+        """See `Team`."""
+        metrics = train_step(
+            self._rank.model,
+            self._optimizer,
+            self._rank.batches(order),
+            config=self._rank.config,
+            learning_rate=order.learning_rate,
+            precision=self._rank.precision,
+        )
+        if self._average is not None and metrics.is_finite:
+            self._average.update(dict(self._rank.model.named_parameters()), order.number)
+        return metrics
+
+    def close(self) -> None:
+        """See `Team`."""
+
+
+def team_size(config: Config, device: torch.device) -> tuple[int, int]:
+    """Return how many processes train here, and the threads of each.
+
+    Where the settings leave it open: on a processor one for each core, as long as each gets some hundred
+    tokens of every batch and there is enough to do to make up for starting them; elsewhere one.
+    """
+    threads, train = torch.get_num_threads(), config.train
+    if train.processes:
+        return train.processes, max(1, threads // train.processes)
+    step_tokens = config.batch.tokens * config.batch.accumulation
+    is_short = (train.max_steps or math.inf) * step_tokens < _MUCH_WORK or (train.max_minutes or math.inf) < 1
+    if device.type != "cpu" or is_short:
+        return 1, threads
+    size = max(1, min(threads, config.batch.tokens // _ENOUGH_TOKENS))
+    return size, threads // size

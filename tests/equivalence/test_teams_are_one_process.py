@@ -1,0 +1,105 @@
+"""Several processes that share a batch do what one process does with the whole of it."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import training_teams
+from small_models import small_config
+from torch import Tensor
+from training_teams import Outcome, settings, small_source, take_steps
+
+from heedful.data import BatchSource
+from heedful.errors import TrainingError
+from heedful.model import Transformer
+from heedful.training.optimizer import build_optimizer
+from heedful.training.shared_team import SharedTeam
+from heedful.training.team import Rank, StepOrder, team_size
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> BatchSource:
+    return small_source(tmp_path_factory.mktemp("store"))
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [{}, {"lora": {"rank": 3}, "train": {"init": "a bundle", "ema_decay": 0.9}}],
+    ids=["all weights", "adapters"],
+)
+def test_processes_that_share_the_weights_are_one_process(
+    source: BatchSource, sections: dict[str, Any]
+) -> None:
+    found, wanted = (take_steps(source, settings(**sections), size=size) for size in (3, 1))
+    assert_same(found.weights, wanted.weights)
+    assert_same(found.average, wanted.average)
+    for one, other in zip(found.metrics, wanted.metrics, strict=True):
+        assert one.num_tgt_tokens == other.num_tgt_tokens
+        assert one.loss == pytest.approx(other.loss, rel=1e-6)
+        assert one.gradient_norm == pytest.approx(other.gradient_norm, rel=1e-6)
+    assert found.metrics[-1].nll < found.metrics[0].nll
+
+
+def test_processes_that_torchrun_starts_are_one_process(source: BatchSource, tmp_path: Path) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+    file = tmp_path / "outcome.pt"
+    done = subprocess.run(
+        [*launch, training_teams.__file__, str(tmp_path), str(file)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = torch.load(file, weights_only=True)
+    wanted: Outcome = take_steps(source, settings(), size=1)
+    assert_same(found["weights"], wanted.weights)
+    assert_same(found["average"], wanted.average)
+    assert found["losses"].tolist() == pytest.approx([each.loss for each in wanted.metrics], rel=1e-6)
+
+
+def assert_same(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+    assert found.keys() == wanted.keys()
+    for name, weight in wanted.items():
+        torch.testing.assert_close(found[name], weight, rtol=0.0, atol=1e-6)
+
+
+def test_dropout_differs_between_processes_and_comes_back_with_the_step(source: BatchSource) -> None:
+    config = settings(model=small_config(dropout=0.5, src_vocab_size=60, tgt_vocab_size=60).model_dump())
+    once, again = (take_steps(source, config, size=2) for _ in range(2))
+    assert once.metrics == again.metrics
+    for name, weight in once.weights.items():
+        assert torch.equal(weight, again.weights[name])
+    assert once.metrics[0].loss != take_steps(source, config, size=1).metrics[0].loss
+
+
+def test_a_process_that_dies_ends_training_with_one_line(source: BatchSource) -> None:
+    config = settings()
+    model = Transformer.from_config(config.model)
+    rank = Rank(model, source, config, size=2)
+    with closing(SharedTeam(rank, build_optimizer(model, config.optimizer), None, threads=1)) as team:
+        team.step(StepOrder(1, ((0, 0),), 0.01))
+        (process, _), *_ = team._others
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        with pytest.raises(TrainingError, match="ended unexpectedly"):
+            team.step(StepOrder(2, ((0, 1),), 0.01))
+
+
+def test_a_team_is_as_large_as_pays_off() -> None:
+    threads = torch.get_num_threads()
+    cpu = torch.device("cpu")
+    assert team_size(settings(train={"processes": 1}), cpu) == (1, threads)
+    assert team_size(settings(train={"max_steps": 10}), cpu) == (1, threads)
+    assert team_size(settings(batch={"tokens": 100_000}), torch.device("cuda")) == (1, threads)
+    assert team_size(settings(batch={"tokens": 600}), cpu) == (1, threads)
+    size, each = team_size(settings(batch={"tokens": 100_000}), cpu)
+    assert (size, each) == (threads, 1)
+    assert team_size(settings(train={"processes": 2 * threads}), cpu) == (2 * threads, 1)

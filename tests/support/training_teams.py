@@ -1,0 +1,86 @@
+"""Steps of a small model in float64, taken by a team of any kind; run by torchrun, by that kind."""
+
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from small_models import small_config
+from torch import Tensor
+
+from heedful.config import Config
+from heedful.data import BatchSource, ParallelText, build_store
+from heedful.data.phrasebook import generate
+from heedful.model import Transformer
+from heedful.text import train_tokenizers
+from heedful.training.averaging import MovingAverage
+from heedful.training.distributed_team import DistributedTeam, follow, join_team, leave_team
+from heedful.training.optimizer import build_optimizer
+from heedful.training.shared_team import SharedTeam
+from heedful.training.step import StepMetrics
+from heedful.training.team import Alone, Rank, StepOrder, Team
+from heedful.training.trained_weights import choose_trained_weights
+
+STEPS = 20
+
+
+def settings(**sections: Any) -> Config:  # noqa: ANN401
+    plain = {
+        "model": small_config(dropout=0.0, src_vocab_size=60, tgt_vocab_size=60).model_dump(),
+        "tokenizer": {"kind": "char", "vocab_size": 60},
+        "batch": {"tokens": 400},
+        "optimizer": {"clip_norm": 0.5, "weight_decay": 0.01},
+        "train": {"precision": "float32", "ema_decay": 0.9},
+    }
+    return Config.model_validate(plain | sections)
+
+
+def small_source(directory: Path) -> BatchSource:
+    book = generate(seed=1, num_train=150, num_valid=1, num_test=1, num_unseen=0).train
+    text = ParallelText([src for src, _ in book], [tgt for _, tgt in book], ("phrase book",), 0)
+    tokenizers = train_tokenizers(text.src, text.tgt, settings().tokenizer, seed=1)
+    assert tokenizers.src.vocab_size <= 60
+    store = build_store(text, tokenizers, max_length=100, cache_dir=str(directory))
+    return BatchSource(store, tokenizers, tokens=400, seed=1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the steps left behind."""
+
+    weights: dict[str, Tensor]
+    average: dict[str, Tensor]
+    metrics: list[StepMetrics]
+
+
+def take_steps(source: BatchSource, config: Config, *, size: int, distributed: bool = False) -> Outcome:
+    torch.manual_seed(7)
+    model = Transformer.from_config(config.model).double()
+    choose_trained_weights(model, config)
+    optimizer, average = build_optimizer(model, config.optimizer), MovingAverage(model, 0.9)
+    average.weights = {name: weight.double() for name, weight in average.weights.items()}
+    rank = Rank(model, source, config, size=size)
+    team: Team
+    if distributed:
+        team = DistributedTeam(rank, optimizer, average)
+    else:
+        team = (
+            SharedTeam(rank, optimizer, average, threads=1) if size > 1 else Alone(rank, optimizer, average)
+        )
+    first, second = len(source.plan(0)), len(source.plan(1))
+    orders = [StepOrder(n, ((0, n % first), (1, n % second)), 0.01) for n in range(1, STEPS + 1)]
+    with closing(team):
+        metrics = [team.step(order) for order in orders]
+    return Outcome({n: w.detach() for n, w in model.named_parameters()}, average.weights, metrics)
+
+
+if __name__ == "__main__":
+    if join_team("cpu"):
+        follow(torch.device("cpu"))
+    else:
+        outcome = take_steps(small_source(Path(sys.argv[1])), settings(), size=3, distributed=True)
+        losses = torch.tensor([metrics.loss for metrics in outcome.metrics], dtype=torch.float64)
+        torch.save({"weights": outcome.weights, "average": outcome.average, "losses": losses}, sys.argv[2])
+    leave_team()
