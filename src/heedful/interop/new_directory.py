@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from heedful.errors import InteropError, RunError
 
 
@@ -24,7 +26,7 @@ def new_directory(output: Path) -> Iterator[Path]:
         unfinished.mkdir(parents=True)
         yield unfinished
         unfinished.rename(output)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise InteropError(f"{output}: cannot be written ({error}); free some space") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
