@@ -92,9 +92,11 @@ class SharedTeam:
         """See `Team`."""
         with _threads(self._threads):
             self._send(order)
-            sums = sum(self._receive(), start=self._share.accumulate(order))
+            sums = self._share.accumulate(order)  # while the others do the same
+            sums = sum(self._receive(), start=sums)
             self._send("sum")
-            squared = sum(self._receive(), start=self._share.sum())
+            squared = self._share.sum()
+            squared = sum(self._receive(), start=squared)
             metrics = step_metrics(sums, squared)
             if metrics.is_finite:
                 scale = gradient_scale(metrics, self._share.rank.config.optimizer.clip_norm)
