@@ -5,6 +5,8 @@ final_layer_norm (of the feed-forward layer), in the decoder also encoder_attn, 
 around the layers embed_tokens, embed_positions, layernorm_embedding, layer_norm (after the stack)
 """
 
+from collections.abc import Iterator
+
 import torch
 
 from heedful.interop.conversion import SIDES, Conversion
@@ -16,19 +18,25 @@ _ATTENTIONS = {
 }
 
 
+def layer_modules(side: str, i: int) -> Iterator[tuple[str, str]]:
+    """Give the names of the parts of one layer, theirs and ours; each has a weight and mostly a bias."""
+    layer = f"{side}.layers.{i}"
+    for block, attention in _ATTENTIONS[side].items():
+        for name, part in _PARTS.items():
+            yield f"{layer}.{block}.{name}", f"{layer}.{attention}.{part}"
+        yield f"{layer}.{block}_layer_norm", f"{layer}.{attention}_norm"
+    yield f"{layer}.fc1", f"{layer}.feed_forward.inner"
+    yield f"{layer}.fc2", f"{layer}.feed_forward.outer"
+    yield f"{layer}.final_layer_norm", f"{layer}.feed_forward_norm"
+
+
 def move_layers(conversion: Conversion, *, prefix: str = "") -> None:
     """Move the layers of both stacks, the norms after them and the norms of the embedded input."""
     for side in SIDES:
         stack = f"{prefix}{side}"
         for i in range(conversion.num_layers(f"{stack}.layers")):
-            theirs, ours = f"{stack}.layers.{i}", f"{side}.layers.{i}"
-            for block, attention in _ATTENTIONS[side].items():
-                for name, part in _PARTS.items():
-                    conversion.move_parts(f"{theirs}.{block}.{name}", f"{ours}.{attention}.{part}")
-                conversion.move_parts(f"{theirs}.{block}_layer_norm", f"{ours}.{attention}_norm")
-            conversion.move_parts(f"{theirs}.fc1", f"{ours}.feed_forward.inner")
-            conversion.move_parts(f"{theirs}.fc2", f"{ours}.feed_forward.outer")
-            conversion.move_parts(f"{theirs}.final_layer_norm", f"{ours}.feed_forward_norm")
+            for theirs, ours in layer_modules(side, i):
+                conversion.move_parts(f"{prefix}{theirs}", ours)
         for theirs, ours in (("layer_norm", "final_norm"), ("layernorm_embedding", "embedding.norm")):
             if f"{stack}.{theirs}.weight" in conversion.left:
                 conversion.move_parts(f"{stack}.{theirs}", f"{side}.{ours}")

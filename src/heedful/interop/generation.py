@@ -59,7 +59,7 @@ _FIXED: Mapping[str, Any] = {
     "watermarking_config": None,
 }
 GENERATION_KEYS = _READ | _WITHOUT_EFFECT | _FIXED.keys()
-_EARLY_STOPPING = {True: "first", False: "estimate", "never": "optimal"}
+EARLY_STOPPING = {True: "first", False: "estimate", "never": "optimal"}
 
 
 def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
@@ -129,9 +129,9 @@ def _or(value: Any, default: Any) -> Any:  # noqa: ANN401
 
 def _early_stopping(directory: PretrainedDirectory) -> str:
     value = directory.generation.get("early_stopping") or False
-    if value not in _EARLY_STOPPING:
+    if value not in EARLY_STOPPING:
         raise directory.error(f"early_stopping={value!r} is not known here", file=directory.generation_file)
-    return _EARLY_STOPPING[value]
+    return EARLY_STOPPING[value]
 
 
 def _one_id(directory: PretrainedDirectory, key: str) -> int | None:

@@ -1,0 +1,180 @@
+"""A bundle as a directory that transformers' MarianMTModel and MarianTokenizer load."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from heedful.bundle import CARD_FILE, Bundle
+from heedful.errors import InteropError
+from heedful.interop.generation import EARLY_STOPPING
+from heedful.interop.marian_readme import readme
+from heedful.interop.marian_weights import ACTIVATIONS, marian_tensors, refuse_what_marian_lacks
+from heedful.interop.new_directory import new_directory
+from heedful.interop.pretrained import CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE
+from heedful.text import SentencePieceTokenizer, Tokenizer, VocabularyTokenizer
+from heedful.text.framing import Framing
+from heedful.text.vocabulary_tokenizer import PIECES
+
+_MAX_POSITIONS = 1024  # in transformers a table of sinusoids ends
+_MAX_LENGTH = 512  # of outputs, where the bundle has no number for it
+
+
+def export_marian(bundle: Bundle, output: Path) -> None:
+    """Write config.json, generation_config.json, model.safetensors, the tokenizer files and a README.
+
+    The logits are the same. What a search here can do and `generate` cannot is replaced by what comes
+    nearest, and the README says so.
+
+    Args:
+        bundle: what to export; it is not changed.
+        output: the directory to make; it appears as a whole, or not at all.
+
+    Raises:
+        RunError: the output exists.
+        InteropError: the model has a part, or the tokenizer is of a kind, that Marian has no like of; or the
+            directory cannot be written.
+    """
+    refuse_what_marian_lacks(bundle.model.config)
+    framing = Framing.of(bundle.config, bundle.tokenizers)
+    _refuse_other_framing(bundle, framing)
+    files = _tokenizer_files(bundle)
+    settings = {
+        CONFIG_FILE: _architecture(bundle, framing),
+        GENERATION_FILE: _generation(bundle, framing),
+        TOKENIZER_FILE: _tokenizer_settings(bundle),
+    }
+    with new_directory(output) as directory:
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
+        for name, values in settings.items():
+            text = json.dumps(values, indent=2, sort_keys=True)
+            (directory / name).write_text(f"{text}\n", encoding="utf-8")
+        (directory / CARD_FILE).write_text(
+            readme(bundle, framing, max_positions=_MAX_POSITIONS), encoding="utf-8"
+        )
+        save_file(marian_tensors(bundle.model), directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def _refuse_other_framing(bundle: Bundle, framing: Framing) -> None:
+    """Marian reads a text and the end token; a tag before it is part of the text, such as `>>fra<<`."""
+    src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
+    tags = [src.pieces([i])[0] for i in framing.src_prefix]
+    if framing.src_suffix != (src.eos_id,) or not all(tag.startswith(">>") for tag in tags):
+        raise InteropError(
+            f"--to marian: MarianMT has no like of languages.src_tag={bundle.config.languages.src_tag!r}; "
+            "use --to ctranslate2 or onnx"
+        )
+    for kind in ("pad", "eos"):
+        one, other = getattr(src, f"{kind}_id"), getattr(tgt, f"{kind}_id")
+        if one != other:
+            raise InteropError(
+                f"--to marian: the {kind} token is {one} in the source and {other} in the target; "
+                "MarianTokenizer has one number for it; use --to ctranslate2 or onnx"
+            )
+
+
+def _tokenizer_files(bundle: Bundle) -> dict[str, bytes]:
+    src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
+    files = {"source.spm": _model(src), "target.spm": _model(tgt), "vocab.json": _vocabulary(src)}
+    return files | ({"target_vocab.json": _vocabulary(tgt)} if _are_separate(bundle) else {})
+
+
+def _model(tokenizer: Tokenizer) -> bytes:
+    """The SentencePiece model that cuts."""
+    if not isinstance(tokenizer, SentencePieceTokenizer | VocabularyTokenizer):
+        raise InteropError(
+            "--to marian: MarianTokenizer cuts with a SentencePiece model, but this model's tokenizer is a "
+            "tokenizer.json; use --to ctranslate2 or onnx"
+        )
+    return next(iter(tokenizer.to_files().values()))
+
+
+def _vocabulary(tokenizer: Tokenizer) -> bytes:
+    ids = {piece: i for i, piece in enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))}
+    return f"{json.dumps(ids, ensure_ascii=False, indent=0)}\n".encode()
+
+
+def _are_separate(bundle: Bundle) -> bool:
+    return _vocabulary(bundle.tokenizers.src) != _vocabulary(bundle.tokenizers.tgt)
+
+
+def _tokenizer_settings(bundle: Bundle) -> dict[str, Any]:
+    src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
+    names = {kind: src.pieces([getattr(src, f"{kind}_id")])[0] for kind in ("pad", "unk", "bos", "eos")}
+    if names["bos"] == names["pad"]:
+        del names["bos"]
+    return {f"{kind}_token": name for kind, name in names.items()} | {
+        "additional_special_tokens": [tag for tag in src.tags() if not tag.startswith(">>")],
+        "clean_up_tokenization_spaces": closes_up_spaces(tgt),
+        "model_max_length": _MAX_POSITIONS,
+        "separate_vocabs": _are_separate(bundle),
+        "tokenizer_class": "MarianTokenizer",
+    }
+
+
+def closes_up_spaces(tokenizer: Tokenizer) -> bool:
+    """Whether decoding removes the spaces before punctuation."""
+    if not isinstance(tokenizer, VocabularyTokenizer):
+        return False
+    return json.loads(tokenizer.to_files()[PIECES])["clean_up_spaces"] is True
+
+
+def _architecture(bundle: Bundle, framing: Framing) -> dict[str, Any]:
+    model, tgt = bundle.model.config, bundle.tokenizers.tgt
+    sides = {
+        f"{side}_{key}": value
+        for side in ("encoder", "decoder")
+        for key, value in (("attention_heads", model.num_heads), ("ffn_dim", model.d_ff))
+    }
+    return sides | {
+        "activation_dropout": model.activation_dropout,
+        "activation_function": ACTIVATIONS[model.activation],
+        "architectures": ["MarianMTModel"],
+        "attention_dropout": model.attention_dropout,
+        "d_model": model.d_model,
+        "decoder_layers": model.num_decoder_layers,
+        "decoder_start_token_id": framing.start_id,
+        "decoder_vocab_size": model.tgt_vocab_size,
+        "dropout": model.dropout,
+        "dtype": "float32",
+        "encoder_layers": model.num_encoder_layers,
+        "eos_token_id": tgt.eos_id,
+        "forced_eos_token_id": bundle.config.decode.forced_last_id,
+        "is_encoder_decoder": True,
+        "max_position_embeddings": _MAX_POSITIONS,
+        "model_type": "marian",
+        "pad_token_id": tgt.pad_id,
+        "scale_embedding": model.scale_embeddings,
+        "share_encoder_decoder_embeddings": model.tied == "all",
+        "tie_word_embeddings": model.tied != "none",
+        "vocab_size": model.src_vocab_size,
+    }
+
+
+def _generation(bundle: Bundle, framing: Framing) -> dict[str, Any]:
+    search, tgt = bundle.config.decode, bundle.tokenizers.tgt
+    suppressed = search.suppressed_ids
+    if suppressed is None:
+        suppressed = tuple(sorted({framing.start_id, tgt.pad_id} - {tgt.eos_id}))
+    limit = (
+        _MAX_LENGTH if search.max_length is None else search.max_length + 1
+    )  # the start token counts there
+    settings = {
+        "bad_words_ids": [[i] for i in suppressed] or None,
+        "decoder_start_token_id": framing.start_id,
+        "early_stopping": next(
+            theirs for theirs, ours in EARLY_STOPPING.items() if ours == search.early_stopping
+        ),
+        "eos_token_id": tgt.eos_id,
+        "forced_bos_token_id": framing.tgt_prefix[0] if framing.tgt_prefix else search.forced_first_id,
+        "forced_eos_token_id": search.forced_last_id,
+        "length_penalty": search.length_penalty,
+        "max_length": min(limit, _MAX_POSITIONS),
+        "num_beams": search.beam_size,
+        "num_return_sequences": search.n_best if search.n_best > 1 else None,
+        "pad_token_id": tgt.pad_id,
+        "renormalize_logits": search.renormalize or None,
+    }
+    return {key: value for key, value in settings.items() if value is not None}
