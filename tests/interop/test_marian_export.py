@@ -141,9 +141,8 @@ def test_a_model_of_marians_own_comes_out_as_it_came_in(tmp_path: Path) -> None:
 
     theirs = FAMILIES["marian"].save(tmp_path / "theirs")
     settings = theirs.generation_config
-    settings.update(
-        num_beams=3, max_length=30, early_stopping=True, bad_words_ids=[[5]], renormalize_logits=True
-    )
+    settings.update(num_beams=3, max_length=30, early_stopping=True, length_penalty=0.7)
+    settings.update(bad_words_ids=[[5]], renormalize_logits=True)
     settings.save_pretrained(tmp_path / "theirs")
     found, model = imported("marian", tmp_path / "theirs", tgt_lang="fra")
     export_marian(Bundle(found.config, found.tokenizers, model), tmp_path / "ours")
