@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq_system import Fairseq
 from prenorm_systems import Annotated, Diary, TorchTranslator, log_space_table
 from published_systems import PAD, AbhishekThread, Jadore, Lecture, sinusoid_table
 from torch import Tensor, nn
@@ -47,6 +48,7 @@ def _cosine_over_sine(length: int) -> Tensor:
     return table
 
 
+_OF_FAIRSEQ = {"num_heads": NUM_HEADS, "src_pad_id": PAD, "tgt_pad_id": PAD}
 SYSTEMS: dict[str, System] = {
     "abhishek-thread": System(
         "abhishek-thread", lambda: AbhishekThread(*_SIZES, src_length=11, tgt_length=7), {}
@@ -72,6 +74,12 @@ SYSTEMS: dict[str, System] = {
         "torch", lambda: TorchTranslator(*_SIZES, sinusoid_table(40, D_MODEL), bias=False)
     ),
     "annotated": System("annotated", lambda: Annotated(*_SIZES, log_space_table(5000, D_MODEL))),
+    "fairseq": System("fairseq", lambda: Fairseq(*_SIZES, pre_norm=False), _OF_FAIRSEQ),
+    "fairseq, pre-norm": System(
+        "fairseq",
+        lambda: Fairseq(*_SIZES, pre_norm=True),
+        _OF_FAIRSEQ | {"activation": "gelu", "scale_embeddings": False},
+    ),
 }
 
 

@@ -19,7 +19,7 @@ def import_(
         str,
         typer.Option(
             metavar="NAME",
-            help="Whose names the weights have: marian, m2m100, bart, torch, annotated, "
+            help="Whose names the weights have: marian, m2m100, bart, fairseq, torch, annotated, "
             "abhishek-thread, nptel-lecture, kaggle-notebook, adeveloperdiary, jadore, jadore-prj.",
         ),
     ],

@@ -1,7 +1,9 @@
 """Files of weights from elsewhere: read as data, never executed."""
 
 import argparse
+import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,21 @@ _PREFIXES = ("module.", "_orig_mod.")
 _RESAVE = "save the weights alone, with torch.save(model.state_dict(), FILE)"
 
 
-def read_checkpoint(path: Path) -> dict[str, Tensor]:
-    """Return the named tensors of a file written by `torch.save` or safetensors.
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file holds.
+
+    Attributes:
+        tensors: the weights by name.
+        beside: what else stands there under names, for example the arguments of the script that trained them.
+    """
+
+    tensors: dict[str, Tensor]
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a file written by `torch.save` or safetensors.
 
     The file may be a state dict, or a dict that has one under "model", "state_dict" and the like. Numbers of
     half precision become float32.
@@ -31,7 +46,9 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise InteropError(f"{path}: no such file; give the file that torch.save wrote")
     tensors: dict[str, Tensor] = {}
-    for name, tensor in _state_dict(path, _load(path)).items():
+    found = _load(path)
+    state_dict = _state_dict(path, found)
+    for name, tensor in state_dict.items():
         if not isinstance(tensor, Tensor):
             raise InteropError(
                 f"{path}: {name!r} is no tensor but of type {type(tensor).__name__}; {_RESAVE}"
@@ -41,7 +58,7 @@ def read_checkpoint(path: Path) -> dict[str, Tensor]:
     for prefix in _PREFIXES:
         if all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-    return tensors
+    return Checkpoint(tensors, {} if state_dict is found else found)
 
 
 def _load(path: Path) -> Any:  # noqa: ANN401
@@ -50,7 +67,9 @@ def _load(path: Path) -> Any:  # noqa: ANN401
             return load_file(path)
         # Scripts often store their arguments beside the weights; a Namespace holds data and runs nothing.
         with torch.serialization.safe_globals([argparse.Namespace]):
-            return torch.load(path, map_location="cpu", weights_only=True)
+            # What is not used, such as the state of an optimiser, stays on the disk.
+            mapped = zipfile.is_zipfile(path)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except (OSError, SafetensorError) as error:
         raise InteropError(f"{path}: cannot be read: {error}") from error
     except Exception as error:  # of many kinds: a pickle that asks for code, a broken archive, text

@@ -35,12 +35,20 @@ class Conversion:
 
     Attributes:
         settings: what is said of the model beside its weights, the keys of `ModelConfig`.
+        beside: what else the checkpoint holds.
     """
 
     def __init__(
-        self, tensors: Mapping[str, Tensor], *, layout: str, origin: Path, settings: Mapping[str, Any]
+        self,
+        tensors: Mapping[str, Tensor],
+        *,
+        layout: str,
+        origin: Path,
+        settings: Mapping[str, Any],
+        beside: Mapping[str, Any] | None = None,
     ) -> None:
         self.settings = dict(settings)
+        self.beside = dict(beside or {})
         self._layout = layout
         self._origin = origin
         self._left = dict(tensors)
@@ -76,6 +84,10 @@ class Conversion:
         tensor = self.look(name)
         del self._left[name]
         return tensor
+
+    def give_back(self, name: str, tensor: Tensor) -> None:
+        """Leave a tensor to be moved under a name of the checkpoint's, for example a part of one taken."""
+        self._left[name] = tensor
 
     def put(self, ours: str, tensor: Tensor, *, origin: str) -> None:
         """Say what a weight of this package is; `origin` is the name that an error will mention."""

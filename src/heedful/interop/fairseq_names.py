@@ -75,8 +75,12 @@ def move_output_bias(conversion: Conversion, name: str) -> None:
 
 
 def move_learned_positions(conversion: Conversion, *, prefix: str = "", unused: int) -> None:
-    """Move both tables of learned positions without their first rows, which no position ever reads."""
-    for side in SIDES:
-        name = f"{prefix}{side}.embed_positions.weight"
-        table = conversion.take(name)
-        conversion.put(f"{side}.embedding.positions.weight", table[unused:], origin=name)
+    """Move both tables of learned positions without their first rows, which no position ever reads.
+
+    Where they end at different lengths, both end at the shorter.
+    """
+    names = {side: f"{prefix}{side}.embed_positions.weight" for side in SIDES}
+    end = min(len(conversion.look(name)) for name in names.values())
+    for side, name in names.items():
+        table = conversion.take(name)[unused:end]
+        conversion.put(f"{side}.embedding.positions.weight", table, origin=name)

@@ -12,6 +12,7 @@ from heedful.interop import (
     adeveloperdiary,
     annotated,
     bart,
+    fairseq,
     jadore,
     kaggle_notebook,
     m2m100,
@@ -31,6 +32,7 @@ LAYOUTS: dict[str, Callable[[Conversion], Imported]] = {
     "jadore-prj": jadore.read_prj,
     "torch": torch_transformer.read,
     "annotated": annotated.read,
+    fairseq.LAYOUT: fairseq.read,
 }
 DIRECTORY_LAYOUTS: dict[str, Callable[[PretrainedDirectory, ImportWishes], ImportedBundle]] = {
     marian.LAYOUT: marian.read_marian,
@@ -45,6 +47,7 @@ def read_layout(
     *,
     settings: Mapping[str, Any] | None = None,
     origin: Path | str = "weights",
+    beside: Mapping[str, Any] | None = None,
 ) -> Imported:
     """Turn the tensors of a checkpoint into a configuration and weights with the same outputs.
 
@@ -53,13 +56,17 @@ def read_layout(
         tensors: by the checkpoint's names; they are not changed.
         settings: what the weights do not say, for example `{"num_heads": 8}`; the keys of `ModelConfig`.
         origin: the file, for error messages.
+        beside: what else the checkpoint holds, for example the arguments of the script that trained it.
 
     Raises:
         InteropError: no such layout, or a tensor that is unknown, missing or of a wrong shape.
         ConfigError: settings that cannot be.
     """
     check_layout(layout)
-    return LAYOUTS[layout](Conversion(tensors, layout=layout, origin=Path(origin), settings=settings or {}))
+    conversion = Conversion(
+        tensors, layout=layout, origin=Path(origin), settings=settings or {}, beside=beside
+    )
+    return LAYOUTS[layout](conversion)
 
 
 def read_directory(layout: str, path: Path, wishes: ImportWishes) -> ImportedBundle:

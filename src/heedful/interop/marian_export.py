@@ -161,16 +161,15 @@ def _generation(bundle: Bundle, framing: Framing) -> dict[str, Any]:
     limit = (
         _MAX_LENGTH if search.max_length is None else search.max_length + 1
     )  # the start token counts there
+    early_stopping = next(theirs for theirs, ours in EARLY_STOPPING.items() if ours == search.early_stopping)
     settings = {
         "bad_words_ids": [[i] for i in suppressed] or None,
         "decoder_start_token_id": framing.start_id,
-        "early_stopping": next(
-            theirs for theirs, ours in EARLY_STOPPING.items() if ours == search.early_stopping
-        ),
+        "early_stopping": early_stopping if search.beam_size > 1 else None,
         "eos_token_id": tgt.eos_id,
         "forced_bos_token_id": framing.tgt_prefix[0] if framing.tgt_prefix else search.forced_first_id,
         "forced_eos_token_id": search.forced_last_id,
-        "length_penalty": search.length_penalty,
+        "length_penalty": search.length_penalty if search.beam_size > 1 else None,
         "max_length": min(limit, _MAX_POSITIONS),
         "num_beams": search.beam_size,
         "num_return_sequences": search.n_best if search.n_best > 1 else None,

@@ -106,11 +106,14 @@ class PretrainedDirectory:
         """
         for name in _WEIGHTS:
             if (self.path / name).is_file():
-                return read_checkpoint(self.path / name)
+                return read_checkpoint(self.path / name).tensors
             if (self.path / f"{name}{_INDEX}").is_file():
                 index = self.read_json(f"{name}{_INDEX}")
                 parts = sorted({self.path / part for part in index.get("weight_map", {}).values()})
-                return {key: tensor for part in parts for key, tensor in read_checkpoint(part).items()}
+                tensors: dict[str, Tensor] = {}
+                for part in parts:
+                    tensors |= read_checkpoint(part).tensors
+                return tensors
         raise InteropError(
             f"{self.path}: there is neither {' nor '.join(_WEIGHTS)}; copy the whole directory"
         )

@@ -37,17 +37,27 @@ def read_words(path: Path) -> list[str]:
     Raises:
         InteropError: no such file, not UTF-8, or JSON of another form.
     """
+    text = read_text(path)
+    if path.suffix != ".json":
+        return text.removesuffix("\n").split("\n")
     try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".json":
-            return _from_json(path, json.loads(text))
+        return _from_json(path, json.loads(text))
+    except ValueError as error:
+        raise InteropError(f"{path}: not valid JSON: {error}") from error
+
+
+def read_text(path: Path) -> str:
+    """Read a file.
+
+    Raises:
+        InteropError: no such file, or not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise InteropError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InteropError(f"{path}: not UTF-8 at byte {error.start}") from error
-    except ValueError as error:
-        raise InteropError(f"{path}: not valid JSON: {error}") from error
-    return text.removesuffix("\n").split("\n")
 
 
 def fit_vocabularies(imported: Imported, tokenizers: TokenizerPair) -> Imported:

@@ -11,7 +11,9 @@ from heedful.bundle import Bundle, save_bundle, save_model
 from heedful.config import Config
 from heedful.config.loading import validate
 from heedful.errors import ConfigError, RunError
+from heedful.interop import fairseq
 from heedful.interop.checkpoint import read_checkpoint
+from heedful.interop.fairseq_dictionary import read_dictionaries
 from heedful.interop.layouts import DIRECTORY_LAYOUTS, check_layout, read_directory, read_layout
 from heedful.interop.pretrained import ImportWishes
 from heedful.interop.vocabulary import fit_vocabularies, read_tokenizers
@@ -105,13 +107,17 @@ def _read_directory(task: ImportTask, source: Path) -> _Found:
 
 
 def _read_file(task: ImportTask, source: Path) -> _Found:
-    tokenizers = None
-    if task.src_vocab is not None and task.tgt_vocab is not None:
-        tokenizers = read_tokenizers(task.src_vocab, task.tgt_vocab)
+    vocabularies = (task.src_vocab, task.tgt_vocab) if task.src_vocab and task.tgt_vocab else None
+    of_fairseq = task.layout == fairseq.LAYOUT  # whose vocabularies are of another form
+    tokenizers = read_tokenizers(*vocabularies) if vocabularies and not of_fairseq else None
     settings = _sections(task.overrides)
     model_settings = settings.pop("model", {}) | _padding(tokenizers)
-    tensors = read_checkpoint(source)
-    imported = read_layout(task.layout, tensors, settings=model_settings, origin=source)
+    found = read_checkpoint(source)
+    imported = read_layout(
+        task.layout, found.tensors, settings=model_settings, origin=source, beside=found.beside
+    )
+    if vocabularies and of_fairseq:
+        tokenizers = read_dictionaries(*vocabularies, imported.config)
     if tokenizers is not None:
         imported = fit_vocabularies(imported, tokenizers)
         settings["tokenizer"] = {"kind": "word", "joint": tokenizers.joint} | settings.get("tokenizer", {})
