@@ -1,0 +1,55 @@
+"""The train command under torchrun: one run, whoever computes it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from safetensors.torch import load_file
+from ten_pairs import as_options, write_pairs
+
+SETTINGS = {
+    "train.max_steps": 6,
+    "train.log_every_steps": 2,
+    "train.checkpoint_every_steps": 3,
+    "train.precision": "float32",
+    "train.ema_decay": 0.9,
+    "model.dropout": 0.0,
+    "batch.tokens": 96,
+    "valid.every_steps": 3,
+    "valid.decode_sentences": 2,
+}
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+def run(*command: object) -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    words = [sys.executable, *map(str, command)]
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_run_under_torchrun_is_the_run_of_one_process(tmp_path: Path) -> None:
+    arguments = [*write_pairs(tmp_path), *as_options(SETTINGS)]
+    both, alone = tmp_path / "both", tmp_path / "alone"
+    outcome = run(*TORCHRUN, "-m", "heedful", "train", *arguments, "--output", both)
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stdout.split() == [str(both / "best")]
+    assert run("-m", "heedful", "train", *arguments, "--output", alone).returncode == 0
+    for bundle in ("best", "last"):
+        found, wanted = (load_file(path / bundle / "model.safetensors") for path in (both, alone))
+        assert found.keys() == wanted.keys()
+        for name, weight in wanted.items():
+            assert (found[name] - weight).abs().max() < 1e-3, name
+    kinds = [json.loads(line)["event"] for line in (both / "log.jsonl").read_text().splitlines()]
+    assert kinds.count("start") == kinds.count("end") == 1
+    assert kinds.count("step") == 3
+
+
+def test_bad_input_under_torchrun_is_one_mistake(tmp_path: Path) -> None:
+    arguments = write_pairs(tmp_path)
+    (tmp_path / "ten.de").write_text("one line\n")
+    outcome = run(*TORCHRUN, "-m", "heedful", "train", *arguments, "--output", tmp_path / "run")
+    assert outcome.returncode != 0
+    assert outcome.stderr.count("error: ") == 1
+    assert not (tmp_path / "run").exists()
