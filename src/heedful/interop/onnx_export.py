@@ -1,0 +1,135 @@
+"""A bundle as ONNX files: two graphs, tokenizer files, settings, and a README that shows their use."""
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from heedful.bundle import CARD_FILE, Bundle
+from heedful.errors import MissingExtraError
+from heedful.interop.new_directory import new_directory
+from heedful.interop.onnx_graphs import DecoderStepGraph, EncoderGraph, exportable
+from heedful.interop.onnx_readme import readme
+from heedful.interop.onnx_settings import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, settings_of
+from heedful.model import Transformer
+
+if TYPE_CHECKING:
+    from torch.onnx import ONNXProgram
+
+OPSET = 18  # the one that torch's exporter is written in; others come of a conversion
+_CHATTY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+
+
+def export_onnx(bundle: Bundle, output: Path) -> None:
+    """Write a model as ONNX files that `OnnxTranslator`, or any program with ONNX Runtime, decodes from.
+
+        encoder.onnx        src (B, S) -> source_mask (B, S), and for each layer i of the decoder
+                            memory_keys_i (B, H, S, d_k) and memory_values_i (B, H, S, d_v)
+        decoder_step.onnx   ids (B,), what the encoder gave, past_keys_i (B, H, P, d_k) and past_values_i
+                            (B, H, P, d_v) -> log_probs (B, V), and keys_i and values_i of P + 1 positions
+        onnx_model.json     special ids and the default search: `OnnxSettings`
+        README.md           how to use them; the tokenizers' files lie beside it
+
+    B, S and P are free; P is 0 at the first step. Weights are float32. Those of a graph above 2 GB, the limit
+    of the format, lie in a file beside it.
+
+    Args:
+        bundle: what to export; it is not changed.
+        output: the directory to make; it appears as a whole, or not at all.
+
+    Raises:
+        RunError: the output exists.
+        InteropError: a part of the model has no ONNX form, or the files cannot be written.
+        MissingExtraError: onnx or onnxscript is not installed.
+    """
+    _check_libraries()
+    model = exportable(bundle.model)
+    settings = settings_of(bundle)
+    with new_directory(output) as directory:
+        encoder, step = export_graphs(model)
+        encoder.save(directory / ENCODER_FILE)
+        step.save(directory / STEP_FILE)
+        bundle.tokenizers.save(directory)
+        (directory / SETTINGS_FILE).write_text(settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        (directory / CARD_FILE).write_text(readme(bundle), encoding="utf-8")
+
+
+def _check_libraries() -> None:
+    try:
+        for name in ("onnx", "onnxscript"):
+            import_module(name)
+    except ImportError:
+        raise MissingExtraError(
+            "exporting to ONNX needs onnx and onnxscript: pip install 'heedful[interop]'"
+        ) from None
+
+
+def export_graphs(model: Transformer) -> tuple["ONNXProgram", "ONNXProgram"]:
+    """Trace encoder and decoder step of what `exportable` gave; the sizes of the examples mean nothing."""
+    encoder, step = EncoderGraph(model), DecoderStepGraph(model)
+    src = torch.zeros(2, 3, dtype=torch.int64)
+    with torch.no_grad():
+        source_mask, *memories = encoder(src)
+    pasts = [memory.new_zeros(*memory.shape[:2], 5, memory.shape[3]) for memory in memories]
+    source, memory, past = {0: "batch", 1: "source"}, {0: "batch", 2: "source"}, {0: "batch", 2: "past"}
+    memory_names, past_names, present_names = (
+        [f"{prefix}{part}_{i}" for i in range(len(model.decoder.layers)) for part in ("keys", "values")]
+        for prefix in ("memory_", "past_", "")
+    )
+    encoder_program = _trace(
+        encoder, (src,), (source,), input_names=["src"], output_names=["source_mask", *memory_names]
+    )
+    step_program = _trace(
+        step,
+        (src[:, 0], source_mask, memories, pasts),
+        ({0: "batch"}, source, [memory] * len(memories), [past] * len(pasts)),
+        input_names=["ids", "source_mask", *memory_names, *past_names],
+        output_names=["log_probs", *present_names],
+    )
+    return encoder_program, step_program
+
+
+def _trace(
+    graph: EncoderGraph | DecoderStepGraph,
+    examples: tuple[Any, ...],
+    dynamic_shapes: tuple[Any, ...],
+    *,
+    input_names: Sequence[str],
+    output_names: Sequence[str],
+) -> "ONNXProgram":
+    with _quiet():
+        program = torch.onnx.export(
+            graph.eval(),
+            examples,
+            dynamo=True,
+            dynamic_shapes=dynamic_shapes,
+            input_names=input_names,
+            output_names=output_names,
+            opset_version=OPSET,
+            verbose=False,
+        )
+    assert program is not None
+    for node in program.model.graph:
+        node.metadata_props.clear()  # the lines of Python that it came from, and where they are installed
+    return program
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter's warnings are for its developers."""
+    loggers = [logging.getLogger(name) for name in _CHATTY]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,214 @@
+"""The two graphs of an exported model: what encodes once, and what decodes one token more.
+
+Both call the model's own parts, as `Transformer.encode` and `decode_step` do. They differ in what a graph
+cannot do: it remembers nothing, so caches come in and go out; and it learns lengths only when it runs, so
+that positions are computed or looked up from a length, never from a table that grows.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from heedful.errors import InteropError
+from heedful.model import Transformer
+from heedful.nn.attention import MultiHeadAttention
+from heedful.nn.cache import DecoderCache, LayerCache
+from heedful.nn.positions import (
+    LearnedPositions,
+    NoPositions,
+    SinusoidalPositions,
+    concatenated_sinusoids,
+    fairseq_sinusoids,
+    sinusoids,
+)
+from heedful.nn.relative_positions import (
+    AttentionPositions,
+    BucketedBiases,
+    RotaryPositions,
+    relative_distances,
+)
+
+InputPositions = SinusoidalPositions | LearnedPositions | NoPositions
+
+
+class EncoderGraph(nn.Module):
+    """Source ids to all that the decoder asks of the source."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, src: Tensor) -> tuple[Tensor, ...]:
+        """Encode ids (B, S), padded on the right.
+
+        Returns:
+            Which positions hold a token (B, S), bool; then of each decoder layer the keys (B, H, S, d_k) and
+            values (B, H, S, d_v) of its attention over the source.
+        """
+        memory = self.model.encode(src)
+        layers = self.model.start_cache(memory).layers
+        memories = [tensor for layer in layers for tensor in (layer.memory_keys, layer.memory_values)]
+        return memory.mask[:, 0, 0], *memories
+
+
+class DecoderStepGraph(nn.Module):
+    """The newest id of each row to the log-probabilities of the next."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, ids: Tensor, source_mask: Tensor, memories: Sequence[Tensor], pasts: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        """Feed one more id to each row.
+
+        Args:
+            ids: (B,).
+            source_mask: (B, S), from the encoder.
+            memories: from the encoder, keys and values in turn.
+            pasts: of each layer the keys (B, H, P, d_k) and values (B, H, P, d_v) of the P ids fed before.
+
+        Returns:
+            Log-probabilities (B, V), then what `pasts` is at the next step, of length P + 1.
+        """
+        layers = [
+            FunctionalLayerCache(*memories[i : i + 2], *pasts[i : i + 2]) for i in range(0, len(pasts), 2)
+        ]
+        cache = DecoderCache(list(layers), source_mask[:, None, None])
+        cache.length = layers[0].length
+        log_probs = self.model.decode_step(ids, cache).log_softmax(dim=-1)
+        return log_probs, *(tensor for layer in layers for tensor in (layer.keys, layer.values))
+
+
+class FunctionalLayerCache(LayerCache):
+    """A layer's cache that makes new tensors of the past and writes into none."""
+
+    def __init__(self, memory_keys: Tensor, memory_values: Tensor, keys: Tensor, values: Tensor) -> None:
+        self.memory_keys = memory_keys
+        self.memory_values = memory_values
+        self.keys = keys
+        self.values = values
+
+    @property
+    def length(self) -> int:
+        """How many positions have been added."""
+        return self.keys.shape[2]
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add one position and return all of them."""
+        self.keys = torch.cat([self.keys, keys], dim=2)
+        self.values = torch.cat([self.values, values], dim=2)
+        return self.keys, self.values
+
+
+class ComputedSinusoids(SinusoidalPositions):
+    """Sinusoids without a table: the graph computes those it needs, in float64."""
+
+    rates: Tensor
+
+    def __init__(self, positions: SinusoidalPositions) -> None:
+        d_model = positions.table.shape[1]
+        super().__init__(d_model, positions.formula)
+        half = torch.arange(d_model // 2, dtype=torch.float64)
+        if self.formula in (sinusoids, concatenated_sinusoids):
+            self.first, exponents = 0, 2 * half / d_model
+        elif self.formula is fairseq_sinusoids:
+            self.first, exponents = 2, half / max(1, d_model // 2 - 1)
+        else:
+            name = getattr(self.formula, "__name__", repr(self.formula))
+            raise InteropError(f"onnx: positions by {name} have no graph; export --to another engine")
+        self.register_buffer("rates", 10_000**-exponents, persistent=False)
+
+    def forward(self, start: int, length: int) -> Tensor:
+        """Return the vectors (length, D) of positions start, start + 1, ..., in float32."""
+        pair = _sines_and_cosines(self.first + start, length, self.rates)
+        if self.formula is sinusoids:
+            return torch.stack(pair, dim=-1).flatten(1)
+        return torch.cat(pair, dim=1)
+
+
+class LookedUpPositions(LearnedPositions):
+    """Learned vectors, taken by index; whoever runs the graph must know where they end."""
+
+    def __init__(self, positions: LearnedPositions) -> None:
+        super().__init__(positions.weight.shape[1], 0)
+        self.weight = positions.weight
+
+    def forward(self, start: int, length: int) -> Tensor:
+        """Return the vectors (length, D) of positions start, start + 1, ..."""
+        return F.embedding(torch.arange(start, start + length), self.weight)
+
+
+class ComputedRotations(RotaryPositions):
+    """Rotary positions with cosines that every engine has."""
+
+    def rotate(self, heads: Tensor, start: int) -> Tensor:
+        """See `AttentionPositions`."""
+        length, d_k = heads.shape[-2:]
+        rates = 10_000 ** -(torch.arange(0, d_k, 2, dtype=torch.float64) / d_k)
+        sines, cosines = _sines_and_cosines(start, length, rates)
+        first, second = heads.chunk(2, dim=-1)
+        return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
+
+
+class DistanceBiases(AttentionPositions):
+    """T5's biases by distance, not by bucket: no logarithm, which engines round differently.
+
+    From `max_distance` on, and in a decoder from 0 on to the right, all distances have one bias.
+    """
+
+    biases: Tensor
+
+    def __init__(self, positions: BucketedBiases) -> None:
+        super().__init__()
+        self.furthest = max(positions.max_distance, positions.num_buckets)
+        distances = torch.arange(-self.furthest, self.furthest + 1)
+        self.register_buffer("biases", positions.weight.detach()[positions.buckets(distances)])
+
+    def bias(self, start: int, num_queries: int, num_keys: int, like: Tensor) -> Tensor:
+        """See `AttentionPositions`."""
+        distances = relative_distances(start, num_queries, num_keys, like.device)
+        rows = distances.clamp(-self.furthest, self.furthest) + self.furthest
+        return F.embedding(rows, self.biases).permute(2, 0, 1)
+
+
+def exportable(model: Transformer) -> Transformer:
+    """Return a copy in float32, on the CPU and in evaluation mode, whose positions a graph can compute.
+
+    Raises:
+        InteropError: a part that no graph is known for.
+    """
+    model = copy.deepcopy(model).to("cpu", torch.float32).eval()
+    for stack in (model.encoder, model.decoder):
+        stack.embedding.positions = _input_positions(stack.embedding.positions)
+    for part in model.modules():
+        if isinstance(part, MultiHeadAttention):
+            part.positions = _attention_positions(part.positions)
+    return model.eval()
+
+
+def _input_positions(positions: InputPositions) -> InputPositions:
+    if isinstance(positions, SinusoidalPositions):
+        return ComputedSinusoids(positions)
+    return LookedUpPositions(positions) if isinstance(positions, LearnedPositions) else positions
+
+
+def _attention_positions(positions: AttentionPositions) -> AttentionPositions:
+    if isinstance(positions, BucketedBiases):
+        return DistanceBiases(positions)
+    return ComputedRotations() if isinstance(positions, RotaryPositions) else positions
+
+
+def _sines_and_cosines(start: int, length: int, rates: Tensor) -> tuple[Tensor, Tensor]:
+    """Sines and cosines (length, N) of position times rate (N,), from `start` on; float32 of float64.
+
+    Cosines are later sines: ONNX Runtime has none in float64 up to version 1.22 at least.
+    """
+    positions = torch.arange(start, start + length, dtype=torch.float64)
+    angles = positions[:, None] * rates
+    return angles.sin().float(), (angles + math.pi / 2).sin().float()

@@ -1,0 +1,73 @@
+"""What a decoder must know besides the graphs: `onnx_model.json`, a small file that any language reads."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from heedful.bundle import Bundle
+from heedful.config.schema import Count, DecodeConfig, Positive, Section
+from heedful.errors import InteropError
+from heedful.text.framing import Framing
+
+ENCODER_FILE = "encoder.onnx"
+STEP_FILE = "decoder_step.onnx"
+SETTINGS_FILE = "onnx_model.json"
+
+
+class OnnxSettings(Section):
+    """The ids that frame a text, where positions end, and how the model is searched by default."""
+
+    format_version: Literal[1] = 1
+    src_prefix: tuple[Count, ...]  # before the ids of a source text
+    src_suffix: tuple[Count, ...]  # after them
+    src_pad_id: Count  # fills the shorter rows of a batch, on the right
+    tgt_prefix: tuple[Count, ...]  # a language tag that begins every output; search.forced_first_id too
+    start_id: Count  # what the decoder is fed first
+    eos_id: Count  # ends an output
+    tgt_pad_id: Count
+    max_positions: Positive | None  # of learned positions, either side; None: there is no end
+    search: DecodeConfig  # suppressed and forced ids, beam, length penalty, limits
+
+
+def settings_of(bundle: Bundle) -> OnnxSettings:
+    """What a bundle says of all this, with every id written out.
+
+    Raises:
+        TokenizerError: a language tag that the tokenizer does not have.
+    """
+    model, search, tgt = bundle.config.model, bundle.config.decode, bundle.tokenizers.tgt
+    framing = Framing.of(bundle.config, bundle.tokenizers)
+    suppressed_ids, first_id = search.suppressed_ids, search.forced_first_id
+    if suppressed_ids is None:
+        suppressed_ids = tuple(sorted({framing.start_id, tgt.pad_id} - {tgt.eos_id}))
+    if framing.tgt_prefix:
+        (first_id,) = framing.tgt_prefix
+    return OnnxSettings(
+        src_prefix=framing.src_prefix,
+        src_suffix=framing.src_suffix,
+        src_pad_id=model.src_pad_id,
+        tgt_prefix=framing.tgt_prefix,
+        start_id=framing.start_id,
+        eos_id=tgt.eos_id,
+        tgt_pad_id=tgt.pad_id,
+        max_positions=model.max_positions if model.positions == "learned" else None,
+        search=search.replace(suppressed_ids=suppressed_ids, forced_first_id=first_id),
+    )
+
+
+def read_settings(directory: Path) -> OnnxSettings:
+    """Read the settings of an exported model.
+
+    Raises:
+        InteropError: there are none, they are damaged, or they are of a newer format.
+    """
+    file = directory / SETTINGS_FILE
+    try:
+        return OnnxSettings.model_validate_json(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InteropError(
+            f"{file}: {error.strerror}; give a directory that heedful export --to onnx wrote"
+        ) from None
+    except (ValidationError, UnicodeError):
+        raise InteropError(f"{file}: damaged, or of a newer heedful; export the model again") from None
