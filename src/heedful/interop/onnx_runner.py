@@ -1,0 +1,197 @@
+"""Translating from exported ONNX files alone: heedful's search, driven by ONNX Runtime."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from heedful.decoding.beam import beam_search
+from heedful.decoding.greedy import greedy_search
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.translator import plan_batches
+from heedful.errors import InputError, InteropError, MissingExtraError
+from heedful.interop.onnx_settings import ENCODER_FILE, STEP_FILE, OnnxSettings, read_settings
+from heedful.text import TokenizerPair
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+
+class OnnxStep:
+    """The step function of an exported model (see `heedful.decoding.StepFunction`)."""
+
+    def __init__(self, encoder: "InferenceSession", decoder: "InferenceSession", src: Tensor) -> None:
+        """Encode `src` (B, S), padded on the right."""
+        num_rows = src.shape[0]
+        self._decoder = decoder
+        outputs = [output.name for output in encoder.get_outputs()]
+        self._source = dict(zip(outputs, encoder.run(None, {"src": src.numpy()}), strict=True))
+        self._past: dict[str, NDArray[np.float32]] = {}
+        for each in decoder.get_inputs():
+            if each.name.startswith("past_"):
+                _, heads, _, size = each.shape
+                self._past[each.name] = np.zeros((num_rows, heads, 0, size), dtype=np.float32)
+        self._sentences = np.arange(num_rows)
+
+    def __call__(self, last_ids: Tensor) -> Tensor:
+        """See `StepFunction`."""
+        log_probs, *present = self._decoder.run(None, {"ids": last_ids.numpy()} | self._source | self._past)
+        self._past = dict(zip(self._past, present, strict=True))
+        return torch.from_numpy(log_probs)
+
+    def reorder(self, rows: Tensor) -> None:
+        """See `StepFunction`; where each row stays with its sentence, the source side is not copied."""
+        order = rows.numpy()
+        self._past = {name: past[order] for name, past in self._past.items()}
+        sentences = self._sentences[order]
+        if not np.array_equal(sentences, self._sentences):
+            self._source = {name: array[order] for name, array in self._source.items()}
+            self._sentences = sentences
+
+
+class OnnxTranslator:
+    """An exported model, ready to translate; its outputs are those of `Translator`, up to rounding.
+
+    >>> translator = OnnxTranslator.load("exported")  # doctest: +SKIP
+    >>> translator.translate(["the cat sleeps ."], beam_size=5)  # doctest: +SKIP
+    ['die Katze schläft .']
+    """
+
+    def __init__(
+        self,
+        encoder: "InferenceSession",
+        decoder: "InferenceSession",
+        settings: OnnxSettings,
+        tokenizers: TokenizerPair,
+    ) -> None:
+        self.settings = settings
+        self.tokenizers = tokenizers
+        self._encoder = encoder
+        self._decoder = decoder
+
+    @classmethod
+    def load(
+        cls,
+        directory: str | Path,
+        *,
+        threads: int | None = None,
+        providers: Sequence[str] = ("CPUExecutionProvider",),
+    ) -> Self:
+        """Read what `export_onnx` wrote.
+
+        Args:
+            directory: where the files are.
+            threads: of the processor, for one operation; None leaves ONNX Runtime's own choice.
+            providers: of ONNX Runtime, what computes; the first that can.
+
+        Raises:
+            InteropError: files that are missing or damaged.
+            TokenizerError: the same of a tokenizer.
+            MissingExtraError: onnxruntime is not installed.
+        """
+        try:
+            from onnxruntime import SessionOptions
+        except ImportError:
+            raise MissingExtraError(
+                "running ONNX needs onnxruntime: pip install 'heedful[interop]'"
+            ) from None
+        directory = Path(directory)
+        settings = read_settings(directory)
+        options = SessionOptions()
+        options.log_severity_level = 3  # errors only
+        if threads is not None:
+            options.intra_op_num_threads = threads
+        encoder, decoder = (
+            _session(directory / name, options, providers) for name in (ENCODER_FILE, STEP_FILE)
+        )
+        return cls(encoder, decoder, settings, TokenizerPair.load(directory))
+
+    def translate(
+        self, texts: Sequence[str], *, beam_size: int | None = None, options: SearchOptions | None = None
+    ) -> list[str]:
+        """Return the best translation of each text; an empty one for an empty text.
+
+        Args:
+            texts: one sentence or line each.
+            beam_size: instead of the model's own; 1 is greedy search.
+            options: all that there is to say of the search; by default the model's own.
+
+        Raises:
+            InputError: a text longer than learned positions allow, or options that cannot be.
+        """
+        return [
+            self.tokenizers.tgt.decode(found[0].ids).replace("\r", " ").replace("\n", " ") if found else ""
+            for found in self.hypotheses(texts, beam_size=beam_size, options=options)
+        ]
+
+    def hypotheses(
+        self, texts: Sequence[str], *, beam_size: int | None = None, options: SearchOptions | None = None
+    ) -> list[list[Hypothesis]]:
+        """Return the n-best list of each text, best first, empty for an empty text; see `translate`."""
+        if isinstance(texts, str):
+            raise InputError("texts: one string given; give a list of strings, as in translate([text])")
+        if beam_size is not None and options is not None:
+            raise InputError("give beam_size or options, not both")
+        options = options or self._default_options(beam_size)
+        if self.settings.tgt_prefix:
+            options = replace(options, forced_first_id=self.settings.tgt_prefix[0])
+        sources = self._encode(texts)
+        found: list[list[Hypothesis]] = [[] for _ in texts]
+        for batch in plan_batches([len(ids) for ids in sources], tokens=self.settings.search.batch_tokens):
+            for i, hypotheses in zip(batch, self._search([sources[i] for i in batch], options), strict=True):
+                found[i] = hypotheses
+        return found
+
+    def _default_options(self, beam_size: int | None) -> SearchOptions:
+        options = SearchOptions.from_config(self.settings.search)
+        if beam_size is None:
+            return options
+        return replace(options, beam_size=beam_size, n_best=min(beam_size, options.n_best))
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        settings = self.settings
+        sources = [
+            [*settings.src_prefix, *ids, *settings.src_suffix] if ids and text.strip() else []
+            for ids, text in zip(self.tokenizers.src.encode_batch(texts), texts, strict=True)
+        ]
+        limit = settings.max_positions
+        for line, ids in enumerate(sources, start=1):
+            if limit is not None and len(ids) > limit:
+                raise InputError(
+                    f"line {line:,}: {len(ids):,} pieces, but this model's learned positions end at "
+                    f"{limit:,}; split the line"
+                )
+        return sources
+
+    def _search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
+        settings = self.settings
+        src = torch.full((len(sources), max(map(len, sources))), settings.src_pad_id)
+        for row, ids in enumerate(sources):
+            src[row, : len(ids)] = torch.tensor(ids)
+        caps = [cap for cap in (options.max_length, settings.max_positions) if cap is not None]
+        search = greedy_search if options.beam_size == 1 else beam_search
+        return search(
+            OnnxStep(self._encoder, self._decoder, src),
+            max_lengths=[min([len(ids) + options.max_length_offset, *caps]) for ids in sources],
+            start_id=settings.start_id,
+            eos_id=settings.eos_id,
+            pad_id=settings.tgt_pad_id,
+            options=options,
+        )
+
+
+def _session(file: Path, options: object, providers: Sequence[str]) -> "InferenceSession":
+    from onnxruntime import InferenceSession
+
+    if not file.is_file():
+        raise InteropError(f"{file}: missing; export the model again")
+    try:
+        return InferenceSession(file, options, providers=list(providers))
+    except Exception as error:  # those of onnxruntime have no common base
+        raise InteropError(f"{file}: ONNX Runtime cannot load it: {str(error).splitlines()[0]}") from error

@@ -1,0 +1,202 @@
+"""An exported model gives heedful's own numbers and outputs, at any batch size and length."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from command_line import Outcome, heedful
+from onnx_models import random_bundle, random_ids, random_texts, sessions, stepwise_log_probs
+from option_models import LLAMA, OPTIONS
+from torch import Tensor
+
+from heedful import SearchOptions, Translator
+from heedful.bundle import Bundle, save_bundle
+from heedful.interop.onnx_export import export_onnx
+from heedful.interop.onnx_graphs import ComputedSinusoids, exportable
+from heedful.interop.onnx_runner import OnnxTranslator
+from heedful.interop.onnx_settings import OnnxSettings, settings_of
+from heedful.nn.positions import (
+    SinusoidalPositions,
+    concatenated_sinusoids,
+    fairseq_sinusoids,
+    sinusoids,
+)
+
+SIZES = [(1, 1, 1), (1, 1, 7), (3, 5, 2), (2, 1, 3), (4, 29, 31), (1, 70, 3)]  # rows, source, target
+# Options that stand for many others: no other test here exports a model, which takes seconds.
+MIXED = LLAMA | {"d_v": 3, "embedding_norm": True, "output_bias": True}
+ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+MORE: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "pre-norm": {"norm": "pre"},
+    "learned": {"positions": "learned", "max_positions": 70},
+    "gelu": {"activation": "gelu"},
+    "norms": {"embedding_norm": True, "final_norm": True, "layer_norm_eps": 1e-2},
+    "no-scale": {"scale_embeddings": False},
+    "output-bias": {"output_bias": True},
+    "untied": {"tied": "none", "num_encoder_layers": 1, "num_decoder_layers": 3},
+    "alibi-six-heads": {"positions": "alibi", "num_heads": 6, "d_k": 4, "d_v": 4},
+}
+EVERY = OPTIONS | MORE
+TEXTS = [*random_texts(16, longest=12), "", " "]
+
+
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Path]:
+    """Exported by the command, which says nothing but where to."""
+    folder = tmp_path_factory.mktemp("paper")
+    bundle = random_bundle(num_encoder_layers=1)
+    save_bundle(bundle, folder / "bundle", card="")
+    outcome = heedful("export", folder / "bundle", "--to", "onnx", "--output", folder / "exported")
+    assert outcome == Outcome(0, f"{folder / 'exported'}\n", "")
+    return bundle, folder / "exported"
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Path]:
+    directory = tmp_path_factory.mktemp("mixed") / "exported"
+    bundle = random_bundle(**MIXED, **ONE_LAYER)
+    export_onnx(bundle, directory)
+    return bundle, directory
+
+
+@pytest.fixture(scope="module")
+def exported(paper: tuple[Bundle, Path], mixed: tuple[Bundle, Path]) -> list[tuple[Bundle, Path]]:
+    return [paper, mixed]
+
+
+def assert_log_probs_are_equal(bundle: Bundle, directory: Path) -> None:
+    for rows, src_length, tgt_length in SIZES:
+        src, tgt_in = random_ids(rows, src_length, tgt_length)
+        with torch.no_grad():
+            ours = bundle.model(src, tgt_in).log_softmax(dim=-1)
+        np.testing.assert_allclose(stepwise_log_probs(directory, src, tgt_in), ours, rtol=0.0, atol=1e-4)
+
+
+def test_log_probabilities_are_equal(exported: list[tuple[Bundle, Path]]) -> None:
+    for bundle, directory in exported:
+        assert_log_probs_are_equal(bundle, directory)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", EVERY.values(), ids=EVERY)
+def test_log_probabilities_are_equal_with_every_option(changes: dict[str, Any], tmp_path: Path) -> None:
+    bundle = random_bundle(**changes)
+    export_onnx(bundle, tmp_path / "model")
+    assert_log_probs_are_equal(bundle, tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", [name for name, changes in EVERY.items() if "positions" in changes])
+def test_positions_of_the_graphs_are_those_of_the_model(name: str) -> None:
+    model = random_bundle(**EVERY[name]).model
+    copy = exportable(model)
+    src, tgt_in = random_ids(3, 61, 67)
+    with torch.no_grad():
+        torch.testing.assert_close(copy(src, tgt_in), model(src, tgt_in), rtol=0.0, atol=1e-5)
+
+
+def assert_outputs_are_equal(translator: Translator, theirs: OnnxTranslator, beam_size: int) -> None:
+    options = SearchOptions(beam_size=beam_size, n_best=beam_size, max_length_offset=20)
+    translations = translator.translations(TEXTS, options=options)
+    ours = [[(each.ids, each.finished) for each in translation.hypotheses] for translation in translations]
+    found = theirs.hypotheses(TEXTS, options=options)
+    assert [[(each.ids, each.finished) for each in hypotheses] for hypotheses in found] == ours
+    assert theirs.translate(TEXTS, options=options) == [translation.text for translation in translations]
+    assert len({ids for hypotheses in ours for ids, _ in hypotheses}) > 5
+
+
+@pytest.mark.parametrize("d_model", [2, 14])
+@pytest.mark.parametrize("formula", [sinusoids, concatenated_sinusoids, fairseq_sinusoids])
+def test_sinusoids_of_the_graphs_have_no_end(formula: Callable[[int, int], Tensor], d_model: int) -> None:
+    computed = ComputedSinusoids(SinusoidalPositions(d_model, formula))(9000, 3)
+    torch.testing.assert_close(computed, formula(9003, d_model)[9000:], rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_outputs_are_equal(exported: list[tuple[Bundle, Path]], beam_size: int) -> None:
+    for bundle, directory in exported:
+        assert_outputs_are_equal(Translator(bundle), OnnxTranslator.load(directory, threads=1), beam_size)
+
+
+SEARCHES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "greedy": {"decode": {"beam_size": 1}},
+    "other-penalty": {"decode": {"beam_size": 3, "length_normalization": "average", "length_penalty": 2.0}},
+    "other-end": {"decode": {"beam_size": 3, "early_stopping": "first"}},
+    "forced": {"decode": {"forced_first_id": 11, "forced_last_id": 12, "max_length": 9}},
+    "renormalized": {"decode": {"suppressed_ids": (5,), "renormalize": True}},
+    "suppressed": {"decode": {"suppressed_ids": (5, 17), "max_length_offset": 3}},
+    "small-batches": {"decode": {"batch_tokens": 20, "n_best": 2}},
+    "tags": {"languages": {"src_tag": "[SOS]", "tgt_tag": "<s>"}},
+    "tag-last": {"languages": {"src_tag": "[SOS]", "src_tag_position": "last"}},
+    "start": {"model": {"decoder_start_id": 3}},
+}
+
+
+@pytest.mark.parametrize("sections", SEARCHES.values(), ids=SEARCHES)
+def test_the_bundles_own_search_goes_with_the_files(
+    paper: tuple[Bundle, Path], sections: dict[str, Any]
+) -> None:
+    bundle, directory = paper
+    changed = {name: getattr(bundle.config, name).replace(**values) for name, values in sections.items()}
+    bundle = replace(bundle, config=bundle.config.replace(**changed))
+    written = settings_of(bundle).model_dump_json()
+    settings = OnnxSettings.model_validate_json(written)
+    theirs = OnnxTranslator(*sessions(directory), settings, bundle.tokenizers)
+    ours = Translator(bundle).translations(TEXTS)
+    assert theirs.translate(TEXTS) == [translation.text for translation in ours]
+    assert theirs.translate(TEXTS, beam_size=2) == Translator(bundle).translate(
+        TEXTS, options=replace(SearchOptions.from_config(bundle.config.decode), beam_size=2)
+    )
+    assert len({translation.text for translation in ours}) > 5
+
+
+def python_blocks(directory: Path) -> list[str]:
+    text = (directory / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_the_readme_translates(
+    paper: tuple[Bundle, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle, directory = paper
+    monkeypatch.chdir(directory)
+    with_heedful, without = python_blocks(directory)
+    exec(with_heedful.replace("...", TEXTS[0]), {})
+    translator = Translator(bundle)
+    assert capsys.readouterr().out == f"{translator.translate(TEXTS[:1])}\n"
+    names: dict[str, Any] = {}
+    exec(without, names)
+    options = SearchOptions(beam_size=1)
+    for translation in translator.translations(TEXTS[:8], options=options):
+        (hypothesis,) = translation.hypotheses
+        end = [bundle.tokenizers.tgt.eos_id] if hypothesis.finished else []
+        source_ids = bundle.tokenizers.src.encode(translation.source)
+        assert names["greedy"](source_ids) == [*hypothesis.ids, *end]
+
+
+def test_the_files_are_valid_and_say_nothing_of_where_they_were_made(paper: tuple[Bundle, Path]) -> None:
+    _, directory = paper
+    assert {file.name for file in directory.iterdir()} == {
+        "README.md", "decoder_step.onnx", "encoder.onnx", "onnx_model.json", "source.model", "target.model",
+    }  # fmt: skip
+    for name in ("encoder.onnx", "decoder_step.onnx"):
+        model = onnx.load(directory / name)
+        onnx.checker.check_model(model, full_check=True)
+        assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 18)]
+        assert b"attention.py" not in (directory / name).read_bytes()
+
+
+def test_an_export_leaves_the_model_as_it_was() -> None:
+    bundle = random_bundle(**EVERY["relative"])
+    before = str(bundle.model), {name: p.clone() for name, p in bundle.model.named_parameters()}
+    exportable(bundle.model)
+    after = dict(bundle.model.named_parameters())
+    assert str(bundle.model) == before[0]
+    assert all(torch.equal(after[name], weight) for name, weight in before[1].items())
