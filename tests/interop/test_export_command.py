@@ -40,6 +40,20 @@ def test_a_run_becomes_a_ctranslate2_model(tmp_path: Path) -> None:
         assert found == tokenizers.tgt.pieces(tokenizers.tgt.encode(target))
 
 
+@pytest.mark.parametrize(
+    ("target", "files"),
+    [
+        ("marian", {"config.json", "model.safetensors", "source.spm", "target.spm", "vocab.json"}),
+        ("onnx", {"encoder.onnx", "decoder_step.onnx", "onnx_model.json", "tokenizer.model"}),
+    ],
+)
+def test_a_bundle_becomes_the_files_of_each_target(target: str, files: set[str], tmp_path: Path) -> None:
+    bundle, output = save_memorised(tmp_path / "bundle"), tmp_path / "exported"
+    assert heedful("export", bundle, "--to", target, "--output", output) == Outcome(0, f"{output}\n", "")
+    assert files | {"README.md"} <= names_in(output)
+    assert names_in(tmp_path) == {"bundle", "exported"}
+
+
 def test_the_quantization_is_passed_on(tmp_path: Path) -> None:
     bundle, output = save_memorised(tmp_path / "bundle"), tmp_path / "exported"
     outcome = heedful("export", bundle, "--to", "ctranslate2", "-o", output, "--quantization", "int8")
@@ -101,9 +115,10 @@ def test_a_path_that_holds_no_bundle_is_refused(tmp_path: Path) -> None:
     assert "holds no bundle" in refusal(outcome)
 
 
-def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["ctranslate2", "marian"])
+def test_a_full_disk_leaves_nothing(target: str, tmp_path: Path) -> None:
     bundle = save_memorised(tmp_path / "bundle")
     with files_limited_to(10_000):
-        outcome = heedful("export", bundle, "--to", "ctranslate2", "--output", tmp_path / "exported")
+        outcome = heedful("export", bundle, "--to", target, "--output", tmp_path / "exported")
     assert "cannot be written" in refusal(outcome)
     assert names_in(tmp_path) == {"bundle"}
