@@ -25,6 +25,8 @@ def evaluate(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs there.")] = None,
     beam_size: opt.BeamSize = None,
     length_penalty: opt.LengthPenalty = None,
+    length_normalization: opt.LengthNormalization = None,
+    early_stopping: opt.EarlyStopping = None,
     max_length_offset: opt.MaxLengthOffset = None,
     src_lang: opt.SrcLang = None,
     tgt_lang: opt.TgtLang = None,
@@ -52,6 +54,8 @@ def evaluate(
         wishes=SearchWishes(
             beam_size=beam_size,
             length_penalty=length_penalty,
+            length_normalization=length_normalization,
+            early_stopping=early_stopping,
             max_length_offset=max_length_offset,
             src_lang=src_lang,
             tgt_lang=tgt_lang,

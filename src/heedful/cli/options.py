@@ -20,6 +20,21 @@ LengthPenalty = Annotated[
     float | None,
     typer.Option(min=0.0, help="Alpha of the length penalty. [default: as in the bundle]"),
 ]
+LengthNormalization = Annotated[
+    str | None,
+    typer.Option(
+        metavar="gnmt|average",
+        help="Scores over ((5 + length) / 6)^alpha, or over length^alpha. [default: as in the bundle]",
+    ),
+]
+EarlyStopping = Annotated[
+    str | None,
+    typer.Option(
+        metavar="optimal|estimate|first",
+        help="When a search may end: nothing can win, would win now, or enough ended. "
+        "[default: as in the bundle]",
+    ),
+]
 MaxLengthOffset = Annotated[
     int | None,
     typer.Option(min=0, help="An output may be this much longer than its input, in pieces."),

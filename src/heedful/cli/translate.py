@@ -24,6 +24,8 @@ def translate(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="[default: stdout]")] = None,
     beam_size: opt.BeamSize = None,
     length_penalty: opt.LengthPenalty = None,
+    length_normalization: opt.LengthNormalization = None,
+    early_stopping: opt.EarlyStopping = None,
     n_best: Annotated[
         int,
         typer.Option(min=1, help="Outputs for each line; above 1 as lines of `number ||| text ||| score`."),
@@ -56,6 +58,8 @@ def translate(
         beam_size=beam_size,
         n_best=n_best,
         length_penalty=length_penalty,
+        length_normalization=length_normalization,
+        early_stopping=early_stopping,
         max_length_offset=max_length_offset,
         src_lang=src_lang,
         tgt_lang=tgt_lang,

@@ -23,6 +23,8 @@ class SearchWishes:
     beam_size: int | None = None
     n_best: int | None = None
     length_penalty: float | None = None
+    length_normalization: str | None = None
+    early_stopping: str | None = None
     max_length_offset: int | None = None
     src_lang: str | None = None
     tgt_lang: str | None = None
@@ -41,6 +43,8 @@ class SearchWishes:
             "beam_size": beam_size,
             "n_best": n_best,
             "length_penalty": self.length_penalty,
+            "length_normalization": self.length_normalization,
+            "early_stopping": self.early_stopping,
             "max_length_offset": self.max_length_offset,
         }
         given = {name: value for name, value in wishes.items() if value is not None}

@@ -25,6 +25,14 @@ def test_what_cannot_be_wished_stays_as_the_bundle_has_it() -> None:
     assert SearchWishes(beam_size=3).options(bundle) == SearchOptions.from_config(bundle)
 
 
+def test_the_rules_of_a_search_may_be_wished_and_must_exist() -> None:
+    options = SearchWishes(length_normalization="average", early_stopping="estimate").options(BUNDLE)
+    assert (options.length_normalization, options.early_stopping) == ("average", "estimate")
+    assert options.length_penalty == 0.4
+    with pytest.raises(InputError, match="must be one of 'optimal', 'estimate', 'first'"):
+        SearchWishes(early_stopping="soon").options(BUNDLE)
+
+
 def test_a_wish_for_zero_is_a_wish() -> None:
     options = SearchWishes(length_penalty=0.0, max_length_offset=0).options(BUNDLE)
     assert (options.length_penalty, options.max_length_offset) == (0.0, 0)
