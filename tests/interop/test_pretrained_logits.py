@@ -113,7 +113,8 @@ def changed(directory: Path, file: str, changes: dict[str, Any]) -> None:
         ("marian", {"encoder_layers": 1}, "model.num_encoder_layers=1 contradicts the weights"),
         ("marian", {"model_type": "t5"}, "model_type is 't5', not 'marian'"),
         ("m2m100", {"decoder_start_token_id": 1}, "decoder_start_token_id=1 cannot be followed here"),
-        ("m2m100", {"pad_token_id": 3}, "pad_token_id=3, but the tokenizer files say 1"),
+        ("m2m100", {"pad_token_id": 3}, "pad_token_id=3 and decoder_start_token_id=2 cannot be followed"),
+        ("bart", {"pad_token_id": 3}, "pad_token_id=3, but the tokenizer files say 1"),
         ("bart", {"normalize_before": True}, "normalize_before=true cannot be followed here"),
         ("mbart", {"normalize_before": False}, "normalize_before=false cannot be followed here"),
     ],
@@ -172,6 +173,10 @@ def test_languages_are_the_users_or_those_of_the_files(tmp_path: Path) -> None:
         tags("nllb")
     changed(tmp_path / "nllb", "generation_config.json", {"forced_bos_token_id": 1})
     assert tags("nllb")[1] == "<pad>"
+    usual_tags = {"m2m100": "__en__", "nllb": "eng_Latn", "mbart": "en_XX", "mbart-50": "en_XX"}
+    for name, usual in usual_tags.items():
+        changed(tmp_path / name, "tokenizer_config.json", {"src_lang": None})
+        assert tags(name)[0] == usual
 
 
 def test_marians_source_begins_with_the_tag_of_the_target_language(tmp_path: Path) -> None:

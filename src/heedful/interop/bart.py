@@ -5,18 +5,38 @@ languages: after the source, and as what the decoder starts with; in mBART-50 be
 the first token of the output.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from heedful.interop.architecture import read_architecture
+from heedful.interop.assembling import ReadSettings, TextSide, assemble
 from heedful.interop.conversion import Conversion, Imported
 from heedful.interop.fairseq_names import move_layers, move_learned_positions, move_output_bias, move_tokens
 from heedful.interop.generation import read_search, read_start_id
 from heedful.interop.language_tags import tag_of
-from heedful.interop.pretrained import ImportedBundle, ImportWishes, PretrainedDirectory, assemble
-from heedful.interop.tokenizer_files import check_special_ids, tokenizer_of_pipeline
+from heedful.interop.pretrained import ImportedBundle, ImportWishes, PretrainedDirectory
+from heedful.interop.tokenizer_files import (
+    PIPELINE_FILE,
+    check_special_ids,
+    fairseq_pieces,
+    tokenizer_of_pieces,
+    tokenizer_of_pipeline,
+)
 from heedful.text import Tokenizer, TokenizerPair
 
 LAYOUT = "bart"
+_USUAL_SOURCE = "en_XX"  # what mBART's tokenizers take where nothing is said
+# The languages in the order of their ids, which follow those of the pieces (MBartTokenizer and
+# MBart50Tokenizer of transformers).
+_LANGUAGES = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM "
+    "ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN"
+)
+_MORE_LANGUAGES_50 = (
+    "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE "
+    "sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
+)
 _UNUSED_ROWS = 2  # of the tables of positions
 # Keys of older classes; today's have no like of them.
 _FIXED = {
@@ -39,37 +59,12 @@ def read_bart(directory: PretrainedDirectory, wishes: ImportWishes) -> ImportedB
     family = directory.config.get("model_type")
     fixed = _ALWAYS_FIXED | _FIXED.get(str(family), {})
     facts = read_architecture(directory, ["bart", "mbart"], fixed=fixed)
-    search = read_search(directory)
-    tokenizer = tokenizer_of_pipeline(directory)
-    check_special_ids(directory, tokenizer)
-    if family == "bart":
-        if wishes.src_lang or wishes.tgt_lang:
-            raise directory.error("--src-lang, --tgt-lang: BART has no languages; leave them out")
-        languages = _sentence_tokens(tokenizer, search)
-        start_id = read_start_id(directory)
-    elif str(directory.tokenizer.get("tokenizer_class", "")).startswith("MBart50"):
-        languages = {
-            "src_tag": tag_of(directory, tokenizer, "src_lang", wishes.src_lang),
-            "tgt_tag": tag_of(
-                directory, tokenizer, "tgt_lang", wishes.tgt_lang, default_id=search.pop("forced_first_id")
-            ),
-        }
-        start_id = read_start_id(directory)
-    else:
-        languages = {
-            "src_tag": tag_of(directory, tokenizer, "src_lang", wishes.src_lang),
-            "src_tag_position": "last",
-        }
-        default = directory.generation.get("decoder_start_token_id")
-        tgt_tag = tag_of(directory, tokenizer, "tgt_lang", wishes.tgt_lang, default_id=default)
-        start_id = tokenizer.tag_id(tgt_tag)
-    facts |= {"decoder_start_id": start_id, "src_pad_id": tokenizer.pad_id, "tgt_pad_id": tokenizer.pad_id}
-    conversion = Conversion(
-        directory.read_tensors(), layout=LAYOUT, origin=directory.path, settings=facts | dict(wishes.settings)
-    )
-    model = _convert(conversion, norm="post" if family == "bart" else "pre")
-    pair = TokenizerPair(tokenizer, tokenizer)
-    return assemble(directory, model, pair, search=search, languages=languages)
+    search, text = read_search(directory), None
+    if directory.has_tokenizer:
+        text = _READERS[_kind(directory)](directory, wishes, search)
+    read = ReadSettings(model=facts, search=search, text=text)
+    convert = partial(_convert, norm="post" if family == "bart" else "pre")
+    return assemble(directory, wishes, read, convert, layout=LAYOUT)
 
 
 def _convert(conversion: Conversion, *, norm: str) -> Imported:
@@ -80,11 +75,71 @@ def _convert(conversion: Conversion, *, norm: str) -> Imported:
     return conversion.finish(norm=norm)
 
 
-def _sentence_tokens(tokenizer: Tokenizer, search: dict[str, Any]) -> dict[str, str]:
+def _kind(directory: PretrainedDirectory) -> str:
+    """Which of the three; mBART-50 has the configuration of mBART and a tokenizer of its own."""
+    if directory.config.get("model_type") == "mbart":
+        is_50 = str(directory.tokenizer.get("tokenizer_class", "")).startswith("MBart50")
+        return "mbart-50" if is_50 else "mbart"
+    return "bart"
+
+
+def _read_bart_text(directory: PretrainedDirectory, wishes: ImportWishes, search: dict[str, Any]) -> TextSide:
     """BART reads `<s>` before each text, and many a model of it is made to write it too."""
+    if wishes.src_lang or wishes.tgt_lang:
+        raise directory.error("--src-lang, --tgt-lang: BART has no languages; leave them out")
+    tokenizer = _tokenizer(directory)
     begin = tokenizer.pieces([tokenizer.bos_id])[0]
     languages = {"src_tag": begin}
     if search["forced_first_id"] == tokenizer.bos_id:
         languages["tgt_tag"] = begin
         del search["forced_first_id"]
-    return languages
+    return _text_side(tokenizer, read_start_id(directory), languages)
+
+
+def _read_mbart_text(
+    directory: PretrainedDirectory, wishes: ImportWishes, search: dict[str, Any]
+) -> TextSide:
+    tokenizer = _tokenizer(directory)
+    src_tag = tag_of(directory, tokenizer, "src_lang", wishes.src_lang, usual=_USUAL_SOURCE)
+    default = directory.generation.get("decoder_start_token_id")
+    tgt_tag = tag_of(directory, tokenizer, "tgt_lang", wishes.tgt_lang, default_id=default)
+    return _text_side(tokenizer, tokenizer.tag_id(tgt_tag), {"src_tag": src_tag, "src_tag_position": "last"})
+
+
+def _read_mbart50_text(
+    directory: PretrainedDirectory, wishes: ImportWishes, search: dict[str, Any]
+) -> TextSide:
+    tokenizer = _tokenizer(directory)
+    forced_id = search.pop("forced_first_id")
+    languages = {
+        "src_tag": tag_of(directory, tokenizer, "src_lang", wishes.src_lang, usual=_USUAL_SOURCE),
+        "tgt_tag": tag_of(directory, tokenizer, "tgt_lang", wishes.tgt_lang, default_id=forced_id),
+    }
+    return _text_side(tokenizer, read_start_id(directory), languages)
+
+
+def _tokenizer(directory: PretrainedDirectory) -> Tokenizer:
+    """A tokenizer.json, or as many a published mBART has it a SentencePiece model with the tags after it."""
+    kind = _kind(directory)
+    if kind == "bart" or (directory.path / PIPELINE_FILE).is_file():
+        tokenizer: Tokenizer = tokenizer_of_pipeline(directory)
+    else:
+        model = directory.read_bytes("sentencepiece.bpe.model")
+        tags = [*_LANGUAGES.split(), *(_MORE_LANGUAGES_50.split() if kind == "mbart-50" else ())]
+        tokenizer = tokenizer_of_pieces(
+            directory, model, [*fairseq_pieces(model), *tags, "<mask>"], special=[*tags, "<mask>"]
+        )
+    check_special_ids(directory, tokenizer)
+    return tokenizer
+
+
+def _text_side(tokenizer: Tokenizer, start_id: int, languages: dict[str, str]) -> TextSide:
+    pair = TokenizerPair(tokenizer, tokenizer)
+    return TextSide(tokenizers=pair, start_id=start_id, languages=languages)
+
+
+_READERS: dict[str, Callable[[PretrainedDirectory, ImportWishes, dict[str, Any]], TextSide]] = {
+    "bart": _read_bart_text,
+    "mbart": _read_mbart_text,
+    "mbart-50": _read_mbart50_text,
+}

@@ -10,6 +10,7 @@ def tag_of(
     key: str,
     wish: str | None,
     *,
+    usual: str | None = None,
     default_id: int | None = None,
 ) -> str:
     """Return the tag of a language, as a piece of the vocabulary.
@@ -19,13 +20,14 @@ def tag_of(
         tokenizer: has the tags.
         key: "src_lang" or "tgt_lang".
         wish: what the user wants, in any spelling that `tag_id` knows.
+        usual: the language where neither says anything.
         default_id: the tag's id by the model's settings, where neither says anything.
 
     Raises:
         InteropError: nobody says it.
         TokenizerError: there is no such tag; the message names close ones.
     """
-    name = wish or directory.tokenizer.get(key)
+    name = wish or directory.tokenizer.get(key) or usual
     tag_id = tokenizer.tag_id(name) if name else default_id
     if tag_id is None:
         option = f"--{key.replace('_', '-')}"

@@ -4,20 +4,17 @@ Pre-norm with fairseq's sinusoids. A tag before the source says its language, an
 first token of the output says into which to translate.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from heedful.interop.architecture import read_architecture
+from heedful.interop.assembling import ReadSettings, TextSide, assemble
 from heedful.interop.conversion import SIDES, Conversion, Imported
 from heedful.interop.fairseq_names import move_layers, move_tokens
-from heedful.interop.generation import read_search, read_start_id
+from heedful.interop.generation import read_search, read_special_id, read_start_id
 from heedful.interop.language_tags import tag_of
 from heedful.interop.pretrained import (
     TOKENIZER_FILE,
     ImportedBundle,
     ImportWishes,
     PretrainedDirectory,
-    assemble,
 )
 from heedful.interop.tokenizer_files import (
     PIPELINE_FILE,
@@ -29,6 +26,7 @@ from heedful.interop.vocabulary import read_words
 from heedful.text import Tokenizer, TokenizerPair
 
 LAYOUT = "m2m100"
+_USUAL_SOURCES = ("__en__", "eng_Latn")  # what the tokenizers of transformers take where nothing is said
 _PAD_ID = 1  # fairseq's sinusoids count from the place after that of padding
 
 # The languages in the order of their ids, which follow those of vocab.json, by the "language_codes" of a
@@ -56,21 +54,17 @@ def read_m2m100(directory: PretrainedDirectory, wishes: ImportWishes) -> Importe
         ConfigError: settings that cannot be.
     """
     facts = read_architecture(directory, ["m2m_100"])
-    search, start_id = read_search(directory), read_start_id(directory)
-    tokenizer = _read_tokenizer(directory)
-    check_special_ids(directory, tokenizer)
-    if tokenizer.pad_id != _PAD_ID or start_id == tokenizer.pad_id:
+    pad_id, start_id = read_special_id(directory, "pad_token_id"), read_start_id(directory)
+    if pad_id != _PAD_ID or start_id == pad_id:
         raise directory.error(
-            f"pad_token_id={tokenizer.pad_id} and decoder_start_token_id={start_id} cannot be followed here; "
-            f"positions count from 2 only where padding is {_PAD_ID} and does not start the decoder"
+            f"pad_token_id={pad_id} and decoder_start_token_id={start_id} cannot be followed here; positions "
+            f"count from 2 only where padding is {_PAD_ID} and does not start the decoder"
         )
-    languages = _read_languages(directory, tokenizer, wishes, forced=search.pop("forced_first_id"))
-    facts |= {"decoder_start_id": start_id, "src_pad_id": tokenizer.pad_id, "tgt_pad_id": tokenizer.pad_id}
-    conversion = Conversion(
-        directory.read_tensors(), layout=LAYOUT, origin=directory.path, settings=facts | dict(wishes.settings)
-    )
-    pair = TokenizerPair(tokenizer, tokenizer)
-    return assemble(directory, _convert(conversion), pair, search=search, languages=languages)
+    search, text = read_search(directory), None
+    if directory.has_tokenizer:
+        text = _read_text_side(directory, wishes, forced_id=search.pop("forced_first_id"))
+    read = ReadSettings(model=facts, search=search, text=text)
+    return assemble(directory, wishes, read, _convert, layout=LAYOUT)
 
 
 def _convert(conversion: Conversion) -> Imported:
@@ -107,10 +101,19 @@ def _read_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     )
 
 
-def _read_languages(
-    directory: PretrainedDirectory, tokenizer: Tokenizer, wishes: ImportWishes, *, forced: int | None
-) -> Mapping[str, Any]:
-    src_tag = tag_of(directory, tokenizer, "src_lang", wishes.src_lang)
-    tgt_tag = tag_of(directory, tokenizer, "tgt_lang", wishes.tgt_lang, default_id=forced)
+def _read_text_side(
+    directory: PretrainedDirectory, wishes: ImportWishes, *, forced_id: int | None
+) -> TextSide:
+    tokenizer = _read_tokenizer(directory)
+    check_special_ids(directory, tokenizer)
+    usual = next((tag for tag in _USUAL_SOURCES if tag in tokenizer.tags()), None)
     is_last = directory.tokenizer.get("legacy_behaviour") is True  # of NLLB's first tokenizer
-    return {"src_tag": src_tag, "tgt_tag": tgt_tag, "src_tag_position": "last" if is_last else "first"}
+    return TextSide(
+        tokenizers=TokenizerPair(tokenizer, tokenizer),
+        start_id=read_start_id(directory),
+        languages={
+            "src_tag": tag_of(directory, tokenizer, "src_lang", wishes.src_lang, usual=usual),
+            "tgt_tag": tag_of(directory, tokenizer, "tgt_lang", wishes.tgt_lang, default_id=forced_id),
+            "src_tag_position": "last" if is_last else "first",
+        },
+    )

@@ -4,12 +4,15 @@ Post-norm, like the paper. What differs: sines and cosines are concatenated, the
 rule, the logits have a bias, and the decoder starts with the padding token.
 """
 
+from functools import partial
+
 from heedful.interop.architecture import read_architecture
+from heedful.interop.assembling import ReadSettings, TextSide, assemble
 from heedful.interop.conversion import SIDES, Conversion, Imported
 from heedful.interop.fairseq_names import move_layers, move_output_bias, move_tokens
 from heedful.interop.generation import read_search, read_start_id
 from heedful.interop.position_tables import move_positions
-from heedful.interop.pretrained import ImportedBundle, ImportWishes, PretrainedDirectory, assemble
+from heedful.interop.pretrained import ImportedBundle, ImportWishes, PretrainedDirectory
 from heedful.interop.tokenizer_files import check_special_ids, tokenizer_of_pieces
 from heedful.interop.vocabulary import read_words
 from heedful.nn.positions import concatenated_sinusoids
@@ -37,35 +40,13 @@ def read_marian(directory: PretrainedDirectory, wishes: ImportWishes) -> Importe
         TokenizerError: tokenizer files that cannot be used, or a language without a tag.
         ConfigError: settings that cannot be.
     """
-    facts = read_architecture(directory, ["marian"], known=[_SHARED, "decoder_vocab_size"], fixed=_FIXED)
-    search = read_search(directory)
-    tokenizers = _read_tokenizers(directory)
-    languages = {}
-    if wishes.src_lang is not None:
-        raise directory.error(f"--src-lang {wishes.src_lang}: Marian has no tag for it; leave it out")
-    if wishes.tgt_lang is not None:
-        tag_id = tokenizers.src.tag_id(wishes.tgt_lang)
-        languages["src_tag"] = tokenizers.src.pieces([tag_id])[0]
-    facts |= {
-        "decoder_start_id": read_start_id(directory),
-        "src_pad_id": tokenizers.src.pad_id,
-        "tgt_pad_id": tokenizers.tgt.pad_id,
-    }
-    conversion = Conversion(
-        directory.read_tensors(),
-        layout=LAYOUT,
-        origin=directory.path,
-        settings=facts | dict(wishes.settings),
+    shared = directory.config.get(_SHARED, True) is True
+    read = ReadSettings(
+        model=read_architecture(directory, ["marian"], known=[_SHARED, "decoder_vocab_size"], fixed=_FIXED),
+        search=read_search(directory),
+        text=_read_text_side(directory, wishes) if directory.has_tokenizer else None,
     )
-    model = _convert(conversion, shared=directory.config.get(_SHARED, True) is True)
-    return assemble(
-        directory,
-        model,
-        tokenizers,
-        search=search,
-        languages=languages,
-        one_vocabulary=not _has_separate_vocabularies(directory),
-    )
+    return assemble(directory, wishes, read, partial(_convert, shared=shared), layout=LAYOUT)
 
 
 def _convert(conversion: Conversion, *, shared: bool) -> Imported:
@@ -79,13 +60,25 @@ def _convert(conversion: Conversion, *, shared: bool) -> Imported:
     return conversion.finish(norm="post", positions="concatenated")
 
 
-def _has_separate_vocabularies(directory: PretrainedDirectory) -> bool:
-    return directory.tokenizer.get("separate_vocabs") is True
+def _read_text_side(directory: PretrainedDirectory, wishes: ImportWishes) -> TextSide:
+    separate = directory.tokenizer.get("separate_vocabs") is True
+    tokenizers = _read_tokenizers(directory, separate=separate)
+    if wishes.src_lang is not None:
+        raise directory.error(f"--src-lang {wishes.src_lang}: Marian has no tag for it; leave it out")
+    languages = {}
+    if wishes.tgt_lang is not None:
+        tag_id = tokenizers.src.tag_id(wishes.tgt_lang)
+        languages["src_tag"] = tokenizers.src.pieces([tag_id])[0]
+    return TextSide(
+        tokenizers=tokenizers,
+        start_id=read_start_id(directory),
+        languages=languages,
+        one_vocabulary=not separate,
+    )
 
 
-def _read_tokenizers(directory: PretrainedDirectory) -> TokenizerPair:
+def _read_tokenizers(directory: PretrainedDirectory, *, separate: bool) -> TokenizerPair:
     """source.spm and target.spm cut; vocab.json numbers, or target_vocab.json if the target has its own."""
-    separate = _has_separate_vocabularies(directory)
     models = [directory.read_bytes(name) for name in ("source.spm", "target.spm")]
     lists = [read_words(directory.path / "vocab.json")]
     lists.append(read_words(directory.path / "target_vocab.json") if separate else lists[0])

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from heedful.bundle import CARD_FILE, Bundle
 from heedful.errors import InteropError
 from heedful.interop.generation import EARLY_STOPPING
-from heedful.interop.marian_readme import readme
+from heedful.interop.marian_readme import can_be_said, readme
 from heedful.interop.marian_weights import ACTIVATIONS, marian_tensors, refuse_what_marian_lacks
 from heedful.interop.new_directory import new_directory
 from heedful.interop.pretrained import CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE
@@ -161,7 +161,13 @@ def _generation(bundle: Bundle, framing: Framing) -> dict[str, Any]:
     limit = (
         _MAX_LENGTH if search.max_length is None else search.max_length + 1
     )  # the start token counts there
-    early_stopping = next(theirs for theirs, ours in EARLY_STOPPING.items() if ours == search.early_stopping)
+    # Where `generate` cannot search alike, "never" would only make it slow: it goes on for max_length tokens.
+    ending = (
+        "estimate"
+        if search.early_stopping == "optimal" and not can_be_said(search)
+        else search.early_stopping
+    )
+    early_stopping = next(theirs for theirs, ours in EARLY_STOPPING.items() if ours == ending)
     settings = {
         "bad_words_ids": [[i] for i in suppressed] or None,
         "decoder_start_token_id": framing.start_id,

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from string import Template
 
 from heedful.bundle import Bundle
+from heedful.config import DecodeConfig
 from heedful.text import SentencePieceTokenizer
 from heedful.text.framing import Framing
 
@@ -44,6 +45,15 @@ def readme(bundle: Bundle, framing: Framing, *, max_positions: int) -> str:
     )
 
 
+def can_be_said(search: DecodeConfig) -> bool:
+    """Whether `generate` has settings of the same meaning."""
+    return search.length_normalization == "average" and _has_one_limit(search)
+
+
+def _has_one_limit(search: DecodeConfig) -> bool:
+    return search.max_length is not None and search.max_length_offset >= search.max_length
+
+
 def _notes(bundle: Bundle, framing: Framing, max_positions: int) -> Iterable[str]:
     search = bundle.config.decode
     yield "The logits are those of the bundle that it was exported from."
@@ -57,7 +67,12 @@ def _notes(bundle: Bundle, framing: Framing, max_positions: int) -> Iterable[str
             f"`generate` cannot: it divides by length ** {search.length_penalty}, which comes to the same in "
             "long outputs, and favours length more in short ones."
         )
-    if search.max_length is None or search.max_length_offset < search.max_length:
+    if search.beam_size > 1 and search.early_stopping == "optimal" and not can_be_said(search):
+        yield (
+            "heedful searched on until nothing better could come; `generate` ends a sentence by an estimate "
+            '(`early_stopping=False`), which rarely makes a difference and is much faster than `"never"`.'
+        )
+    if not _has_one_limit(search):
         yield (
             f"heedful ended an output {search.max_length_offset} tokens after the length of its input; "
             "`generate` knows one maximum for all, `max_length`."

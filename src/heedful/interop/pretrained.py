@@ -13,10 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from heedful.config import Config
-from heedful.config.loading import validate
 from heedful.errors import InteropError
 from heedful.interop.checkpoint import read_checkpoint
-from heedful.interop.conversion import Imported
 from heedful.text import TokenizerPair
 
 CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE = (
@@ -26,6 +24,8 @@ CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE = (
 )
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that is there, whole or in parts
 _INDEX = ".index.json"  # of weights in parts
+# Any of these shows that there is a tokenizer.
+_TOKENIZER_FILES = (TOKENIZER_FILE, "tokenizer.json", "vocab.json", "source.spm", "sentencepiece.bpe.model")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +45,11 @@ class ImportWishes:
 
 @dataclass(frozen=True)
 class ImportedBundle:
-    """A model from elsewhere with all that belongs to it: its weights as a bundle names them."""
+    """A model from elsewhere with all that belongs to it; its weights have the names of a bundle's."""
 
     config: Config
     weights: dict[str, Tensor]
-    tokenizers: TokenizerPair
+    tokenizers: TokenizerPair | None
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,11 @@ class PretrainedDirectory:
         found = self.tokenizer.get(name)
         found = found.get("content") if isinstance(found, Mapping) else found
         return found if isinstance(found, str) else default
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether there are tokenizer files, whole or not; without any, a model works on ids."""
+        return any((self.path / name).is_file() for name in _TOKENIZER_FILES)
 
     def read_tensors(self) -> dict[str, Tensor]:
         """Return the weights; they stay on the disk until they are used, where the file allows it.
@@ -150,51 +155,6 @@ def _mapping(directory: PretrainedDirectory, name: str) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise directory.error("not an object of settings; copy the whole directory", file=name)
     return found
-
-
-def assemble(
-    directory: PretrainedDirectory,
-    model: Imported,
-    tokenizers: TokenizerPair,
-    *,
-    search: Mapping[str, Any],
-    languages: Mapping[str, Any],
-    one_vocabulary: bool = True,
-) -> ImportedBundle:
-    """Put together what was read.
-
-    Args:
-        directory: for error messages.
-        model: its configuration and weights.
-        tokenizers: of both sides.
-        search: the settings of `DecodeConfig`.
-        languages: those of `LanguageConfig`.
-        one_vocabulary: whether an id means the same on both sides.
-
-    Raises:
-        InteropError: the tokenizers have more ids than the model.
-    """
-    config = model.config
-    for side, tokenizer, size in (
-        ("source", tokenizers.src, config.src_vocab_size),
-        ("target", tokenizers.tgt, config.tgt_vocab_size),
-    ):
-        if tokenizer.vocab_size > size:
-            raise directory.error(
-                f"the {side} tokenizer has {tokenizer.vocab_size:,} ids, but the model {size:,}; "
-                "copy the whole directory of one model"
-            )
-    settings = {
-        "model": config.model_dump(),
-        "tokenizer": {
-            "kind": tokenizers.src.kind,
-            "vocab_size": tokenizers.src.vocab_size,
-            "joint": one_vocabulary,
-        },
-        "decode": search,
-        "languages": languages,
-    }
-    return ImportedBundle(validate(settings), model.weights, tokenizers)
 
 
 def refuse_other_values(

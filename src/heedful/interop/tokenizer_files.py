@@ -5,8 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from heedful.interop.generation import read_special_id
 from heedful.interop.pretrained import TOKENIZER_FILE, PretrainedDirectory
 from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, VocabularyTokenizer
+from heedful.text.sentencepiece_tokenizer import load_processor
 
 PIPELINE_FILE = "tokenizer.json"
+_SPECIAL_PIECES_OF_MODELS = 3  # <unk>, <s>, </s>
 _USUAL_TOKENS = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 
 
@@ -52,6 +54,17 @@ def tokenizer_of_pieces(
         clean_up_spaces=_clean_up_spaces(directory),
         name=str(directory.path / "tokenizer"),
     )
+
+
+def fairseq_pieces(model: bytes) -> list[str]:
+    """The pieces of a SentencePiece model in fairseq's order: four of its own, then the model's but three.
+
+    Raises:
+        TokenizerError: no SentencePiece model.
+    """
+    processor = load_processor(model, name="sentencepiece.bpe.model")
+    ordinary = range(_SPECIAL_PIECES_OF_MODELS, processor.get_piece_size())
+    return ["<s>", "<pad>", "</s>", "<unk>", *(processor.id_to_piece(i) for i in ordinary)]
 
 
 def tokenizer_of_pipeline(directory: PretrainedDirectory) -> HuggingFaceTokenizer:

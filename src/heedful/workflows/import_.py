@@ -78,7 +78,7 @@ def import_(task: ImportTask) -> Config:
     found = _read_directory(task, source) if task.layout in DIRECTORY_LAYOUTS else _read_file(task, source)
     model = Transformer.outline(found.config.model)
     model.assign(found.weights)  # the tensors themselves: they go from one file to the other
-    card = _card(task, found.config, model)
+    card = _card(task, found.config, model, has_tokenizer=found.tokenizers is not None)
     if found.tokenizers is None:
         save_model(model, found.config, task.output, card=card)
     else:
@@ -139,14 +139,13 @@ def _padding(tokenizers: TokenizerPair | None) -> dict[str, int]:
     return {"src_pad_id": tokenizers.src.pad_id, "tgt_pad_id": tokenizers.tgt.pad_id}
 
 
-def _card(task: ImportTask, config: Config, model: Transformer) -> str:
+def _card(task: ImportTask, config: Config, model: Transformer, *, has_tokenizer: bool) -> str:
     title = model_title(config)
-    if task.layout in DIRECTORY_LAYOUTS:
-        use = "`heedful translate` takes it."
-    elif task.src_vocab is not None:
-        use = "Its tokenizers split at spaces; `heedful translate` takes it."
-    else:
+    use = "`heedful translate` takes it."
+    if not has_tokenizer:
         use = "It has no tokenizer: `heedful.load_model(...)` gives the model, which takes and gives ids."
+    elif task.src_vocab is not None:
+        use = f"Its tokenizers split at spaces; {use}"
     base = hub_repo(task.source)
     return front_matter(config, title=title, base_model=base) + (
         f"# {title}\n\n{model.num_parameters:,} parameters, imported from `{base or task.source.name}` as "

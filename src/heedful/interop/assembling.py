@@ -1,0 +1,107 @@
+"""From what was read of a directory to a bundle: how text is framed, the weights, and one configuration."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from heedful.config import ModelConfig
+from heedful.config.loading import validate
+from heedful.interop.conversion import Conversion, Imported
+from heedful.interop.generation import read_special_id, read_start_id
+from heedful.interop.pretrained import ImportedBundle, ImportWishes, PretrainedDirectory
+from heedful.text import TokenizerPair
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSide:
+    """How a model reads and writes text.
+
+    Attributes:
+        tokenizers: of both sides.
+        start_id: what the decoder is fed first.
+        languages: the settings of `LanguageConfig`.
+        one_vocabulary: whether an id means the same on both sides.
+    """
+
+    tokenizers: TokenizerPair
+    start_id: int
+    languages: Mapping[str, Any] = field(default_factory=dict)
+    one_vocabulary: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadSettings:
+    """What the files say in settings of this package.
+
+    Attributes:
+        model: those of `ModelConfig` that config.json has.
+        search: those of `DecodeConfig`.
+        text: how text is read and written; None: the model works on ids.
+    """
+
+    model: Mapping[str, Any]
+    search: Mapping[str, Any]
+    text: TextSide | None
+
+
+def assemble(
+    directory: PretrainedDirectory,
+    wishes: ImportWishes,
+    read: ReadSettings,
+    convert: Callable[[Conversion], Imported],
+    *,
+    layout: str,
+) -> ImportedBundle:
+    """Read the weights, and put everything together.
+
+    Args:
+        directory: where everything stands.
+        wishes: the user's settings go over those of the files.
+        read: what the settings files say.
+        convert: moves the weights.
+        layout: for error messages.
+
+    Raises:
+        InteropError: a weight does not fit, or the tokenizers have more ids than the model.
+        ConfigError: settings that cannot be.
+    """
+    if read.text is None and (wishes.src_lang or wishes.tgt_lang):
+        raise directory.error(
+            "--src-lang, --tgt-lang: there is no tokenizer to have languages; leave them out"
+        )
+    conversion = Conversion(
+        directory.read_tensors(),
+        layout=layout,
+        origin=directory.path,
+        settings={**read.model, **_ids(directory, read.text), **wishes.settings},
+    )
+    model = convert(conversion)
+    sections: dict[str, Any] = {"model": model.config.model_dump(), "decode": read.search}
+    if read.text is not None:
+        _check_sizes(directory, model.config, read.text.tokenizers)
+        src = read.text.tokenizers.src
+        joint = read.text.one_vocabulary
+        sections["languages"] = read.text.languages
+        sections["tokenizer"] = {"kind": src.kind, "vocab_size": src.vocab_size, "joint": joint}
+    tokenizers = None if read.text is None else read.text.tokenizers
+    return ImportedBundle(validate(sections), model.weights, tokenizers)
+
+
+def _ids(directory: PretrainedDirectory, text: TextSide | None) -> dict[str, int]:
+    if text is not None:
+        src, tgt = text.tokenizers.src, text.tokenizers.tgt
+        return {"src_pad_id": src.pad_id, "tgt_pad_id": tgt.pad_id, "decoder_start_id": text.start_id}
+    pad_id = read_special_id(directory, "pad_token_id")
+    return {"src_pad_id": pad_id, "tgt_pad_id": pad_id, "decoder_start_id": read_start_id(directory)}
+
+
+def _check_sizes(directory: PretrainedDirectory, config: ModelConfig, tokenizers: TokenizerPair) -> None:
+    for side, tokenizer, size in (
+        ("source", tokenizers.src, config.src_vocab_size),
+        ("target", tokenizers.tgt, config.tgt_vocab_size),
+    ):
+        if tokenizer.vocab_size > size:
+            raise directory.error(
+                f"the {side} tokenizer has {tokenizer.vocab_size:,} ids, but the model {size:,}; "
+                "copy the whole directory of one model"
+            )

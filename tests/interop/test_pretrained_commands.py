@@ -1,0 +1,109 @@
+"""`heedful import DIRECTORY`: languages and settings are taken along, and what may be missing."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command_line import Outcome, heedful
+from pretrained_models import FAMILIES, batch, imported, logits_of
+from small_tokenizers import phrases
+
+from heedful import load_bundle, load_model
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
+    pytest.mark.filterwarnings("ignore:builtin type .*has no __module__ attribute:DeprecationWarning"),
+]
+
+
+def refusal(outcome: Outcome) -> str:
+    assert outcome.code in (1, 2)
+    assert outcome.out == ""
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+    return outcome.err
+
+
+def test_a_directory_becomes_a_bundle_that_translates_as_it_says(tmp_path: Path) -> None:
+    FAMILIES["m2m100"].save(tmp_path / "model")
+    outcome = heedful(
+        "import", tmp_path / "model", "--layout", "m2m100", "-o", tmp_path / "bundle",
+        "--tgt-lang", "fr", "--set", "decode.beam_size=2", "--set", "model.dropout=0.2",
+    )  # fmt: skip
+    assert outcome == Outcome(0, f"{tmp_path / 'bundle'}\n", "")
+    config = load_bundle(tmp_path / "bundle").config
+    assert (config.languages.src_tag, config.languages.tgt_tag) == ("__en__", "__fr__")
+    assert (config.decode.beam_size, config.decode.length_normalization) == (2, "average")
+    assert config.model.dropout == 0.2
+    line = phrases()[0][0]
+    translated = heedful("translate", tmp_path / "bundle", stdin=f"{line}\n".encode())
+    assert (translated.code, translated.out.count("\n"), translated.err) == (0, 1, "")
+
+
+@pytest.mark.parametrize("name", ["marian", "m2m100", "bart", "mbart"])
+def test_without_tokenizer_files_a_bundle_works_on_ids(name: str, tmp_path: Path) -> None:
+    family = FAMILIES[name]
+    theirs = family.save(tmp_path / "model")
+    for file in (tmp_path / "model").iterdir():
+        if file.name not in ("config.json", "generation_config.json", "model.safetensors"):
+            file.unlink()
+    assert heedful("import", tmp_path / "model", "--layout", family.layout, "-o", tmp_path / "b").code == 0
+    ours = load_model(tmp_path / "b")
+    src, tgt_in = batch(ours)
+    found, wanted = (logits_of(model, src, tgt_in, ours.config) for model in (ours, theirs))
+    torch.testing.assert_close(found, wanted, rtol=0.0, atol=1e-5)
+    assert "has no tokenizer" in refusal(heedful("translate", tmp_path / "b", stdin=b"a\n"))
+    more = ("--layout", family.layout, "-o", tmp_path / "c", "--tgt-lang", "de")
+    assert "there is no tokenizer to have languages" in refusal(heedful("import", tmp_path / "model", *more))
+
+
+@pytest.mark.parametrize("name", ["MBartTokenizer", "MBart50Tokenizer"])
+def test_mbart_may_have_a_sentencepiece_model_alone(name: str, tmp_path: Path) -> None:
+    """As many of the published ones have it."""
+    import transformers
+
+    family = FAMILIES["mbart" if name == "MBartTokenizer" else "mbart-50"]
+    family.save(tmp_path / "model")
+    theirs: Any = getattr(transformers, name).from_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    shutil.copy(tmp_path / "model-files" / "sentencepiece.bpe.model", tmp_path / "model")
+    found, _ = imported("bart", tmp_path / "model")
+    assert found.tokenizers is not None
+    ours = found.tokenizers.src
+    assert ours.vocab_size == len(theirs)
+    assert ours.pieces(range(ours.vocab_size)) == theirs.convert_ids_to_tokens(list(range(ours.vocab_size)))
+    assert (found.config.languages.src_tag, ours.tag_id("de_DE")) == (
+        "en_XX", theirs.convert_tokens_to_ids("de_DE"),
+    )  # fmt: skip
+    assert ours.encode(" x  日本") == theirs(" x  日本", add_special_tokens=False).input_ids
+    for line in (*phrases()[0], *phrases()[1]):
+        ids = theirs(line, add_special_tokens=False).input_ids
+        assert ours.encode(line) == ids, line
+        assert ours.decode([*ids, 2]) == theirs.decode([*ids, 2], skip_special_tokens=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--layout", "marian", "--src-vocab", "a", "--tgt-vocab", "b"],
+            "brings its tokenizers; leave them out",
+        ),
+        (
+            ["--layout", "annotated", "--src-lang", "en"],
+            "layout 'annotated' has no languages; leave them out",
+        ),
+        (["--layout", "marina"], "layout 'marina' does not exist; did you mean 'marian'?"),
+        (["--layout", "bart"], "model_type is 'marian', not 'bart' or 'mbart'; give another --layout"),
+        (["--layout", "marian", "--set", "decode.beam=3"], "unknown key 'decode.beam'"),
+        (["--layout", "marian", "--tgt-lang", "xxx"], "'xxx' is no tag of this model"),
+        (["--layout", "annotated"], "no such file; give the file that torch.save wrote"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
+    FAMILIES["marian"].save(tmp_path / "model")
+    outcome = heedful("import", tmp_path / "model", "-o", tmp_path / "bundle", *arguments)
+    assert message in refusal(outcome)
+    assert not (tmp_path / "bundle").exists()
