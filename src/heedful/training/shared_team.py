@@ -140,7 +140,7 @@ class _Share:
         self.rank = rank
         self._average = average
         trained = _trained(rank.model)
-        self._own = _own_share({name: weight.numel() for name, weight in trained.items()}, rank)
+        self._own = own_share({name: weight.numel() for name, weight in trained.items()}, rank)
         self._weights = {name: trained[name] for name in self._own}
         self._gradients = [
             dict(zip(trained, _views(row, trained.values()), strict=True)) for row in memory.gradients
@@ -284,8 +284,13 @@ def _trained(model: Transformer) -> dict[str, Tensor]:
     return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
 
-def _own_share(sizes: Mapping[str, int], rank: Rank) -> list[str]:
-    """Deal the weights, the largest first, to whoever has least; return the names of this rank's."""
+def own_share(sizes: Mapping[str, int], rank: Rank) -> list[str]:
+    """Deal the weights, the largest first, to whoever has least; return the names of this rank's.
+
+    Args:
+        sizes: numbers in each trained weight.
+        rank: of the team that shares the update.
+    """
     dealt: list[list[str]] = [[] for _ in range(rank.size)]
     loads = [0] * rank.size
     for name in sorted(sizes, key=lambda name: -sizes[name]):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from heedful.config import Config
@@ -25,7 +24,6 @@ from heedful.training.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
 )
-from heedful.training.distributed_team import DistributedTeam, in_team
 from heedful.training.events import (
     CheckpointEvent,
     EndEvent,
@@ -39,9 +37,9 @@ from heedful.training.interrupt import signals_noted
 from heedful.training.optimizer import build_optimizer
 from heedful.training.precision import resolve_precision
 from heedful.training.schedule import learning_rate
-from heedful.training.shared_team import SharedTeam
 from heedful.training.step import StepMetrics
-from heedful.training.team import Alone, Rank, StepOrder, Team, team_size
+from heedful.training.team import StepOrder, Team
+from heedful.training.team_choice import gather_team
 from heedful.training.trained_weights import num_trained
 from heedful.training.validation import Validator
 
@@ -127,14 +125,7 @@ class Trainer:
         return self._finish(reason)
 
     def _team(self) -> Team:
-        if in_team():
-            rank = Rank(self.model, self.source, self.config, size=dist.get_world_size())
-            return DistributedTeam(rank, self.optimizer, self.average)
-        size, threads = team_size(self.config, self.device)
-        rank = Rank(self.model, self.source, self.config, size=size)
-        if size == 1:
-            return Alone(rank, self.optimizer, self.average)
-        return SharedTeam(rank, self.optimizer, self.average, threads=threads)
+        return gather_team(self.model, self.source, self.config, self.optimizer, self.average)
 
     def _places(self) -> Iterator[tuple[int, int]]:
         """Yield epochs and places in their plans without end, moving the data cursor past each."""
