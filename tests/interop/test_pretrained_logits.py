@@ -36,6 +36,15 @@ def test_logits_are_those_of_transformers(family: Family, tmp_path: Path) -> Non
     torch.testing.assert_close(logits_of(ours, src, tgt_in, ours.config), wanted, rtol=0.0, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["marian", "m2m100"])
+def test_far_positions_are_those_of_transformers_to_the_last_bit(name: str, tmp_path: Path) -> None:
+    theirs = FAMILIES[name].save(tmp_path / "model", max_position_embeddings=700)
+    _, ours = imported(FAMILIES[name].layout, tmp_path / "model")
+    ids = torch.full((1, 700), 9)
+    wanted = theirs.model.encoder.embed_positions(*((ids.shape,) if name == "marian" else (ids,)))
+    assert torch.equal(ours.encoder.embedding.positions(0, 700), wanted.reshape(700, -1))
+
+
 @pytest.mark.parametrize("name", ["marian, gelu, untied", "m2m100", "bart"])
 def test_two_swapped_tensors_are_noticed(name: str, tmp_path: Path) -> None:
     layout = FAMILIES[name].layout

@@ -107,7 +107,7 @@ class FunctionalLayerCache(LayerCache):
 
 
 class ComputedSinusoids(SinusoidalPositions):
-    """Sinusoids without a table: the graph computes those it needs, in float64."""
+    """Sinusoids without a table: the graph computes those it needs; fairseq's in float32, as it does itself."""
 
     rates: Tensor
 
@@ -116,13 +116,13 @@ class ComputedSinusoids(SinusoidalPositions):
         super().__init__(d_model, positions.formula)
         half = torch.arange(d_model // 2, dtype=torch.float64)
         if self.formula in (sinusoids, concatenated_sinusoids):
-            self.first, exponents = 0, 2 * half / d_model
+            self.first, rates = 0, 10_000 ** -(2 * half / d_model)
         elif self.formula is fairseq_sinusoids:
-            self.first, exponents = 2, half / max(1, d_model // 2 - 1)
+            self.first, rates = 2, torch.exp(half.float() * -(math.log(10_000) / max(1, d_model // 2 - 1)))
         else:
             name = getattr(self.formula, "__name__", repr(self.formula))
             raise InteropError(f"onnx: positions by {name} have no graph; export --to another engine")
-        self.register_buffer("rates", 10_000**-exponents, persistent=False)
+        self.register_buffer("rates", rates, persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
         """Return the vectors (length, D) of positions start, start + 1, ..., in float32."""
@@ -205,10 +205,11 @@ def _attention_positions(positions: AttentionPositions) -> AttentionPositions:
 
 
 def _sines_and_cosines(start: int, length: int, rates: Tensor) -> tuple[Tensor, Tensor]:
-    """Sines and cosines (length, N) of position times rate (N,), from `start` on; float32 of float64.
+    """Sines and cosines (length, N) of position times rate (N,), from `start` on; float32 of the rates' type.
 
-    Cosines are later sines: ONNX Runtime has none in float64 up to version 1.22 at least.
+    In float64 cosines are later sines: ONNX Runtime has none up to version 1.22 at least.
     """
-    positions = torch.arange(start, start + length, dtype=torch.float64)
+    positions = torch.arange(start, start + length, dtype=rates.dtype)
     angles = positions[:, None] * rates
-    return angles.sin().float(), (angles + math.pi / 2).sin().float()
+    cosines = angles.cos() if rates.dtype == torch.float32 else (angles + math.pi / 2).sin()
+    return angles.sin().float(), cosines.float()

@@ -32,16 +32,17 @@ def concatenated_sinusoids(length: int, d_model: int) -> Tensor:
 
 
 def fairseq_sinusoids(length: int, d_model: int) -> Tensor:
-    """Return fairseq's sinusoids (length, d_model): all sines, then all cosines, in float32.
+    """Return fairseq's sinusoids (length, d_model): all sines, then all cosines.
 
     The i-th of d_model / 2 angles is (pos + 2) / 10000^(i / (d_model / 2 - 1)): the wavelengths reach
-    10000 * 2 pi, and positions count from 2, after those of padding.
+    10000 * 2 pi, and positions count from 2, after those of padding. The angles are computed in float32, for
+    models were trained with that rounding: it reaches 7e-5 at position 1,000.
     """
-    positions = torch.arange(2, length + 2, dtype=torch.float64)[:, None]
+    positions = torch.arange(2, length + 2, dtype=torch.float32)[:, None]
     count = d_model // 2
     step = math.log(10_000) / max(1, count - 1)
-    angles = positions * torch.exp(-step * torch.arange(count, dtype=torch.float64))
-    return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+    angles = positions * torch.exp(torch.arange(count, dtype=torch.float32) * -step)
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
 class NoPositions(nn.Module):
