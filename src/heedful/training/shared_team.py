@@ -90,7 +90,7 @@ class SharedTeam:
 
     def step(self, order: StepOrder) -> StepMetrics:
         """See `Team`."""
-        with _threads(self._threads):
+        with using_threads(self._threads):
             self._send(order)
             sums = self._share.accumulate(order)  # while the others do the same
             sums = sum(self._receive(), start=sums)
@@ -212,7 +212,8 @@ def _messages(pipe: "Connection[Any, Any]") -> Iterator[object]:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def using_threads(count: int) -> Iterator[None]:
+    """Compute with so many threads for a while."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,0 +1,169 @@
+"""What a training step costs: its floating-point operations, its parts, and the machine's own best rate."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from heedful.training.averaging import MovingAverage
+from heedful.training.optimizer import optimizer_of_share
+from heedful.training.precision import Precision, autocast
+from heedful.training.shared_team import own_share, using_threads
+from heedful.training.step import (
+    Sums,
+    apply_gradients,
+    batch_loss,
+    gradient_scale,
+    squared_norm,
+    step_metrics,
+)
+from heedful.training.team import Rank, StepOrder
+
+# (M, K, N) of products as they occur in training; a GPU needs larger ones to be filled.
+_PRODUCTS = ((2048, 1024, 1024), (2048, 2048, 2048))
+_PRODUCTS_ON_GPU = ((4096, 4096, 4096), (8192, 8192, 8192))
+_TIMED_AT_ONCE = 1e9, 1e12  # operations between two looks at the clock, on a processor and on a GPU
+
+
+class ProductRate:
+    """How fast the machine multiplies matrices, measured whenever `measure` is called, over all calls."""
+
+    def __init__(self, precision: Precision, device: torch.device, *, threads: int) -> None:
+        """Choose what is multiplied.
+
+        Args:
+            precision: of the factors.
+            device: where.
+            threads: of this process, which multiplies alone.
+        """
+        self._device = device
+        self._threads = threads
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        on_gpu = device.type == "cuda"
+        self._factors = [
+            (torch.randn(m, k, dtype=dtype, device=device), torch.randn(k, n, dtype=dtype, device=device))
+            for m, k, n in (_PRODUCTS_ON_GPU if on_gpu else _PRODUCTS)
+        ]
+        self._at_once = _TIMED_AT_ONCE[on_gpu]
+        self._rates: list[list[float]] = [[] for _ in self._factors]
+
+    def measure(self, seconds: float) -> None:
+        """Multiply for about so long, each size for an equal part of it."""
+        with using_threads(self._threads):
+            for (one, other), rates in zip(self._factors, self._rates, strict=True):
+                operations = 2 * one.shape[0] * one.shape[1] * other.shape[1]
+                repeats = max(1, round(self._at_once / operations))
+                one @ other  # kernels are prepared at the first call
+                finish(self._device)
+                end = time.perf_counter() + seconds / len(self._factors)
+                while not rates or time.perf_counter() < end:
+                    begun = time.perf_counter()
+                    for _ in range(repeats):
+                        one @ other
+                    finish(self._device)
+                    rates.append(repeats * operations / (time.perf_counter() - begun))
+
+    @property
+    def flops_per_second(self) -> float:
+        """The median over time, of the size of matrices that is multiplied fastest."""
+        return max(median(rates) for rates in self._rates)
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """Seconds of a step that one process spends on its rows."""
+
+    data: float
+    forward: float
+    backward: float
+    optimizer: float
+
+
+def count_flops(ranks: Sequence[Rank], order: StepOrder) -> int:
+    """Count the floating-point operations of the matrix products in a step, padding included.
+
+    A product of (M, K) and (K, N) counts 2 M K N; everything else (softmax, norms, dropout, Adam) is not
+    counted. The products are those that run, forward and backward: the padded rows and columns of a batch
+    too, and no recomputation is added or left out.
+
+    Args:
+        ranks: all of a team, with one model; each computes its rows, one after the other.
+        order: of the step. Its gradients stay behind, and are added to those that are there.
+    """
+    with FlopCounterMode(display=False) as counter:
+        for rank in ranks:
+            rank.accumulate(order)
+    return int(counter.get_total_flops())
+
+
+def time_parts(
+    rank: Rank,
+    orders: Sequence[StepOrder],
+    optimizer: torch.optim.Optimizer,
+    average: MovingAverage | None,
+    *,
+    threads: int,
+) -> Iterator[StepParts]:
+    """Take steps with one rank's rows and nothing else, and yield what each part of each step takes.
+
+    The same functions as in training compute them, but nobody else is busy, nobody is waited for, and the
+    gradients of other ranks are not added. The loss takes its gradient on the way: that is in `forward`. The
+    optimiser is the norm, the update and the moving average of the rank's share of the weights.
+
+    Args:
+        rank: its model's weights change.
+        orders: the steps.
+        optimizer: over all trained weights, with state.
+        average: where there is one.
+        threads: of the process.
+    """
+    model, config = rank.model, rank.config
+    device = next(model.parameters()).device
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    own = {name: trained[name] for name in own_share({n: w.numel() for n, w in trained.items()}, rank)}
+    part = optimizer_of_share(optimizer, list(own.values()))
+    model.train()
+    for order in orders:
+        with using_threads(threads):
+            watch, sums = _Stopwatch(device), Sums()
+            for batch in rank.batches(order):
+                on_device = batch.to(device)
+                watch.lap("data")
+                with autocast(rank.precision, device):
+                    loss = batch_loss(model, on_device, smoothing=config.train.label_smoothing)
+                watch.lap("forward")
+                torch.autograd.backward(loss.smoothed)
+                watch.lap("backward")
+                sums += Sums(float(loss.smoothed.detach()), float(loss.nll), batch.num_tgt_tokens)
+            metrics = step_metrics(sums, squared_norm(own.values()))
+            scale = gradient_scale(metrics, config.optimizer.clip_norm)
+            apply_gradients(part, scale=scale, learning_rate=order.learning_rate)
+            if average is not None:
+                average.update(own, order.number)
+            model.zero_grad(set_to_none=rank.size == 1)  # a team keeps the memory of its gradients
+            watch.lap("optimizer")
+        yield StepParts(**watch.seconds)
+
+
+class _Stopwatch:
+    """Adds what passed since the last lap to a part."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.seconds: dict[str, float] = {}
+        self._device = device
+        self._last = time.perf_counter()
+
+    def lap(self, part: str) -> None:
+        finish(self._device)
+        now = time.perf_counter()
+        self.seconds[part] = self.seconds.get(part, 0.0) + now - self._last
+        self._last = now
+
+
+def finish(device: torch.device) -> None:
+    """Wait for what a GPU has been told to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
