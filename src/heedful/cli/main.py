@@ -11,6 +11,7 @@ import typer
 
 from heedful.cli.attention import attention
 from heedful.cli.average import average
+from heedful.cli.bench import BENCHES
 from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.export import export
@@ -34,8 +35,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in VERBS:
-    app.command(verb.__name__.rstrip("_"))(one_line_for_mistakes()(verb))
+bench = typer.Typer(rich_markup_mode=None)
+for group, verbs in ((app, VERBS), (bench, BENCHES)):
+    for verb in verbs:
+        group.command(verb.__name__.rstrip("_"))(one_line_for_mistakes()(verb))
+app.add_typer(bench, name="bench", help="Measure the speed of this machine: bench train.")
 
 
 def _show_version(wanted: bool) -> None:
