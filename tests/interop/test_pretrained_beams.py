@@ -23,7 +23,7 @@ SEARCHES: dict[str, tuple[float, dict[str, Any]]] = {
     "nllb": (4.0, {"num_beams": 4, "early_stopping": True, "length_penalty": 1.3}),
     "bart": (6.0, {"num_beams": 4, "early_stopping": False, "length_penalty": 2.0}),
     "mbart": (4.0, {"num_beams": 5, "early_stopping": "never", "length_penalty": 0.0}),
-    "mbart-50": (2.0, {"num_beams": 1}),
+    "mbart-50": (2.0, {"num_beams": 1, "max_length": None}),
 }
 FORCED = {"m2m100": "__de__", "nllb": "deu_Latn", "bart": "<s>", "mbart-50": "de_DE"}
 MAX_LENGTH = 16
@@ -42,7 +42,7 @@ def saved(name: str, directory: Path) -> Any:  # noqa: ANN401
     model = FAMILIES[name].save(directory)
     tokenizer = AutoTokenizer.from_pretrained(directory)
     settings = model.generation_config
-    settings.update(max_length=MAX_LENGTH, forced_eos_token_id=settings.eos_token_id, **search)
+    settings.update(**{"max_length": MAX_LENGTH, "forced_eos_token_id": settings.eos_token_id} | search)
     if search.get("bad_words_ids"):
         settings.bad_words_ids = [[settings.pad_token_id], *([i] for i in range(7, 200, 3))]
     if name in FORCED:

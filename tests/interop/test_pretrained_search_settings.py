@@ -41,7 +41,7 @@ def test_settings_of_published_models(tmp_path: Path) -> None:
     opus = DecodeConfig(**search_of(tmp_path, OPUS))
     assert opus == DecodeConfig(
         beam_size=4, length_penalty=1.0, length_normalization="average", early_stopping="estimate",
-        max_length=511, max_length_offset=511, forced_last_id=0, suppressed_ids=(58100,), renormalize=True,
+        max_length=511, max_length_offset=1024, forced_last_id=0, suppressed_ids=(58100,), renormalize=True,
     )  # fmt: skip
     nllb = DecodeConfig(**search_of(tmp_path, NLLB))
     assert (nllb.beam_size, nllb.max_length, nllb.suppressed_ids, nllb.forced_last_id) == (1, 199, (), None)
@@ -56,7 +56,12 @@ def test_older_models_have_their_settings_in_config_json(tmp_path: Path) -> None
 def test_a_limit_counts_the_start_token_or_new_tokens_alone(tmp_path: Path) -> None:
     assert search_of(tmp_path, {"max_length": 20})["max_length"] == 19
     assert search_of(tmp_path, {"max_length": 20, "max_new_tokens": 30})["max_length"] == 30
-    assert "max_length" not in search_of(tmp_path, {})
+    assert search_of(tmp_path, {})["max_length"] == 20
+    for settings in ({}, {"max_length": 20}, {"max_new_tokens": 20}):
+        found = search_of(tmp_path, settings)
+        assert found["max_length_offset"] == 1024 > found["max_length"]
+    short = {"max_position_embeddings": 12}
+    assert search_of(tmp_path, short, in_config=True)["max_length"] == 11
 
 
 @pytest.mark.parametrize(

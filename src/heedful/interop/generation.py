@@ -59,13 +59,15 @@ _FIXED: Mapping[str, Any] = {
     "watermarking_config": None,
 }
 GENERATION_KEYS = _READ | _WITHOUT_EFFECT | _FIXED.keys()
+_USUAL_NEW_TOKENS = 20
+_NO_LIMIT = 1024
 EARLY_STOPPING = {True: "first", False: "estimate", "never": "optimal"}
 
 
 def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
     """Return the settings of `DecodeConfig` that make a search find what `generate` finds.
 
-    Without a maximum length, heedful's own limits hold; `generate` would stop after 20 tokens.
+    Where no file says how long an output may be, that is 20 tokens, as in `generate`.
 
     Raises:
         InputError: a key asks for what no search here can do, or is not known.
@@ -89,12 +91,9 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
         raise directory.error(
             f"length_penalty={search['length_penalty']} is negative; it must be at least 0", file=file
         )
-    limit = found.get("max_new_tokens") or found.get("max_length")
-    if limit is not None:
-        # There the token that the decoder starts with counts; the length of the input never does.
-        limit -= 0 if found.get("max_new_tokens") else 1
-        search |= {"max_length": limit, "max_length_offset": limit}
-    return search
+    limit = _max_new_tokens(directory)
+    # The length of the input is to limit nothing, also where the user sets another maximum.
+    return search | {"max_length": limit, "max_length_offset": max(limit, _NO_LIMIT)}
 
 
 def read_start_id(directory: PretrainedDirectory) -> int:
@@ -121,6 +120,16 @@ def read_special_id(directory: PretrainedDirectory, key: str) -> int:
         if found.get(key) is not None:
             raise directory.error(f"{key}={found[key]}: must be one number", file=directory.generation_file)
     raise directory.error(f"{key} is missing")
+
+
+def _max_new_tokens(directory: PretrainedDirectory) -> int:
+    """In `max_length` the token that the decoder starts with counts; the length of the input never does."""
+    found, positions = directory.generation, directory.config.get("max_position_embeddings")
+    if found.get("max_new_tokens"):
+        return int(found["max_new_tokens"])
+    if found.get("max_length"):
+        return int(found["max_length"]) - 1
+    return min(_USUAL_NEW_TOKENS, positions - 1) if positions else _USUAL_NEW_TOKENS
 
 
 def _or(value: Any, default: Any) -> Any:  # noqa: ANN401

@@ -142,6 +142,11 @@ def _padding(tokenizers: TokenizerPair | None) -> dict[str, int]:
 def _card(task: ImportTask, config: Config, model: Transformer, *, has_tokenizer: bool) -> str:
     title = model_title(config)
     use = "`heedful translate` takes it."
+    if task.layout in DIRECTORY_LAYOUTS and config.decode.max_length is not None:
+        use += (
+            f" Its outputs have at most {config.decode.max_length:,} tokens; "
+            "`heedful import --set decode.max_length=N` makes a bundle with another limit."
+        )
     if not has_tokenizer:
         use = "It has no tokenizer: `heedful.load_model(...)` gives the model, which takes and gives ids."
     elif task.src_vocab is not None:
