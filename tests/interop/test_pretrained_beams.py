@@ -14,6 +14,7 @@ from heedful.data.phrasebook import generate
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
     pytest.mark.filterwarnings("ignore:builtin type .*has no __module__ attribute:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Using the model-agnostic default `max_length`"),
 ]
 # What each model's own generation_config.json says, and how much sooner it ends.
 SEARCHES: dict[str, tuple[float, dict[str, Any]]] = {
