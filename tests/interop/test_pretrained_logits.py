@@ -28,11 +28,11 @@ def test_every_layout_has_a_family_to_be_compared_with() -> None:
 
 @EACH
 def test_logits_are_those_of_transformers(family: Family, tmp_path: Path) -> None:
-    theirs = family.save(tmp_path / "model")
+    theirs = family.save(tmp_path / "model", strength=0.5)
     _, ours = imported(family.layout, tmp_path / "model")
     src, tgt_in = batch(ours)
     wanted = logits_of(theirs, src, tgt_in, ours.config)
-    assert wanted.abs().mean() > 0.5
+    assert wanted.abs().mean() > 0.3
     torch.testing.assert_close(logits_of(ours, src, tgt_in, ours.config), wanted, rtol=0.0, atol=1e-5)
 
 
@@ -88,7 +88,7 @@ def in_parts(directory: Path, tensors: dict[str, Tensor]) -> None:
 
 @pytest.mark.parametrize("rewrite", [as_older_files, in_parts])
 def test_weights_may_be_in_other_files(rewrite: Any, tmp_path: Path) -> None:  # noqa: ANN401
-    theirs = MARIAN.save(tmp_path / "model")
+    theirs = MARIAN.save(tmp_path / "model", strength=0.5)
     rewrite(tmp_path / "model", load_file(tmp_path / "model" / "model.safetensors"))
     _, ours = imported("marian", tmp_path / "model")
     assert ours.config.positions == "concatenated"

@@ -38,15 +38,15 @@ class Family:
     changes: dict[str, Any] = field(default_factory=dict)
     seed: int = 81
 
-    def save(self, directory: Path, **changes: Any) -> Any:  # noqa: ANN401
-        """Write everything, and return the model."""
+    def save(self, directory: Path, *, strength: float = 1.0, **changes: Any) -> Any:  # noqa: ANN401
+        """Write everything, and return the model; strong matrices make outputs differ, and round more."""
         model = self.build(directory, SIZES | self.changes | changes)
-        randomise(model, self.seed)
+        randomise(model, self.seed, strength)
         model.eval().save_pretrained(directory)
         return model
 
 
-def randomise(model: nn.Module, seed: int) -> None:
+def randomise(model: nn.Module, seed: int, strength: float) -> None:
     """Draw every weight, also gains and biases; attention to the source is strong, so that outputs differ."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -58,8 +58,8 @@ def randomise(model: nn.Module, seed: int) -> None:
                 tensor.copy_(1.0 + 0.2 * noise)
             else:
                 is_matrix = tensor.ndim == 2 and len(tensor) > 1
-                strength = (1.0 if "encoder_attn" in name else 0.5) if is_matrix else 0.2
-                tensor.copy_(strength * noise)
+                deviation = (1.0 if "encoder_attn" in name else 0.5) * strength if is_matrix else 0.2
+                tensor.copy_(deviation * noise)
 
 
 def end_sooner(model: Any, by: float) -> None:  # noqa: ANN401

@@ -107,7 +107,7 @@ class FunctionalLayerCache(LayerCache):
 
 
 class ComputedSinusoids(SinusoidalPositions):
-    """Sinusoids without a table: the graph computes those it needs; fairseq's in float32, as it does itself."""
+    """Sinusoids without a table: the graph computes those it needs; fairseq's in float32, as it does."""
 
     rates: Tensor
 
