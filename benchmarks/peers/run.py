@@ -1,0 +1,268 @@
+"""Train heedful and its peers one after the other, and write a table of their speed and memory."""
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+from sizes import DROPOUT, LABEL_SMOOTHING, SIZES
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the table: a script, in the environment of a requirements file, at one precision."""
+
+    label: str
+    script: str
+    environment: str
+    precision: str
+    is_compiled: bool = False
+
+
+def _both(label: str, script: str, environment: str, *, compiled: bool) -> list[Entry]:
+    entries = [Entry(label, script, environment, precision) for precision in ("float32", "bfloat16")]
+    if compiled:
+        name = f"{label}, torch.compile"
+        entries += [
+            Entry(name, script, environment, precision, is_compiled=True)
+            for precision in ("float32", "bfloat16")
+        ]
+    return entries
+
+
+PEERS = {
+    "marian": _both("Hugging Face Marian, bare loop", "train_marian.py", "huggingface", compiled=True),
+    "seq2seq-trainer": _both(
+        "Hugging Face Seq2SeqTrainer", "train_seq2seq_trainer.py", "huggingface", compiled=False
+    ),
+    "joeynmt": [Entry("JoeyNMT", "train_joeynmt.py", "joeynmt", "float32")],
+    "eole": _both("Eole", "train_eole.py", "eole", compiled=True),
+    "torch": _both("torch.nn.Transformer, bare loop", "train_torch_transformer.py", "torch", compiled=True),
+    "heedful": [Entry("heedful", "", "", "float32"), Entry("heedful", "", "", "bfloat16")],
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one entry did at one preset; `failure` is a line that says why where it did nothing."""
+
+    entry: Entry
+    preset: str
+    version: str = ""
+    speed: float = 0.0  # real target tokens a second
+    memory: float | None = None  # MiB
+    steps: int = 0
+    seconds: float = 0.0
+    settings: str = ""
+    failure: str = ""
+
+
+def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--src", type=Path, required=True, help="source side of the training text")
+    parser.add_argument("--tgt", type=Path, required=True, help="target side, line by line parallel")
+    parser.add_argument("--presets", type=_names(SIZES), default=list(SIZES), help="[default: all]")
+    parser.add_argument("--peers", type=_names(PEERS), default=list(PEERS), help="[default: all]")
+    parser.add_argument("--precisions", type=_names(["float32", "bfloat16"]), default=["float32", "bfloat16"])
+    parser.add_argument("--no-compile", action="store_true", help="leave the peers' torch.compile out")
+    parser.add_argument("--seconds", type=float, default=60.0, help="measured for each line of the table")
+    parser.add_argument("--warm-up", type=float, default=15.0, help="seconds before; at least 10 steps")
+    parser.add_argument("--vocab-size", type=int, default=8000, help="pieces of the joint vocabulary")
+    parser.add_argument("--directory", type=Path, default=Path(".peers"), help="environments, ids, logs")
+    parser.add_argument("--output", type=Path, help="file for the table; it is printed all the same")
+    return parser.parse_args(arguments)
+
+
+def _names(allowed: object) -> "type[list[str]]":
+    names = list(allowed)
+
+    def split(text: str) -> list[str]:
+        given = text.split(",")
+        if unknown := [name for name in given if name not in names]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(names)}")
+        return given
+
+    return split
+
+
+def main() -> int:
+    """Run everything that is asked for; 1 if something failed."""
+    given = parse_arguments()
+    entries = [
+        entry
+        for name in given.peers
+        for entry in PEERS[name]
+        if entry.precision in given.precisions and not (given.no_compile and entry.is_compiled)
+    ]
+    directory = given.directory.resolve()
+    for name in sorted({entry.environment for entry in entries if entry.script}):
+        _say(f"environment {name}")
+        make_environment(directory, name)
+    _say(f"a joint vocabulary of {given.vocab_size} pieces, and the ids")
+    from material import write_material  # heedful is needed from here on, not for --help
+
+    write_material(given.src, given.tgt, directory / "ids", vocab_size=given.vocab_size)
+    found = []
+    for preset in given.presets:
+        for entry in entries:
+            measured = (run_peer if entry.script else run_heedful)(entry, preset, given, directory)
+            speed = measured.failure or f"{measured.speed:,.0f} target tokens/s"
+            _say(f"{preset}: {entry.label}, {entry.precision}: {speed}")
+            found.append(measured)
+            _write(table(found, given), given.output)
+    sys.stdout.write(table(found, given))
+    return int(any(measured.failure for measured in found))
+
+
+def make_environment(directory: Path, name: str) -> None:
+    """Make the virtual environment of a requirements file, unless it is there and made from this one."""
+    environment = directory / name
+    requirements = HERE / f"requirements-{name}.txt"
+    stamp = environment / "requirements.sha256"
+    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text(encoding="ascii") == digest:
+        return
+    venv.create(environment, clear=True, with_pip=True)
+    command = [_python(environment), "-m", "pip", "install", "--quiet", "-r", str(requirements)]
+    subprocess.run(command, check=True)
+    stamp.write_text(digest, encoding="ascii")
+
+
+def _python(environment: Path) -> str:
+    return str(environment / "bin" / "python")
+
+
+def run_peer(entry: Entry, preset: str, given: argparse.Namespace, directory: Path) -> Measured:
+    """Run a peer's script in its environment, with all cores, and read its line."""
+    command = [_python(directory / entry.environment), str(HERE / entry.script)]
+    command += ["--material", str(directory / "ids"), "--preset", preset, "--precision", entry.precision]
+    command += ["--seconds", str(given.seconds), "--warm-up", str(given.warm_up)]
+    command += ["--compile"] if entry.is_compiled else []
+    line, failure = _last_json(command, directory, f"{preset}-{_slug(entry)}")
+    if line is None:
+        return Measured(entry, preset, failure=failure)
+    return Measured(
+        entry,
+        preset,
+        version=f"{line['name']} {line['version']}",
+        speed=line["target_tokens_per_second"],
+        memory=line["peak_memory_mib"],
+        steps=line["steps"],
+        seconds=line["seconds"],
+        settings=f"{line['settings']}; torch {line['torch']}; "
+        f"loss {line['first_loss']} to {line['last_loss']}",
+    )
+
+
+def run_heedful(entry: Entry, preset: str, given: argparse.Namespace, directory: Path) -> Measured:
+    """Run `heedful bench train` twice: to hear how long a step takes, and for as long as the peers have."""
+    from heedful import __version__
+
+    command = [sys.executable, "-m", "heedful", "bench", "train", "--preset", preset, "--json"]
+    command += ["--src", str(given.src), "--tgt", str(given.tgt)]
+    for setting in (
+        f"model.dropout={DROPOUT}",
+        f"train.label_smoothing={LABEL_SMOOTHING}",
+        f"tokenizer.vocab_size={given.vocab_size}",
+        f"batch.tokens={SIZES[preset].budget}",
+        f"train.precision={'float32' if entry.precision == 'float32' else 'bf16'}",
+        # Or else some of the text would be held out, and the vocabulary be another than that of the peers.
+        f"data.valid_src={directory / 'heedful-valid.src'}",
+        f"data.valid_tgt={directory / 'heedful-valid.tgt'}",
+    ):
+        command += ["--set", setting]
+    for side in ("src", "tgt"):
+        (directory / f"heedful-valid.{side}").write_text("A sentence.\n", encoding="utf-8")
+    log = f"{preset}-{_slug(entry)}"
+    line, failure = _last_json([*command, "--steps", "10"], directory, log)
+    if line is not None:  # which says how long a step takes
+        steps = max(10, math.ceil(given.seconds / line["seconds_per_step"]))
+        line, failure = _last_json([*command, "--steps", str(steps)], directory, log)
+    if line is None:
+        return Measured(entry, preset, failure=failure)
+    return Measured(
+        entry,
+        preset,
+        version=f"heedful {__version__}",
+        speed=line["target_tokens_per_second"],
+        memory=line["peak_memory_mib"],
+        steps=line["steps"],
+        seconds=line["steps"] * line["seconds_per_step"],
+        settings=f"heedful bench train; {line['processes']} processes of {line['threads']} threads; "
+        f"{line['share_of_matmul']:.1%} of the rate of matrix products; memory {line['peak_memory_of']}",
+    )
+
+
+def _last_json(
+    command: list[str], directory: Path, log: str
+) -> tuple[dict[str, float | int | str] | None, str]:
+    """Run a command, keep what it says in a log, and return its last JSON object, or None and the reason."""
+    logs = directory / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    (logs / f"{log}.log").write_text(f"{command}\n{done.stdout}\n{done.stderr}", encoding="utf-8")
+    for line in reversed(done.stdout.splitlines() if done.returncode == 0 else []):
+        if line.startswith('{"'):
+            return json.loads(line), ""
+    reason = (done.stderr.strip().splitlines() or ["it printed no result"])[-1]
+    return None, f"failed ({reason[:200]})"
+
+
+def _slug(entry: Entry) -> str:
+    name = Path(entry.script).stem or "heedful"
+    return f"{name}-{entry.precision}{'-compiled' if entry.is_compiled else ''}"
+
+
+def table(found: list[Measured], given: argparse.Namespace) -> str:
+    """Return the Markdown: what was run, one table a preset, and the settings of each line."""
+    lines = [
+        f"Training speed, {os.cpu_count()} cores, {given.seconds:g} s a line after {given.warm_up:g} s of "
+        f"warm-up, joint vocabulary of {given.vocab_size} pieces, one run each.",
+        "",
+    ]
+    for preset in dict.fromkeys(measured.preset for measured in found):
+        size = SIZES[preset]
+        lines += [
+            f"**{preset}**: {size.num_layers}+{size.num_layers} layers x {size.d_model}, "
+            f"{size.num_heads} heads, feed-forward {size.d_ff}; "
+            f"batches of about {size.budget:,} padded target tokens",
+            "",
+            "| | version | precision | target tokens/s | peak MiB | steps | seconds |",
+            "|---|---|---|--:|--:|--:|--:|",
+        ]
+        lines += [_row(measured) for measured in found if measured.preset == preset]
+        lines.append("")
+    notes = {m.entry.label + ", " + m.entry.precision: m.settings for m in found if m.settings}
+    lines += ["Settings, of the last preset that ran:", ""]
+    lines += [f"- {label}: {settings}" for label, settings in notes.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _row(measured: Measured) -> str:
+    head = f"| {measured.entry.label} | {measured.version} | {measured.entry.precision} |"
+    if measured.failure:
+        return f"{head} {measured.failure.replace('|', '/')} | | | |"
+    memory = "" if measured.memory is None else f"{measured.memory:,.0f}"
+    return f"{head} {measured.speed:,.0f} | {memory} | {measured.steps} | {measured.seconds:.1f} |"
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is not None:
+        output.write_text(text, encoding="utf-8")
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(f"{what}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
