@@ -77,9 +77,9 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
     if file != "config.json":  # there, the architecture's reader sees to it
         refuse_unknown_keys(directory, file, found, GENERATION_KEYS)
     search: dict[str, Any] = {
-        "beam_size": _or(found.get("num_beams"), 1),
-        "n_best": _or(found.get("num_return_sequences"), 1),
-        "length_penalty": float(_or(found.get("length_penalty"), 1.0)),
+        "beam_size": found.get("num_beams") or 1,
+        "n_best": found.get("num_return_sequences") or 1,
+        "length_penalty": 1.0 if found.get("length_penalty") is None else float(found["length_penalty"]),
         "length_normalization": "average",
         "early_stopping": _early_stopping(directory),
         "forced_first_id": _one_id(directory, "forced_bos_token_id"),
@@ -130,10 +130,6 @@ def _max_new_tokens(directory: PretrainedDirectory) -> int:
     if found.get("max_length"):
         return int(found["max_length"]) - 1
     return min(_USUAL_NEW_TOKENS, positions - 1) if positions else _USUAL_NEW_TOKENS
-
-
-def _or(value: Any, default: Any) -> Any:  # noqa: ANN401
-    return default if value is None else value
 
 
 def _early_stopping(directory: PretrainedDirectory) -> str:
