@@ -70,7 +70,7 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
     Where no file says how long an output may be, that is 20 tokens, as in `generate`.
 
     Raises:
-        InputError: a key asks for what no search here can do, or is not known.
+        InteropError: a key asks for what no search here can do, or is not known.
     """
     found, file = directory.generation, directory.generation_file
     refuse_other_values(directory, file, found, _FIXED)
