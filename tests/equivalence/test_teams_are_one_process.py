@@ -11,16 +11,18 @@ from typing import Any
 import pytest
 import torch
 import training_teams
-from small_models import small_config
+from small_models import small_config, small_model
 from torch import Tensor
 from training_teams import Outcome, settings, small_source, take_steps
 
 from heedful.data import BatchSource
-from heedful.errors import TrainingError
+from heedful.errors import ConfigError, TrainingError
 from heedful.model import Transformer
+from heedful.training import team_choice
 from heedful.training.optimizer import build_optimizer
-from heedful.training.shared_team import SharedTeam
-from heedful.training.team import Rank, StepOrder, team_size
+from heedful.training.shared_team import SharedTeam, shared_memory_of
+from heedful.training.team import Rank, StepOrder
+from heedful.training.team_choice import team_size
 
 
 @pytest.fixture(scope="module")
@@ -94,12 +96,22 @@ def test_a_process_that_dies_ends_training_with_one_line(source: BatchSource) ->
 
 
 def test_a_team_is_as_large_as_pays_off() -> None:
-    threads = torch.get_num_threads()
-    cpu = torch.device("cpu")
-    assert team_size(settings(train={"processes": 1}), cpu) == (1, threads)
-    assert team_size(settings(train={"max_steps": 10}), cpu) == (1, threads)
-    assert team_size(settings(batch={"tokens": 100_000}), torch.device("cuda")) == (1, threads)
-    assert team_size(settings(batch={"tokens": 600}), cpu) == (1, threads)
-    size, each = team_size(settings(batch={"tokens": 100_000}), cpu)
+    threads, model = torch.get_num_threads(), small_model()
+    assert team_size(settings(train={"processes": 1}), model) == (1, threads)
+    assert team_size(settings(train={"max_steps": 10}), model) == (1, threads)
+    assert team_size(settings(batch={"tokens": 100_000}), small_model().to("meta")) == (1, threads)
+    assert team_size(settings(batch={"tokens": 600}), model) == (1, threads)
+    size, each = team_size(settings(batch={"tokens": 100_000}), model)
     assert (size, each) == (threads, 1)
-    assert team_size(settings(train={"processes": 2 * threads}), cpu) == (2 * threads, 1)
+    assert team_size(settings(train={"processes": 2 * threads}), model) == (2 * threads, 1)
+
+
+def test_a_team_fits_into_the_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small_model()
+    needed = 4 * (2 * model.num_parameters + (2 + 3) * model.num_parameters)
+    assert shared_memory_of(model, 3) == needed
+    monkeypatch.setattr(team_choice, "shared_memory_left", lambda: needed - 1)
+    with pytest.raises(ConfigError, match=r"train\.processes=3 needs 0 MiB of shared memory"):
+        team_size(settings(train={"processes": 3}), model)
+    monkeypatch.setattr(team_choice, "shared_memory_left", lambda: 0)
+    assert team_size(settings(batch={"tokens": 100_000}), model) == (1, torch.get_num_threads())

@@ -6,12 +6,14 @@ gradients, the optimiser's state and the moving average exist once, in shared me
 updates and averages its own share of them.
 """
 
+import shutil
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,6 +36,7 @@ from heedful.training.step import (
 from heedful.training.team import Rank, StepOrder
 from heedful.training.trained_weights import choose_trained_weights
 
+_SHARED_MEMORY = Path("/dev/shm")  # on Linux, where it is a file system of limited size
 _GONE = (
     "a process of the training team ended unexpectedly (out of memory?); --resume from the last checkpoint"
 )
@@ -129,6 +132,18 @@ class SharedTeam:
             except (EOFError, OSError) as error:
                 raise TrainingError(_GONE) from error
         return answers
+
+
+def shared_memory_of(model: Transformer, size: int) -> int:
+    """How many bytes a team of that size shares: weights, their average, moments, and gradients by rank."""
+    every = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    trained = sum(weight.numel() * weight.element_size() for weight in _trained(model).values())
+    return 2 * every + (2 + size) * trained
+
+
+def shared_memory_left() -> int | None:
+    """How many bytes of shared memory are left; None where the system does not say."""
+    return shutil.disk_usage(_SHARED_MEMORY).free if _SHARED_MEMORY.is_dir() else None
 
 
 class _Share:

@@ -6,7 +6,6 @@ before the update, so that a team does what one process would do with the whole 
 """
 
 import hashlib
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,9 +20,6 @@ from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage
 from heedful.training.precision import Precision, resolve_precision
 from heedful.training.step import StepMetrics, Sums, accumulate_gradients, train_step
-
-_ENOUGH_TOKENS = 512  # of a micro-batch for one process: below that, its products get small
-_MUCH_WORK = 3_000_000  # tokens, padding included: half a minute or more
 
 
 @dataclass(frozen=True)
@@ -124,20 +120,3 @@ class Alone:
 
     def close(self) -> None:
         """See `Team`."""
-
-
-def team_size(config: Config, device: torch.device) -> tuple[int, int]:
-    """Return how many processes train here, and the threads of each.
-
-    Where the settings leave it open: on a processor one for each core, as long as each gets some hundred
-    tokens of every batch and there is enough to do to make up for starting them; elsewhere one.
-    """
-    threads, train = torch.get_num_threads(), config.train
-    if train.processes:
-        return train.processes, max(1, threads // train.processes)
-    step_tokens = config.batch.tokens * config.batch.accumulation
-    is_short = (train.max_steps or math.inf) * step_tokens < _MUCH_WORK or (train.max_minutes or math.inf) < 1
-    if device.type != "cpu" or is_short:
-        return 1, threads
-    size = max(1, min(threads, config.batch.tokens // _ENOUGH_TOKENS))
-    return size, threads // size

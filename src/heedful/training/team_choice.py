@@ -1,15 +1,21 @@
 """Which team trains: the one that torchrun started, several processes of this machine, or one alone."""
 
+import math
+
 import torch
 import torch.distributed as dist
 
 from heedful.config import Config
 from heedful.data import BatchSource
+from heedful.errors import ConfigError
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage
 from heedful.training.distributed_team import DistributedTeam, in_team
-from heedful.training.shared_team import SharedTeam
-from heedful.training.team import Alone, Rank, Team, team_size
+from heedful.training.shared_team import SharedTeam, shared_memory_left, shared_memory_of
+from heedful.training.team import Alone, Rank, Team
+
+_ENOUGH_TOKENS = 512  # of a micro-batch for one process: below that, its products get small
+_MUCH_WORK = 3_000_000  # tokens, padding included: half a minute or more
 
 
 def gather_team(
@@ -22,8 +28,37 @@ def gather_team(
     """Return the team that takes the steps of a training, its processes started; close it in the end."""
     if in_team():
         return DistributedTeam(Rank(model, source, config, size=dist.get_world_size()), optimizer, average)
-    size, threads = team_size(config, next(model.parameters()).device)
+    size, threads = team_size(config, model)
     rank = Rank(model, source, config, size=size)
     if size == 1:
         return Alone(rank, optimizer, average)
     return SharedTeam(rank, optimizer, average, threads=threads)
+
+
+def team_size(config: Config, model: Transformer) -> tuple[int, int]:
+    """Return how many processes train here, and the threads of each.
+
+    Where the settings leave it open: on a processor one for each core, as long as each gets some hundred
+    tokens of every batch, there is enough to do to make up for starting them, and what they share fits into
+    the machine's shared memory (of which containers often have little); elsewhere one.
+
+    Raises:
+        ConfigError: more processes are asked for than the shared memory has room for.
+    """
+    threads, train = torch.get_num_threads(), config.train
+    left = shared_memory_left()
+    if train.processes:
+        needed = shared_memory_of(model, train.processes) if train.processes > 1 else 0
+        if left is not None and needed > left:
+            raise ConfigError(
+                f"train.processes={train.processes} needs {needed >> 20:,} MiB of shared memory, and "
+                f"{left >> 20:,} are left; give the container more (--shm-size), or set train.processes=1"
+            )
+        return train.processes, max(1, threads // train.processes)
+    step_tokens = config.batch.tokens * config.batch.accumulation
+    is_short = (train.max_steps or math.inf) * step_tokens < _MUCH_WORK or (train.max_minutes or math.inf) < 1
+    on_processor = next(model.parameters()).device.type == "cpu"
+    size = max(1, min(threads, config.batch.tokens // _ENOUGH_TOKENS)) if on_processor and not is_short else 1
+    if left is not None and shared_memory_of(model, size) > left:
+        size = 1
+    return size, threads // size

@@ -18,8 +18,8 @@ from heedful.training.memory import PeakMemory, peak_memory
 from heedful.training.optimizer import build_optimizer
 from heedful.training.schedule import learning_rate
 from heedful.training.step import StepMetrics
-from heedful.training.team import Rank, StepOrder, Team, team_size
-from heedful.training.team_choice import gather_team
+from heedful.training.team import Rank, StepOrder, Team
+from heedful.training.team_choice import gather_team, team_size
 from heedful.workflows.made_up_text import write_made_up_text
 from heedful.workflows.material import Material, Notes, prepare
 from heedful.workflows.run_directory import RunDirectory
@@ -150,7 +150,7 @@ class _Bench:
         self._material = material
         self._config = config = material.config
         self._listener = listener
-        self._processes, self._threads = team_size(config, material.device)
+        self._processes, self._threads = team_size(config, material.model)
         self._optimizer = build_optimizer(material.model, config.optimizer)
         decay = config.train.ema_decay
         self._average = MovingAverage(material.model, decay) if decay else None
