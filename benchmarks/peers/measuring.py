@@ -24,6 +24,7 @@ class Task:
     preset: str
     precision: str  # float32 or bfloat16
     is_compiled: bool
+    attention: str  # sdpa or eager, where the peer has both
     seconds: float
     warm_up: float
 
@@ -40,10 +41,19 @@ def parse_task(description: str) -> Task:
     parser.add_argument("--preset", choices=sorted(SIZES), required=True)
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--compile", action="store_true", help="with torch.compile, where the peer can")
+    parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa", help="of Marian")
     parser.add_argument("--seconds", type=float, default=60.0, help="measured, after the warm-up")
     parser.add_argument("--warm-up", type=float, default=15.0, help="seconds, and at least 10 steps")
     given = parser.parse_args()
-    return Task(given.material, given.preset, given.precision, given.compile, given.seconds, given.warm_up)
+    return Task(
+        material=given.material,
+        preset=given.preset,
+        precision=given.precision,
+        is_compiled=given.compile,
+        attention=given.attention,
+        seconds=given.seconds,
+        warm_up=given.warm_up,
+    )
 
 
 @dataclass

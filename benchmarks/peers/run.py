@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import venv
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,37 +17,46 @@ from sizes import DROPOUT, LABEL_SMOOTHING, SIZES
 HERE = Path(__file__).resolve().parent
 
 
+PRECISIONS = ("float32", "bfloat16")
+
+
 @dataclass(frozen=True)
 class Entry:
     """One line of the table: a script, in the environment of a requirements file, at one precision."""
 
     label: str
-    script: str
+    script: str  # without train_ and .py; none for heedful
     environment: str
     precision: str
-    is_compiled: bool = False
+    options: tuple[str, ...] = ()
 
 
-def _both(label: str, script: str, environment: str, *, compiled: bool) -> list[Entry]:
-    entries = [Entry(label, script, environment, precision) for precision in ("float32", "bfloat16")]
-    if compiled:
-        name = f"{label}, torch.compile"
-        entries += [
-            Entry(name, script, environment, precision, is_compiled=True)
-            for precision in ("float32", "bfloat16")
-        ]
-    return entries
+def _entries(label: str, script: str, environment: str, *options: str) -> list[Entry]:
+    return [Entry(label, script, environment, precision, options) for precision in PRECISIONS]
 
 
 PEERS = {
-    "marian": _both("Hugging Face Marian, bare loop", "train_marian.py", "huggingface", compiled=True),
-    "seq2seq-trainer": _both(
-        "Hugging Face Seq2SeqTrainer", "train_seq2seq_trainer.py", "huggingface", compiled=False
-    ),
-    "joeynmt": [Entry("JoeyNMT", "train_joeynmt.py", "joeynmt", "float32")],
-    "eole": _both("Eole", "train_eole.py", "eole", compiled=True),
-    "torch": _both("torch.nn.Transformer, bare loop", "train_torch_transformer.py", "torch", compiled=True),
-    "heedful": [Entry("heedful", "", "", "float32"), Entry("heedful", "", "", "bfloat16")],
+    "marian": [
+        *_entries("Hugging Face Marian, SDPA", "marian", "huggingface"),
+        *_entries("Hugging Face Marian, eager", "marian", "huggingface", "--attention=eager"),
+        *_entries("Hugging Face Marian, compiled", "marian", "huggingface", "--attention=eager", "--compile"),
+    ],
+    "seq2seq-trainer": [
+        *_entries("Hugging Face Seq2SeqTrainer, SDPA", "seq2seq_trainer", "huggingface"),
+        *_entries(
+            "Hugging Face Seq2SeqTrainer, eager", "seq2seq_trainer", "huggingface", "--attention=eager"
+        ),
+    ],
+    "joeynmt": [Entry("JoeyNMT", "joeynmt", "joeynmt", "float32")],
+    "eole": [
+        *_entries("Eole", "eole", "eole"),
+        *_entries("Eole, compiled", "eole", "eole", "--compile"),
+    ],
+    "torch": [
+        *_entries("torch.nn.Transformer", "torch_transformer", "torch"),
+        *_entries("torch.nn.Transformer, compiled", "torch_transformer", "torch", "--compile"),
+    ],
+    "heedful": _entries("heedful", "", ""),
 }
 
 
@@ -72,17 +82,18 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tgt", type=Path, required=True, help="target side, line by line parallel")
     parser.add_argument("--presets", type=_names(SIZES), default=list(SIZES), help="[default: all]")
     parser.add_argument("--peers", type=_names(PEERS), default=list(PEERS), help="[default: all]")
-    parser.add_argument("--precisions", type=_names(["float32", "bfloat16"]), default=["float32", "bfloat16"])
+    parser.add_argument("--precisions", type=_names(PRECISIONS), default=list(PRECISIONS))
     parser.add_argument("--no-compile", action="store_true", help="leave the peers' torch.compile out")
     parser.add_argument("--seconds", type=float, default=60.0, help="measured for each line of the table")
     parser.add_argument("--warm-up", type=float, default=15.0, help="seconds before; at least 10 steps")
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds after which a line is given up")
     parser.add_argument("--vocab-size", type=int, default=8000, help="pieces of the joint vocabulary")
     parser.add_argument("--directory", type=Path, default=Path(".peers"), help="environments, ids, logs")
     parser.add_argument("--output", type=Path, help="file for the table; it is printed all the same")
     return parser.parse_args(arguments)
 
 
-def _names(allowed: object) -> "type[list[str]]":
+def _names(allowed: Iterable[str]) -> Callable[[str], list[str]]:
     names = list(allowed)
 
     def split(text: str) -> list[str]:
@@ -101,7 +112,7 @@ def main() -> int:
         entry
         for name in given.peers
         for entry in PEERS[name]
-        if entry.precision in given.precisions and not (given.no_compile and entry.is_compiled)
+        if entry.precision in given.precisions and not (given.no_compile and "--compile" in entry.options)
     ]
     directory = given.directory.resolve()
     for name in sorted({entry.environment for entry in entries if entry.script}):
@@ -143,11 +154,11 @@ def _python(environment: Path) -> str:
 
 def run_peer(entry: Entry, preset: str, given: argparse.Namespace, directory: Path) -> Measured:
     """Run a peer's script in its environment, with all cores, and read its line."""
-    command = [_python(directory / entry.environment), str(HERE / entry.script)]
+    command = [_python(directory / entry.environment), str(HERE / f"train_{entry.script}.py")]
     command += ["--material", str(directory / "ids"), "--preset", preset, "--precision", entry.precision]
     command += ["--seconds", str(given.seconds), "--warm-up", str(given.warm_up)]
-    command += ["--compile"] if entry.is_compiled else []
-    line, failure = _last_json(command, directory, f"{preset}-{_slug(entry)}")
+    command += entry.options
+    line, failure = _last_json(command, directory, _log_name(entry, preset), given.limit)
     if line is None:
         return Measured(entry, preset, failure=failure)
     return Measured(
@@ -182,11 +193,11 @@ def run_heedful(entry: Entry, preset: str, given: argparse.Namespace, directory:
         command += ["--set", setting]
     for side in ("src", "tgt"):
         (directory / f"heedful-valid.{side}").write_text("A sentence.\n", encoding="utf-8")
-    log = f"{preset}-{_slug(entry)}"
-    line, failure = _last_json([*command, "--steps", "10"], directory, log)
+    log = _log_name(entry, preset)
+    line, failure = _last_json([*command, "--steps", "10"], directory, log, given.limit)
     if line is not None:  # which says how long a step takes
         steps = max(10, math.ceil(given.seconds / line["seconds_per_step"]))
-        line, failure = _last_json([*command, "--steps", str(steps)], directory, log)
+        line, failure = _last_json([*command, "--steps", str(steps)], directory, log, given.limit)
     if line is None:
         return Measured(entry, preset, failure=failure)
     return Measured(
@@ -203,12 +214,15 @@ def run_heedful(entry: Entry, preset: str, given: argparse.Namespace, directory:
 
 
 def _last_json(
-    command: list[str], directory: Path, log: str
+    command: list[str], directory: Path, log: str, limit: float
 ) -> tuple[dict[str, float | int | str] | None, str]:
     """Run a command, keep what it says in a log, and return its last JSON object, or None and the reason."""
     logs = directory / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return None, f"failed (no result after {limit:g} s)"
     (logs / f"{log}.log").write_text(f"{command}\n{done.stdout}\n{done.stderr}", encoding="utf-8")
     for line in reversed(done.stdout.splitlines() if done.returncode == 0 else []):
         if line.startswith('{"'):
@@ -217,9 +231,9 @@ def _last_json(
     return None, f"failed ({reason[:200]})"
 
 
-def _slug(entry: Entry) -> str:
-    name = Path(entry.script).stem or "heedful"
-    return f"{name}-{entry.precision}{'-compiled' if entry.is_compiled else ''}"
+def _log_name(entry: Entry, preset: str) -> str:
+    options = [option.removeprefix("--").replace("=", "-") for option in entry.options]
+    return "-".join([preset, entry.script or "heedful", entry.precision, *options])
 
 
 def table(found: list[Measured], given: argparse.Namespace) -> str:

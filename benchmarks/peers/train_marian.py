@@ -7,10 +7,8 @@ from measuring import Stopwatch, Task, parse_task
 from sizes import BETAS, DROPOUT, LABEL_SMOOTHING, LEARNING_RATE, Size
 from transformers import MarianConfig, MarianMTModel
 
-ATTENTION = "sdpa"
 
-
-def marian_config(size: Size, ids: Ids) -> MarianConfig:
+def marian_config(size: Size, ids: Ids, *, attention: str) -> MarianConfig:
     """Marian with one matrix for both embeddings and the output, as heedful's presets."""
     return MarianConfig(
         vocab_size=ids.vocab_size,
@@ -36,7 +34,7 @@ def marian_config(size: Size, ids: Ids) -> MarianConfig:
         eos_token_id=ids.eos_id,
         decoder_start_token_id=ids.bos_id,
         forced_eos_token_id=None,
-        attn_implementation=ATTENTION,
+        attn_implementation=attention,
     )
 
 
@@ -44,7 +42,7 @@ def main(task: Task) -> None:
     """Train until the time is over, and report."""
     torch.manual_seed(1)
     ids = read_ids(task.material)
-    model = MarianMTModel(marian_config(task.size, ids)).train()
+    model = MarianMTModel(marian_config(task.size, ids, attention=task.attention)).train()
     forward = torch.compile(model, dynamic=True) if task.is_compiled else model
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, betas=BETAS, eps=1e-9, fused=True)
     watch = Stopwatch(task)
@@ -67,7 +65,7 @@ def main(task: Task) -> None:
         if watch.step(batch.num_tgt_tokens, loss.item()):
             break
     watch.report(
-        "transformers", f"MarianMTModel, bare loop, {ATTENTION} attention, fused Adam, token batches"
+        "transformers", f"MarianMTModel, bare loop, {task.attention} attention, fused Adam, token batches"
     )
 
 

@@ -126,7 +126,7 @@ def main(task: Task) -> None:
             disable_tqdm=True,
         )
         trainer = CountingTrainer(
-            model=MarianMTModel(marian_config(task.size, ids)),
+            model=MarianMTModel(marian_config(task.size, ids, attention=task.attention)),
             args=arguments,
             train_dataset=examples,
             data_collator=Collator(ids),
@@ -135,7 +135,9 @@ def main(task: Task) -> None:
         listener.trainer = trainer
         trainer.train()
     watch.report(
-        "transformers", f"Seq2SeqTrainer, {sentences} sentences a batch, grouped by length, fused AdamW"
+        "transformers",
+        f"Seq2SeqTrainer, {task.attention} attention, {sentences} sentences a batch, "
+        "grouped by length, fused AdamW",
     )
 
 
