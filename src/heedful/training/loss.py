@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_ROWS_AT_ONCE = 512
+_ROWS_AT_ONCE = 384  # their logits stay in a processor's cache
+_ROWS_AT_ONCE_ON_GPU = 4096
 _ROWS_MULTIPLE = 64  # of every matrix product here: shapes that repeat are prepared once and kept
 
 
@@ -81,25 +82,25 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         wide = torch.promote_types(narrow, torch.float32)
         matrix, rows = weight.to(narrow), _fill_up(states.to(narrow))
         shift = None if bias is None else bias.to(narrow)
+        at_once = _ROWS_AT_ONCE if device == "cpu" else _ROWS_AT_ONCE_ON_GPU
         num_rows, evenly = states.shape[0], smoothing / (weight.shape[0] - 1)
         grad_states = torch.empty_like(rows)
         _, needs_weight, needs_bias, *_ = ctx.needs_input_grad  # not all do where weights are frozen
         grad_weight = torch.zeros_like(weight, dtype=wide) if needs_weight else None
         grad_bias = torch.zeros_like(bias, dtype=wide) if needs_bias and bias is not None else None
+        nll = states.new_zeros((), dtype=wide)  # Σ (Z - z_w)
         log_norms = states.new_zeros((), dtype=wide)  # Σ Z
-        wanted_logits = states.new_zeros((), dtype=wide)  # Σ z_w
         with torch.autocast(device, enabled=False):
-            for start in range(0, rows.shape[0], _ROWS_AT_ONCE):
-                piece = slice(start, start + _ROWS_AT_ONCE)
-                wanted = targets[piece, None]
+            for start in range(0, rows.shape[0], at_once):
+                piece = slice(start, start + at_once)
+                wanted = targets[piece]
+                real = torch.arange(len(wanted), device=wanted.device)
                 logits = F.linear(rows[piece], matrix, shift)
                 probs = logits.softmax(dim=-1)
-                real = slice(0, len(wanted))
-                wanted_logits += logits[real].gather(1, wanted).sum(dtype=wide)
-                # Z from the most probable id, whose probability never vanishes.
-                highest, surest = logits[real].amax(dim=-1), probs[real].amax(dim=-1)
-                log_norms += (highest.to(wide) - surest.to(wide).log()).sum()
-                probs[real].scatter_add_(1, wanted, probs.new_full(wanted.shape, smoothing - 1.0))
+                log_wanted = probs[real, wanted].to(wide).clamp_min(torch.finfo(wide).tiny).log()
+                nll -= log_wanted.sum()
+                log_norms += (logits[real, wanted].to(wide) - log_wanted).sum()  # Z = z_w - log softmax(z)_w
+                probs.index_put_((real, wanted), probs.new_tensor(smoothing - 1.0), accumulate=True)
                 probs[len(wanted) :] = 0.0
                 grad_states[piece] = probs @ matrix
                 if grad_weight is not None:
@@ -116,7 +117,6 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                 grad_weight = grad_weight.addr_(counted, state_sum, alpha=-1.0).to(weight.dtype)
             if grad_bias is not None:
                 grad_bias.sub_(counted, alpha=num_rows)
-        nll = log_norms - wanted_logits
         smoothed = (1.0 - smoothing) * nll + smoothing * log_norms - even_logits
         ctx.save_for_backward((grad_states[:num_rows] - mean_row).to(states.dtype), grad_weight, grad_bias)
         ctx.mark_non_differentiable(nll)
