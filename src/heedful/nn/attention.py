@@ -25,16 +25,20 @@ def attention_weights(
     Returns:
         Weights (B, H, T, S); the softmax is computed in float32 at least.
     """
-    scores_BHTS = queries_BHTK @ keys_BHSK.transpose(-2, -1) / math.sqrt(queries_BHTK.shape[-1])
+    dtype = queries_BHTK.dtype
+    at_least_float32 = torch.promote_types(dtype, torch.float32)
+    scores_BHTS = (queries_BHTK @ keys_BHSK.transpose(-2, -1)).to(at_least_float32)
+    scores_BHTS = scores_BHTS / math.sqrt(queries_BHTK.shape[-1])
     if bias is not None:
         scores_BHTS = scores_BHTS + bias
-    at_least_float32 = torch.promote_types(scores_BHTS.dtype, torch.float32)
     if mask is None:
-        return scores_BHTS.softmax(dim=-1, dtype=at_least_float32).type_as(scores_BHTS)
+        return scores_BHTS.softmax(dim=-1).to(dtype)
     # The lowest finite number acts as -inf, but leaves no NaN in a row that is masked throughout.
-    scores_BHTS = scores_BHTS.masked_fill(~mask, torch.finfo(scores_BHTS.dtype).min)
-    weights_BHTS = scores_BHTS.softmax(dim=-1, dtype=at_least_float32).type_as(scores_BHTS)
-    return weights_BHTS * mask.any(dim=-1, keepdim=True)
+    lowest = torch.finfo(at_least_float32).min
+    forbidden = torch.zeros_like(mask, dtype=at_least_float32).masked_fill_(~mask, lowest)
+    weights_BHTS = (scores_BHTS + forbidden).softmax(dim=-1).to(dtype)
+    has_a_choice = mask.any(dim=-1, keepdim=True)
+    return weights_BHTS if has_a_choice.all() else weights_BHTS * has_a_choice
 
 
 class MultiHeadAttention(nn.Module):
