@@ -86,7 +86,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         num_rows, evenly = states.shape[0], smoothing / (weight.shape[0] - 1)
         grad_states = torch.empty_like(rows)
         _, needs_weight, needs_bias, *_ = ctx.needs_input_grad  # not all do where weights are frozen
-        grad_weight = torch.zeros_like(weight, dtype=wide) if needs_weight else None
+        grad_weight: Tensor | None = None
         grad_bias = torch.zeros_like(bias, dtype=wide) if needs_bias and bias is not None else None
         nll = states.new_zeros((), dtype=wide)  # Σ (Z - z_w)
         log_norms = states.new_zeros((), dtype=wide)  # Σ Z
@@ -103,8 +103,9 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                 probs.index_put_((real, wanted), probs.new_tensor(smoothing - 1.0), accumulate=True)
                 probs[len(wanted) :] = 0.0
                 grad_states[piece] = probs @ matrix
-                if grad_weight is not None:
-                    grad_weight += probs.T @ rows[piece]
+                if needs_weight:
+                    product = probs.T @ rows[piece]
+                    grad_weight = product.to(wide) if grad_weight is None else grad_weight.add_(product)
                 if grad_bias is not None:
                     grad_bias += probs.sum(dim=0, dtype=wide)
             counted = torch.full_like(weight[:, 0], evenly, dtype=wide)
@@ -124,7 +125,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        scaled = (None if grad is None else grad * grad_smoothed for grad in ctx.saved_tensors)
+        # In place: the weight's gradient is large. A second backward pass is refused by autograd.
+        scaled = (None if grad is None else grad.mul_(grad_smoothed) for grad in ctx.saved_tensors)
         return *scaled, None, None, None
 
 
