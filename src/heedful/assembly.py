@@ -39,6 +39,7 @@ def input_embedding(config: ModelConfig, tokens: nn.Embedding) -> InputEmbedding
         tokens,
         positions,
         dropout=config.dropout,
+        word_dropout=config.word_dropout,
         scale=config.scale_embeddings,
         norm=_norm(config) if config.embedding_norm else None,
     )

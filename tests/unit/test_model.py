@@ -109,7 +109,7 @@ def test_without_dropout_training_and_use_agree(changes: dict[str, Any]) -> None
     assert torch.equal(model.train()(src, tgt_in), model.eval()(src, tgt_in))
 
 
-@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "activation_dropout"])
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "activation_dropout", "word_dropout"])
 def test_each_kind_of_dropout_acts_in_training_alone(name: str) -> None:
     model = build(**{"dropout": 0.0, name: 0.3})
     src, tgt_in = inputs()

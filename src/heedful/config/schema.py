@@ -52,6 +52,7 @@ class ModelConfig(Section):
     dropout: Probability = 0.1  # 5.4: on each sub-layer's output and on the embedded input
     attention_dropout: Probability = 0.0  # not in the paper: on the attention weights
     activation_dropout: Probability = 0.0  # not in the paper: inside the feed-forward layer
+    word_dropout: Probability = 0.0  # not in the paper: on whole token embeddings, of either side
     activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = "relu"  # 3.3
     gated: bool = False  # not in the paper: a gate in the feed-forward layer (GLU)
     norm: Literal["post", "pre"] = "post"  # 3.1; "pre" adds a final norm to each stack

@@ -15,7 +15,7 @@ from heedful.text import TokenizerPair
 from heedful.workflows.sources import local_bundle
 
 # What changes neither the function that the model computes nor the pieces of its vocabulary.
-_FREE = {"dropout", "attention_dropout", "activation_dropout", "sampling"}
+_FREE = {"dropout", "attention_dropout", "activation_dropout", "word_dropout", "sampling"}
 _OF_THE_VOCABULARY = {"src_vocab_size", "tgt_vocab_size", "src_pad_id", "tgt_pad_id"}
 
 
