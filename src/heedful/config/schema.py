@@ -213,6 +213,7 @@ class TrainConfig(Section):
         None  # of training; validation in between counts, the final one does not
     )
     label_smoothing: Probability = 0.1  # 5.4
+    r_drop: NonNegativeFloat = 0.0  # R-Drop's α; above 0 each batch is passed twice, in twice the memory
     ema_decay: Probability = 0.0  # 0: no moving average of the weights
     average_checkpoints: Positive = 5  # 6.1; 1: the last weights as they are
     checkpoint_every_steps: Positive = 1500  # 6.1: every 10 minutes, at 0.4 seconds a step (5.2)

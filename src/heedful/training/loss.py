@@ -41,9 +41,13 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, *, smoothing: float,
 
 
 def projected_cross_entropy(
-    states: Tensor, output: nn.Linear, targets: Tensor, *, smoothing: float, pad_id: int
+    states: Tensor, output: nn.Linear, targets: Tensor, *, smoothing: float, pad_id: int, r_drop: float = 0.0
 ) -> Loss:
     """Return `smoothed_cross_entropy(output(states), ...)` without ever holding all logits.
+
+    With `r_drop` the states are of two passes under different dropout, rows 2i and 2i + 1 of one token, and
+    the smoothed loss has another term (R-Drop; Liang et al., 2021, equations 3 and 4): with p and q what
+    either pass predicts for a token, both cross-entropies plus α ½ (KL(p‖q) + KL(q‖p)).
 
     Args:
         states: (N, D), the decoder's states of the real target tokens.
@@ -51,9 +55,10 @@ def projected_cross_entropy(
         targets: (N,) ids.
         smoothing: ε.
         pad_id: the padding id of the target vocabulary.
+        r_drop: α; 0 where every row stands for itself.
     """
     smoothed, nll = _ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        states, output.weight, output.bias, targets, smoothing, pad_id
+        states, output.weight, output.bias, targets, smoothing, pad_id, r_drop
     )
     return Loss(smoothed, nll)
 
@@ -76,6 +81,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         smoothing: float,
         pad_id: int,
+        r_drop: float,
     ) -> tuple[Tensor, Tensor]:
         device = states.device.type
         narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
@@ -90,6 +96,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias, dtype=wide) if needs_bias and bias is not None else None
         nll = states.new_zeros((), dtype=wide)  # Σ (Z - z_w)
         log_norms = states.new_zeros((), dtype=wide)  # Σ Z
+        divergence = states.new_zeros((), dtype=wide)
         with torch.autocast(device, enabled=False):
             for start in range(0, rows.shape[0], at_once):
                 piece = slice(start, start + at_once)
@@ -100,6 +107,8 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                 log_wanted = probs[real, wanted].to(wide).clamp_min(torch.finfo(wide).tiny).log()
                 nll -= log_wanted.sum()
                 log_norms += (logits[real, wanted].to(wide) - log_wanted).sum()  # Z = z_w - log softmax(z)_w
+                if r_drop:
+                    divergence += _draw_together(logits, probs, 0.5 * r_drop)
                 probs.index_put_((real, wanted), probs.new_tensor(smoothing - 1.0), accumulate=True)
                 probs[len(wanted) :] = 0.0
                 grad_states[piece] = probs @ matrix
@@ -118,7 +127,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                 grad_weight = grad_weight.addr_(counted, state_sum, alpha=-1.0).to(weight.dtype)
             if grad_bias is not None:
                 grad_bias.sub_(counted, alpha=num_rows)
-        smoothed = (1.0 - smoothing) * nll + smoothing * log_norms - even_logits
+        smoothed = (1.0 - smoothing) * nll + smoothing * log_norms - even_logits + 0.5 * r_drop * divergence
         ctx.save_for_backward((grad_states[:num_rows] - mean_row).to(states.dtype), grad_weight, grad_bias)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
@@ -127,7 +136,24 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         # In place: the weight's gradient is large. A second backward pass is refused by autograd.
         scaled = (None if grad is None else grad.mul_(grad_smoothed) for grad in ctx.saved_tensors)
-        return *scaled, None, None, None
+        return *scaled, None, None, None, None
+
+
+def _draw_together(logits: Tensor, probs: Tensor, weight: float) -> Tensor:
+    """Return Σ KL(p‖q) + KL(q‖p) over pairs of neighbouring rows; add `weight` times its gradient to probs.
+
+    With d the difference of their logits it is Σ (p - q) d for each pair: the normalisers cancel. Its
+    gradient is p (d + 1 - Σ p d) - q at the logits of p, and q (Σ q d + 1 - d) - p at those of q.
+    """
+    p, q, d = probs[::2], probs[1::2], logits[::2] - logits[1::2]
+    p_d, q_d = p * d, q * d
+    mean_p = p_d.sum(dim=-1, keepdim=True, dtype=torch.promote_types(d.dtype, torch.float32))
+    mean_q = q_d.sum(dim=-1, keepdim=True, dtype=mean_p.dtype)
+    at_p = p_d.addcmul_(p, (1.0 - mean_p).to(p.dtype)).sub_(q)
+    at_q = q_d.neg_().addcmul_(q, (1.0 + mean_q).to(q.dtype)).sub_(p)
+    p.add_(at_p, alpha=weight)
+    q.add_(at_q, alpha=weight)
+    return (mean_p - mean_q).sum()
 
 
 def _fill_up(rows: Tensor) -> Tensor:

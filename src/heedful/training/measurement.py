@@ -133,7 +133,7 @@ def time_parts(
                 on_device = batch.to(device)
                 watch.lap("data")
                 with autocast(rank.precision, device):
-                    loss = batch_loss(model, on_device, smoothing=config.train.label_smoothing)
+                    loss = batch_loss(model, on_device, config.train)
                 watch.lap("forward")
                 torch.autograd.backward(loss.smoothed)
                 watch.lap("backward")

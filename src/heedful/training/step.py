@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heedful.config import Config
+from heedful.config import Config, TrainConfig
 from heedful.data import Batch
 from heedful.model import Transformer
 from heedful.training.loss import Loss, projected_cross_entropy
@@ -47,14 +47,27 @@ class StepMetrics:
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
-def batch_loss(model: Transformer, batch: Batch, *, smoothing: float) -> Loss:
-    """Run the model on a batch and return its loss, summed over the real target tokens."""
-    states = model.decode(batch.tgt_in, model.encode(batch.src))
+def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig) -> Loss:
+    """Run the model on a batch and return its loss, summed over the real target tokens.
+
+    With R-Drop it runs on two copies of each row, which dropout makes two different passes. The sums are
+    means over both, half of what Liang et al. write, so that they can be compared with those without R-Drop.
+    """
+    passes = 2 if settings.r_drop else 1
+    src, tgt_in = batch.src.repeat(passes, 1), batch.tgt_in.repeat(passes, 1)
+    states = model.decode(tgt_in, model.encode(src))
     pad_id = model.config.tgt_pad_id
     real = batch.tgt_out != pad_id
-    return projected_cross_entropy(
-        states[real], model.output, batch.tgt_out[real], smoothing=smoothing, pad_id=pad_id
+    states = states.view(passes, *real.shape, -1)[:, real]
+    loss = projected_cross_entropy(
+        states.transpose(0, 1).flatten(0, 1),  # the passes of a token side by side
+        model.output,
+        batch.tgt_out[real].repeat_interleave(passes),
+        smoothing=settings.label_smoothing,
+        pad_id=pad_id,
+        r_drop=settings.r_drop,
     )
+    return Loss(loss.smoothed / passes, loss.nll / passes)
 
 
 def train_step(
@@ -72,8 +85,7 @@ def train_step(
     the tokens are dealt into micro-batches changes nothing but rounding. Where loss or gradient is not
     finite, the weights stay as they are.
     """
-    smoothing = config.train.label_smoothing
-    sums = accumulate_gradients(model, micro_batches, smoothing=smoothing, precision=precision)
+    sums = accumulate_gradients(model, micro_batches, config.train, precision=precision)
     metrics = step_metrics(sums, squared_norm(model.parameters()))
     if metrics.is_finite:
         scale = gradient_scale(metrics, config.optimizer.clip_norm)
@@ -83,7 +95,7 @@ def train_step(
 
 
 def accumulate_gradients(
-    model: Transformer, micro_batches: Iterable[Batch], *, smoothing: float, precision: Precision
+    model: Transformer, micro_batches: Iterable[Batch], settings: TrainConfig, *, precision: Precision
 ) -> Sums:
     """Add the gradients of the loss, summed over real target tokens, to those that the weights have."""
     device = next(model.parameters()).device
@@ -91,7 +103,7 @@ def accumulate_gradients(
     smoothed, nll, num_tokens = torch.zeros((), device=device), torch.zeros((), device=device), 0
     for batch in micro_batches:
         with autocast(precision, device):
-            loss = batch_loss(model, batch.to(device), smoothing=smoothing)
+            loss = batch_loss(model, batch.to(device), settings)
         loss.smoothed.backward()  # type: ignore[no-untyped-call]
         smoothed, nll = smoothed + loss.smoothed.detach(), nll + loss.nll
         num_tokens += batch.num_tgt_tokens

@@ -88,9 +88,8 @@ class Rank:
 
     def accumulate(self, order: StepOrder) -> Sums:
         """Add the gradients of this rank's rows, summed over tokens, to those that the weights have."""
-        smoothing = self.config.train.label_smoothing
         return accumulate_gradients(
-            self.model, self.batches(order), smoothing=smoothing, precision=self.precision
+            self.model, self.batches(order), self.config.train, precision=self.precision
         )
 
 
