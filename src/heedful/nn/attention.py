@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.nn.dropout import Dropout
+from heedful.nn.fused import can_weigh, weigh
 from heedful.nn.relative_positions import AttentionPositions, NoPositions
 
 
@@ -100,7 +101,11 @@ class MultiHeadAttention(nn.Module):
             keys_BHSK = keys_BHSK.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
             values_BHSV = values_BHSV.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
         bias = self.positions.bias(start, x.shape[1], keys_BHSK.shape[2], queries_BHTK)
-        weights_BHTS = self.weights_dropout(attention_weights(queries_BHTK, keys_BHSK, mask, bias))
+        if mask is not None and can_weigh(queries_BHTK, mask, bias):
+            weights_BHTS = weigh(queries_BHTK, keys_BHSK, mask)
+        else:
+            weights_BHTS = attention_weights(queries_BHTK, keys_BHSK, mask, bias)
+        weights_BHTS = self.weights_dropout(weights_BHTS)
         heads_BHTV = weights_BHTS @ values_BHSV
         return self.output(heads_BHTV.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 

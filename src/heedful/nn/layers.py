@@ -9,6 +9,7 @@ from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.cache import LayerCache
 from heedful.nn.dropout import Dropout
 from heedful.nn.feed_forward import FeedForward
+from heedful.nn.fused import residual_norm
 
 
 class ResidualLayer(nn.Module):
@@ -19,13 +20,11 @@ class ResidualLayer(nn.Module):
         self.residual_dropout = Dropout(dropout)
         self.norm_first = norm_first
 
-    def wrap(
-        self, x: Tensor, norm: Callable[[Tensor], Tensor], sublayer: Callable[[Tensor], Tensor]
-    ) -> Tensor:
+    def wrap(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Return LayerNorm(x + Dropout(Sublayer(x))) (3.1, 5.4), or x + Dropout(Sublayer(LayerNorm(x)))."""
         if self.norm_first:
             return x + self.residual_dropout(sublayer(norm(x)))  # type: ignore[no-any-return]
-        return norm(x + self.residual_dropout(sublayer(x)))
+        return residual_norm(x, sublayer(x), self.residual_dropout, norm)
 
 
 class EncoderLayer(ResidualLayer):

@@ -5,11 +5,15 @@ earlier, at the decoder's states, works through them in pieces that stay in the 
 the gradient on the way: the logits of a whole batch (B x T x V in float32) never exist.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from heedful.nn.fused import Context, added
+from heedful.nn.kernels import call as call_kernel
+from heedful.nn.kernels import kernels_apply_to
 
 _ROWS_AT_ONCE = 384  # their logits stay in a processor's cache
 _ROWS_AT_ONCE_ON_GPU = 4096
@@ -74,7 +78,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,  # noqa: ANN401
+        ctx: Context,
         states: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -94,29 +98,19 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         _, needs_weight, needs_bias, *_ = ctx.needs_input_grad  # not all do where weights are frozen
         grad_weight: Tensor | None = None
         grad_bias = torch.zeros_like(bias, dtype=wide) if needs_bias and bias is not None else None
-        nll = states.new_zeros((), dtype=wide)  # Σ (Z - z_w)
-        log_norms = states.new_zeros((), dtype=wide)  # Σ Z
-        divergence = states.new_zeros((), dtype=wide)
+        sums = states.new_zeros(3, dtype=wide)
         with torch.autocast(device, enabled=False):
             for start in range(0, rows.shape[0], at_once):
                 piece = slice(start, start + at_once)
-                wanted = targets[piece]
-                real = torch.arange(len(wanted), device=wanted.device)
                 logits = F.linear(rows[piece], matrix, shift)
-                probs = logits.softmax(dim=-1)
-                log_wanted = probs[real, wanted].to(wide).clamp_min(torch.finfo(wide).tiny).log()
-                nll -= log_wanted.sum()
-                log_norms += (logits[real, wanted].to(wide) - log_wanted).sum()  # Z = z_w - log softmax(z)_w
-                if r_drop:
-                    divergence += _draw_together(logits, probs, 0.5 * r_drop)
-                probs.index_put_((real, wanted), probs.new_tensor(smoothing - 1.0), accumulate=True)
-                probs[len(wanted) :] = 0.0
-                grad_states[piece] = probs @ matrix
+                grad_logits, piece_sums = _piece_gradient(logits, targets[piece], smoothing, r_drop)
+                sums += piece_sums
+                grad_states[piece] = grad_logits @ matrix
                 if needs_weight:
-                    product = probs.T @ rows[piece]
-                    grad_weight = product.to(wide) if grad_weight is None else grad_weight.add_(product)
+                    product = grad_logits.T @ rows[piece]
+                    grad_weight = product.to(wide) if grad_weight is None else added(grad_weight, product)
                 if grad_bias is not None:
-                    grad_bias += probs.sum(dim=0, dtype=wide)
+                    grad_bias += grad_logits.sum(dim=0, dtype=wide)
             counted = torch.full_like(weight[:, 0], evenly, dtype=wide)
             counted[pad_id] = 0.0
             state_sum, mean_row = rows.sum(dim=0, dtype=wide), counted @ matrix.to(wide)
@@ -127,16 +121,41 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
                 grad_weight = grad_weight.addr_(counted, state_sum, alpha=-1.0).to(weight.dtype)
             if grad_bias is not None:
                 grad_bias.sub_(counted, alpha=num_rows)
+        nll, log_norms, divergence = sums.unbind()
         smoothed = (1.0 - smoothing) * nll + smoothing * log_norms - even_logits + 0.5 * r_drop * divergence
         ctx.save_for_backward((grad_states[:num_rows] - mean_row).to(states.dtype), grad_weight, grad_bias)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
 
     @staticmethod
-    def backward(ctx: Any, grad_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    def backward(ctx: Context, grad_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         # In place: the weight's gradient is large. A second backward pass is refused by autograd.
         scaled = (None if grad is None else grad.mul_(grad_smoothed) for grad in ctx.saved_tensors)
         return *scaled, None, None, None, None
+
+
+def _piece_gradient(logits: Tensor, wanted: Tensor, smoothing: float, r_drop: float) -> tuple[Tensor, Tensor]:
+    """Return the gradient by the logits (R, V), but for its even part, and three sums over the wanted (N,).
+
+    They are Σ (Z - z_w), Σ Z and the divergence of R-Drop. R is N and the rows that fill up, which get zeros.
+    """
+    rows = len(wanted)
+    if not r_drop and kernels_apply_to(logits):
+        of_rows = torch.empty(2, rows)
+        call_kernel(
+            "loss_rows", logits.dtype, logits, wanted, *of_rows, rows, logits.shape[1], 1.0 - smoothing
+        )
+        logits[rows:] = 0.0
+        return logits, F.pad(of_rows.sum(dim=1), (0, 1))
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    probs = logits.softmax(dim=-1)
+    picked = torch.arange(rows, device=wanted.device), wanted
+    nll = -probs[picked].to(wide).clamp_min(torch.finfo(wide).tiny).log()
+    log_norms = logits[picked].to(wide) + nll  # Z = z_w - log softmax(z)_w
+    divergence = _draw_together(logits, probs, 0.5 * r_drop) if r_drop else nll.new_zeros(())
+    probs.index_put_(picked, probs.new_tensor(smoothing - 1.0), accumulate=True)
+    probs[rows:] = 0.0
+    return probs, torch.stack([nll.sum(), log_norms.sum(), divergence])
 
 
 def _draw_together(logits: Tensor, probs: Tensor, weight: float) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 from heedful.config import Config, TrainConfig
 from heedful.data import Batch
 from heedful.model import Transformer
+from heedful.nn.kernels import using_kernels
 from heedful.training.loss import Loss, projected_cross_entropy
 from heedful.training.precision import Precision, autocast
 
@@ -55,18 +56,19 @@ def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig) -> Loss:
     """
     passes = 2 if settings.r_drop else 1
     src, tgt_in = batch.src.repeat(passes, 1), batch.tgt_in.repeat(passes, 1)
-    states = model.decode(tgt_in, model.encode(src))
     pad_id = model.config.tgt_pad_id
     real = batch.tgt_out != pad_id
-    states = states.view(passes, *real.shape, -1)[:, real]
-    loss = projected_cross_entropy(
-        states.transpose(0, 1).flatten(0, 1),  # the passes of a token side by side
-        model.output,
-        batch.tgt_out[real].repeat_interleave(passes),
-        smoothing=settings.label_smoothing,
-        pad_id=pad_id,
-        r_drop=settings.r_drop,
-    )
+    with using_kernels(wanted=settings.kernels != "torch"):
+        states = model.decode(tgt_in, model.encode(src))
+        states = states.view(passes, *real.shape, -1)[:, real]
+        loss = projected_cross_entropy(
+            states.transpose(0, 1).flatten(0, 1),  # the passes of a token side by side
+            model.output,
+            batch.tgt_out[real].repeat_interleave(passes),
+            smoothing=settings.label_smoothing,
+            pad_id=pad_id,
+            r_drop=settings.r_drop,
+        )
     return Loss(loss.smoothed / passes, loss.nll / passes)
 
 

@@ -9,6 +9,7 @@ from heedful.config import Config
 from heedful.data import BatchSource
 from heedful.errors import ConfigError
 from heedful.model import Transformer
+from heedful.nn.kernels import library
 from heedful.training.averaging import MovingAverage
 from heedful.training.distributed_team import DistributedTeam, in_team
 from heedful.training.shared_team import SharedTeam, shared_memory_left, shared_memory_of
@@ -25,7 +26,16 @@ def gather_team(
     optimizer: torch.optim.Optimizer,
     average: MovingAverage | None,
 ) -> Team:
-    """Return the team that takes the steps of a training, its processes started; close it in the end."""
+    """Return the team that takes the steps of a training, its processes started; close it in the end.
+
+    Raises:
+        ConfigError: what is asked for cannot be had here: shared memory, or compiled kernels.
+    """
+    if config.train.kernels == "compiled" and library() is None:
+        raise ConfigError(
+            'train.kernels="compiled" needs a C compiler: install one (cc, gcc or clang, or name it in $CC), '
+            'or set train.kernels="auto"'
+        )
     if in_team():
         return DistributedTeam(Rank(model, source, config, size=dist.get_world_size()), optimizer, average)
     size, threads = team_size(config, model)

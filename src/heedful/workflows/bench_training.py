@@ -12,11 +12,13 @@ from statistics import fmean
 
 from heedful.config import Config
 from heedful.errors import ConfigError, TrainingError
+from heedful.nn.kernels import kernels_apply_to, using_kernels
 from heedful.training.averaging import MovingAverage
 from heedful.training.measurement import ProductRate, StepParts, count_flops, finish, time_parts
 from heedful.training.memory import PeakMemory, peak_memory
 from heedful.training.optimizer import build_optimizer
 from heedful.training.schedule import learning_rate
+from heedful.training.shared_team import using_threads
 from heedful.training.step import StepMetrics
 from heedful.training.team import Rank, StepOrder, Team
 from heedful.training.team_choice import gather_team, team_size
@@ -41,6 +43,7 @@ class TrainingBenchmark:
         batches: what they were made of.
         device: "cpu" or "cuda".
         precision: of the matrix products, "float32" or "bf16".
+        kernels: "compiled", or "torch" where only its own operations were used.
         processes: that shared each step.
         threads: of each process.
         steps: that were timed.
@@ -64,6 +67,7 @@ class TrainingBenchmark:
     batches: str
     device: str
     precision: str
+    kernels: str
     processes: int
     threads: int
     steps: int
@@ -174,6 +178,7 @@ class _Bench:
             batches=batches,
             device=self._material.device.type,
             precision=self._material.precision,
+            kernels="compiled" if self._has_kernels() else "torch",
             processes=self._processes,
             threads=self._threads,
             steps=len(self._timed),
@@ -241,6 +246,11 @@ class _Bench:
             timed.append(parts)
             self._report("timing the parts of a step")
         return timed
+
+    def _has_kernels(self) -> bool:
+        wanted = self._config.train.kernels != "torch"
+        with using_threads(self._threads), using_kernels(wanted=wanted):
+            return kernels_apply_to(next(self._material.model.parameters()))
 
     def _orders(self) -> Iterator[StepOrder]:
         """The orders of a training from its start on, epoch after epoch, without end."""
