@@ -52,7 +52,18 @@ def test_training_on_made_up_text_is_shown_as_a_table() -> None:
     encoder, decoder = 4 * (16 * 16 + 16) + 16 * 32 + 32 + 32 * 16 + 16 + 4 * 16, 4 * (16 * 16 + 16) + 2 * 16
     expected = 2 * encoder + decoder + 300 * 16  # the vocabulary is as large as it was to be
     assert first == f"training    tiny: {expected:,} parameters, float32, 1 process of 1 thread"
-    labels = ["batches", "speed", "products", "memory", "a", "data", "forward", "backward", "optimiser"]
+    labels = [
+        "kernels",
+        "batches",
+        "speed",
+        "products",
+        "memory",
+        "a",
+        "data",
+        "forward",
+        "backward",
+        "optimiser",
+    ]
     assert [line.split()[0] for line in others] == labels
     assert "made-up sentences" in others[0]
 
