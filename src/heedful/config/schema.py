@@ -185,14 +185,13 @@ class OptimizerConfig(Section):
 class ScheduleConfig(Section):
     """The learning rate over the steps (5.3)."""
 
-    name: Literal["paper", "inverse_sqrt", "linear", "cosine", "constant"] = "paper"
+    name: Literal["paper", "inverse_sqrt", "linear", "cosine", "1-sqrt", "constant"] = "paper"
     warmup_steps: Count = 4000  # 5.3
     peak: PositiveFloat | None = None  # the highest rate of every schedule but "paper"
     scale: PositiveFloat = 1.0  # a factor on the paper's rate
-    decay_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = (
-        1.0  # "linear", "cosine": the last part of the run
-    )
-    floor: NonNegativeFloat = 0.0  # "linear", "cosine": where the decay ends, as a share of the peak
+    # "linear", "cosine", "1-sqrt": the last part of the run; below 1 they are warm-up-stable-decay (WSD)
+    decay_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    floor: NonNegativeFloat = 0.0  # where the decay ends, as a share of the peak
 
     @model_validator(mode="after")
     def _has_a_peak(self) -> Self:

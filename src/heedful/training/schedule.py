@@ -11,7 +11,9 @@ def learning_rate(config: ScheduleConfig, step: int, *, d_model: int, progress: 
     - paper: d_model^-0.5 · min(step^-0.5, step · warmup^-1.5), times `scale` (5.3, equation 3).
     - inverse_sqrt: the same shape, with the highest value given as `peak`.
     - constant: `peak` after the warm-up.
-    - linear, cosine: `peak`, then down to `floor · peak` over the last `decay_fraction` of the run.
+    - linear, cosine, 1-sqrt: `peak`, then down to `floor · peak` over the last `decay_fraction` of the run,
+      in that shape. Where the fraction is below 1, this is called warm-up-stable-decay, WSD (Hu et al.,
+      2024, "MiniCPM"); 1-sqrt falls steeply first (Hägele et al., 2024).
 
     Args:
         config: the schedule.
@@ -33,4 +35,6 @@ def learning_rate(config: ScheduleConfig, step: int, *, d_model: int, progress: 
     decayed = min(1.0, max(0.0, (progress - 1.0) / config.decay_fraction + 1.0))
     if config.name == "cosine":
         decayed = 0.5 - 0.5 * math.cos(math.pi * decayed)
+    elif config.name == "1-sqrt":
+        decayed = math.sqrt(decayed)
     return peak * (1.0 - decayed * (1.0 - config.floor))

@@ -13,12 +13,12 @@ def rate(step: int, progress: float = 0.0, **settings: Any) -> float:  # noqa: A
     return learning_rate(config, step, d_model=512, progress=progress)
 
 
-@pytest.mark.parametrize("name", ["inverse_sqrt", "constant", "linear", "cosine"])
+@pytest.mark.parametrize("name", ["inverse_sqrt", "constant", "linear", "cosine", "1-sqrt"])
 def test_each_schedule_warms_up_in_a_line_to_its_peak(name: str) -> None:
     assert [rate(step, name=name) for step in (1, 50, 99, 100)] == pytest.approx([0.005, 0.25, 0.495, 0.5])
 
 
-@pytest.mark.parametrize("name", ["inverse_sqrt", "constant", "linear", "cosine"])
+@pytest.mark.parametrize("name", ["inverse_sqrt", "constant", "linear", "cosine", "1-sqrt"])
 def test_without_warm_up_the_first_step_has_the_peak(name: str) -> None:
     assert rate(1, name=name, warmup_steps=0) == 0.5
 
@@ -51,7 +51,14 @@ def test_cosine_falls_over_the_last_part_of_the_run(progress: float, wanted: flo
     assert rate(200, progress, name="cosine", decay_fraction=0.5) == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("name", ["linear", "cosine"])
+@pytest.mark.parametrize(
+    ("progress", "wanted"), [(0.0, 0.5), (0.5, 0.5), (0.545, 0.35), (0.68, 0.2), (0.905, 0.05), (1.0, 0.0)]
+)
+def test_1_sqrt_falls_over_the_last_part_of_the_run(progress: float, wanted: float) -> None:
+    assert rate(200, progress, name="1-sqrt", decay_fraction=0.5) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("name", ["linear", "cosine", "1-sqrt"])
 def test_the_decay_ends_at_the_floor_and_never_rises(name: str) -> None:
     rates = [rate(200, progress / 50, name=name, floor=0.1) for progress in range(51)]
     assert rates == sorted(rates, reverse=True)
