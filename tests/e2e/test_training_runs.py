@@ -21,7 +21,8 @@ BY_HEART = {
     "valid.every_steps": 60,
 }
 
-# Everything with a state is on: dropout, moving average, subword sampling, accumulation, validation.
+# Everything with a state is on: dropout, moving average, subword sampling, accumulation, validation; and
+# the batches still grow when the run is killed.
 STATEFUL = {
     "train.max_steps": 60,
     "train.ema_decay": 0.9,
@@ -29,6 +30,7 @@ STATEFUL = {
     "train.log_every_steps": 5,
     "tokenizer.sampling": 0.1,
     "batch.tokens": 96,
+    "batch.ramp_from": 1,
     "batch.accumulation": 2,
     "valid.every_steps": 15,
     "valid.decode_sentences": 3,

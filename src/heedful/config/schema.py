@@ -168,8 +168,17 @@ class BatchConfig(Section):
     """How pairs are grouped (5.1: by approximate length, about 25,000 tokens a side)."""
 
     tokens: Positive = 25_000  # rows x the longer side, padding included, of one micro-batch
+    ramp_from: Positive | None = None  # tokens in the first epoch; doubled with each, until `tokens`
     accumulation: Positive = 1  # micro-batches in one step
     bucket_width: Positive = 4  # lengths are rounded up to a multiple of this
+
+    @model_validator(mode="after")
+    def _ramp_rises(self) -> Self:
+        if self.ramp_from is not None and self.ramp_from > self.tokens:
+            raise ValueError(
+                f"batch.ramp_from={self.ramp_from} must be at most batch.tokens={self.tokens}, where it ends"
+            )
+        return self
 
 
 class OptimizerConfig(Section):

@@ -34,6 +34,7 @@ class BatchSource:
         bucket_width: S and T are multiples of it.
         sampling: rate of the subword sampler; 0 is off.
         framing: what stands around a text, as in the store; an eos where None.
+        ramp_from: the budget in the first epoch, doubled with each until it is `tokens`; always that if None.
     """
 
     store: ParallelStore
@@ -43,6 +44,7 @@ class BatchSource:
     bucket_width: int = 4
     sampling: float = 0.0
     framing: Framing | None = None
+    ramp_from: int | None = None
 
     def __post_init__(self) -> None:
         if self.sampling > 0.0 and not self.store.has_text:
@@ -53,13 +55,17 @@ class BatchSource:
     def __getstate__(self) -> dict[str, object]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # nothing that is cached
 
+    def budget(self, epoch: int) -> int:
+        """The tokens of a batch in an epoch, counted from 0."""
+        return self.tokens if self.ramp_from is None else min(self.tokens, self.ramp_from * 2**epoch)
+
     def plan(self, epoch: int) -> list[Indices]:
         """The pair numbers of each batch of an epoch."""
         src_lengths, tgt_lengths = self._planned_lengths
         return plan_epoch(
             src_lengths,
             tgt_lengths,
-            tokens=self.tokens,
+            tokens=self.budget(epoch),
             seed=self.seed,
             epoch=epoch,
             bucket_width=self.bucket_width,

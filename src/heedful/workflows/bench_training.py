@@ -91,8 +91,9 @@ def bench_training(
 ) -> TrainingBenchmark:
     """Take steps as training with these settings would, and measure them.
 
-    Without training text in the settings the sentences are made up: random words, as many as the vocabulary
-    has, in sentences of the lengths that image captions have. Nothing is kept but the cache of the ids.
+    Batches have their full size: a ramp (`batch.ramp_from`) is left out. Without training text in the
+    settings the sentences are made up: random words, as many as the vocabulary has, in sentences of the
+    lengths that image captions have. Nothing is kept but the cache of the ids.
 
     Raises:
         ConfigError: settings that cannot be, or that need text and have none; torchrun started this.
@@ -107,6 +108,7 @@ def bench_training(
             "with train.processes"
         )
     listener("preparing batches", 0.0)
+    config = config.replace(batch=config.batch.model_dump() | {"ramp_from": None})
     with tempfile.TemporaryDirectory(prefix="heedful-bench-") as temporary:
         directory = Path(temporary)
         batches = " and ".join(filter(None, (config.data.src, config.data.tgt))) or config.data.pairs

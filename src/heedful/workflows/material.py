@@ -101,8 +101,9 @@ def prepare(config: Config, run: RunDirectory, notes: Notes, *, resume: bool) ->
         tokenizers = train_tokenizers(text.src, text.tgt, config.tokenizer, seed=config.train.seed)
     config, device, precision = _resolve(config, None if base else tokenizers)
     model = _build_model(config, base).to(device)
-    source = _batch_source(text, tokenizers, config, sampling=config.tokenizer.sampling)
-    valid_source = _batch_source(valid, tokenizers, config, sampling=0.0)
+    sampling, ramp_from = config.tokenizer.sampling, config.batch.ramp_from
+    source = _batch_source(text, tokenizers, config, sampling=sampling, ramp_from=ramp_from)
+    valid_source = _batch_source(valid, tokenizers, config, sampling=0.0, ramp_from=None)
     _note_store(source.store, notes)
     if base:
         _note_unknown(source.store, tokenizers, notes)
@@ -192,7 +193,12 @@ def _build_model(config: Config, base: BaseModel | None) -> Transformer:
 
 
 def _batch_source(
-    text: ParallelText, tokenizers: TokenizerPair, config: Config, *, sampling: float
+    text: ParallelText,
+    tokenizers: TokenizerPair,
+    config: Config,
+    *,
+    sampling: float,
+    ramp_from: int | None,
 ) -> BatchSource:
     longest = config.data.max_length
     if config.model.positions == "learned":
@@ -214,6 +220,7 @@ def _batch_source(
         bucket_width=config.batch.bucket_width,
         sampling=sampling,
         framing=framing,
+        ramp_from=ramp_from,
     )
 
 

@@ -20,6 +20,7 @@ from heedful.errors import ConfigError
         ({"data": {"valid_tgt": "a"}}, "data.valid_src and data.valid_tgt must be given together"),
         ({"data": {"src": "a", "tgt": "b", "pairs": "c"}}, "data.pairs, not both"),
         ({"data": {"valid_src": "a", "valid_tgt": "b", "valid_pairs": "c"}}, "data.valid_pairs, not both"),
+        ({"batch": {"ramp_from": 30_000}}, "batch.ramp_from=30000 must be at most batch.tokens=25000"),
         ({"schedule": {"name": "cosine"}}, 'schedule.name="cosine" needs schedule.peak'),
         ({"schedule": {"warmup_steps": 0}}, 'schedule.name="paper" needs schedule.warmup_steps of'),
         ({"train": {"max_steps": None}}, "one of train.max_steps, train.max_epochs, train.max_minutes must"),

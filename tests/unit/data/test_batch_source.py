@@ -49,6 +49,17 @@ def test_an_epoch_has_every_pair_once(
     assert sorted(seen) == sorted(zip(SRC, TGT, strict=True))
 
 
+def test_a_ramp_doubles_the_budget_with_each_epoch_until_it_is_full(
+    store: ParallelStore, tokenizers: TokenizerPair
+) -> None:
+    ramp = BatchSource(store, tokenizers, tokens=220, seed=1, ramp_from=48)
+    for epoch, budget in enumerate((48, 96, 192, 220, 220)):
+        plain = BatchSource(store, tokenizers, tokens=budget, seed=1)
+        assert [each.tolist() for each in ramp.plan(epoch)] == [each.tolist() for each in plain.plan(epoch)]
+    assert len(ramp.plan(0)) > len(ramp.plan(1)) > len(ramp.plan(2))
+    assert ramp.budget(10_000) == 220
+
+
 @pytest.mark.parametrize("sampling", [0.0, 0.3])
 def test_starting_at_a_later_batch_goes_on_as_if_never_interrupted(
     store: ParallelStore, tokenizers: TokenizerPair, sampling: float
