@@ -23,9 +23,10 @@ POSITIVE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_training_on_text_is_measured(processes: int, tmp_path: Path) -> None:
-    arguments = [*write_pairs(tmp_path), *as_options(TINY | {"train.processes": processes})]
+@pytest.mark.parametrize(("processes", "optimizer"), [(1, "adam"), (2, "muon")])
+def test_training_on_text_is_measured(processes: int, optimizer: str, tmp_path: Path) -> None:
+    settings = TINY | {"train.processes": processes, "optimizer.name": optimizer, "batch.ramp_from": 1}
+    arguments = [*write_pairs(tmp_path), *as_options(settings)]
     outcome = heedful("bench", "train", *arguments, "--steps", 3, "--json")
     assert outcome.code == 0, outcome.err
     assert outcome.err == ""

@@ -105,10 +105,23 @@ def test_resuming_on_other_text_is_refused(memorised: Path, tmp_path: Path) -> N
     assert "belongs to other data" in outcome.err
 
 
+def test_resuming_with_another_optimizer_is_refused(memorised: Path) -> None:
+    outcome = heedful("train", "--resume", "--set", "optimizer.name=muon", "--output", memorised / "run")
+    assert outcome.code == 1
+    assert "belongs to other data or another model" in outcome.err
+
+
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_run_ends_in_the_same_weights(how: signal.Signals, processes: int, tmp_path: Path) -> None:
-    arguments = [*write_pairs(tmp_path), *as_options(STATEFUL | {"train.processes": processes})]
+@pytest.mark.parametrize(
+    ("how", "settings"),
+    [(signal.SIGKILL, {}), (signal.SIGINT, {"optimizer.name": "muon", "model.d_model": 32})],
+    ids=["killed", "interrupted, with muon"],
+)
+def test_a_killed_run_ends_in_the_same_weights(
+    how: signal.Signals, settings: dict[str, object], processes: int, tmp_path: Path
+) -> None:
+    settings = STATEFUL | {"train.processes": processes} | settings
+    arguments = [*write_pairs(tmp_path), *as_options(settings)]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert heedful("train", *arguments, "--output", whole).code == 0
 

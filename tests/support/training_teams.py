@@ -24,6 +24,7 @@ from heedful.training.team import Alone, Rank, StepOrder, Team
 from heedful.training.trained_weights import choose_trained_weights
 
 STEPS = 20
+MUON = {"optimizer": {"name": "muon", "clip_norm": 0.5, "weight_decay": 0.01}}
 
 
 def settings(**sections: Any) -> Config:  # noqa: ANN401
@@ -77,10 +78,12 @@ def take_steps(source: BatchSource, config: Config, *, size: int, distributed: b
 
 
 if __name__ == "__main__":
-    if join_team("cpu"):
-        follow(torch.device("cpu"))
-    else:
-        outcome = take_steps(small_source(Path(sys.argv[1])), settings(), size=3, distributed=True)
+    follows = join_team("cpu")
+    for sections, file in zip(({}, MUON), sys.argv[2:], strict=True):
+        if follows:
+            follow(torch.device("cpu"))
+            continue
+        outcome = take_steps(small_source(Path(sys.argv[1])), settings(**sections), size=3, distributed=True)
         losses = torch.tensor([metrics.loss for metrics in outcome.metrics], dtype=torch.float64)
-        torch.save({"weights": outcome.weights, "average": outcome.average, "losses": losses}, sys.argv[2])
+        torch.save({"weights": outcome.weights, "average": outcome.average, "losses": losses}, file)
     leave_team()

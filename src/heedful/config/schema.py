@@ -182,8 +182,9 @@ class BatchConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """Adam (5.3)."""
+    """Adam (5.3), or Muon for the matrices of the layers and Adam for the rest."""
 
+    name: Literal["adam", "muon"] = "adam"  # both at the schedule's rate; heedful/training/optimizer.py
     beta1: Probability = 0.9
     beta2: Probability = 0.98
     eps: PositiveFloat = 1e-9

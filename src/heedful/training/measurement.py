@@ -123,7 +123,7 @@ def time_parts(
     model, config = rank.model, rank.config
     device = next(model.parameters()).device
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    own = {name: trained[name] for name in own_share({n: w.numel() for n, w in trained.items()}, rank)}
+    own = own_share(trained, optimizer, rank)
     part = optimizer_of_share(optimizer, list(own.values()))
     model.train()
     for order in orders:

@@ -1,27 +1,79 @@
-"""Adam, with the paper's constants (5.3)."""
+"""Adam, with the paper's constants (5.3); or Muon for the matrices of the layers, and Adam for the rest."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from heedful.config import OptimizerConfig
+from heedful.errors import ConfigError
+from heedful.nn.lora import inner_linear_layers
+
+Groups = list[dict[str, Any]]
+
+_MUON_COST = 30  # times Adam's, per number, on a processor: 20 to 60 from tiny to base
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """Return Adam over the weights that are trained, in one fused kernel; each step sets its learning rate.
+    """Return the optimiser of the weights that are trained; each step sets its learning rate.
+
+    - adam: all weights, in one fused kernel (5.3).
+    - muon: the matrices of the linear layers in encoder and decoder move by a momentum that is made nearly
+      orthogonal (Jordan et al., 2024); embeddings, pre-softmax matrix, positions, norms and biases by Adam.
+      A matrix's step is scaled by 0.2 sqrt(longer side), so that its elements move about as far as Adam's
+      do, and one learning rate serves both (Liu et al., 2025, "Muon is scalable for LLM training").
 
     Where weight decay is asked for it is decoupled (AdamW) and spares biases and norms.
+
+    Raises:
+        ConfigError: this torch has no Muon.
     """
     trained = [p for p in model.parameters() if p.requires_grad]
+    layers = inner_linear_layers(model).values() if config.name == "muon" else ()
+    inner = {id(p) for layer in layers for p in layer.parameters(recurse=False)}
     matrices = [p for p in trained if p.dim() > 1]
-    vectors = [p for p in trained if p.dim() <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+    groups: Groups = [
+        {"params": [p for p in matrices if id(p) not in inner], "weight_decay": config.weight_decay},
+        {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
     ]
-    kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
-    return kind(groups, lr=0.0, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
+    for group in groups:
+        group |= {"lr": 0.0, "betas": (config.beta1, config.beta2), "eps": config.eps}
+    if config.name == "adam":
+        kind = torch.optim.AdamW if config.weight_decay else torch.optim.Adam
+        return kind(groups, fused=True)
+    if not hasattr(torch.optim, "Muon"):
+        raise ConfigError('optimizer.name="muon" needs torch 2.9 or later; upgrade it, or use "adam"')
+    orthogonal = {
+        "params": [p for p in matrices if id(p) in inner],
+        "weight_decay": config.weight_decay,
+        "lr": 0.0,
+        "momentum": 0.95,
+        "adjust_lr_fn": "match_rms_adamw",
+    }
+    return MuonAndAdam([orthogonal, *groups])
+
+
+class MuonAndAdam(torch.optim.Optimizer):
+    """torch's Muon for the groups that have a momentum, its AdamW for those that have betas.
+
+    Groups and state are those of both, so that saving, loading and sharing them needs to know nothing of it.
+    """
+
+    def __init__(self, groups: Groups) -> None:
+        muon, adam = _muons_and_adams(groups)
+        self._parts = torch.optim.Muon(muon), torch.optim.AdamW(adam, fused=True)  # they fill in defaults
+        super().__init__(groups, {})
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update all weights once."""
+        for part, groups in zip(self._parts, _muons_and_adams(self.param_groups), strict=True):
+            part.param_groups, part.state = groups, self.state  # loading may have replaced them
+            part.step(closure)
+
+
+def _muons_and_adams(groups: Groups) -> tuple[Groups, Groups]:
+    return [g for g in groups if "momentum" in g], [g for g in groups if "betas" in g]
 
 
 def optimizer_of_share(optimizer: torch.optim.Optimizer, share: Sequence[Tensor]) -> torch.optim.Optimizer:
@@ -31,8 +83,32 @@ def optimizer_of_share(optimizer: torch.optim.Optimizer, share: Sequence[Tensor]
         {**group, "params": [weight for weight in group["params"] if id(weight) in chosen]}
         for group in optimizer.param_groups
     ]
-    kind: Callable[..., torch.optim.Optimizer] = type(optimizer)
-    part = kind([group for group in groups if group["params"]])
+    kind: Callable[[Groups], torch.optim.Optimizer] = type(optimizer)
+    part = kind(groups)
     for weight in share:
         part.state[weight] = optimizer.state[weight]
     return part
+
+
+def fill_state(optimizer: torch.optim.Optimizer) -> None:
+    """Give each weight that has no state yet the one that its first step would begin with.
+
+    Its moments are one zero, expanded: they take no memory before they are given a place in it.
+    """
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            if not optimizer.state[weight]:
+                moments = ("exp_avg", "exp_avg_sq") if "betas" in group else ("momentum_buffer",)
+                for name in moments:
+                    optimizer.state[weight][name] = weight.new_zeros(()).expand(weight.shape)
+                if "betas" in group:
+                    optimizer.state[weight]["step"] = torch.zeros((), device=weight.device)
+
+
+def update_costs(optimizer: torch.optim.Optimizer) -> dict[Tensor, int]:
+    """Return what each weight costs to update, in units of a number updated by Adam."""
+    return {
+        weight: weight.numel() * (_MUON_COST if "momentum" in group else 1)
+        for group in optimizer.param_groups
+        for weight in group["params"]
+    }

@@ -24,7 +24,7 @@ from heedful.data import BatchSource
 from heedful.errors import TrainingError
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage
-from heedful.training.optimizer import build_optimizer, optimizer_of_share
+from heedful.training.optimizer import build_optimizer, fill_state, optimizer_of_share, update_costs
 from heedful.training.step import (
     StepMetrics,
     Sums,
@@ -44,13 +44,15 @@ _GONE = (
 
 @dataclass(frozen=True)
 class _Memory:
-    """What all share, each a vector with one tensor after the other; `gradients` has a row for each rank."""
+    """What all share, each a vector with one tensor after the other.
+
+    `gradients` has a row for each rank; the optimiser's `state` has a vector for each dtype, as its step
+    counters are float32 whatever the weights are.
+    """
 
     weights: Tensor
     gradients: Tensor
-    steps: Tensor
-    means: Tensor
-    squares: Tensor
+    state: dict[torch.dtype, Tensor]
     average: Tensor | None
 
 
@@ -135,7 +137,7 @@ class SharedTeam:
 
 
 def shared_memory_of(model: Transformer, size: int) -> int:
-    """How many bytes a team of that size shares: weights, their average, moments, and gradients by rank."""
+    """How many bytes a team of that size shares at most: weights, average, moments, and gradients by rank."""
     every = sum(weight.numel() * weight.element_size() for weight in model.parameters())
     trained = sum(weight.numel() * weight.element_size() for weight in _trained(model).values())
     return 2 * every + (2 + size) * trained
@@ -155,8 +157,7 @@ class _Share:
         self.rank = rank
         self._average = average
         trained = _trained(rank.model)
-        self._own = own_share({name: weight.numel() for name, weight in trained.items()}, rank)
-        self._weights = {name: trained[name] for name in self._own}
+        self._weights = own_share(trained, optimizer, rank)
         self._gradients = [
             dict(zip(trained, _views(row, trained.values()), strict=True)) for row in memory.gradients
         ]
@@ -174,8 +175,8 @@ class _Share:
         """Sum the gradients of this rank's own weights over all ranks; return the sum of their squares."""
         for number, gradients in enumerate(self._gradients):
             if number != self.rank.number:
-                own = [self._gradients[self.rank.number][name] for name in self._own]
-                torch._foreach_add_(own, [gradients[name] for name in self._own])
+                own = [self._gradients[self.rank.number][name] for name in self._weights]
+                torch._foreach_add_(own, [gradients[name] for name in self._weights])
         return squared_norm(self._weights.values())
 
     def update(self, update: _Update) -> None:
@@ -246,9 +247,7 @@ def _share(
     memory = _Memory(
         weights=_shared([weight.detach() for weight in weights]),
         gradients=_shared([weights[0].new_zeros(num_trained)] * size).view(size, num_trained),
-        steps=_shared([torch.zeros(len(trained))]),
-        means=_shared([weights[0].new_zeros(num_trained)]),
-        squares=_shared([weights[0].new_zeros(num_trained)]),
+        state={dtype: _shared(tensors) for dtype, tensors in _state(optimizer).items()},
         average=None if average is None else _shared(_averages(model, average)),
     )
     _attach(weights, memory.weights)
@@ -259,16 +258,23 @@ def _share(
 
 
 def _attach_state(optimizer: torch.optim.Optimizer, memory: _Memory) -> None:
-    """Make the optimiser's state views of the memory; what state it has, from a checkpoint, goes along."""
-    trained = [weight for group in optimizer.param_groups for weight in group["params"]]
-    views = zip(
-        memory.steps.unbind(), _views(memory.means, trained), _views(memory.squares, trained), strict=True
-    )
-    for weight, tensors in zip(trained, views, strict=True):
-        named = dict(zip(("step", "exp_avg", "exp_avg_sq"), tensors, strict=True))
-        for key, before in optimizer.state[weight].items():
-            named[key].copy_(before)
-        optimizer.state[weight] = named
+    for dtype, tensors in _state(optimizer).items():
+        _attach(tensors, memory.state[dtype])
+
+
+def _state(optimizer: torch.optim.Optimizer) -> dict[torch.dtype, list[Tensor]]:
+    """The optimiser's state by dtype, in an order that is the same for all; step counters come last."""
+    fill_state(optimizer)
+    every = [
+        tensor
+        for group in optimizer.param_groups
+        for weight in group["params"]
+        for _, tensor in sorted(optimizer.state[weight].items())
+    ]
+    found: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in sorted(every, key=lambda tensor: tensor.dim() == 0):  # moments begin where kernels like it
+        found.setdefault(tensor.dtype, []).append(tensor)
+    return found
 
 
 def _averages(model: Transformer, average: MovingAverage) -> list[Tensor]:
@@ -300,17 +306,21 @@ def _trained(model: Transformer) -> dict[str, Tensor]:
     return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
 
-def own_share(sizes: Mapping[str, int], rank: Rank) -> list[str]:
-    """Deal the weights, the largest first, to whoever has least; return the names of this rank's.
+def own_share(
+    trained: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, rank: Rank
+) -> dict[str, Tensor]:
+    """Deal the weights, the costliest to update first, to whoever has least to do; return this rank's.
 
     Args:
-        sizes: numbers in each trained weight.
+        trained: weights by name.
+        optimizer: of all of them.
         rank: of the team that shares the update.
     """
-    dealt: list[list[str]] = [[] for _ in range(rank.size)]
+    costs = update_costs(optimizer)
+    dealt: list[dict[str, Tensor]] = [{} for _ in range(rank.size)]
     loads = [0] * rank.size
-    for name in sorted(sizes, key=lambda name: -sizes[name]):
+    for name, weight in sorted(trained.items(), key=lambda item: -costs[item[1]]):
         least = loads.index(min(loads))
-        dealt[least].append(name)
-        loads[least] += sizes[name]
+        dealt[least][name] = weight
+        loads[least] += costs[weight]
     return dealt[rank.number]

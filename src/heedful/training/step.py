@@ -106,7 +106,7 @@ def accumulate_gradients(
     for batch in micro_batches:
         with autocast(precision, device):
             loss = batch_loss(model, batch.to(device), settings)
-        loss.smoothed.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss.smoothed)
         smoothed, nll = smoothed + loss.smoothed.detach(), nll + loss.nll
         num_tokens += batch.num_tgt_tokens
     return Sums(float(smoothed), float(nll), num_tokens)

@@ -51,6 +51,7 @@ class Material:
         fixed = [
             self.config.model.model_dump(),
             self.config.batch.model_dump(),
+            self.config.optimizer.name,
             self.config.train.seed,
             self.config.tokenizer.sampling,
             self.tokenizers.fingerprint(),

@@ -30,14 +30,14 @@ SRC, TGT_IN = torch.tensor([[5, 7, 3, 0]]), torch.tensor([[2, 6, 9]])
 FILES = ["model.safetensors", "average.safetensors", "state.pt", "checksums.json"]
 
 
-def make(seed: int, *, fingerprint: str = "data", step: int = 0) -> Resumable:
+def make(seed: int, *, fingerprint: str = "data", step: int = 0, optimizer: str = "adam") -> Resumable:
     model = small_model(seed, dropout=0.3)
-    optimizer = build_optimizer(model, OptimizerConfig())
-    return Resumable(model, optimizer, MovingAverage(model, 0.9), Progress(step=step), fingerprint)
+    built = build_optimizer(model, OptimizerConfig.model_validate({"name": optimizer}))
+    return Resumable(model, built, MovingAverage(model, 0.9), Progress(step=step), fingerprint)
 
 
 def train(resumable: Resumable, steps: int) -> None:
-    """Steps that use everything a checkpoint must hold: dropout, Adam's moments, the average, generators."""
+    """Steps that use everything a checkpoint must hold: dropout, moments, the average, generators."""
     for _ in range(steps):
         resumable.progress.step += 1
         resumable.progress.seconds += random.random() + float(np.random.rand())
@@ -73,15 +73,16 @@ def seed_generators(seed: int) -> None:
     np.random.randn()
 
 
-def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path: Path) -> None:
-    one = make(1)
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
+    one = make(1, optimizer=optimizer)
     seed_generators(3)
     train(one, 3)
     path = save_checkpoint(one, tmp_path)
     train(one, 4)
     draws = (random.gauss(0, 1), np.random.randn(), torch.randn(3).tolist())
 
-    other = make(2)  # other weights, other generators
+    other = make(2, optimizer=optimizer)  # other weights, other generators
     seed_generators(4)
     load_checkpoint(path, other)
     assert other.progress.step == 3

@@ -1,13 +1,22 @@
-"""Adam as 5.3 has it, against its formulas written out."""
+"""Adam as 5.3 has it, against its formulas written out; Muon with it, against torch's own two."""
 
 import math
 
 import pytest
 import torch
-from torch import nn
+from small_models import assert_same_weights, small_config, small_model
+from torch import Tensor, nn
 
 from heedful.config import OptimizerConfig
-from heedful.training.optimizer import build_optimizer
+from heedful.errors import ConfigError
+from heedful.model import Transformer
+from heedful.training.optimizer import build_optimizer, optimizer_of_share, update_costs
+from heedful.training.shared_team import own_share
+from heedful.training.step import apply_gradients
+from heedful.training.team import Rank
+
+MUON = OptimizerConfig(name="muon", weight_decay=0.1)
+OPTIONS = {"positions": "relative", "relative_buckets": 4, "embedding_norm": True, "output_bias": True}
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
@@ -45,3 +54,110 @@ def test_every_weight_is_in_exactly_one_group() -> None:
     optimizer = build_optimizer(model, OptimizerConfig(weight_decay=0.1))
     found = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
     assert sorted(found) == sorted(id(parameter) for parameter in model.parameters())
+
+
+def set_gradients(model: nn.Module, step: int) -> None:
+    torch.manual_seed(step)
+    for weight in model.parameters():
+        weight.grad = torch.randn_like(weight)
+
+
+def hidden_matrices(model: nn.Module) -> list[Tensor]:
+    """By their names: what is inside a layer, is a matrix, and is not the table of relative positions."""
+    return [
+        weight
+        for name, weight in model.named_parameters()
+        if ".layers." in name and name.endswith(".weight") and "norm" not in name and "position" not in name
+    ]
+
+
+@pytest.mark.parametrize("tied", ["all", "none"])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_muon_steps_the_matrices_of_the_layers_and_adam_the_rest(weight_decay: float, tied: str) -> None:
+    ours, theirs = (small_model(tied=tied, d_ff=13, **OPTIONS) for _ in range(2))
+    optimizer = build_optimizer(ours, OptimizerConfig(name="muon", weight_decay=weight_decay))
+    matrices = hidden_matrices(theirs)
+    assert len(matrices) == 4 + 2 + 8 + 2
+    others = [p for p in theirs.parameters() if all(p is not matrix for matrix in matrices)]
+    shrunk, spared = [p for p in others if p.dim() > 1], [p for p in others if p.dim() == 1]
+    assert len(shrunk) == {"all": 1, "none": 3}[tied] + 2  # and a table of distances in either stack
+    adam = {"betas": (0.9, 0.98), "eps": 1e-9}
+    parts = (
+        torch.optim.Muon(matrices, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(shrunk, weight_decay=weight_decay, fused=True, **adam),
+        torch.optim.Adam(spared, fused=True, **adam),
+    )
+    for step in range(1, 5):
+        for model in (ours, theirs):
+            set_gradients(model, step)
+        apply_gradients(optimizer, scale=1.0, learning_rate=0.01 * step)
+        for part in parts:
+            apply_gradients(part, scale=1.0, learning_rate=0.01 * step)
+        assert_same_weights(ours, theirs)
+
+
+def test_a_matrix_moves_by_muon_about_as_far_as_by_adam() -> None:
+    moved = {}
+    for name in ("adam", "muon"):
+        model, before = small_model(d_model=64, d_ff=128), small_model(d_model=64, d_ff=128)
+        optimizer = build_optimizer(model, OptimizerConfig.model_validate({"name": name}))
+        for step in range(1, 9):
+            set_gradients(model, step)
+            apply_gradients(optimizer, scale=1.0, learning_rate=0.01)
+        pairs = zip(hidden_matrices(model), hidden_matrices(before), strict=True)
+        moved[name] = [float((after - start).detach().pow(2).mean().sqrt()) for after, start in pairs]
+    for by_adam, by_muon in zip(moved["adam"], moved["muon"], strict=True):
+        assert 0.2 < by_muon / by_adam < 2.0
+
+
+@pytest.mark.parametrize("config", [OptimizerConfig(), MUON], ids=["adam", "muon"])
+def test_shares_together_take_the_step_of_the_whole(config: OptimizerConfig) -> None:
+    whole, shared = small_model(), small_model()
+    one, other = build_optimizer(whole, config), build_optimizer(shared, config)
+    weights = list(shared.parameters())
+    shares = [optimizer_of_share(other, weights[start::3]) for start in range(2)]
+    shares += [optimizer_of_share(other, [weight]) for weight in weights[2::3]]
+    for step in range(1, 4):
+        set_gradients(whole, step)
+        set_gradients(shared, step)
+        apply_gradients(one, scale=0.5, learning_rate=0.01)
+        for share in shares:
+            apply_gradients(share, scale=0.5, learning_rate=0.01)
+        assert_same_weights(whole, shared)
+
+
+def test_what_muon_updates_is_dealt_evenly_among_a_team() -> None:
+    model = small_model(src_vocab_size=500, tgt_vocab_size=500, num_encoder_layers=4)
+    weights = dict(model.named_parameters())
+    for config in (OptimizerConfig(), MUON):
+        optimizer = build_optimizer(model, config)
+        ranks = [Rank(model, None, None, number=number, size=3) for number in range(3)]  # type: ignore[arg-type]
+        shares = [own_share(weights, optimizer, rank) for rank in ranks]
+        assert sorted(name for share in shares for name in share) == sorted(weights)
+        costs = update_costs(optimizer)
+        loads = [sum(costs[weight] for weight in share.values()) for share in shares]
+        if config is MUON:
+            assert min(loads) > 0.8 * max(loads)
+        else:  # the embedding alone is most of the work
+            assert set(shares[0]) == {"encoder.embedding.tokens.weight"}
+
+
+def test_frozen_matrices_are_not_muons_either() -> None:
+    model = small_model()
+    for matrix in hidden_matrices(model):
+        matrix.requires_grad = False
+    optimizer = build_optimizer(model, MUON)
+    held = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    assert held == {id(weight) for weight in model.parameters() if weight.requires_grad}
+    set_gradients(model, 1)
+    apply_gradients(optimizer, scale=1.0, learning_rate=0.01)
+    untouched = small_model()
+    for after, before in zip(hidden_matrices(model), hidden_matrices(untouched), strict=True):
+        assert torch.equal(after, before)
+
+
+def test_an_older_torch_without_muon_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.optim, "Muon")
+    with pytest.raises(ConfigError, match=r'optimizer\.name="muon" needs torch 2\.9 or later') as caught:
+        build_optimizer(Transformer.from_config(small_config()), MUON)
+    assert "\n" not in str(caught.value)
