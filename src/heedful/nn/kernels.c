@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define WIDEST 65536 /* elements of a row; MAX_WIDTH in kernels.py */
-#define LANES 16     /* short rows are filled up to a multiple, so that all of a row is computed in vectors */
+#define LANES 16     /* of a vector; short rows are filled up, so that all of a row is computed in vectors */
 
 static inline float float_of(float x) { return x; }
 static inline float float_of_bf16(uint16_t x) {
@@ -19,6 +19,24 @@ static inline uint16_t bf16_of(float x) { /* to the nearest, ties to even */
     uint32_t bits;
     memcpy(&bits, &x, 4);
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+/* The largest of some numbers, which compilers do not vectorise by themselves: order matters where one is NaN. */
+typedef float Floats __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
+static inline float largest(const float *x, int64_t count) {
+    float highest = -INFINITY;
+    Floats most = (Floats){0} - INFINITY;
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        Floats some;
+        memcpy(&some, x + i, sizeof some);
+        Ints is_more = some > most;
+        most = (Floats)(((Ints)some & is_more) | ((Ints)most & ~is_more));
+    }
+    for (; i < count; i++) highest = x[i] > highest ? x[i] : highest;
+    for (int lane = 0; lane < LANES; lane++) highest = most[lane] > highest ? most[lane] : highest;
+    return highest;
 }
 
 /* exp(x) of x <= 0, to float32's precision: x = n ln 2 + r, and a polynomial in r. */
@@ -128,9 +146,8 @@ RESIDUAL_NORM_BACKWARD(residual_norm_backward_bfloat16, uint16_t, float_of_bf16,
         for (int64_t place = 0; place < rows * heads * queries; place++, scores += keys) {                   \
             int64_t row = place / (heads * queries), query = place % queries;                                \
             const uint8_t *allowed = mask + row * mask_row + query * mask_query;                             \
-            float highest = -INFINITY, sum = 0.0f;                                                           \
             for (int64_t i = 0; i < keys; i++) s[i] = allowed[i] ? IN(scores[i]) * scale : -INFINITY;        \
-            for (int64_t i = 0; i < filled; i++) highest = s[i] > highest ? s[i] : highest;                  \
+            float highest = largest(s, filled), sum = 0.0f;                                                  \
             float least = highest == -INFINITY ? 0.0f : highest;                                             \
             for (int64_t i = 0; i < filled; i++) {                                                           \
                 float e = exp_of_negative(s[i] - least);                                                     \
@@ -165,11 +182,8 @@ MASKED_SOFTMAX_BACKWARD(masked_softmax_backward_bfloat16, uint16_t, float_of_bf1
               float *restrict norms, int64_t rows, int64_t width, float sure) {                              \
         float s[WIDEST];                                                                                     \
         for (int64_t row = 0; row < rows; row++, logits += width) {                                          \
-            float highest = -INFINITY, sum = 0.0f, z = IN(logits[wanted[row]]);                              \
-            for (int64_t i = 0; i < width; i++) {                                                            \
-                s[i] = IN(logits[i]);                                                                        \
-                highest = s[i] > highest ? s[i] : highest;                                                   \
-            }                                                                                                \
+            for (int64_t i = 0; i < width; i++) s[i] = IN(logits[i]);                                        \
+            float highest = largest(s, width), sum = 0.0f, z = s[wanted[row]];                               \
             for (int64_t i = 0; i < width; i++) {                                                            \
                 s[i] = exp_of_negative(s[i] - highest);                                                      \
                 sum += s[i];                                                                                 \
