@@ -1,61 +1,11 @@
 /* Parts of a training step in one pass over memory each, where torch takes several: see kernels.py.
 
    Every function works on contiguous rows, in float32 or bfloat16 (as uint16_t); sums are float32 always. */
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
+#include "vectors.h"
 
 #define WIDEST 65536 /* elements of a row; MAX_WIDTH in kernels.py */
-#define LANES 16     /* of a vector; short rows are filled up, so that all of a row is computed in vectors */
 
 static inline float float_of(float x) { return x; }
-static inline float float_of_bf16(uint16_t x) {
-    uint32_t bits = (uint32_t)x << 16;
-    float value;
-    memcpy(&value, &bits, 4);
-    return value;
-}
-static inline uint16_t bf16_of(float x) { /* to the nearest, ties to even */
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-/* The largest of some numbers, which compilers do not vectorise by themselves: order matters where one is NaN. */
-typedef float Floats __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
-static inline float largest(const float *x, int64_t count) {
-    float highest = -INFINITY;
-    Floats most = (Floats){0} - INFINITY;
-    int64_t i = 0;
-    for (; i + LANES <= count; i += LANES) {
-        Floats some;
-        memcpy(&some, x + i, sizeof some);
-        Ints is_more = some > most;
-        most = (Floats)(((Ints)some & is_more) | ((Ints)most & ~is_more));
-    }
-    for (; i < count; i++) highest = x[i] > highest ? x[i] : highest;
-    for (int lane = 0; lane < LANES; lane++) highest = most[lane] > highest ? most[lane] : highest;
-    return highest;
-}
-
-/* exp(x) of x <= 0, to float32's precision: x = n ln 2 + r, and a polynomial in r. */
-static inline float exp_of_negative(float x) {
-    x = x < -87.0f ? -87.0f : x;
-    float n = rintf(x * 1.44269504f);
-    float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    int32_t bits = ((int32_t)n + 127) << 23;
-    float power;
-    memcpy(&power, &bits, 4);
-    return p * power;
-}
 
 /* Random bits of an element are a hash of its place and a seed: backward asks again and nothing is stored. */
 static inline uint32_t hashed(uint32_t x) {

@@ -2,36 +2,23 @@
 
 What surrounds the matrix products of a step (dropout, residual, norm; mask and softmax; the loss's softmax)
 takes torch a pass over memory for each operation. A C compiler, where the machine has one, makes one pass of
-each group: about half a second, once, then the library lies in the user's cache. Where there is no compiler
-the same formulas run in torch. `fused.py` and `training/loss.py` have both forms; tests hold them equal.
+each group (`compiling.py`). Where there is none the same formulas run in torch. `fused.py` and
+`training/loss.py` have both forms; tests hold them equal.
 """
 
 import ctypes
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from importlib import resources
-from pathlib import Path
 
-import platformdirs
 import torch
 from torch import Tensor
 
+from heedful.nn.compiling import compiled
+
 MAX_WIDTH = 65_536  # elements of a row, WIDEST in kernels.c
-_FLAGS = (
-    *("-O3", "-march=native", "-shared", "-fPIC"),
-    # Sums may be taken in another order; infinities and NaN keep their meaning.
-    *("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math"),
-)
 _SUFFIXES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-_SECONDS = 60  # a compiler that takes longer is given up
 
 _POINTER, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _DROPOUT = (ctypes.c_uint64, ctypes.c_uint32, _FLOAT)  # seed, threshold, scale
@@ -88,33 +75,9 @@ def add_bfloat16(total: Tensor, addend: Tensor) -> None:
 @cache
 def library() -> ctypes.CDLL | None:
     """The compiled kernels; None where there is no compiler, or one whose result cannot be loaded."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
+    loaded = compiled("heedful.nn", "kernels.c")
+    if loaded is None:
         return None
-    source = resources.files("heedful.nn").joinpath("kernels.c").read_bytes()
-    machine = f"{platform.machine()} {platform.system()} {torch.cpu.get_capabilities()} {compiler} {_FLAGS}"
-    name = f"kernels-{hashlib.sha256(source + machine.encode()).hexdigest()[:16]}.so"
-    try:
-        path = platformdirs.user_cache_path("heedful") / name
-        if not path.exists():
-            _compile(compiler, source, path)
-        return _declared(ctypes.CDLL(str(path)))
-    except (OSError, subprocess.SubprocessError, AttributeError):
-        return None
-
-
-def _compile(compiler: str, source: bytes, path: Path) -> None:
-    """Compile; the library appears whole or not at all, whoever else does the same."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
-        code, result = Path(directory) / "kernels.c", Path(directory) / "kernels.so"
-        code.write_bytes(source)
-        command = [compiler, *_FLAGS, "-o", str(result), str(code), "-lm"]
-        subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
-        result.replace(path)
-
-
-def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
     for name, arguments in _ARGUMENTS.items():
         for suffix in _SUFFIXES.values():
             function = getattr(loaded, f"{name}_{suffix}")
