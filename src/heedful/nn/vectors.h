@@ -40,7 +40,8 @@ static inline float sum_of(Floats some) {
 #endif
 }
 
-/* The largest of some numbers. Compilers do not vectorise it by themselves: order matters where one is NaN. */
+/* The largest of some numbers. Compilers do not vectorise it by themselves: order matters where one is NaN.
+ */
 static inline float largest(const float *x, int64_t count) {
     float highest = -INFINITY;
     int64_t i = 0;

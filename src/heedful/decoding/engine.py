@@ -1,0 +1,335 @@
+"""A trained model on a processor, without torch: `engine.c`, with weights packed for it, as a step function.
+
+A decoding step of a small model is some hundred short operations; in torch, most of its time goes to calling
+them. The engine computes a whole step in one call, on one thread; several threads search several batches. It
+multiplies in float32, in bfloat16 (where the processor has instructions for it) or in int8 (as well):
+weights with a scale for each output, activations with one for each row, found as they come. Every sentence is
+computed as if it were alone: neither padding nor the other rows of a batch change a bit of it.
+
+Models of other shapes than the paper's (see `Engine.why_not`) stay with torch.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from heedful.model import Transformer
+from heedful.nn.attention import MultiHeadAttention
+from heedful.nn.compiling import compiled
+from heedful.nn.embeddings import InputEmbedding
+from heedful.nn.layers import DecoderLayer, EncoderLayer
+from heedful.nn.positions import LearnedPositions
+
+EnginePrecision = Literal["float32", "bf16", "int8"]
+
+_PRECISIONS = {"float32": 0, "bf16": 1, "int8": 2}
+_ACTIVATIONS = {"relu": 1, "gelu": 2, "swish": 3}
+_TABLED = ("sinusoidal", "concatenated", "fairseq", "learned")  # positions that are added to the input
+_PANEL = 32  # PANEL in engine.c: outputs of a layer are filled up to a multiple, and inputs must be one
+_FIRST_PLACES = 64  # of an output, for which tables are made at first
+
+_POINTER, _INT, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
+
+
+class _Linear(ctypes.Structure):
+    _fields_ = (
+        *(("in", _INT), ("out", _INT)),
+        *(("weight", _POINTER), ("bias", _POINTER), ("scale", _POINTER), ("sums", _POINTER)),
+    )
+
+
+class _Norm(ctypes.Structure):
+    _fields_ = (("gain", _POINTER), ("shift", _POINTER))
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        *((name, _Linear) for name in ("query_key_value", "self_output", "query", "cross_output")),
+        *((name, _Linear) for name in ("inner", "outer")),
+        *((name, _Norm) for name in ("self_norm", "cross_norm", "outer_norm")),
+    )
+
+
+class _Model(ctypes.Structure):
+    _fields_ = (
+        *((name, _INT) for name in ("width", "inner", "heads", "vocabulary")),
+        *((name, _INT) for name in ("num_encoder_layers", "num_decoder_layers")),
+        *((name, _INT32) for name in ("precision", "activation", "norm_first", "has_final_norm")),
+        *(("eps", _FLOAT), ("embedding_scale", _FLOAT)),
+        *((name, _POINTER) for name in ("src_embedding", "tgt_embedding", "encoder", "decoder", "memory")),
+        *(("encoder_norm", _Norm), ("decoder_norm", _Norm), ("output", _Linear)),
+    )
+
+
+class _Past(ctypes.Structure):
+    _fields_ = (
+        *((name, _POINTER) for name in ("sentences", "starts", "memory", "ancestors")),
+        *(("stride", _INT), ("planes", _POINTER), ("plane_rows", _POINTER)),
+    )
+
+
+_MODEL = ctypes.POINTER(_Model)
+_FUNCTIONS = {
+    "supports": (_INT32,),
+    "encode": (_MODEL, _POINTER, _POINTER, _INT, _POINTER, _POINTER),
+    "step": (_MODEL, ctypes.POINTER(_Past), _POINTER, _INT, _INT, _POINTER, _POINTER),
+    "top": (_MODEL, _POINTER, _INT, _INT, _POINTER, _INT, _INT32, _POINTER, _POINTER),
+    "log_probs": (_MODEL, _POINTER, _INT, _POINTER),
+}
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    loaded = compiled("heedful.decoding", "engine.c")
+    if loaded is not None:
+        for name, arguments in _FUNCTIONS.items():
+            function = getattr(loaded, name)
+            function.argtypes, function.restype = arguments, _INT32
+    return loaded
+
+
+class Engine:
+    """The weights of a model, packed; they are copies, so a model that trains on needs a new engine."""
+
+    def __init__(self, model: Transformer, precision: EnginePrecision) -> None:
+        """Pack a model.
+
+        Args:
+            model: on any device; one that `why_not` has nothing against.
+            precision: what products are computed in.
+        """
+        assert self.why_not(model, precision) is None
+        config = model.config
+        self.num_layers = config.num_decoder_layers
+        self.width = config.d_model
+        self.vocab_size = config.tgt_vocab_size
+        self._precision = precision
+        self._kept: list[object] = []  # what the structures point to
+        self._src, self._tgt = model.encoder.embedding, model.decoder.embedding
+        self._positions = {id(part): np.zeros((0, self.width), np.float32) for part in (self._src, self._tgt)}
+        decoder_layers = [layer for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
+        memory = [[each.cross_attention.key, each.cross_attention.value] for each in decoder_layers]
+        self._model = _Model(
+            *(config.d_model, config.d_ff, config.num_heads, config.tgt_vocab_size),
+            *(config.num_encoder_layers, config.num_decoder_layers),
+            *(_PRECISIONS[precision], _ACTIVATIONS[config.activation]),
+            *(config.norm == "pre", isinstance(model.decoder.final_norm, nn.LayerNorm)),
+            *(config.layer_norm_eps, self._tgt.scale),
+            *(self._pointer(self._src.tokens.weight), self._pointer(self._tgt.tokens.weight)),
+            self._array(_Layer, [self._layer(layer) for layer in model.encoder.layers]),
+            self._array(_Layer, [self._layer(layer) for layer in model.decoder.layers]),
+            self._array(_Linear, [self._linear(parts) for parts in memory]),
+            *(self._norm(model.encoder.final_norm), self._norm(model.decoder.final_norm)),
+            self._linear([model.output]),
+        )
+
+    @staticmethod
+    def why_not(model: Transformer, precision: EnginePrecision) -> str | None:
+        """Say why this model cannot be computed here in that precision; None where it can."""
+        config, library = model.config, _library()
+        if library is None:
+            return "no C compiler"
+        if not library.supports(_PRECISIONS[precision]):
+            return f"this processor has no instructions for {precision}"
+        linear = all(
+            type(getattr(attention, name)) is nn.Linear
+            for attention in model.modules()
+            if isinstance(attention, MultiHeadAttention)
+            for name in ("query", "key", "value", "output")
+        )
+        needed = {
+            "layers that were adapted (LoRA) and not merged": linear,
+            f"model.positions={config.positions}": config.positions in _TABLED,
+            f"model.activation={config.activation}": config.activation in _ACTIVATIONS,
+            f"model.norm_kind={config.norm_kind}": config.norm_kind == "layer",
+            "model.gated": not config.gated,
+            "model.embedding_norm": not config.embedding_norm,
+            "fewer heads of keys than of queries": config.num_kv_heads in (None, config.num_heads),
+            "heads that do not add up to d_model": (
+                config.head_key_size == config.head_value_size
+                and config.head_key_size * config.num_heads == config.d_model
+            ),
+            "widths that are no multiples of 32": not (config.d_model % _PANEL or config.d_ff % _PANEL),
+            "weights that are not float32": model.output.weight.dtype == torch.float32,
+        }
+        return next((reason for reason, holds in needed.items() if not holds), None)
+
+    def positions(self, embedding: InputEmbedding, length: int) -> NDArray[np.float32]:
+        """The first vectors (at least `length`, D) of a side's position table."""
+        table = self._positions[id(embedding)]
+        if len(table) < length:
+            wanted = max(length, 2 * len(table), _FIRST_PLACES)
+            if isinstance(embedding.positions, LearnedPositions):
+                wanted = min(wanted, len(embedding.positions.weight))
+            vectors = embedding.positions(0, wanted)
+            table = vectors.detach().float().cpu().reshape(-1, self.width).contiguous().numpy()
+            self._positions[id(embedding)] = table
+        return table
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], list[NDArray[np.float32]]]:
+        """Read framed sources: where each starts (B + 1,), and keys and values (R, 2 D) of each layer."""
+        starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
+        ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
+        memory = [np.empty((len(ids), 2 * self.width), np.float32) for _ in range(self.num_layers)]
+        table = self.positions(self._src, int(np.diff(starts).max()))
+        pointers = (_POINTER * self.num_layers)(*(each.ctypes.data for each in memory))
+        self._call("encode", _at(ids), _at(starts), len(sources), _at(table), pointers)
+        return starts, memory
+
+    def step(self, past: _Past, ids: NDArray[np.int64], place: int, states: NDArray[np.float32]) -> None:
+        """Feed one id to each row, all at one place of their outputs."""
+        table = self.positions(self._tgt, place + 1)
+        self._call("step", ctypes.byref(past), _at(ids), len(ids), place, _at(table[place]), _at(states))
+
+    def top(
+        self, states: NDArray[np.float32], count: int, banned: Sequence[int], *, renormalize: bool
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The best next ids of each row and their log-probabilities: see `NextTokens.top`."""
+        count = min(count, self.vocab_size)
+        values = np.full((len(states), count), -np.inf, np.float32)
+        ids = np.zeros((len(states), count), np.int64)
+        never = np.asarray([i for i in banned if i < self.vocab_size], dtype=np.int64)
+        rest = _at(never), len(never), renormalize, _at(values), _at(ids)
+        self._call("top", _at(states), len(states), count, *rest)
+        return values, ids
+
+    def log_probs(self, states: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The log-probabilities of all next ids, (rows, V)."""
+        result = np.empty((len(states), self.vocab_size), np.float32)
+        self._call("log_probs", _at(states), len(states), _at(result))
+        return result
+
+    def _call(self, name: str, *arguments: object) -> None:
+        if not getattr(_library(), name)(ctypes.byref(self._model), *arguments):
+            raise MemoryError(f"decoding: no memory left for {name}")
+
+    def _layer(self, layer: nn.Module) -> _Layer:
+        assert isinstance(layer, (EncoderLayer, DecoderLayer))
+        attention, cross = layer.self_attention, getattr(layer, "cross_attention", None)
+        return _Layer(
+            self._linear([attention.query, attention.key, attention.value]),
+            self._linear([attention.output]),
+            self._linear([cross.query]) if cross else _Linear(),
+            self._linear([cross.output]) if cross else _Linear(),
+            self._linear([layer.feed_forward.inner]),
+            self._linear([layer.feed_forward.outer]),
+            self._norm(layer.self_attention_norm),
+            self._norm(getattr(layer, "cross_attention_norm", nn.Identity())),
+            self._norm(layer.feed_forward_norm),
+        )
+
+    def _norm(self, norm: nn.Module) -> _Norm:
+        if not isinstance(norm, nn.LayerNorm):
+            return _Norm()
+        return _Norm(self._pointer(norm.weight), self._pointer(norm.bias))
+
+    def _linear(self, layers: Sequence[nn.Linear]) -> _Linear:
+        """Pack layers of the same inputs as one: panels of outputs, in which inputs follow each other."""
+        weight = torch.cat([layer.weight.detach().float().cpu() for layer in layers])
+        bias = torch.cat([_bias(layer).detach().float().cpu() for layer in layers])
+        missing = -len(weight) % _PANEL
+        weight, bias = F.pad(weight, (0, 0, 0, missing)), F.pad(bias, (0, missing))
+        num_out, num_in = weight.shape
+        scale = sums = None
+        if self._precision == "float32":
+            panels = weight.view(-1, _PANEL, num_in, 1)
+        elif self._precision == "bf16":
+            panels = weight.bfloat16().view(-1, _PANEL, num_in // 2, 2)
+        else:
+            scale = (weight.abs().amax(dim=1) / 127.0).clamp_min(1e-30)
+            whole = (weight / scale[:, None]).round().to(torch.int8)
+            sums = 128 * whole.sum(dim=1, dtype=torch.int32)  # the engine's inputs have 128 added
+            panels = whole.view(-1, _PANEL, num_in // 4, 4)
+        packed = panels.transpose(1, 2)
+        rest = (None if part is None else self._pointer(part) for part in (scale, sums))
+        return _Linear(num_in, num_out, self._pointer(packed), self._pointer(bias), *rest)
+
+    def _pointer(self, tensor: Tensor) -> int:
+        kept = tensor.detach().cpu().contiguous()
+        self._kept.append(kept)
+        return kept.data_ptr()
+
+    def _array(self, kind: type[ctypes.Structure], items: Sequence[ctypes.Structure]) -> int:
+        array = (kind * len(items))(*items)
+        self._kept.append(array)
+        return ctypes.addressof(array)
+
+
+def _bias(layer: nn.Linear) -> Tensor:
+    return layer.weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias
+
+
+def _at(array: NDArray[np.generic]) -> int:
+    assert array.flags.c_contiguous
+    return array.ctypes.data
+
+
+class EngineTokens:
+    """What may come next, computed when it is asked for: see `NextTokens`."""
+
+    def __init__(self, engine: Engine, states: NDArray[np.float32]) -> None:
+        self._engine = engine
+        self._states = states
+
+    def top(
+        self, count: int, banned: Sequence[int], *, renormalize: bool = False
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """See `NextTokens`."""
+        values, ids = self._engine.top(self._states, count, banned, renormalize=renormalize)
+        return values.astype(np.float64), ids
+
+    def log_probs(self) -> Tensor:
+        """See `NextTokens`."""
+        return torch.from_numpy(self._engine.log_probs(self._states))
+
+
+class EngineStep:
+    """The step function of an engine: it neither copies nor reorders keys and values of earlier places.
+
+    They stay where they were computed, a plane for each place. Of each row a table says in which row of each
+    plane its own past stands, and only that table is reordered.
+    """
+
+    def __init__(self, engine: Engine, sources: Sequence[Sequence[int]]) -> None:
+        """Encode framed sources, one row each."""
+        self._engine = engine
+        self._starts, self._memory = engine.encode(sources)
+        self._memory_pointers = (_POINTER * len(self._memory))(*map(_at, self._memory))
+        self._sentences = np.arange(len(sources))
+        self._ancestors = np.zeros((len(sources), _FIRST_PLACES), np.int32)
+        self._planes: list[NDArray[np.float32]] = []
+        self._plane_pointers = np.zeros(_FIRST_PLACES, np.uintp)
+        self._plane_rows = np.zeros(_FIRST_PLACES, np.int64)
+
+    def __call__(self, last_ids: Tensor) -> EngineTokens:
+        """See `StepFunction`."""
+        engine, place = self._engine, len(self._planes)
+        ids = np.ascontiguousarray(last_ids.numpy(), dtype=np.int64)
+        if place == self._ancestors.shape[1]:
+            self._ancestors = np.concatenate([self._ancestors, np.zeros_like(self._ancestors)], axis=1)
+            self._plane_pointers = np.concatenate([self._plane_pointers, np.zeros_like(self._plane_pointers)])
+            self._plane_rows = np.concatenate([self._plane_rows, np.zeros_like(self._plane_rows)])
+        plane = np.empty((engine.num_layers, len(ids), 2 * engine.width), np.float32)
+        self._planes.append(plane)
+        self._plane_pointers[place], self._plane_rows[place] = _at(plane), len(ids)
+        states = np.empty((len(ids), engine.width), np.float32)
+        past = _Past(
+            *(_at(self._sentences), _at(self._starts), ctypes.addressof(self._memory_pointers)),
+            *(_at(self._ancestors), self._ancestors.shape[1]),
+            *(_at(self._plane_pointers), _at(self._plane_rows)),
+        )
+        engine.step(past, ids, place, states)
+        self._ancestors[:, place] = np.arange(len(ids))
+        return EngineTokens(engine, states)
+
+    def reorder(self, rows: Tensor) -> None:
+        """See `StepFunction`."""
+        kept = rows.numpy()
+        self._ancestors, self._sentences = self._ancestors[kept], self._sentences[kept]

@@ -1,0 +1,141 @@
+"""The engine against the model that it was packed from, step by step."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from heedful.config import ModelConfig
+from heedful.decoding.engine import Engine, EnginePrecision, EngineStep
+from heedful.decoding.step_function import ModelStep, top_candidates
+from heedful.model import Transformer
+
+TOLERANCES: dict[EnginePrecision, float] = {"float32": 2e-5, "bf16": 0.1, "int8": 0.5}
+OPTIONS: dict[str, dict[str, object]] = {
+    "paper": {},
+    "pre-norm": {"norm": "pre"},
+    "final norm": {"final_norm": True},
+    "learned positions": {"positions": "learned", "max_positions": 30},
+    "separate vocabularies": {"tied": "target", "src_vocab_size": 57},
+    "no biases": {"attention_bias": False, "feed_forward_bias": False},
+    "output bias": {"output_bias": True, "tied": "none"},
+    "gelu": {"activation": "gelu"},
+    "swish, unscaled": {"activation": "swish", "scale_embeddings": False},
+    "heads of 24": {"d_model": 96, "num_heads": 4},
+    "heads of 16": {"d_model": 64, "num_heads": 4},
+    "heads of 128": {"d_model": 128, "num_heads": 1},
+}
+
+
+def model_with(options: dict[str, object]) -> Transformer:
+    torch.manual_seed(1)
+    sizes = {"d_model": 64, "num_heads": 2, "d_ff": 96, "num_encoder_layers": 2, "num_decoder_layers": 2}
+    vocabularies = {"src_vocab_size": 41, "tgt_vocab_size": 41}
+    model = Transformer.from_config(ModelConfig.model_validate(sizes | vocabularies | options)).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.15 * torch.randn_like(weight))
+    return model
+
+
+def engine_of(model: Transformer, precision: EnginePrecision) -> Engine:
+    reason = Engine.why_not(model, precision)
+    if reason is not None:
+        pytest.skip(reason)
+    return Engine(model, precision)
+
+
+def padded(sources: list[list[int]]) -> Tensor:
+    src = torch.zeros(len(sources), max(map(len, sources)), dtype=torch.int64)
+    for row, ids in enumerate(sources):
+        src[row, : len(ids)] = torch.tensor(ids)
+    return src
+
+
+def sentences(count: int, longest: int, seed: int) -> list[list[int]]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(1, 41, rng.integers(1, longest + 1)).tolist() for _ in range(count)]
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_step_has_the_models_log_probabilities(name: str, precision: EnginePrecision) -> None:
+    model = model_with(OPTIONS[name])
+    engine = engine_of(model, precision)
+    sources = sentences(5, 20, seed=2)
+    ours, theirs = EngineStep(engine, sources), ModelStep(model, padded(sources))
+    rng = np.random.default_rng(3)
+    ids = torch.ones(5, dtype=torch.int64)
+    with torch.inference_mode():
+        for _ in range(12):
+            found, wanted = ours(ids).log_probs(), theirs(ids)
+            assert (found - wanted).abs().max() <= TOLERANCES[precision]
+            # Rows are repeated, dropped and moved, as a beam search does with them.
+            rows = torch.from_numpy(rng.integers(0, len(ids), rng.integers(1, 13)))
+            ours.reorder(rows)
+            theirs.reorder(rows)
+            ids = torch.from_numpy(rng.integers(1, 41, len(rows)))
+
+
+@pytest.mark.parametrize("banned", [[], [0, 3], [40, 99]])
+@pytest.mark.parametrize("count", [1, 6, 41, 60])
+def test_the_best_candidates_are_those_of_all_log_probabilities(count: int, banned: list[int]) -> None:
+    engine = engine_of(model_with({}), "float32")
+    tokens = EngineStep(engine, sentences(30, 10, seed=4))(torch.ones(30, dtype=torch.int64))
+    values, ids = tokens.top(count, banned)
+    log_probs = tokens.log_probs()
+    possible = 41 - len([i for i in banned if i < 41])
+    wanted_values, wanted_ids = top_candidates(log_probs, count, [i for i in banned if i < 41])
+    some = slice(0, min(count, possible))
+    np.testing.assert_array_equal(ids[:, some], wanted_ids[:, some])
+    np.testing.assert_allclose(values[:, some], wanted_values[:, some], atol=1e-6)
+    assert (values[:, possible:] == -np.inf).all()
+    renormalised, same_ids = tokens.top(count, banned, renormalize=True)
+    np.testing.assert_array_equal(same_ids[:, some], ids[:, some])
+    if banned and count >= possible:
+        np.testing.assert_allclose(np.exp(renormalised).sum(axis=1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+def test_neighbours_do_not_change_a_bit_of_a_sentence(precision: EnginePrecision) -> None:
+    engine = engine_of(model_with({}), precision)
+    sources = sentences(40, 25, seed=5)
+    together = EngineStep(engine, sources)
+    alone = [EngineStep(engine, [source]) for source in sources]
+    ids = torch.ones(40, dtype=torch.int64)
+    for _ in range(6):
+        every = together(ids).log_probs()
+        each = torch.cat([step(ids[row, None]).log_probs() for row, step in enumerate(alone)])
+        assert torch.equal(every, each)
+        ids = every.argmax(dim=1)
+
+
+def test_outputs_may_be_longer_than_the_first_tables() -> None:
+    model = model_with({})
+    engine = engine_of(model, "float32")
+    ours, theirs = EngineStep(engine, [[5, 6, 7]]), ModelStep(model, torch.tensor([[5, 6, 7]]))
+    with torch.inference_mode():
+        for place in range(150):
+            ids = torch.tensor([1 + place % 40])
+            found, wanted = ours(ids), theirs(ids)
+            if place % 37 == 0 or place > 147:
+                assert (found.log_probs() - wanted).abs().max() <= 1e-4
+
+
+def test_other_models_are_left_to_torch() -> None:
+    for options, reason in (
+        ({"positions": "rotary"}, "rotary"),
+        ({"positions": "alibi"}, "alibi"),
+        ({"norm_kind": "rms"}, "rms"),
+        ({"gated": True}, "gated"),
+        ({"activation": "gelu_tanh"}, "gelu_tanh"),
+        ({"num_kv_heads": 1}, "heads"),
+        ({"d_k": 8, "d_v": 8}, "d_model"),
+        ({"d_ff": 100}, "32"),
+    ):
+        found = Engine.why_not(model_with(options), "float32")
+        assert found == "no C compiler" or reason in str(found)
+    assert Engine.why_not(model_with({}).double(), "float32") in (
+        "no C compiler",
+        "weights that are not float32",
+    )
