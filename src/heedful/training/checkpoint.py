@@ -3,21 +3,19 @@
     checkpoints/step-1500/
       model.safetensors      the weights
       average.safetensors    their moving average, where there is one
-      state.pt               optimiser, counters, data cursor, early stopping, every random generator
+      state.pt               optimiser, counters, data cursor, early stopping
       checksums.json
 
+Random generators have no place in it: what a step draws follows from seed, step and rank (`team.py`).
 It is written under a temporary name, synced, then renamed: a directory called `step-N` is always complete.
 """
 
 import json
 import os
-import random
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -84,7 +82,6 @@ def save_checkpoint(resumable: Resumable, root: Path) -> Path:
             "fingerprint": resumable.fingerprint,
             "progress": asdict(resumable.progress),
             "optimizer": resumable.optimizer.state_dict(),
-            "generators": _generator_states(),
         }
         torch.save(state, temporary / STATE_FILE)
         checksums = {file.name: file_sha256(file) for file in sorted(temporary.iterdir())}
@@ -103,7 +100,7 @@ def save_checkpoint(resumable: Resumable, root: Path) -> Path:
 
 
 def load_checkpoint(path: Path, resumable: Resumable) -> None:
-    """Put everything back as it was when the checkpoint was written, random generators included.
+    """Put everything back as it was when the checkpoint was written.
 
     Raises:
         CheckpointError: it is incomplete, altered, or of a run on other data or settings.
@@ -123,7 +120,6 @@ def load_checkpoint(path: Path, resumable: Resumable) -> None:
     resumable.optimizer.load_state_dict(state["optimizer"])
     for name, value in state["progress"].items():
         setattr(resumable.progress, name, value)
-    _restore_generators(state["generators"])
 
 
 def list_checkpoints(root: Path) -> list[Path]:
@@ -163,24 +159,3 @@ def prune_checkpoints(root: Path, *, keep: int, milestone: int) -> None:
     for path in checkpoints:
         if path not in kept:
             shutil.rmtree(path)
-
-
-def _generator_states() -> dict[str, Any]:
-    version, internal, gauss = random.getstate()
-    kind, keys, *rest = np.random.get_state()
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "python": (version, list(internal), gauss),
-        "numpy": (kind, np.asarray(keys).tolist(), *rest),
-    }
-
-
-def _restore_generators(states: dict[str, Any]) -> None:
-    torch.set_rng_state(states["torch"])
-    if states["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(states["cuda"])
-    version, internal, gauss = states["python"]
-    random.setstate((version, tuple(internal), gauss))
-    kind, keys, *rest = states["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
