@@ -180,6 +180,10 @@ def test_a_missing_ctranslate2_is_named_with_its_extra(
         ({}, {"beam_size=4", "length_penalty=0.6", 'suppress_sequences=[["<pad>"], ["<s>"]]', "patience=2"}),
         ({"beam_size": 1}, {"beam_size=1"}),
         ({"early_stopping": "first", "max_length": 99}, {"max_decoding_length=99"}),
+        (
+            {"min_length": 3, "no_repeat_ngram_size": 2, "repetition_penalty": 1.5},
+            {"min_decoding_length=3", "no_repeat_ngram_size=2", "repetition_penalty=1.5", "patience=2"},
+        ),
         ({"forced_first_id": 7}, {'target_prefix=[["▁t7"]] * len(lines)', "patience=2"}),
         ({"suppressed_ids": [5, 6]}, {'suppress_sequences=[["▁t5"], ["▁t6"]]', "patience=2"}),
     ],

@@ -213,6 +213,18 @@ def test_what_generate_cannot_do_is_said_in_the_readme(tmp_path: Path) -> None:
         export_marian(memorised(), tmp_path / "marian")
 
 
+def test_generate_is_told_what_is_held_back(tmp_path: Path) -> None:
+    bundle = memorised()
+    held = {"min_length": 3, "no_repeat_ngram_size": 2, "repetition_penalty": 1.5}
+    config = bundle.config.replace(decode=held)
+    export_marian(replace(bundle, config=config), tmp_path / "marian")
+    settings = json.loads((tmp_path / "marian" / "generation_config.json").read_text())
+    assert (settings["min_new_tokens"], settings["no_repeat_ngram_size"]) == (3, 2)
+    assert settings["repetition_penalty"] == 1.5
+    text = (tmp_path / "marian" / "README.md").read_text(encoding="utf-8")
+    assert "The repetition penalty multiplies log-probabilities" in text
+
+
 def test_the_command_exports_a_bundle(tmp_path: Path) -> None:
     save_memorised(tmp_path / "bundle")
     outcome = heedful("export", tmp_path / "bundle", "--to", "marian", "-o", tmp_path / "marian")

@@ -22,9 +22,12 @@ SEARCHES: dict[str, tuple[float, dict[str, Any]]] = {
     "marian, separate vocabularies": (4.0, {"num_beams": 3, "bad_words_ids": True, "early_stopping": True}),
     "m2m100": (3.0, {"num_beams": 5, "early_stopping": "never", "length_penalty": 0.7}),
     "nllb": (4.0, {"num_beams": 4, "early_stopping": True, "length_penalty": 1.3}),
-    "bart": (6.0, {"num_beams": 4, "early_stopping": False, "length_penalty": 2.0}),
+    "bart": (
+        6.0,
+        {"num_beams": 4, "early_stopping": False, "length_penalty": 2.0, "no_repeat_ngram_size": 2},
+    ),
     "mbart": (4.0, {"num_beams": 5, "early_stopping": "never", "length_penalty": 0.0}),
-    "mbart-50": (2.0, {"num_beams": 1, "max_length": None}),
+    "mbart-50": (2.0, {"num_beams": 1, "max_length": None, "min_length": 4, "no_repeat_ngram_size": 3}),
 }
 FORCED = {"m2m100": "__de__", "nllb": "deu_Latn", "bart": "<s>", "mbart-50": "de_DE"}
 MAX_LENGTH = 16

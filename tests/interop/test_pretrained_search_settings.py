@@ -13,7 +13,7 @@ from heedful.interop.pretrained import read_pretrained
 
 
 def search_of(directory: Path, settings: dict[str, Any], *, in_config: bool = False) -> dict[str, Any]:
-    config = settings if in_config else {"num_beams": 9, "no_repeat_ngram_size": 3}
+    config = settings if in_config else {"num_beams": 9, "repetition_penalty": 3.0}
     (directory / "config.json").write_text(json.dumps(config))
     (directory / "generation_config.json").unlink(missing_ok=True)
     if not in_config:
@@ -45,12 +45,20 @@ def test_settings_of_published_models(tmp_path: Path) -> None:
     )  # fmt: skip
     nllb = DecodeConfig(**search_of(tmp_path, NLLB))
     assert (nllb.beam_size, nllb.max_length, nllb.suppressed_ids, nllb.forced_last_id) == (1, 199, (), None)
+    cnn = DecodeConfig(**search_of(tmp_path, CNN))
+    assert (cnn.max_length, cnn.min_length, cnn.no_repeat_ngram_size) == (141, 55, 3)
 
 
 def test_older_models_have_their_settings_in_config_json(tmp_path: Path) -> None:
     assert search_of(tmp_path, OPUS, in_config=True) == search_of(tmp_path, OPUS)
-    with pytest.raises(InteropError, match=r"config\.json: no_repeat_ngram_size=3 cannot be followed here"):
-        search_of(tmp_path, {"num_beams": 2, "no_repeat_ngram_size": 3}, in_config=True)
+    with pytest.raises(InteropError, match=r"config\.json: repetition_penalty=1\.5 cannot be followed here"):
+        search_of(tmp_path, {"num_beams": 2, "repetition_penalty": 1.5}, in_config=True)
+
+
+def test_the_least_length_counts_the_start_token_or_new_tokens_alone(tmp_path: Path) -> None:
+    assert search_of(tmp_path, {"min_length": 5})["min_length"] == 4
+    assert search_of(tmp_path, {"min_length": 5, "min_new_tokens": 7})["min_length"] == 7
+    assert search_of(tmp_path, {"min_length": 0, "min_new_tokens": None})["min_length"] == 0
 
 
 def test_a_limit_counts_the_start_token_or_new_tokens_alone(tmp_path: Path) -> None:
@@ -67,8 +75,7 @@ def test_a_limit_counts_the_start_token_or_new_tokens_alone(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (CNN, "min_length=56 cannot be followed here"),
-        ({"no_repeat_ngram_size": 3}, "no_repeat_ngram_size=3 cannot be followed here"),
+        ({"no_repeat_ngram_size": 1}, "no_repeat_ngram_size=1 counts the start token there"),
         ({"do_sample": True}, "do_sample=true cannot"),
         ({"num_beam_groups": 2, "diversity_penalty": 1.0}, "diversity_penalty=1.0 cannot"),
         ({"repetition_penalty": 1.2}, "repetition_penalty=1.2 cannot"),

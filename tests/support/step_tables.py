@@ -64,28 +64,44 @@ def probability_table(rows: dict[tuple[int, ...], dict[int, float]], vocab_size:
     return table
 
 
-def constrained(table: Table, options: SearchOptions, limit: int) -> Table:
-    """The table as a search with these options and this limit may use it; -inf is impossible."""
+def constrained(
+    table: Table, options: SearchOptions, limit: int, prefixes: Sequence[Sequence[int]] = ()
+) -> Table:
+    """What a search with these options, limit and prefixes goes by, token by token; -inf is impossible."""
     suppressed = {PAD, BOS} if options.suppressed_ids is None else set(options.suppressed_ids)
+    size = options.no_repeat_ngram_size
 
-    def allowed(sentence: int, prefix: tuple[int, ...]) -> Sequence[float]:
-        row = table(sentence, prefix)
-        forced = options.forced_first_id if not prefix else None
-        if len(prefix) == limit - 1 and options.forced_last_id is not None:
+    def repeats(written: tuple[int, ...]) -> bool:
+        ngrams = [written[i : i + size] for i in range(len(written) - size + 1)]
+        return size > 0 and bool(ngrams) and ngrams[-1] in ngrams[:-1]
+
+    def allowed(sentence: int, written: tuple[int, ...]) -> Sequence[float]:
+        row = table(sentence, written)
+        place = len(written) - (options.forced_first_id is not None)
+        if prefixes and 0 <= place < len(prefixes[sentence]):
+            return [value if i == prefixes[sentence][place] else -math.inf for i, value in enumerate(row)]
+        forced = options.forced_first_id if not written else None
+        if len(written) == limit - 1 and options.forced_last_id is not None:
             forced = options.forced_last_id
         if forced is not None:
             return [0.0 if i == forced else -math.inf for i in range(len(row))]
-        banned = suppressed | {EOS} if len(prefix) < options.min_length else suppressed
-        return [-math.inf if i in banned else value for i, value in enumerate(row)]
+        banned = suppressed | {EOS} if len(written) < options.min_length else suppressed
+        row = [options.repetition_penalty * value if i in written else value for i, value in enumerate(row)]
+        return [-math.inf if i in banned or repeats((*written, i)) else row[i] for i in range(len(row))]
 
     return allowed
 
 
 def every_output(
-    table: Table, sentence: int, *, limit: int, options: SearchOptions
+    table: Table,
+    sentence: int,
+    *,
+    limit: int,
+    options: SearchOptions,
+    prefixes: Sequence[Sequence[int]] = (),
 ) -> list[tuple[float, tuple[int, ...]]]:
-    """All possible outputs, finished or cut at `limit` tokens: (score, tokens), best first."""
-    allowed, alpha = constrained(table, options, limit), options.length_penalty
+    """All possible outputs, finished or cut at `limit` tokens: (rank, tokens), best first."""
+    allowed, alpha = constrained(table, options, limit, prefixes), options.length_penalty
     outputs = []
 
     def extend(tokens: tuple[int, ...], log_prob: float) -> None:

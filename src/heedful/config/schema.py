@@ -288,10 +288,13 @@ class DecodeConfig(Section):
     early_stopping: Literal["optimal", "estimate", "first"] = "optimal"
     max_length_offset: Count = 50  # output is at most input length + 50
     max_length: Positive | None = None  # and at most this, the end token included
+    min_length: Count = 0  # the fewest tokens before the end
     forced_first_id: Count | None = None  # the first token of every output
     forced_last_id: Count | None = None  # the token that fills the last place of an output as long as allowed
     suppressed_ids: tuple[Count, ...] | None = None  # never written; None: the begin and padding tokens
     renormalize: bool = False  # whether the probabilities of all others are scaled up to a sum of 1
+    no_repeat_ngram_size: Count = 0  # no so many tokens in a row come twice; 0: they may
+    repetition_penalty: PositiveFloat = 1.0  # above 1: what is written already is held back
     n_best: Positive = 1
     batch_tokens: Positive = 4096
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from heedful.decoding.constraints import Constraints
-from heedful.decoding.hypotheses import History, Hypothesis, best_first, ended_hypothesis
+from heedful.decoding.constraints import Candidates, Constraints
+from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, ended_hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import StepFunction
 from heedful.errors import InputError
@@ -22,6 +22,7 @@ def beam_search(
     eos_id: int,
     pad_id: int,
     options: SearchOptions,
+    prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Search the best outputs of each sentence, with `options.beam_size` live hypotheses at each step.
 
@@ -43,23 +44,27 @@ def beam_search(
         eos_id: ends an output.
         pad_id: never generated, like `start_id`, unless the options say otherwise.
         options: what to search.
+        prefixes: what the outputs of each sentence begin with (see `Constraints`).
 
     Returns:
-        For each sentence at most `options.n_best` hypotheses, best first.
+        For each sentence at most `options.n_best` hypotheses, best first. Their numbers are the model's own;
+        with a repetition penalty, their order is that of the search.
 
     Raises:
         InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
     """
-    constraints = Constraints.of(options, start_id=start_id, eos_id=eos_id, pad_id=pad_id)
+    constraints = Constraints(
+        options, start_id=start_id, eos_id=eos_id, pad_id=pad_id, max_lengths=max_lengths, prefixes=prefixes
+    )
     beam = _Beam(max_lengths, eos_id=eos_id, options=options)
     last_ids = torch.full((len(max_lengths),), start_id)
     while beam.num_live:
         # A row has one extension by the end token: with one more, beam_size others are always among them.
-        values, ids = constraints.candidates(
-            step(last_ids), options.beam_size + 1, length=beam.length, is_last=beam.rows_in_last_place()
+        candidates = constraints.candidates(
+            step(last_ids), options.beam_size + 1, written=beam.written, sentences=beam.sentences_of_rows()
         )
-        rows, next_ids = beam.advance(values, ids)
-        if beam.num_live and not np.array_equal(rows, np.arange(len(values))):
+        rows, next_ids = beam.advance(candidates)
+        if beam.num_live and not np.array_equal(rows, np.arange(len(candidates.ids))):
             step.reorder(torch.from_numpy(rows))
         last_ids = torch.from_numpy(next_ids)
     return beam.results()
@@ -69,8 +74,8 @@ def beam_search(
 class _Extensions:
     """Hypotheses longer by one token, equally many for each sentence; each array is (B, that many)."""
 
-    totals: NDArray[np.float64]  # log-probability of the whole
-    values: NDArray[np.float64]  # log-probability of the last token
+    totals: NDArray[np.float64]  # what the search goes by, of the whole
+    log_probs: NDArray[np.float64]  # the model's log-probability of the last token
     ids: NDArray[np.int64]  # the last token
     rows: NDArray[np.int64]  # the row of what is extended
 
@@ -78,7 +83,7 @@ class _Extensions:
         """Of the sentences marked, these columns, in this order."""
         return _Extensions(
             totals=np.take_along_axis(self.totals[sentences], columns, axis=1),
-            values=np.take_along_axis(self.values[sentences], columns, axis=1),
+            log_probs=np.take_along_axis(self.log_probs[sentences], columns, axis=1),
             ids=np.take_along_axis(self.ids[sentences], columns, axis=1),
             rows=np.take_along_axis(self.rows[sentences], columns, axis=1),
         )
@@ -87,60 +92,59 @@ class _Extensions:
 class _Beam:
     """The hypotheses of all sentences, on the host; B live sentences, W live hypotheses at most in each.
 
-    Row b * W + w of the step function is hypothesis w of live sentence b. An empty place has the
-    log-probability -inf. Of the ended hypotheses of a sentence the best are kept, as many as decide its end
-    and its n-best list; once there are that many, the score of the last is the bar to be passed.
+    Row b * W + w of the step function is hypothesis w of live sentence b. A hypothesis has a total: the sum
+    of the scores of its tokens (see `Candidates`), which is its log-probability where nothing is held back.
+    An empty place has the total -inf. Of the ended hypotheses of a sentence the best are kept, as many as
+    decide its end and its n-best list, each with its rank, the total over the length penalty; once there are
+    that many, the rank of the last is the bar to be passed.
     """
 
     def __init__(self, max_lengths: Sequence[int], *, eos_id: int, options: SearchOptions) -> None:
         num_sentences = len(max_lengths)
-        self.length = 0
+        self.written = np.zeros((num_sentences, 0), dtype=np.int64)  # (B * W, T), of each row
+        self._log_probs = np.zeros((num_sentences, 0))  # of those tokens
         self._eos_id = eos_id
         self._options = options
         self._sentences = np.arange(num_sentences)
-        self._log_probs_BW = np.zeros((num_sentences, 1))
-        self._history = History()
+        self._totals_BW = np.zeros((num_sentences, 1))
         self._limits = np.asarray(max_lengths, dtype=np.int64)
         self._limit_penalties = np.asarray([options.penalty(limit) for limit in max_lengths])
         self._num_kept = options.n_best if options.early_stopping == "optimal" else options.beam_size
         self._bars = np.full(num_sentences, -np.inf)  # -inf: fewer than num_kept have ended
-        self._ended: list[list[Hypothesis]] = [[] for _ in max_lengths]
+        self._ended: list[list[tuple[float, Hypothesis]]] = [[] for _ in max_lengths]
 
     @property
     def num_live(self) -> int:
         """How many sentences are still searched."""
         return len(self._sentences)
 
-    def rows_in_last_place(self) -> NDArray[np.bool_]:
-        """Which rows (B * W,) the length limit allows one token more."""
-        return np.repeat(self._limits[self._sentences] == self.length + 1, self._log_probs_BW.shape[1])
+    def sentences_of_rows(self) -> NDArray[np.int64]:
+        """The sentence of each row, (B * W,)."""
+        return np.repeat(self._sentences, self._totals_BW.shape[1])
 
     def results(self) -> list[list[Hypothesis]]:
         """The n-best list of each sentence."""
         if not all(self._ended):
-            raise InputError("search: the model gives no possible continuation any probability")
-        return [hypotheses[: self._options.n_best] for hypotheses in self._ended]
+            raise InputError(NO_CONTINUATION)
+        return [[found for _, found in ended[: self._options.n_best]] for ended in self._ended]
 
-    def advance(
-        self, values: NDArray[np.float64], ids: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def advance(self, candidates: Candidates) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Extend each hypothesis by one token.
 
         Args:
-            values: log-probabilities (B * W, C) of the best next tokens of each row, best first.
-            ids: those tokens (B * W, C).
+            candidates: the best next tokens of each row, (B * W, C).
 
         Returns:
             For each row of the next step, its row in this one and the id to feed.
         """
-        self.length += 1
-        best = self._best_extensions(values, ids)
-        at_limit_B1 = (self._limits[self._sentences] == self.length)[:, None]
+        best = self._best_extensions(candidates)
+        length = self.written.shape[1] + 1
+        at_limit_B1 = (self._limits[self._sentences] == length)[:, None]
         ends_BK = (best.ids == self._eos_id) | at_limit_B1
         self._keep_ended(best, ends_BK)
         is_live_BK = ~ends_BK & (best.totals > -np.inf)
         is_live_BK &= is_live_BK.cumsum(axis=1) <= self._options.beam_size
-        is_going_on_B = self._is_going_on(np.where(is_live_BK, best.totals, -np.inf).max(axis=1))
+        is_going_on_B = self._is_going_on(np.where(is_live_BK, best.totals, -np.inf).max(axis=1), length)
         is_live_BK = is_live_BK[is_going_on_B]
         # Live hypotheses to the left, in their order; as many columns as the fullest sentence needs.
         width = int(is_live_BK.sum(axis=1).max(initial=0))
@@ -148,20 +152,21 @@ class _Beam:
         is_live_BW = np.take_along_axis(is_live_BK, columns_BW, axis=1)
         live = best.take(columns_BW, sentences=is_going_on_B)
         self._sentences = self._sentences[is_going_on_B]
-        self._log_probs_BW = np.where(is_live_BW, live.totals, -np.inf)
+        self._totals_BW = np.where(is_live_BW, live.totals, -np.inf)
         rows, next_ids = live.rows.ravel(), np.where(is_live_BW, live.ids, self._eos_id).ravel()
-        self._history.append(rows, next_ids, live.values.ravel())
+        self.written = np.column_stack((self.written[rows], next_ids))
+        self._log_probs = np.column_stack((self._log_probs[rows], live.log_probs.ravel()))
         return rows, next_ids
 
-    def _best_extensions(self, values: NDArray[np.float64], ids: NDArray[np.int64]) -> _Extensions:
+    def _best_extensions(self, candidates: Candidates) -> _Extensions:
         """The best 2 * beam_size of all extensions of each sentence, best first."""
-        num_sentences, width = self._log_probs_BW.shape
-        count = values.shape[1]
+        num_sentences, width = self._totals_BW.shape
+        count = candidates.ids.shape[1]
         shape_BN = (num_sentences, width * count)
         every = _Extensions(
-            totals=(self._log_probs_BW.reshape(-1, 1) + values).reshape(shape_BN),
-            values=values.reshape(shape_BN),
-            ids=ids.reshape(shape_BN),
+            totals=(self._totals_BW.reshape(-1, 1) + candidates.scores).reshape(shape_BN),
+            log_probs=candidates.log_probs.reshape(shape_BN),
+            ids=candidates.ids.reshape(shape_BN),
             rows=np.repeat(np.arange(num_sentences * width), count).reshape(shape_BN),
         )
         order_BN = np.argsort(-every.totals, axis=1, kind="stable")
@@ -171,27 +176,28 @@ class _Beam:
 
     def _keep_ended(self, best: _Extensions, ends_BK: NDArray[np.bool_]) -> None:
         """Keep those of the first beam_size extensions that end here and pass the bar; raise the bars."""
-        bars_B1 = self._bars[self._sentences][:, None]
-        is_kept_BK = ends_BK & (best.totals / self._options.penalty(self.length) > bars_B1)
+        penalty = self._options.penalty(self.written.shape[1] + 1)
+        ranks_BK = best.totals / penalty
+        is_kept_BK = ends_BK & (ranks_BK > self._bars[self._sentences][:, None])
         for b, k in np.argwhere(is_kept_BK[:, : self._options.beam_size]).tolist():
-            ids, log_probs = self._history.trace(best.rows[b, k])
+            row, sentence = best.rows[b, k], self._sentences[b]
             hypothesis = ended_hypothesis(
-                [*ids, int(best.ids[b, k])],
-                [*log_probs, float(best.values[b, k])],
+                [*self.written[row].tolist(), int(best.ids[b, k])],
+                [*self._log_probs[row].tolist(), float(best.log_probs[b, k])],
                 eos_id=self._eos_id,
-                penalty=self._options.penalty(self.length),
+                penalty=penalty,
             )
-            sentence = self._sentences[b]
-            ended = best_first([*self._ended[sentence], hypothesis])[: self._num_kept]
-            self._ended[sentence] = ended
+            ended = [*self._ended[sentence], (float(ranks_BK[b, k]), hypothesis)]
+            ended.sort(key=lambda each: (-each[0], each[1].ids))
+            self._ended[sentence] = ended = ended[: self._num_kept]
             if len(ended) == self._num_kept:
-                self._bars[sentence] = ended[-1].score
+                self._bars[sentence] = ended[-1][0]
 
-    def _is_going_on(self, best_B: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which live sentences, with the best live log-probability of each, are worth another step."""
+    def _is_going_on(self, best_B: NDArray[np.float64], length: int) -> NDArray[np.bool_]:
+        """Which live sentences, with the best live total of each, are worth another step."""
         bars_B = self._bars[self._sentences]
         if self._options.early_stopping == "first" or self._options.beam_size == 1:
             return np.asarray((bars_B == -np.inf) & (best_B > -np.inf))
         if self._options.early_stopping == "estimate":
-            return np.asarray(best_B / self._options.penalty(self.length) > bars_B)
+            return np.asarray(best_B / self._options.penalty(length) > bars_B)
         return np.asarray(best_B / self._limit_penalties[self._sentences] > bars_B)

@@ -1,10 +1,11 @@
-"""Which tokens may come next: what is never chosen, and where there is no choice."""
+"""Which tokens may come next: what is never chosen, what is held back, and where there is no choice."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -12,65 +13,174 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import top_candidates
 from heedful.errors import InputError
 
+FREE = -1  # in place of an id: the search may choose
 
-@dataclass(frozen=True, kw_only=True)
-class Constraints:
-    """What the options of a search allow to come next; see `SearchOptions` for the attributes.
 
-    A suppressed token is impossible; the probabilities of the others stay what they are, unless they are to
-    be renormalised. A forced token has the log-probability 0, for it is no choice, and counts in the length;
-    it overrules what is suppressed.
+@dataclass(frozen=True)
+class Candidates:
+    """Tokens that may come next, best first; each array is (rows, C).
+
+    Attributes:
+        scores: what the search goes by: log-probabilities, less what holds a token back; -inf is impossible.
+        log_probs: the model's own; the same array where nothing holds a token back.
+        ids: the tokens.
     """
 
-    eos_id: int
-    suppressed_ids: Sequence[int]
-    renormalize: bool
-    min_length: int
-    forced_first_id: int | None
-    forced_last_id: int | None
+    scores: NDArray[np.float64]
+    log_probs: NDArray[np.float64]
+    ids: NDArray[np.int64]
 
-    @classmethod
-    def of(cls, options: SearchOptions, *, start_id: int, eos_id: int, pad_id: int) -> "Constraints":
-        """The constraints of a search; the end token is suppressed only where the options name it."""
+
+class Constraints:
+    """What the options of a search and the prefixes of its sentences allow to come next.
+
+    A suppressed token is impossible, and so is one that would repeat an n-gram; the probabilities of the
+    others stay what they are, unless they are to be renormalised. A repetition penalty changes what the
+    search goes by, and no log-probability.
+
+    A forced token is the only one possible, whatever else forbids it. Of a prefix it has the log-probability
+    that the model gives it; as the first or last token that the options name it has the log-probability 0,
+    for it is no choice. It counts in the length.
+    """
+
+    def __init__(
+        self,
+        options: SearchOptions,
+        *,
+        start_id: int,
+        eos_id: int,
+        pad_id: int,
+        max_lengths: Sequence[int],
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """Prepare for a batch of sentences.
+
+        Args:
+            options: of the search.
+            start_id: suppressed unless the options say otherwise, or it is the end token.
+            eos_id: waits for the minimal length.
+            pad_id: suppressed like `start_id`.
+            max_lengths: of the output of each sentence.
+            prefixes: for each sentence the ids that its output begins with, after `forced_first_id` where
+                there is one; what goes beyond its length limit is not written.
+        """
         suppressed = options.suppressed_ids
-        return cls(
-            eos_id=eos_id,
-            suppressed_ids=sorted({start_id, pad_id} - {eos_id}) if suppressed is None else suppressed,
-            renormalize=options.renormalize,
-            min_length=options.min_length,
-            forced_first_id=options.forced_first_id,
-            forced_last_id=options.forced_last_id,
-        )
+        self._options = options
+        self._eos_id = eos_id
+        self._suppressed_ids = sorted({start_id, pad_id} - {eos_id}) if suppressed is None else suppressed
+        self._limits = np.asarray(max_lengths, dtype=np.int64)
+        num_before = 0 if options.forced_first_id is None else 1
+        longest = max(map(len, prefixes or ()), default=0)
+        self._prefixes = np.full((len(max_lengths), num_before + longest), FREE)  # the id of each place
+        for sentence, prefix in enumerate(prefixes or ()):
+            self._prefixes[sentence, num_before : num_before + len(prefix)] = prefix
 
     def candidates(
-        self, log_probs: Tensor, count: int, *, length: int, is_last: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The `count` best tokens that may follow `length` others.
+        self, log_probs: Tensor, count: int, *, written: NDArray[np.int64], sentences: NDArray[np.int64]
+    ) -> Candidates:
+        """The `count` best tokens that may come next.
 
         Args:
             log_probs: (rows, V), the model's.
             count: how many; fewer come back when V is smaller.
-            length: how many tokens each row has so far.
-            is_last: (rows,), where the next place is the last that the length limit allows.
-
-        Returns:
-            Log-probabilities and ids, each (rows, min(count, V)), best first; -inf is impossible.
+            written: (rows, T), the tokens of each row so far, without the start token.
+            sentences: (rows,), the sentence of each row.
 
         Raises:
             InputError: log-probabilities that are not numbers, or a forced token that does not exist.
         """
-        too_short = (self.eos_id,) if length < self.min_length else ()
-        suppressed = (*self.suppressed_ids, *too_short)
-        if self.renormalize and suppressed:
-            impossible = torch.tensor(suppressed, device=log_probs.device)
-            log_probs = log_probs.index_fill(-1, impossible, -torch.inf).log_softmax(-1)
-        values, ids = top_candidates(log_probs, count, suppressed)
-        is_first = np.full(len(is_last), length == 0)
-        for name, rows in (("forced_first_id", is_first), ("forced_last_id", is_last)):
-            forced = getattr(self, name)
-            if forced is not None and rows.any():
-                if forced >= log_probs.shape[-1]:
-                    raise InputError(f"{name}={forced}: the model has {log_probs.shape[-1]:,} tokens")
-                values[rows] = -np.inf
-                values[rows, 0], ids[rows, 0] = 0.0, forced
-        return values, ids
+        scores, own = self._scores(log_probs, written)
+        values, ids = top_candidates(scores, count, self._suppressed(written))
+        own_values = values
+        if own is not scores:
+            own_values = _on_host(own.gather(-1, torch.from_numpy(ids).to(own.device)))
+        rows, forced_ids, forced_log_probs = self._forced(log_probs, written, sentences)
+        values[rows] = -np.inf
+        values[rows, 0] = own_values[rows, 0] = forced_log_probs
+        ids[rows, 0] = forced_ids
+        return Candidates(values, own_values, ids)
+
+    def distribution(
+        self, log_probs: Tensor, *, written: NDArray[np.int64], sentences: NDArray[np.int64]
+    ) -> tuple[Tensor, Tensor]:
+        """All tokens that may come next; the arguments are those of `candidates`.
+
+        Returns:
+            What the search goes by and the model's own log-probabilities, as in `Candidates`, each (rows, V).
+
+        Raises:
+            InputError: a forced token that does not exist.
+        """
+        scores, own = self._scores(log_probs, written)
+        device = log_probs.device
+        suppressed = torch.tensor(self._suppressed(written), dtype=torch.int64, device=device)
+        scores = scores.index_fill(-1, suppressed, -torch.inf)
+        rows, ids, values = self._forced(log_probs, written, sentences)
+        if len(rows):
+            places = torch.from_numpy(rows).to(device), torch.from_numpy(ids).to(device)
+            scores, own = scores.index_fill(0, places[0], -torch.inf), own.clone()
+            scores[places] = own[places] = torch.from_numpy(values).to(own)
+        return scores, own
+
+    def _scores(self, log_probs: Tensor, written: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """What the search goes by, and the model's own log-probabilities, each (rows, V); often the same."""
+        own = self._possible(log_probs, written)
+        penalty = self._options.repetition_penalty
+        if penalty == 1 or not written.size:
+            return own, own
+        ids = torch.from_numpy(written).to(log_probs.device)
+        penalised = log_probs.scatter(-1, ids, penalty * log_probs.gather(-1, ids))
+        return self._possible(penalised, written), own
+
+    def _possible(self, log_probs: Tensor, written: NDArray[np.int64]) -> Tensor:
+        """The log-probabilities without what would repeat an n-gram, renormalised where that is asked for."""
+        size = self._options.no_repeat_ngram_size
+        if 0 < size <= written.shape[1]:
+            ngrams = sliding_window_view(written, size, axis=1)
+            latest = written[:, None, written.shape[1] - size + 1 :]
+            rows, places = np.nonzero((ngrams[..., :-1] == latest).all(axis=-1))
+            log_probs = log_probs.clone()
+            log_probs[torch.from_numpy(rows), torch.from_numpy(ngrams[rows, places, -1])] = -torch.inf
+        if self._options.renormalize:
+            suppressed = torch.tensor(self._suppressed(written), dtype=torch.int64, device=log_probs.device)
+            log_probs = log_probs.index_fill(-1, suppressed, -torch.inf).log_softmax(-1)
+        return log_probs
+
+    def _suppressed(self, written: NDArray[np.int64]) -> Sequence[int]:
+        """Tokens that no row may have next."""
+        is_too_short = written.shape[1] < self._options.min_length
+        return (*self._suppressed_ids, self._eos_id) if is_too_short else self._suppressed_ids
+
+    def _forced(
+        self, log_probs: Tensor, written: NDArray[np.int64], sentences: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """The rows that have no choice; of each its next token, and the log-probability of that."""
+        length, options = written.shape[1], self._options
+        self._check_forced_ids(log_probs.shape[-1])
+        ids = np.full(len(sentences), FREE)
+        if length == 0 and options.forced_first_id is not None:
+            ids[:] = options.forced_first_id
+        if options.forced_last_id is not None:
+            ids[self._limits[sentences] == length + 1] = options.forced_last_id
+        values = np.zeros(len(sentences))
+        if length < self._prefixes.shape[1]:
+            prefixed = self._prefixes[sentences, length]
+            rows = np.flatnonzero(prefixed != FREE)
+            ids[rows] = prefixed[rows]
+            values[rows] = _on_host(log_probs[torch.from_numpy(rows), torch.from_numpy(ids[rows])])
+        rows = np.flatnonzero(ids != FREE)
+        return rows, ids[rows], values[rows]
+
+    def _check_forced_ids(self, vocab_size: int) -> None:
+        prefix_id = int(self._prefixes.max(initial=FREE))
+        for name, forced in (
+            ("forced_first_id", self._options.forced_first_id),
+            ("forced_last_id", self._options.forced_last_id),
+            ("prefix with the id", prefix_id),
+        ):
+            if forced is not None and forced >= vocab_size:
+                raise InputError(f"{name}={forced}: the model has {vocab_size:,} tokens")
+
+
+def _on_host(values: Tensor) -> NDArray[np.float64]:
+    return values.cpu().numpy().astype(np.float64)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from heedful.decoding.constraints import Constraints
-from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
+from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, Outputs
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import StepFunction
 from heedful.errors import InputError
@@ -20,6 +20,7 @@ def greedy_search(
     eos_id: int,
     pad_id: int,
     options: SearchOptions,
+    prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Search one output for each sentence by taking the most probable token until the end token.
 
@@ -29,7 +30,8 @@ def greedy_search(
         start_id: fed first.
         eos_id: ends an output.
         pad_id: never generated, like `start_id`, unless the options say otherwise.
-        options: the length penalty (for the score) and what is suppressed or forced.
+        options: the length penalty (for the score) and what is suppressed, held back or forced.
+        prefixes: what the output of each sentence begins with (see `Constraints`).
 
     Returns:
         For each sentence a list of one hypothesis.
@@ -37,29 +39,17 @@ def greedy_search(
     Raises:
         InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
     """
-    constraints = Constraints.of(options, start_id=start_id, eos_id=eos_id, pad_id=pad_id)
-    num_sentences, longest = len(max_lengths), max(max_lengths, default=0)
-    limits = np.asarray(max_lengths, dtype=np.int64)
-    ids_BT = np.full((num_sentences, longest), eos_id, dtype=np.int64)
-    log_probs_BT = np.zeros((num_sentences, longest))
-    lengths = np.zeros(num_sentences, dtype=np.int64)
-    live = np.arange(num_sentences)
-    last_ids = torch.full((num_sentences,), start_id)
-    while len(live):
-        length = int(lengths[live[0]])
-        values, ids = constraints.candidates(
-            step(last_ids), 1, length=length, is_last=limits[live] == length + 1
-        )
-        if np.isneginf(values).any():
-            raise InputError("search: the model gives no possible continuation any probability")
-        ids_BT[live, length], log_probs_BT[live, length] = ids[:, 0], values[:, 0]
-        lengths[live] = length + 1
-        going_on = np.flatnonzero((ids[:, 0] != eos_id) & (length + 1 < limits[live]))
-        if 0 < len(going_on) < len(live):
-            step.reorder(torch.from_numpy(going_on))
-        live, last_ids = live[going_on], torch.from_numpy(ids[going_on, 0])
-    rows = zip(ids_BT.tolist(), log_probs_BT.tolist(), lengths.tolist(), strict=True)
-    return [
-        [ended_hypothesis(tokens[:n], log_probs[:n], eos_id=eos_id, penalty=options.penalty(n))]
-        for tokens, log_probs, n in rows
-    ]
+    outputs = Outputs(max_lengths, eos_id=eos_id)
+    constraints = Constraints(
+        options, start_id=start_id, eos_id=eos_id, pad_id=pad_id, max_lengths=max_lengths, prefixes=prefixes
+    )
+    last_ids = torch.full((len(max_lengths),), start_id)
+    while num_live := len(outputs.live):
+        best = constraints.candidates(step(last_ids), 1, written=outputs.written, sentences=outputs.live)
+        if np.isneginf(best.scores).any():
+            raise InputError(NO_CONTINUATION)
+        rows = outputs.append(best.ids[:, 0], best.log_probs[:, 0])
+        if 0 < len(rows) < num_live:
+            step.reorder(torch.from_numpy(rows))
+        last_ids = torch.from_numpy(best.ids[rows, 0])
+    return [[hypothesis] for hypothesis in outputs.hypotheses(options.penalty)]

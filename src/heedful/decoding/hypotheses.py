@@ -1,13 +1,16 @@
-"""What a search finds: hypotheses, their scores, and the history that they are read from."""
+"""What a search finds: hypotheses, their scores, and the outputs that become one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.errors import InputError
+
 LengthNormalization = Literal["gnmt", "average"]
+NO_CONTINUATION = "search: the model gives no possible continuation any probability"
 
 
 @dataclass(frozen=True)
@@ -18,8 +21,8 @@ class Hypothesis:
         ids: the output without its start and end tokens.
         log_prob: the sum of `token_log_probs`, in float64.
         score: `log_prob` divided by the length penalty of the number of token log-probabilities.
-        token_log_probs: the log-probability of each token, 0 where it was forced; the last is the end
-            token's if finished.
+        token_log_probs: the log-probability that the model gives each token, whatever else the search goes
+            by, and 0 where the options forced it; the last is the end token's if finished.
         finished: whether the output has its end token; otherwise the length limit cut it.
     """
 
@@ -50,32 +53,47 @@ def ended_hypothesis(
     return Hypothesis(ids, log_prob, log_prob / penalty, tuple(token_log_probs), finished)
 
 
-def best_first(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """Hypotheses by falling score; equal scores by their ids."""
-    return sorted(hypotheses, key=lambda hypothesis: (-hypothesis.score, hypothesis.ids))
+class Outputs:
+    """Outputs that are written token by token, each by itself, until its end token or its length limit.
 
-
-class History:
-    """The tokens of all live hypotheses, as one back-pointer a row and step.
-
-    A step's rows may be fewer or more, or in another order, than those before; each names its parent.
+    The searches that keep one hypothesis of each output use it; a beam has its own books.
     """
 
-    def __init__(self) -> None:
-        self._steps: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]] = []
+    def __init__(self, max_lengths: Sequence[int], *, eos_id: int) -> None:
+        self._eos_id = eos_id
+        self._limits = np.asarray(max_lengths, dtype=np.int64)
+        shape = (len(max_lengths), max(max_lengths, default=0))
+        self._ids_BT = np.full(shape, eos_id, dtype=np.int64)
+        self._log_probs_BT = np.zeros(shape)
+        self._lengths = np.zeros(len(max_lengths), dtype=np.int64)
+        self.length = 0  # of the live ones
+        self.live = np.arange(len(max_lengths))  # those that are not at their end, a row each
 
-    def append(
-        self, parents: NDArray[np.int64], ids: NDArray[np.int64], log_probs: NDArray[np.float64]
-    ) -> None:
-        """Add a step: for each row its parent among the rows before, its token, the token's log-prob."""
-        self._steps.append((parents, ids, log_probs))
+    @property
+    def written(self) -> NDArray[np.int64]:
+        """The tokens of each live output so far, (live, T)."""
+        return self._ids_BT[self.live, : self.length]
 
-    def trace(self, row: int) -> tuple[list[int], list[float]]:
-        """The ids and their log-probabilities of the hypothesis in `row` of the latest step."""
-        ids: list[int] = []
-        log_probs: list[float] = []
-        for parents, step_ids, step_log_probs in reversed(self._steps):
-            ids.append(int(step_ids[row]))
-            log_probs.append(float(step_log_probs[row]))
-            row = int(parents[row])
-        return ids[::-1], log_probs[::-1]
+    def append(self, ids: NDArray[np.int64], log_probs: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Add a token to each live output; which rows of them live on, (live afterwards,).
+
+        Raises:
+            InputError: a token that is impossible.
+        """
+        if np.isneginf(log_probs).any():
+            raise InputError(NO_CONTINUATION)
+        self._ids_BT[self.live, self.length] = ids
+        self._log_probs_BT[self.live, self.length] = log_probs
+        self.length += 1
+        self._lengths[self.live] = self.length
+        rows = np.flatnonzero((ids != self._eos_id) & (self.length < self._limits[self.live]))
+        self.live = self.live[rows]
+        return rows
+
+    def hypotheses(self, penalty: Callable[[int], float]) -> list[Hypothesis]:
+        """All outputs in their order, with the length penalty of a number of tokens."""
+        rows = zip(self._ids_BT.tolist(), self._log_probs_BT.tolist(), self._lengths.tolist(), strict=True)
+        return [
+            ended_hypothesis(ids[:n], log_probs[:n], eos_id=self._eos_id, penalty=penalty(n))
+            for ids, log_probs, n in rows
+        ]

@@ -9,6 +9,7 @@ from heedful.decoding.hypotheses import LengthNormalization, length_penalty
 from heedful.errors import InputError
 
 EarlyStopping = Literal["optimal", "estimate", "first"]
+_COUNTS = ("max_length_offset", "min_length", "no_repeat_ngram_size", "forced_first_id", "forced_last_id")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,10 @@ class SearchOptions:
             the model, whose output may then be cut off without an end token.
         suppressed_ids: tokens that are never chosen; None: the start and padding tokens.
         renormalize: whether the probabilities of the tokens that may be chosen are scaled up to a sum of 1.
+        no_repeat_ngram_size: no output has so many tokens in a row twice; 0 allows it.
+        repetition_penalty: multiplies the log-probability of each token that the output has already, as far
+            as the search chooses by it (Keskar et al., 2019, section 4.1, on log-probabilities, as beam
+            search in transformers has it); above 1 repeats less, and 1 changes nothing.
     """
 
     beam_size: int = 4
@@ -49,17 +54,23 @@ class SearchOptions:
     forced_last_id: int | None = None
     suppressed_ids: tuple[int, ...] | None = None
     renormalize: bool = False
+    no_repeat_ngram_size: int = 0
+    repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
         if self.beam_size < 1:
             raise InputError(f"beam_size={self.beam_size}: must be at least 1")
-        if not 1 <= self.n_best <= self.beam_size:
-            raise InputError(f"n_best={self.n_best}: must lie between 1 and beam_size={self.beam_size}")
+        if self.n_best < 1:
+            raise InputError(f"n_best={self.n_best}: must be at least 1")
+        if self.n_best > self.beam_size:
+            raise InputError(f"n_best={self.n_best}: must be at most beam_size={self.beam_size}")
         if not (math.isfinite(self.length_penalty) and self.length_penalty >= 0):
             raise InputError(f"length_penalty={self.length_penalty}: must be a number of at least 0")
+        if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
+            raise InputError(f"repetition_penalty={self.repetition_penalty}: must be a number above 0")
         if self.max_length is not None and self.max_length < 1:
             raise InputError(f"max_length={self.max_length}: must be at least 1")
-        for name in ("max_length_offset", "min_length", "forced_first_id", "forced_last_id"):
+        for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise InputError(f"{name}={value}: must be at least 0")
@@ -84,10 +95,13 @@ class SearchOptions:
             early_stopping=config.early_stopping,
             max_length_offset=config.max_length_offset,
             max_length=config.max_length,
+            min_length=config.min_length,
             forced_first_id=config.forced_first_id,
             forced_last_id=config.forced_last_id,
             suppressed_ids=config.suppressed_ids,
             renormalize=config.renormalize,
+            no_repeat_ngram_size=config.no_repeat_ngram_size,
+            repetition_penalty=config.repetition_penalty,
         )
 
     def penalty(self, length: int) -> float:

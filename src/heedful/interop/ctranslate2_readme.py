@@ -134,6 +134,12 @@ def _arguments(bundle: Bundle, framing: Framing, names: TokenNames) -> Iterable[
         yield f"suppress_sequences={_literal(sequences)}"
     if search.max_length is not None:
         yield f"max_decoding_length={search.max_length}"
+    if search.min_length > 1:  # 1 is its default
+        yield f"min_decoding_length={search.min_length}"
+    if search.no_repeat_ngram_size:
+        yield f"no_repeat_ngram_size={search.no_repeat_ngram_size}"
+    if search.repetition_penalty != 1:
+        yield f"repetition_penalty={search.repetition_penalty}"
     yield f"max_batch_size={search.batch_tokens}"
     yield 'batch_type="tokens"'
 
@@ -148,6 +154,8 @@ def _notes(config: Config, framing: Framing, names: TokenNames) -> Iterable[str]
         "CTranslate2 reads 1,024 tokens of a line and writes 256, unless it is given another "
         "`max_input_length` and `max_decoding_length`."
     )
+    if config.decode.repetition_penalty != 1:
+        yield "Its repetition penalty changes logits, where heedful's changes log-probabilities."
     limit = position_limit(config.model)
     if limit is not None and config.model.positions == "alibi":
         yield f"Distances from {limit:,} tokens on count as {limit:,}."

@@ -16,8 +16,9 @@ from heedful.interop.pretrained import (
 _READ = frozenset(
     (
         "bad_words_ids", "decoder_start_token_id", "early_stopping", "eos_token_id", "forced_bos_token_id",
-        "forced_eos_token_id", "length_penalty", "max_length", "max_new_tokens", "num_beams",
-        "num_return_sequences", "pad_token_id", "renormalize_logits", "suppress_tokens",
+        "forced_eos_token_id", "length_penalty", "max_length", "max_new_tokens", "min_length",
+        "min_new_tokens", "no_repeat_ngram_size", "num_beams", "num_return_sequences", "pad_token_id",
+        "renormalize_logits", "suppress_tokens",
     )
 )  # fmt: skip
 _WITHOUT_EFFECT = frozenset(
@@ -47,9 +48,6 @@ _FIXED: Mapping[str, Any] = {
     "guidance_scale": 1.0,
     "low_memory": False,
     "max_time": None,
-    "min_length": 0,
-    "min_new_tokens": 0,
-    "no_repeat_ngram_size": 0,
     "num_beam_groups": 1,
     "penalty_alpha": None,
     "repetition_penalty": 1.0,
@@ -86,7 +84,15 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
         "forced_last_id": _one_id(directory, "forced_eos_token_id"),
         "suppressed_ids": _suppressed_ids(directory),
         "renormalize": found.get("renormalize_logits") is True,
+        # In `min_length` the token that the decoder starts with counts, as in `max_length`.
+        "min_length": max((found.get("min_length") or 0) - 1, found.get("min_new_tokens") or 0, 0),
+        "no_repeat_ngram_size": found.get("no_repeat_ngram_size") or 0,
     }
+    if search["no_repeat_ngram_size"] == 1:
+        raise directory.error(
+            "no_repeat_ngram_size=1 counts the start token there; only 2 and more can be followed here",
+            file=file,
+        )
     if search["length_penalty"] < 0:
         raise directory.error(
             f"length_penalty={search['length_penalty']} is negative; it must be at least 0", file=file

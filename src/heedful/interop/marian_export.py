@@ -177,9 +177,12 @@ def _generation(bundle: Bundle, framing: Framing) -> dict[str, Any]:
         "forced_eos_token_id": search.forced_last_id,
         "length_penalty": search.length_penalty if search.beam_size > 1 else None,
         "max_length": min(limit, _MAX_POSITIONS),
+        "min_new_tokens": search.min_length or None,
+        "no_repeat_ngram_size": search.no_repeat_ngram_size or None,
         "num_beams": search.beam_size,
         "num_return_sequences": search.n_best if search.n_best > 1 else None,
         "pad_token_id": tgt.pad_id,
         "renormalize_logits": search.renormalize or None,
+        "repetition_penalty": search.repetition_penalty if search.repetition_penalty != 1 else None,
     }
     return {key: value for key, value in settings.items() if value is not None}

@@ -77,6 +77,11 @@ def _notes(bundle: Bundle, framing: Framing, max_positions: int) -> Iterable[str
             f"heedful ended an output {search.max_length_offset} tokens after the length of its input; "
             "`generate` knows one maximum for all, `max_length`."
         )
+    if search.repetition_penalty != 1:
+        yield (
+            "The repetition penalty multiplies log-probabilities, as heedful has it; `generate` with "
+            "`num_beams=1` applies it to logits."
+        )
     yield f"A text may have {max_positions:,} tokens, its end included."
     if isinstance(bundle.tokenizers.tgt, SentencePieceTokenizer):
         yield "An unknown piece in an output is left out of the text, where heedful writes `⁇`."

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.decoding.constraints import Constraints
+from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.options import SearchOptions
 from heedful.errors import InputError
 
@@ -12,14 +12,26 @@ PAD, START, EOS = 0, 1, 2
 LOG_PROBS = torch.tensor([[0.1, 0.3, 0.25, 0.2, 0.15], [0.3, 0.1, 0.15, 0.2, 0.25]]).log()
 
 
-def best(
-    count: int, *, length: int = 4, is_last: tuple[bool, bool] = (False, False), start_id: int = START,
-    **options: object,
-) -> tuple[list[list[float]], list[list[int]]]:  # fmt: skip
+def candidates(
+    log_probs: torch.Tensor, count: int, *, written: list[list[int]], start_id: int = START,
+    max_lengths: tuple[int, ...] = (99, 99), prefixes: list[list[int]] | None = None, **options: object,
+) -> Candidates:  # fmt: skip
     asked = SearchOptions(**options)  # type: ignore[arg-type]
-    constraints = Constraints.of(asked, start_id=start_id, eos_id=EOS, pad_id=PAD)
-    values, ids = constraints.candidates(LOG_PROBS, count, length=length, is_last=np.array(is_last))
-    return np.exp(values).round(4).tolist(), ids.tolist()
+    constraints = Constraints(
+        asked, start_id=start_id, eos_id=EOS, pad_id=PAD, max_lengths=max_lengths, prefixes=prefixes
+    )
+    so_far = np.array(written, dtype=np.int64).reshape(len(written), -1)
+    return constraints.candidates(log_probs, count, written=so_far, sentences=np.arange(len(written)))
+
+
+def best(
+    count: int, *, length: int = 4, is_last: tuple[bool, bool] = (False, False), **options: object
+) -> tuple[list[list[float]], list[list[int]]]:
+    limits = tuple(length + 1 if last else 99 for last in is_last)
+    written = [[3] * length] * 2
+    found = candidates(LOG_PROBS, count, written=written, max_lengths=limits, **options)  # type: ignore[arg-type]
+    assert found.log_probs is found.scores
+    return np.exp(found.scores).round(4).tolist(), found.ids.tolist()
 
 
 def test_padding_and_start_are_suppressed_and_nothing_is_renormalised() -> None:
@@ -68,6 +80,62 @@ def test_a_forced_token_that_the_model_does_not_have_is_reported(name: str) -> N
 
 
 def test_numbers_that_are_none_are_reported() -> None:
-    constraints = Constraints.of(SearchOptions(forced_first_id=3), start_id=START, eos_id=EOS, pad_id=PAD)
     with pytest.raises(InputError, match="not numbers"):
-        constraints.candidates(torch.full((1, 5), math.nan), 1, length=0, is_last=np.zeros(1, dtype=bool))
+        candidates(torch.full((1, 5), math.nan), 1, written=[[]], max_lengths=(9,), forced_first_id=3)
+
+
+def test_a_prefix_is_forced_where_it_lasts_with_the_models_own_probability() -> None:
+    prefixes = [[START, 3], [4]]
+    first = candidates(LOG_PROBS, 2, written=[[], []], prefixes=prefixes)
+    assert first.ids[:, 0].tolist() == [START, 4]
+    assert np.exp(first.scores).round(4).tolist() == [[0.3, 0.0], [0.25, 0.0]]
+    assert np.array_equal(first.log_probs, first.scores)
+    second = candidates(LOG_PROBS, 2, written=[[START], [4]], prefixes=prefixes)
+    assert second.ids[:, 0].tolist() == [3, 4]
+    assert np.exp(second.scores).round(4).tolist() == [[0.2, 0.0], [0.25, 0.2]]
+
+
+def test_a_prefix_comes_before_what_the_options_force_forbid_and_renormalise() -> None:
+    found = candidates(
+        LOG_PROBS, 1, written=[[3], [3]], max_lengths=(2, 2), prefixes=[[3, EOS], [3, PAD]], min_length=9,
+        forced_last_id=4, renormalize=True, no_repeat_ngram_size=1,
+    )  # fmt: skip
+    assert found.ids.tolist() == [[EOS], [PAD]]
+    assert np.exp(found.scores).round(4).tolist() == [[0.25], [0.3]]
+
+
+def test_a_prefix_begins_after_a_forced_first_token() -> None:
+    for written, token, probability in (([[], []], 4, 1.0), ([[4], [4]], 3, 0.2)):
+        found = candidates(LOG_PROBS, 1, written=written, prefixes=[[3], [3]], forced_first_id=4)
+        assert found.ids.tolist() == [[token]] * 2
+        assert np.exp(found.scores).round(4).tolist() == [[probability]] * 2
+
+
+def test_a_prefix_that_the_model_cannot_write_is_reported() -> None:
+    with pytest.raises(InputError, match=r"^prefix with the id=5: the model has 5 tokens"):
+        candidates(LOG_PROBS, 1, written=[[], []], prefixes=[[3], [3, 5]])
+
+
+def test_no_ngram_comes_twice() -> None:
+    written = [[3, 4, 3], [4, 4, 4]]
+    ids = {
+        size: candidates(LOG_PROBS, 2, written=written, no_repeat_ngram_size=size).ids.tolist()
+        for size in (1, 2, 3, 4)
+    }
+    assert ids[1][0] == [EOS, PAD]  # impossible ones come last, in their order
+    assert ids[2] == [[EOS, 3], [3, EOS]]
+    assert ids[3] == [[EOS, 3], [3, EOS]]
+    assert ids[4] == [[EOS, 3], [4, 3]]
+
+
+def test_a_repetition_penalty_moves_the_choice_and_no_log_probability() -> None:
+    found = candidates(LOG_PROBS, 3, written=[[EOS], [PAD]], repetition_penalty=1.5)
+    assert found.ids.tolist() == [[3, 4, EOS], [4, 3, EOS]]
+    assert np.exp(found.log_probs).round(4).tolist() == [[0.2, 0.15, 0.25], [0.25, 0.2, 0.15]]
+    assert np.exp(found.scores).round(4).tolist() == [[0.2, 0.15, 0.25**1.5], [0.25, 0.2, 0.15]]
+
+
+def test_what_is_held_back_is_renormalised_on_both_sides() -> None:
+    found = candidates(LOG_PROBS[:1], 3, written=[[EOS]], repetition_penalty=2.0, renormalize=True)
+    assert np.allclose(np.exp(found.log_probs), [[0.2 / 0.6, 0.15 / 0.6, 0.25 / 0.6]], atol=1e-6)
+    assert np.allclose(np.exp(found.scores) * (0.2 + 0.15 + 0.0625), [[0.2, 0.15, 0.0625]], atol=1e-6)

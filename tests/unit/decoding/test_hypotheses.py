@@ -1,6 +1,8 @@
 import numpy as np
+import pytest
 
-from heedful.decoding.hypotheses import History, best_first, ended_hypothesis, length_penalty
+from heedful.decoding.hypotheses import Outputs, ended_hypothesis, length_penalty
+from heedful.errors import InputError
 
 
 def test_the_length_penalty_is_gnmts() -> None:
@@ -23,17 +25,19 @@ def test_the_end_token_counts_in_the_score_but_is_no_part_of_the_output() -> Non
     assert (cut.ids, cut.log_prob, cut.score, cut.finished) == ((5, 6), -3.0, -1.5, False)
 
 
-def test_equal_scores_are_ordered_by_ids() -> None:
-    one = ended_hypothesis([7, 2], [-1.0, 0.0], eos_id=2, penalty=1.0)
-    two = ended_hypothesis([5, 2], [0.0, -1.0], eos_id=2, penalty=1.0)
-    assert best_first([one, two]) == [two, one]
+def test_outputs_end_with_their_end_token_or_at_their_limits() -> None:
+    outputs = Outputs([9, 2, 9], eos_id=2)
+    assert outputs.written.shape == (3, 0)
+    assert outputs.append(np.array([5, 6, 7]), np.array([-1.0, -2.0, -3.0])).tolist() == [0, 1, 2]
+    assert outputs.append(np.array([8, 9, 2]), np.array([-4.0, -5.0, -6.0])).tolist() == [0]
+    assert (outputs.live.tolist(), outputs.written.tolist()) == ([0], [[5, 8]])
+    assert outputs.append(np.array([2]), np.array([-7.0])).tolist() == []
+    found = outputs.hypotheses(lambda length: 2.0 * length)
+    assert [each.ids for each in found] == [(5, 8), (6, 9), (7,)]
+    assert [each.finished for each in found] == [True, False, True]
+    assert [each.score for each in found] == [-12 / 6, -7 / 4, -9 / 4]
 
 
-def test_a_history_is_traced_through_moves_and_losses() -> None:
-    history = History()
-    history.append(np.array([0, 0, 1]), np.array([10, 11, 12]), np.array([-1.0, -2.0, -3.0]))
-    history.append(np.array([2, 0]), np.array([20, 21]), np.array([-4.0, -5.0]))
-    history.append(np.array([1, 1, 0]), np.array([30, 31, 32]), np.array([-6.0, -7.0, -8.0]))
-    assert history.trace(1) == ([10, 21, 31], [-1.0, -5.0, -7.0])
-    assert history.trace(2) == ([12, 20, 32], [-3.0, -4.0, -8.0])
-    assert History().trace(0) == ([], [])
+def test_an_output_that_cannot_go_on_is_reported() -> None:
+    with pytest.raises(InputError, match="no possible continuation"):
+        Outputs([9], eos_id=2).append(np.array([5]), np.array([-np.inf]))

@@ -17,9 +17,9 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
     config = DecodeConfig(
         beam_size=7, n_best=3, length_penalty=1.5, length_normalization="average", early_stopping="first",
         max_length_offset=11, max_length=99, forced_first_id=4, forced_last_id=5, suppressed_ids=(6, 8),
+        min_length=2, renormalize=True, no_repeat_ngram_size=3, repetition_penalty=1.25,
     )  # fmt: skip
     found = dataclasses.asdict(SearchOptions.from_config(config))
-    assert found.pop("min_length") == 0
     assert found == config.model_dump(exclude={"batch_tokens"})
 
 
@@ -33,6 +33,9 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
         ("length_penalty", float("nan")),
         ("max_length_offset", -1),
         ("min_length", -1),
+        ("no_repeat_ngram_size", -1),
+        ("repetition_penalty", 0.0),
+        ("repetition_penalty", float("inf")),
         ("early_stopping", "never"),
         ("length_normalization", "none"),
         ("max_length", 0),

@@ -1,0 +1,94 @@
+import dataclasses
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from step_tables import BOS, EOS, PAD, TableStep, constrained, every_output, random_table
+
+from heedful.decoding.beam import beam_search
+from heedful.decoding.greedy import greedy_search
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import SearchOptions
+from heedful.errors import InputError
+
+VOCAB_SIZE, NUM_SENTENCES = 6, 2
+TOKENS = st.lists(st.integers(3, VOCAB_SIZE - 1), max_size=2)
+ENDED = st.builds(lambda ids, end: [*ids, *end], TOKENS, st.sampled_from([[], [], [EOS]]))
+OPTIONS = st.builds(
+    SearchOptions,
+    beam_size=st.just(6),
+    n_best=st.integers(1, 6),
+    length_penalty=st.floats(0.0, 2.0),
+    min_length=st.integers(0, 2),
+    forced_first_id=st.sampled_from([None, 3]),
+    forced_last_id=st.sampled_from([None, EOS]),
+    no_repeat_ngram_size=st.sampled_from([0, 1, 2]),
+    repetition_penalty=st.sampled_from([1.0, 0.5, 1.7]),
+)
+
+
+def tokens_of(hypothesis: Hypothesis) -> tuple[int, ...]:
+    return (*hypothesis.ids, EOS) if hypothesis.finished else hypothesis.ids
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    limit=st.integers(1, 4),
+    options=OPTIONS,
+    prefixes=st.lists(ENDED, min_size=NUM_SENTENCES, max_size=NUM_SENTENCES),
+)
+def test_a_wide_beam_is_exhaustive_under_every_constraint(
+    seed: int, limit: int, options: SearchOptions, prefixes: list[list[int]]
+) -> None:
+    table = random_table(seed, VOCAB_SIZE)
+    expected = [
+        every_output(table, b, limit=limit, options=options, prefixes=prefixes) for b in range(NUM_SENTENCES)
+    ]
+    assume(all(expected))
+    beam_size = max(map(len, expected))
+    wide = dataclasses.replace(options, beam_size=max(beam_size, options.n_best))
+    found = beam_search(
+        TableStep(table, NUM_SENTENCES), max_lengths=[limit] * NUM_SENTENCES, start_id=BOS, eos_id=EOS,
+        pad_id=PAD, options=wide, prefixes=prefixes,
+    )  # fmt: skip
+    for b, (hypotheses, outputs) in enumerate(zip(found, expected, strict=True)):
+        assert list(map(tokens_of, hypotheses)) == [tokens for _, tokens in outputs[: options.n_best]]
+        for hypothesis in hypotheses:  # their numbers are the model's, whatever the search went by
+            tokens = tokens_of(hypothesis)
+            own = [table(b, tokens[:t])[token] for t, token in enumerate(tokens)]
+            if options.forced_first_id is not None:
+                own[0] = 0.0
+            given = len(prefixes[b]) + (options.forced_first_id is not None)
+            if options.forced_last_id is not None and len(tokens) == limit > given:
+                own[-1] = 0.0
+            assert hypothesis.token_log_probs == pytest.approx(own)
+            assert hypothesis.score == hypothesis.log_prob / options.penalty(len(tokens))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    limit=st.integers(1, 6),
+    options=OPTIONS,
+    prefixes=st.lists(ENDED, min_size=NUM_SENTENCES, max_size=NUM_SENTENCES),
+)
+def test_greedy_search_takes_the_best_token_that_is_allowed(
+    seed: int, limit: int, options: SearchOptions, prefixes: list[list[int]]
+) -> None:
+    table = random_table(seed, VOCAB_SIZE)
+    allowed = constrained(table, options, limit, prefixes)
+    one = dataclasses.replace(options, beam_size=1, n_best=1)
+    settings = {"start_id": BOS, "eos_id": EOS, "pad_id": PAD, "options": one, "prefixes": prefixes}
+    limits = [limit] * NUM_SENTENCES
+    try:
+        found = greedy_search(TableStep(table, NUM_SENTENCES), max_lengths=limits, **settings)  # type: ignore[arg-type]
+    except InputError:
+        return  # with few tokens and no repetition there may be no way on
+    for b, [hypothesis] in enumerate(found):
+        tokens = tokens_of(hypothesis)
+        for t, token in enumerate(tokens):
+            row = allowed(b, tokens[:t])
+            assert row[token] == max(row)
+    beam = beam_search(TableStep(table, NUM_SENTENCES), max_lengths=limits, **settings)  # type: ignore[arg-type]
+    assert beam == found
