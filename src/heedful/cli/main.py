@@ -15,6 +15,7 @@ from heedful.cli.bench import BENCHES
 from heedful.cli.demo import demo
 from heedful.cli.evaluate import evaluate
 from heedful.cli.export import export
+from heedful.cli.grouped_help import GroupedCommand
 from heedful.cli.import_ import import_
 from heedful.cli.inspect import inspect
 from heedful.cli.mistakes import USAGE, one_line_for_mistakes, stop
@@ -38,7 +39,7 @@ app = typer.Typer(
 bench = typer.Typer(rich_markup_mode=None)
 for group, verbs in ((app, VERBS), (bench, BENCHES)):
     for verb in verbs:
-        group.command(verb.__name__.rstrip("_"))(one_line_for_mistakes()(verb))
+        group.command(verb.__name__.rstrip("_"), cls=GroupedCommand)(one_line_for_mistakes()(verb))
 app.add_typer(bench, name="bench", help="Measure the speed of this machine: bench train.")
 
 

@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+# Headings of the help.
+SEARCH, OUTPUTS, SAMPLING, COMPUTING = "Search", "What may be written", "Sampling", "Computing"
+
 Run = Annotated[
     Path,
     typer.Argument(
@@ -14,17 +17,24 @@ Run = Annotated[
 ]
 BeamSize = Annotated[
     int | None,
-    typer.Option(min=1, help="Hypotheses kept in the search; 1 is greedy. [default: as in the bundle]"),
+    typer.Option(
+        min=1,
+        help="Hypotheses kept in the search; 1 is greedy. [default: as in the bundle]",
+        rich_help_panel=SEARCH,
+    ),
 ]
 LengthPenalty = Annotated[
     float | None,
-    typer.Option(min=0.0, help="Alpha of the length penalty. [default: as in the bundle]"),
+    typer.Option(
+        min=0.0, help="Alpha of the length penalty. [default: as in the bundle]", rich_help_panel=SEARCH
+    ),
 ]
 LengthNormalization = Annotated[
     str | None,
     typer.Option(
         metavar="gnmt|average",
         help="Scores over ((5 + length) / 6)^alpha, or over length^alpha. [default: as in the bundle]",
+        rich_help_panel=SEARCH,
     ),
 ]
 EarlyStopping = Annotated[
@@ -33,27 +43,111 @@ EarlyStopping = Annotated[
         metavar="optimal|estimate|first",
         help="When a search may end: nothing can win, would win now, or enough ended. "
         "[default: as in the bundle]",
+        rich_help_panel=SEARCH,
     ),
 ]
 MaxLengthOffset = Annotated[
     int | None,
-    typer.Option(min=0, help="An output may be this much longer than its input, in pieces."),
+    typer.Option(
+        min=0, help="An output may be this much longer than its input, in pieces.", rich_help_panel=OUTPUTS
+    ),
+]
+MaxLength = Annotated[
+    int | None,
+    typer.Option(min=1, help="And at most this long. [default: as in the bundle]", rich_help_panel=OUTPUTS),
+]
+MinLength = Annotated[
+    int | None,
+    typer.Option(
+        min=0, help="The fewest pieces of an output. [default: as in the bundle]", rich_help_panel=OUTPUTS
+    ),
+]
+NoRepeatNgramSize = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="No so many pieces in a row come twice; 0: they may. [default: as in the bundle]",
+        rich_help_panel=OUTPUTS,
+    ),
+]
+RepetitionPenalty = Annotated[
+    float | None,
+    typer.Option(
+        help="Above 1, what is written already is held back. [default: as in the bundle]",
+        rich_help_panel=OUTPUTS,
+    ),
+]
+Prefix = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="For each line of the input what its output begins with: whole words, or nothing.",
+        rich_help_panel=OUTPUTS,
+    ),
+]
+Sample = Annotated[
+    bool,
+    typer.Option(
+        "--sample",
+        help="Draw each next piece by chance; --n-best says how many outputs to draw.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option(help="Below 1, the probable becomes more probable. [default: 1]", rich_help_panel=SAMPLING),
+]
+TopK = Annotated[
+    int | None,
+    typer.Option(min=1, help="Only so many pieces, the most probable.", rich_help_panel=SAMPLING),
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(help="Only the best pieces that have this probability together.", rich_help_panel=SAMPLING),
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(help="Only pieces of this share of the best one's probability.", rich_help_panel=SAMPLING),
+]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(help="Only pieces of at least this probability.", rich_help_panel=SAMPLING),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Another seed draws others; with the same one, a line draws the same anywhere. [default: 0]",
+        rich_help_panel=SAMPLING,
+    ),
 ]
 BatchTokens = Annotated[
     int | None,
-    typer.Option(min=1, help="Source pieces decoded together. [default: as in the bundle]"),
+    typer.Option(
+        min=1, help="Source pieces decoded together. [default: as in the bundle]", rich_help_panel=COMPUTING
+    ),
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(min=1, help="Processor threads. [default: as many as there are cores]"),
+    typer.Option(
+        min=1, help="Processor threads. [default: as many as there are cores]", rich_help_panel=COMPUTING
+    ),
 ]
 Precision = Annotated[
     str,
-    typer.Option(metavar="float32|bf16", help="Arithmetic; bf16 is faster on some processors."),
+    typer.Option(
+        metavar="float32|bf16",
+        help="Arithmetic; bf16 is faster on some processors.",
+        rich_help_panel=COMPUTING,
+    ),
 ]
 Device = Annotated[
     str,
-    typer.Option(metavar="auto|cpu|cuda", help="Where to compute; auto: a GPU where there is one."),
+    typer.Option(
+        metavar="auto|cpu|cuda",
+        help="Where to compute; auto: a GPU where there is one.",
+        rich_help_panel=COMPUTING,
+    ),
 ]
 SrcLang = Annotated[
     str | None,

@@ -43,6 +43,11 @@ class Lines:
         if self._mistake is not None:
             raise self._mistake
 
+    def strictly(self) -> Iterator[str]:
+        """All lines; a bad one raises what `raise_if_bad` raises."""
+        yield from self
+        self.raise_if_bad()
+
     def _decode(self, raw: bytes, number: int) -> str:
         where = f"{self._name}: line {number:,}, byte"  # lines count from 1, bytes from 0
         if b"\0" in raw:

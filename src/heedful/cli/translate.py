@@ -3,6 +3,8 @@
 import json
 import sys
 from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +16,7 @@ from heedful.errors import InputError
 
 if TYPE_CHECKING:
     from heedful.decoding.translator import Translation
+    from heedful.workflows.loading import Runtime, SearchWishes
 
 
 def translate(
@@ -22,19 +25,31 @@ def translate(
         Path | None, typer.Option("--input", "-i", help="Lines to translate; .gz too. [default: stdin]")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="[default: stdout]")] = None,
-    beam_size: opt.BeamSize = None,
-    length_penalty: opt.LengthPenalty = None,
-    length_normalization: opt.LengthNormalization = None,
-    early_stopping: opt.EarlyStopping = None,
     n_best: Annotated[
         int,
         typer.Option(min=1, help="Outputs for each line; above 1 as lines of `number ||| text ||| score`."),
     ] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Lines of `score<TAB>text`.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each line.")] = False,
-    max_length_offset: opt.MaxLengthOffset = None,
     src_lang: opt.SrcLang = None,
     tgt_lang: opt.TgtLang = None,
+    beam_size: opt.BeamSize = None,
+    length_penalty: opt.LengthPenalty = None,
+    length_normalization: opt.LengthNormalization = None,
+    early_stopping: opt.EarlyStopping = None,
+    max_length_offset: opt.MaxLengthOffset = None,
+    max_length: opt.MaxLength = None,
+    min_length: opt.MinLength = None,
+    no_repeat_ngram_size: opt.NoRepeatNgramSize = None,
+    repetition_penalty: opt.RepetitionPenalty = None,
+    prefix: opt.Prefix = None,
+    sample: opt.Sample = False,
+    temperature: opt.Temperature = None,
+    top_k: opt.TopK = None,
+    top_p: opt.TopP = None,
+    min_p: opt.MinP = None,
+    epsilon: opt.Epsilon = None,
+    seed: opt.Seed = None,
     batch_tokens: opt.BatchTokens = None,
     threads: opt.Threads = None,
     precision: opt.Precision = "float32",
@@ -42,50 +57,82 @@ def translate(
 ) -> None:
     """Translate lines, from stdin to stdout unless told otherwise.
 
-    One line out for each line in, in order; an empty line stays empty, with score 0. A score is the
+    One line out for each line in, in order; an empty line stays empty, with score 0. A score is the model's
     log-probability over the length penalty. The n-best form numbers the input lines from 0, as Moses does.
     With --json, an object has the keys source, text, score and hypotheses. A model of many languages takes
     --src-lang and --tgt-lang, with its own tags for them, such as fra_Latn or fr.
     """
-    from heedful.workflows.loading import Runtime, SearchWishes
-    from heedful.workflows.translate import translate as translate_lines
+    from heedful.workflows.loading import Runtime, SamplingWishes, SearchWishes
 
     if scores and as_json:
         raise typer.BadParameter("--scores and --json exclude each other; JSON holds the scores")
-    if source is not None and output is not None and source.exists() and source.resolve() == output.resolve():
-        raise InputError(f"{output}: is the input too; write to another file")
-    wishes = SearchWishes(
-        beam_size=beam_size,
-        n_best=n_best,
-        length_penalty=length_penalty,
-        length_normalization=length_normalization,
-        early_stopping=early_stopping,
-        max_length_offset=max_length_offset,
-        src_lang=src_lang,
-        tgt_lang=tgt_lang,
+    chance = SamplingWishes(
+        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, epsilon=epsilon, seed=seed
     )
+    if chance != SamplingWishes() and not sample:
+        raise typer.BadParameter("--temperature, --top-k, --top-p, --min-p, --epsilon, --seed need --sample")
+    if sample and beam_size is not None:
+        raise typer.BadParameter("--sample and --beam-size exclude each other; what is drawn needs no beam")
+    wishes = SearchWishes(
+        beam_size=beam_size, n_best=n_best, length_penalty=length_penalty,
+        length_normalization=length_normalization, early_stopping=early_stopping,
+        max_length_offset=max_length_offset, max_length=max_length, min_length=min_length,
+        no_repeat_ngram_size=no_repeat_ngram_size, repetition_penalty=repetition_penalty,
+        sampling=chance if sample else None, src_lang=src_lang, tgt_lang=tgt_lang,
+    )  # fmt: skip
     runtime = Runtime(precision=precision, device=device, threads=threads, batch_tokens=batch_tokens)
-    with open_input(source) as (stream, name):
-        lines = Lines(stream, name)
+    form = _Form(n_best=n_best, scores=scores, as_json=as_json)
+    _translate_files(run, _Files(source, prefix, output), form, wishes, runtime)
+
+
+@dataclass(frozen=True)
+class _Files:
+    source: Path | None
+    prefix: Path | None
+    output: Path | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Form:
+    """How a translation is written."""
+
+    n_best: int
+    scores: bool
+    as_json: bool
+
+
+def _translate_files(
+    run: Path, files: _Files, form: _Form, wishes: "SearchWishes", runtime: "Runtime"
+) -> None:
+    from heedful.workflows.translate import translate as translate_lines
+
+    inputs = [path for path in (files.source, files.prefix) if path is not None and path.exists()]
+    if files.output is not None and files.output.resolve() in [path.resolve() for path in inputs]:
+        raise InputError(f"{files.output}: is the input too; write to another file")
+    with ExitStack() as stack:
+        stream, name = stack.enter_context(open_input(files.source))
+        lines, prefixes = Lines(stream, name), None
+        if files.prefix is not None:
+            prefixes = Lines(*stack.enter_context(open_input(files.prefix))).strictly()
         # Somebody who types waits for each answer; a file is better read ahead, for fuller batches.
-        typed = source is None and sys.stdin.isatty()
+        typed = files.source is None and sys.stdin.isatty()
         translations = translate_lines(
-            run, lines, wishes=wishes, runtime=runtime, chunk_lines=1 if typed else 1024
+            run, lines, wishes=wishes, runtime=runtime, prefixes=prefixes, chunk_lines=1 if typed else 1024
         )
-        with open_output(output) as out:
-            for number, translation in enumerate(translations):
-                for line in _render(translation, number, n_best=n_best, scores=scores, as_json=as_json):
-                    write_line(out, line)
-                if typed:
-                    out.flush()
-            out.flush()
+        out = stack.enter_context(open_output(files.output))
+        for number, translation in enumerate(translations):
+            for line in _render(translation, number, form):
+                write_line(out, line)
+            if typed:
+                out.flush()
+        out.flush()
         lines.raise_if_bad()
+        if prefixes is not None and next(prefixes, None) is not None:
+            raise InputError(f"{files.prefix}: has more lines than the input; give one for each line")
 
 
-def _render(
-    translation: "Translation", number: int, *, n_best: int, scores: bool, as_json: bool
-) -> Iterable[str]:
-    if as_json:
+def _render(translation: "Translation", number: int, form: _Form) -> Iterable[str]:
+    if form.as_json:
         hypotheses = [{"text": h.text, "score": h.score} for h in translation.hypotheses]
         yield json.dumps(
             {
@@ -96,10 +143,10 @@ def _render(
             },
             ensure_ascii=False,
         )
-    elif n_best > 1:
+    elif form.n_best > 1:
         found = [(h.text, h.score) for h in translation.hypotheses] or [(translation.text, translation.score)]
         yield from (f"{number} ||| {text} ||| {score:.6f}" for text, score in found)
-    elif scores:
+    elif form.scores:
         yield f"{translation.score:.6f}\t{translation.text}"
     else:
         yield translation.text

@@ -13,6 +13,42 @@ _COUNTS = ("max_length_offset", "min_length", "no_repeat_ngram_size", "forced_fi
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How tokens are drawn by chance; the defaults draw each by the probability that the model gives it.
+
+    Attributes:
+        temperature: log-probabilities are divided by it; below 1 the probable become more probable.
+        top_k: only so many tokens, the most probable ones, may be drawn; None sets no such limit.
+        top_p: only the fewest most probable tokens that have this probability together.
+        min_p: only tokens of at least this share of the probability of the best.
+        epsilon: only tokens of at least this probability, or the best.
+        seed: of the chance.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    min_p: float = 0.0
+    epsilon: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise InputError(
+                f"temperature={self.temperature}: must be a number above 0; to take the best, search greedily"
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise InputError(f"top_k={self.top_k}: must be at least 1")
+        if not 0 < self.top_p <= 1:
+            raise InputError(f"top_p={self.top_p}: must be above 0 and at most 1")
+        for name in ("min_p", "epsilon"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name}={getattr(self, name)}: must lie between 0 and 1")
+        if self.seed < 0:
+            raise InputError(f"seed={self.seed}: must be at least 0")
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """How outputs are searched; the defaults are the paper's (section 6.1).
 
@@ -20,7 +56,7 @@ class SearchOptions:
 
     Attributes:
         beam_size: live hypotheses of one sentence; 1 is greedy search.
-        n_best: how many hypotheses to return, at most `beam_size`.
+        n_best: how many hypotheses to return, at most `beam_size` unless they are drawn.
         length_penalty: alpha of the penalty that divides log-probabilities, at least 0.
         length_normalization: the penalty of an output Y: "gnmt" is ((5 + |Y|) / 6) ** alpha, "average"
             |Y| ** alpha, which for alpha = 1 makes scores the mean log-probability of a token.
@@ -40,6 +76,7 @@ class SearchOptions:
         repetition_penalty: multiplies the log-probability of each token that the output has already, as far
             as the search chooses by it (Keskar et al., 2019, section 4.1, on log-probabilities, as beam
             search in transformers has it); above 1 repeats less, and 1 changes nothing.
+        sampling: draw the outputs by chance, in place of a beam; None searches for the best.
     """
 
     beam_size: int = 4
@@ -56,13 +93,14 @@ class SearchOptions:
     renormalize: bool = False
     no_repeat_ngram_size: int = 0
     repetition_penalty: float = 1.0
+    sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
         if self.beam_size < 1:
             raise InputError(f"beam_size={self.beam_size}: must be at least 1")
         if self.n_best < 1:
             raise InputError(f"n_best={self.n_best}: must be at least 1")
-        if self.n_best > self.beam_size:
+        if self.n_best > self.beam_size and self.sampling is None:
             raise InputError(f"n_best={self.n_best}: must be at most beam_size={self.beam_size}")
         if not (math.isfinite(self.length_penalty) and self.length_penalty >= 0):
             raise InputError(f"length_penalty={self.length_penalty}: must be a number of at least 0")

@@ -11,6 +11,8 @@ from torch import Tensor
 from heedful.errors import InputError
 from heedful.model import Transformer
 
+NOT_NUMBERS = "search: the model's log-probabilities are not numbers; its weights are damaged"
+
 
 class StepFunction(Protocol):
     """One step of generation for a number of rows, each a sequence under construction.
@@ -73,7 +75,7 @@ def top_candidates(
     packed = torch.stack((best.values, best.indices.to(best.values.dtype))).cpu().numpy()
     values, ids = packed[0].astype(np.float64), packed[1].astype(np.int64)
     if np.isnan(values).any():
-        raise InputError("search: the model's log-probabilities are not numbers; its weights are damaged")
+        raise InputError(NOT_NUMBERS)
     if values.shape[1] > needed:
         tied = np.flatnonzero(values[:, needed] == values[:, needed - 1])
         if len(tied):  # topk may keep any of the tied ids: sort these rows in full

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from heedful.bundle import Bundle, load_bundle, resolve_bundle
-from heedful.decoding.beam import beam_search
-from heedful.decoding.greedy import greedy_search
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.search import search
 from heedful.decoding.step_function import ModelStep
 from heedful.errors import InputError
 from heedful.text import Framing
@@ -43,7 +42,8 @@ class Translation:
         source: the line.
         text: the best output.
         score: its score (log-probability over length penalty).
-        hypotheses: the n-best list, best first; empty for an empty line, whose text is empty and score 0.
+        hypotheses: the n-best list, best first, or the samples as they were drawn; empty for an empty line,
+            whose text is empty and score 0.
     """
 
     source: str
@@ -124,21 +124,34 @@ class Translator:
         return [translation.text for translation in self.translations(texts, options=options)]
 
     def translations(
-        self, texts: Sequence[str], *, options: SearchOptions | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        options: SearchOptions | None = None,
+        prefixes: Sequence[str] | None = None,
     ) -> list[Translation]:
         """Translate texts, each by itself, in batches of similar length; the order is kept.
 
         Args:
             texts: one sentence or line each.
             options: the search; by default the bundle's.
+            prefixes: for each text, what its translations begin with: whole words, or nothing.
 
         Raises:
-            InputError: a text that is longer than learned positions allow.
+            InputError: a text that is longer than learned positions allow, or a prefix that is longer than
+                the translation may be.
         """
-        return self._translate_chunk(texts, options=options, first_line=1)
+        if prefixes is not None and len(prefixes) != len(texts):
+            raise InputError(f"prefixes: {len(prefixes):,} for {len(texts):,} texts; give one for each")
+        return self._translate_chunk(texts, options=options, prefixes=prefixes, first_line=1)
 
     def translate_lines(
-        self, lines: Iterable[str], *, options: SearchOptions | None = None, chunk_lines: int = 1024
+        self,
+        lines: Iterable[str],
+        *,
+        options: SearchOptions | None = None,
+        prefixes: Iterable[str] | None = None,
+        chunk_lines: int = 1024,
     ) -> Iterator[Translation]:
         r"""Translate a stream, in order, holding no more than `chunk_lines` lines at a time.
 
@@ -148,21 +161,31 @@ class Translator:
         Args:
             lines: as a file yields them; a final newline does not belong to the line.
             options: the search; by default the bundle's.
+            prefixes: for each line, what its translations begin with; see `translations`.
             chunk_lines: how many lines to read before translating them.
 
         Raises:
-            InputError: a line that is longer than learned positions allow; those of earlier chunks came out.
+            InputError: a line that is longer than learned positions allow, one without a prefix, or one whose
+                prefix is too long; those of earlier chunks came out.
         """
         if chunk_lines < 1:
             raise InputError(f"chunk_lines={chunk_lines}: must be at least 1")
-        stripped = (line.removesuffix("\n").removesuffix("\r") for line in lines)
+        stripped, beginnings = map(_without_line_ends, (lines, prefixes or ()))
         first_line = 1
         while chunk := list(islice(stripped, chunk_lines)):
-            yield from self._translate_chunk(chunk, options=options, first_line=first_line)
+            given = None if prefixes is None else list(islice(beginnings, len(chunk)))
+            if given is not None and len(given) < len(chunk):
+                raise InputError(f"line {first_line + len(given):,}: has no prefix; give one for each line")
+            yield from self._translate_chunk(chunk, options=options, prefixes=given, first_line=first_line)
             first_line += len(chunk)
 
     def _translate_chunk(
-        self, texts: Sequence[str], *, options: SearchOptions | None, first_line: int
+        self,
+        texts: Sequence[str],
+        *,
+        options: SearchOptions | None,
+        prefixes: Sequence[str] | None,
+        first_line: int,
     ) -> list[Translation]:
         if isinstance(texts, str):
             raise InputError("texts: one string given; give a list of strings, as in translate([text])")
@@ -175,9 +198,14 @@ class Translator:
             for ids, text in zip(encoded, texts, strict=True)
         ]
         self._check_lengths(sources, first_line)
+        limits = [self._max_length(ids, options) for ids in sources]
+        begun = self.bundle.tokenizers.tgt.encode_batch(prefixes) if prefixes else [[] for _ in texts]
+        _check_prefixes(begun, limits, options, first_line)
         found: dict[int, list[Hypothesis]] = {}
         for batch in plan_batches([len(ids) for ids in sources], tokens=self.batch_tokens):
-            results = self._search([sources[i] for i in batch], options)
+            results = self._search(
+                [sources[i] for i in batch], [limits[i] for i in batch], [begun[i] for i in batch], options
+            )
             found.update(zip(batch, results, strict=True))
         return [self._translation(text, found.get(i, [])) for i, text in enumerate(texts)]
 
@@ -195,23 +223,33 @@ class Translator:
         config = self.bundle.model.config
         return config.max_positions if config.positions == "learned" else None
 
-    def _search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
-        """Search one batch; section 6.1 limits an output to the length of its input + 50."""
-        model, tokenizer = self.bundle.model, self.bundle.tokenizers.tgt
+    def _max_length(self, source: Sequence[int], options: SearchOptions) -> int:
+        """Section 6.1 limits an output to the length of its input + 50."""
         caps = [cap for cap in (options.max_length, self._position_limit) if cap is not None]
-        limits = [min([len(ids) + options.max_length_offset, *caps]) for ids in sources]
-        search = greedy_search if options.beam_size == 1 else beam_search
+        return min([len(source) + options.max_length_offset, *caps])
+
+    def _search(
+        self,
+        sources: Sequence[Sequence[int]],
+        max_lengths: Sequence[int],
+        prefixes: Sequence[Sequence[int]],
+        options: SearchOptions,
+    ) -> list[list[Hypothesis]]:
+        """Search one batch."""
+        model, tokenizer = self.bundle.model, self.bundle.tokenizers.tgt
         was_training = model.training
         model.eval()
         try:
             with torch.inference_mode(), self._autocast():
                 return search(
                     ModelStep(model, self._pad(sources)),
-                    max_lengths=limits,
+                    max_lengths=max_lengths,
                     start_id=self._framing.start_id,
                     eos_id=tokenizer.eos_id,
                     pad_id=tokenizer.pad_id,
                     options=options,
+                    sources=sources,
+                    prefixes=prefixes,
                 )
         finally:
             model.train(was_training)
@@ -242,6 +280,22 @@ class Translator:
         if not hypotheses:
             return Translation(source, "", 0.0, ())
         return Translation(source, hypotheses[0].text, hypotheses[0].score, hypotheses)
+
+
+def _without_line_ends(lines: Iterable[str]) -> Iterator[str]:
+    return (line.removesuffix("\n").removesuffix("\r") for line in lines)
+
+
+def _check_prefixes(
+    prefixes: Sequence[Sequence[int]], limits: Sequence[int], options: SearchOptions, first_line: int
+) -> None:
+    num_before = 0 if options.forced_first_id is None else 1
+    for line, (prefix, limit) in enumerate(zip(prefixes, limits, strict=True), start=first_line):
+        if prefix and num_before + len(prefix) > limit:
+            raise InputError(
+                f"line {line:,}: a prefix of {len(prefix):,} pieces, but the translation may have "
+                f"{limit - num_before:,}; shorten it, or raise max_length_offset and max_length"
+            )
 
 
 def _one_line(text: str) -> str:

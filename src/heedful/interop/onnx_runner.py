@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.decoding.beam import beam_search
-from heedful.decoding.greedy import greedy_search
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.search import search
 from heedful.decoding.translator import plan_batches
 from heedful.errors import InputError, InteropError, MissingExtraError
 from heedful.interop.onnx_settings import ENCODER_FILE, STEP_FILE, OnnxSettings, read_settings
@@ -175,7 +174,6 @@ class OnnxTranslator:
         for row, ids in enumerate(sources):
             src[row, : len(ids)] = torch.tensor(ids)
         caps = [cap for cap in (options.max_length, settings.max_positions) if cap is not None]
-        search = greedy_search if options.beam_size == 1 else beam_search
         return search(
             OnnxStep(self._encoder, self._decoder, src),
             max_lengths=[min([len(ids) + options.max_length_offset, *caps]) for ids in sources],
@@ -183,6 +181,7 @@ class OnnxTranslator:
             eos_id=settings.eos_id,
             pad_id=settings.tgt_pad_id,
             options=options,
+            sources=sources,
         )
 
 

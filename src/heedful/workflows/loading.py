@@ -1,19 +1,39 @@
 """From a path and a few wishes to a translator: what every verb that uses a trained model starts with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from heedful.bundle import load_bundle
 from heedful.config import DecodeConfig
-from heedful.decoding.options import SearchOptions
+from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.translator import Precision, Translator
 from heedful.errors import InputError
 from heedful.workflows.sources import local_bundle
 
 _PRECISIONS: dict[str, Precision] = {"float32": "float32", "bf16": "bf16"}
 _DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingWishes:
+    """What the user asked of chance; None leaves it at its default (see `Sampling`)."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    epsilon: float | None = None
+    seed: int | None = None
+
+    def sampling(self) -> Sampling:
+        """Put the wishes over the defaults.
+
+        Raises:
+            InputError: values that cannot be.
+        """
+        return Sampling(**{name: value for name, value in vars(self).items() if value is not None})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +46,11 @@ class SearchWishes:
     length_normalization: str | None = None
     early_stopping: str | None = None
     max_length_offset: int | None = None
+    max_length: int | None = None
+    min_length: int | None = None
+    no_repeat_ngram_size: int | None = None
+    repetition_penalty: float | None = None
+    sampling: SamplingWishes | None = None
     src_lang: str | None = None
     tgt_lang: str | None = None
 
@@ -39,16 +64,13 @@ class SearchWishes:
         beam_size = max(config.beam_size, n_best) if self.beam_size is None else self.beam_size
         if self.n_best is None:
             n_best = min(n_best, beam_size)
-        wishes = {
-            "beam_size": beam_size,
-            "n_best": n_best,
-            "length_penalty": self.length_penalty,
-            "length_normalization": self.length_normalization,
-            "early_stopping": self.early_stopping,
-            "max_length_offset": self.max_length_offset,
+        wished = {"beam_size": beam_size, "n_best": n_best} | {
+            name: value
+            for name in DecodeConfig.model_fields.keys() & vars(self).keys() - {"beam_size", "n_best"}
+            if (value := getattr(self, name)) is not None
         }
-        given = {name: value for name, value in wishes.items() if value is not None}
-        return SearchOptions.from_config(config.model_copy(update=given))
+        options = SearchOptions.from_config(config.model_copy(update=wished))
+        return options if self.sampling is None else replace(options, sampling=self.sampling.sampling())
 
 
 @dataclass(frozen=True, kw_only=True)

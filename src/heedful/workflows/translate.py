@@ -13,6 +13,7 @@ def translate(
     *,
     wishes: SearchWishes,
     runtime: Runtime,
+    prefixes: Iterable[str] | None = None,
     chunk_lines: int = 1024,
 ) -> Iterator[Translation]:
     """Load a model, then translate line by line, in order, empty lines kept.
@@ -24,12 +25,14 @@ def translate(
         lines: the source.
         wishes: what to change in the search, and the languages of a model that has many.
         runtime: how to compute.
+        prefixes: for each line, what its translations begin with.
         chunk_lines: how many lines are read before they are translated together.
 
     Raises:
         BundleError: no usable bundle.
-        InputError: settings that cannot be, or a line too long for learned positions.
+        InputError: settings that cannot be, a line too long for learned positions, or a prefix that is
+            missing or too long.
     """
     translator = load_translator(run, wishes, runtime)
     options = wishes.options(translator.bundle.config.decode)
-    return translator.translate_lines(lines, options=options, chunk_lines=chunk_lines)
+    return translator.translate_lines(lines, options=options, prefixes=prefixes, chunk_lines=chunk_lines)

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from heedful.config import DecodeConfig
-from heedful.decoding.options import SearchOptions
+from heedful.decoding.options import Sampling, SearchOptions
 from heedful.errors import InputError
 
 
@@ -20,6 +20,7 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
         min_length=2, renormalize=True, no_repeat_ngram_size=3, repetition_penalty=1.25,
     )  # fmt: skip
     found = dataclasses.asdict(SearchOptions.from_config(config))
+    assert found.pop("sampling") is None  # no run draws its outputs unless somebody asks for it
     assert found == config.model_dump(exclude={"batch_tokens"})
 
 
@@ -47,3 +48,26 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
 def test_a_bad_value_is_an_input_error_that_names_its_key(key: str, value: object) -> None:
     with pytest.raises(InputError, match=f"^{key}="):
         SearchOptions(**{key: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("temperature", 0.0),
+        ("temperature", float("inf")),
+        ("top_k", 0),
+        ("top_p", 0.0),
+        ("top_p", 1.1),
+        ("min_p", -0.1),
+        ("epsilon", 1.5),
+        ("epsilon", float("nan")),
+        ("seed", -1),
+    ],
+)
+def test_a_bad_value_of_sampling_is_an_input_error_that_names_its_key(key: str, value: float) -> None:
+    with pytest.raises(InputError, match=f"^{key}="):
+        Sampling(**{key: value})  # type: ignore[arg-type]
+
+
+def test_samples_need_no_beam_to_be_many() -> None:
+    assert SearchOptions(beam_size=1, n_best=9, sampling=Sampling()).n_best == 9

@@ -1,0 +1,108 @@
+"""What `heedful translate` can be asked for besides a beam, through the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import heedful
+from tiny_bundle import PAIRS, save_memorised
+
+SOURCES = [src for src, _ in PAIRS]
+TARGETS = [tgt for _, tgt in PAIRS]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_memorised(tmp_path_factory.mktemp("runs") / "demo" / "best").parent
+
+
+def text(lines: list[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def test_samples_come_from_a_seed(run: Path) -> None:
+    settings = ["--sample", "--temperature", 4, "--top-k", 20, "--n-best", 3, "--json"]
+    outcome = heedful("translate", run, *settings, stdin=text(SOURCES))
+    found = [json.loads(line) for line in outcome.out.splitlines()]
+    assert all(len(each["hypotheses"]) == 3 for each in found)
+    assert all(each["text"] == each["hypotheses"][0]["text"] for each in found)
+    assert len({each["text"] for line in found for each in line["hypotheses"]}) > 9
+    again = heedful("translate", run, *settings, "--seed", 0, "--batch-tokens", 9, stdin=text(SOURCES[::-1]))
+    texts = [[each["text"] for each in line["hypotheses"]] for line in found]
+    again_texts = [
+        [each["text"] for each in json.loads(line)["hypotheses"]] for line in again.out.splitlines()
+    ]
+    assert again_texts[::-1] == texts
+    other = heedful("translate", run, *settings, "--seed", 1, stdin=text(SOURCES))
+    assert other.out != outcome.out
+
+
+def test_cut_offs_leave_what_is_known_by_heart(run: Path) -> None:
+    for settings in (["--top-p", 0.5], ["--min-p", 0.9], ["--epsilon", 0.6], ["--top-k", 1]):
+        outcome = heedful("translate", run, "--sample", *settings, stdin=text(SOURCES))
+        assert outcome.out == text(TARGETS).decode()
+
+
+def test_outputs_begin_as_the_prefix_file_says(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "prefixes").write_bytes(text(["der Hund", "", "der"]))
+    outcome = heedful("translate", run, "--prefix", tmp_path / "prefixes", stdin=text(SOURCES[:3]))
+    first, second, third = outcome.out.splitlines()
+    assert (first, second) == ("der Hund schläft .", TARGETS[1])
+    assert third.startswith("der")
+
+
+def test_lengths_and_repetitions_are_held_to_what_is_asked(run: Path) -> None:
+    def pieces(*settings: object) -> list[list[str]]:
+        outcome = heedful("translate", run, *settings, stdin=text(SOURCES))
+        return [line.split() for line in outcome.out.splitlines()]
+
+    assert max(map(len, pieces("--max-length", 2))) <= 2
+    assert min(map(len, pieces("--min-length", 30, "--max-length", 30))) > max(map(len, pieces()))
+    repeating = ["--min-length", 30, "--max-length", 30, "--beam-size", 1]
+    once = [*repeating, "--no-repeat-ngram-size", 1]
+    assert all(len(set(line)) < len(line) for line in pieces(*repeating))
+    assert all(line.count(".") <= 1 for line in pieces(*once))
+    assert pieces(*repeating, "--repetition-penalty", 2) != pieces(*repeating)
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "message"),
+    [
+        (["--temperature", 2], 2, "need --sample"),
+        (["--seed", 0], 2, "need --sample"),
+        (["--sample", "--beam-size", 4], 2, "--sample and --beam-size exclude each other"),
+        (["--sample", "--top-p", 2], 1, "top_p=2.0: must be above 0"),
+        (["--repetition-penalty", 0], 1, "repetition_penalty=0.0: must be a number above 0"),
+    ],
+)
+def test_settings_that_cannot_be_get_one_line(
+    run: Path, settings: list[str], code: int, message: str
+) -> None:
+    outcome = heedful("translate", run, *settings, stdin=text(SOURCES))
+    assert (outcome.code, outcome.out) == (code, "")
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_prefix_file_that_does_not_fit_is_named(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "prefixes"
+    for content, message in (
+        (b"der\n", "line 2: has no prefix"),
+        (b"der\n\nder\ndie\n", "has more lines than the input"),
+        (b"der\n\xff\n", "line 2, byte 0: 0xff is not valid UTF-8"),
+    ):
+        file.write_bytes(content)
+        outcome = heedful("translate", run, "--prefix", file, stdin=text(SOURCES[:3]))
+        assert outcome.code == 1
+        assert message in outcome.err
+    outcome = heedful("translate", run, "--prefix", file, "-o", file, stdin=text(SOURCES[:3]))
+    assert "is the input too" in outcome.err
+
+
+def test_the_help_lists_options_under_headings() -> None:
+    lines = heedful("translate", "--help").out.splitlines()
+    headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert headings == [
+        "Arguments:", "Options:", "Search:", "What may be written:", "Sampling:", "Computing:"
+    ]  # fmt: skip
+    assert lines.index("Sampling:") < next(i for i, line in enumerate(lines) if "--top-p" in line)

@@ -1,0 +1,147 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from step_tables import BOS, EOS, PAD, TableStep, probability_table, random_table
+
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.sampling import probable, random_numbers, sample_search
+from heedful.errors import InputError
+
+A, B = 3, 4
+SOURCES = [[7, 8, 9], [7], [9, 8, 7, 5], [5, 5]]
+LIMITS = [9, 3, 12, 7]
+
+
+def sample(
+    step: TableStep, max_lengths: list[int], sources: list[list[int]], *,
+    prefixes: list[list[int]] | None = None, sampling: Sampling | None = None, **options: object,
+) -> list[list[Hypothesis]]:  # fmt: skip
+    asked = SearchOptions(sampling=sampling or Sampling(), **options)  # type: ignore[arg-type]
+    return sample_search(
+        step, max_lengths=max_lengths, start_id=BOS, eos_id=EOS, pad_id=PAD, options=asked, sources=sources,
+        prefixes=prefixes,
+    )  # fmt: skip
+
+
+def test_a_sentence_draws_the_same_whatever_its_neighbours_and_its_place() -> None:
+    table = random_table(3, 9)
+    together = sample(TableStep(table, 4), LIMITS, SOURCES, n_best=3)
+    for order in ([0], [1], [2], [3], [3, 1], [2, 3, 0, 1]):
+        step = TableStep(lambda b, ids, order=order: table(order[b], ids), len(order))
+        found = sample(step, [LIMITS[b] for b in order], [SOURCES[b] for b in order], n_best=3)
+        assert found == [together[b] for b in order]
+
+
+def test_fewer_samples_and_a_shorter_limit_are_a_part_of_more() -> None:
+    table = random_table(3, 9)
+    many = sample(TableStep(table, 4), LIMITS, SOURCES, n_best=5)
+    assert sample(TableStep(table, 4), LIMITS, SOURCES, n_best=2) == [found[:2] for found in many]
+    short = sample(TableStep(table, 4), [2] * 4, SOURCES, n_best=5)
+    for found, cut in zip(many, short, strict=True):
+        assert [each.ids[:2] for each in found] == [each.ids for each in cut]
+
+
+def test_samples_differ_and_another_seed_gives_others() -> None:
+    table = random_table(3, 9, sharpness=0.3)
+    [first] = sample(TableStep(table, 1), [12], [[7]], n_best=20)
+    [second] = sample(TableStep(table, 1), [12], [[7]], n_best=20, sampling=Sampling(seed=1))
+    assert len({each.ids for each in first}) > 10
+    assert sum(one == other for one, other in zip(first, second, strict=True)) < 5
+
+
+def test_log_probabilities_are_the_models_own_whatever_is_cut_off() -> None:
+    table = random_table(5, 8)
+    sampling = Sampling(temperature=1.7, top_k=3, top_p=0.8, min_p=0.1, epsilon=0.05, seed=4)
+    prefixes = [[A], [], [B, A], [A, EOS]]
+    found = sample(
+        TableStep(table, 4), LIMITS, SOURCES, n_best=4, sampling=sampling, repetition_penalty=1.4,
+        no_repeat_ngram_size=2, prefixes=prefixes, length_penalty=1.0,
+    )  # fmt: skip
+    for b, hypotheses in enumerate(found):
+        for each in hypotheses:
+            tokens = (*each.ids, EOS) if each.finished else each.ids
+            assert list(tokens[: len(prefixes[b])]) == prefixes[b]
+            assert list(each.token_log_probs) == [table(b, tokens[:t])[i] for t, i in enumerate(tokens)]
+            assert each.score == each.log_prob / ((5 + len(tokens)) / 6)
+    assert found[3][0].ids == (A,)
+
+
+def test_a_low_temperature_or_one_token_to_choose_from_is_greedy() -> None:
+    table = random_table(5, 8)
+    for sampling in (Sampling(temperature=1e-4), Sampling(top_k=1), Sampling(top_p=1e-9), Sampling(min_p=1)):
+        for b, [found] in enumerate(sample(TableStep(table, 4), LIMITS, SOURCES, sampling=sampling)):
+            for t, token in enumerate(found.ids):
+                row = [-math.inf, -math.inf, *table(b, found.ids[:t])[2:]]
+                assert row[token] == max(row)
+
+
+def test_what_is_suppressed_is_never_drawn() -> None:
+    table = probability_table({(): {PAD: 0.5, BOS: 0.4, A: 0.1}, (A,): {EOS: 0.3, B: 0.7}}, 5)
+    [found] = sample(TableStep(table, 1), [2], [[7]], n_best=30, suppressed_ids=(PAD, BOS, B))
+    assert {each.ids for each in found} == {(A,)}
+    assert all(each.log_prob == pytest.approx(math.log(0.1 * 0.3)) for each in found)
+
+
+def test_forced_tokens_are_drawn_for_certain() -> None:
+    table = random_table(5, 8)
+    [found] = sample(TableStep(table, 1), [3], [[7]], n_best=9, forced_first_id=6, forced_last_id=EOS)
+    assert {each.ids[0] for each in found} == {6}
+    assert all(each.finished and each.token_log_probs[0] == 0 for each in found)
+
+
+def test_equal_sentences_draw_equally_and_ended_ones_leave_the_batch() -> None:
+    step = TableStep(lambda _b, ids: random_table(2, 7)(0, ids), 3)
+    one, other, third = sample(step, [20, 20, 20], [[4, 4], [4, 4], [4]], n_best=2)
+    assert one == other != third
+    assert step.row_counts[0] == 3
+    assert step.row_counts[1:] == sorted(step.row_counts[1:], reverse=True)
+    assert len(step.row_counts) == max(len(each.token_log_probs) for each in one + other + third)
+
+
+def test_no_sentences_are_no_work() -> None:
+    assert sample(TableStep(random_table(1, 5), 0), [], []) == []
+
+
+def test_no_possible_continuation_and_no_numbers_are_reported() -> None:
+    with pytest.raises(InputError, match="no possible continuation"):
+        sample(TableStep(random_table(1, 5), 1), [4], [[7]], suppressed_ids=(PAD, BOS, EOS, A, B))
+    with pytest.raises(InputError, match="not numbers"):
+        sample(TableStep(lambda _b, _ids: [0, 0, math.nan, 0, 0], 1), [4], [[7]])
+
+
+def test_random_numbers_are_the_same_on_every_machine() -> None:
+    numbers = random_numbers(1, [5, 6], 0, 1000)
+    assert numbers[:3].tolist() == [0.6057962170042419, 0.5042837777109068, 0.009586300299932793]
+    assert np.array_equal(random_numbers(1, [5, 6], 0, 3), numbers[:3])
+    assert 0 <= numbers.min() < 0.02 < 0.98 < numbers.max() < 1
+    others = [(2, [5, 6], 0), (1, [5, 6], 1), (1, [6, 5], 0), (15, [6], 0), (1, [56], 0)]
+    for seed, source, index in others:
+        assert not set(random_numbers(seed, source, index, 1000)) & set(numbers)
+
+
+def test_cut_offs_keep_what_they_say() -> None:
+    scores = torch.tensor([[0.4, 0.25, 0.2, 0.1, 0.05]]).log()
+
+    def kept(**settings: float) -> list[int]:
+        left = probable(scores, Sampling(**settings))  # type: ignore[arg-type]
+        return torch.isfinite(left[0]).nonzero().flatten().tolist()
+
+    assert kept() == [0, 1, 2, 3, 4]
+    assert kept(top_k=2) == [0, 1]
+    assert kept(top_k=9) == [0, 1, 2, 3, 4]
+    assert kept(top_p=0.3) == [0]
+    assert kept(top_p=0.6) == [0, 1]
+    assert kept(top_p=0.86) == [0, 1, 2, 3]
+    assert kept(min_p=0.3) == [0, 1, 2]
+    assert kept(epsilon=0.15) == [0, 1, 2]
+    assert kept(epsilon=0.5) == [0]
+    assert kept(top_k=2, top_p=0.5) == [0]  # of the two, the first has 0.62
+    assert kept(temperature=0.5, epsilon=0.1) == [0, 1, 2]  # squared: 0.56, 0.22, 0.14, 0.04, 0.01
+
+
+def test_equal_probabilities_at_the_border_of_top_k_are_all_kept() -> None:
+    left = probable(torch.tensor([[0.4, 0.2, 0.2, 0.2]]).log(), Sampling(top_k=2))
+    assert torch.isfinite(left).all()
