@@ -99,6 +99,14 @@ def test_a_prefix_file_that_does_not_fit_is_named(run: Path, tmp_path: Path) -> 
     assert "is the input too" in outcome.err
 
 
+def test_several_models_translate_together(run: Path) -> None:
+    more = ["--ensemble", run, "--ensemble", run / "best"]
+    assert heedful("translate", run, *more, stdin=text(SOURCES)).out == text(TARGETS).decode()
+    outcome = heedful("translate", run, "--ensemble", run / "nothing", stdin=text(SOURCES))
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "nothing" in outcome.err
+
+
 def test_the_help_lists_options_under_headings() -> None:
     lines = heedful("translate", "--help").out.splitlines()
     headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]

@@ -149,6 +149,13 @@ Device = Annotated[
         rich_help_panel=COMPUTING,
     ),
 ]
+Ensemble = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="RUN",
+        help="Another model, whose probabilities are averaged with those of RUN; give it again for more.",
+    ),
+]
 SrcLang = Annotated[
     str | None,
     typer.Option(metavar="TAG", help="Language to translate from. [default: as in the bundle]"),

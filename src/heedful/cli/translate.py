@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ def translate(
     ] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Lines of `score<TAB>text`.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each line.")] = False,
+    ensemble: opt.Ensemble = None,
     src_lang: opt.SrcLang = None,
     tgt_lang: opt.TgtLang = None,
     beam_size: opt.BeamSize = None,
@@ -82,7 +83,7 @@ def translate(
     )  # fmt: skip
     runtime = Runtime(precision=precision, device=device, threads=threads, batch_tokens=batch_tokens)
     form = _Form(n_best=n_best, scores=scores, as_json=as_json)
-    _translate_files(run, _Files(source, prefix, output), form, wishes, runtime)
+    _translate_files([run, *(ensemble or ())], _Files(source, prefix, output), form, wishes, runtime)
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class _Form:
 
 
 def _translate_files(
-    run: Path, files: _Files, form: _Form, wishes: "SearchWishes", runtime: "Runtime"
+    runs: Sequence[Path], files: _Files, form: _Form, wishes: "SearchWishes", runtime: "Runtime"
 ) -> None:
     from heedful.workflows.translate import translate as translate_lines
 
@@ -117,8 +118,9 @@ def _translate_files(
         # Somebody who types waits for each answer; a file is better read ahead, for fuller batches.
         typed = files.source is None and sys.stdin.isatty()
         translations = translate_lines(
-            run, lines, wishes=wishes, runtime=runtime, prefixes=prefixes, chunk_lines=1 if typed else 1024
-        )
+            runs[0], lines, wishes=wishes, runtime=runtime, prefixes=prefixes, ensemble=runs[1:],
+            chunk_lines=1 if typed else 1024,
+        )  # fmt: skip
         out = stack.enter_context(open_output(files.output))
         for number, translation in enumerate(translations):
             for line in _render(translation, number, form):

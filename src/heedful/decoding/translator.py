@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from heedful.bundle import Bundle, load_bundle, resolve_bundle
+from heedful.decoding.ensemble import EnsembleStep, check_ensemble
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.search import search
@@ -61,7 +62,12 @@ class Translator:
     """
 
     def __init__(
-        self, bundle: Bundle, *, precision: Precision = "float32", batch_tokens: int | None = None
+        self,
+        bundle: Bundle,
+        *,
+        precision: Precision = "float32",
+        batch_tokens: int | None = None,
+        ensemble: Sequence[Bundle] = (),
     ) -> None:
         """Wrap a loaded bundle.
 
@@ -69,9 +75,12 @@ class Translator:
             bundle: model and tokenizers; the model stays on the device where it is.
             precision: "bf16" computes the matrix products in it, under autocast.
             batch_tokens: source tokens of one batch, padding included; by default the bundle's.
+            ensemble: more bundles, whose models translate with that of the first (see `EnsembleStep`); they
+                have the same tokenizers, and are on the same device. The search is the first one's.
 
         Raises:
-            InputError: a precision that does not exist, or a budget below 1.
+            InputError: a precision that does not exist, a budget below 1, or models that cannot translate
+                together.
         """
         if precision not in ("float32", "bf16"):
             raise InputError(f"precision={precision!r}: must be 'float32' or 'bf16'")
@@ -80,6 +89,8 @@ class Translator:
         self.batch_tokens = bundle.config.decode.batch_tokens if batch_tokens is None else batch_tokens
         if self.batch_tokens < 1:
             raise InputError(f"batch_tokens={batch_tokens}: must be at least 1")
+        self.ensemble = tuple(ensemble)
+        check_ensemble([bundle, *ensemble])
         self._device = next(bundle.model.parameters()).device
         self._framing = Framing.of(bundle.config, bundle.tokenizers)
 
@@ -114,10 +125,16 @@ class Translator:
         Raises:
             InputError: a language that the model does not have, with close ones named, or no choice at all.
         """
-        bundle = self.bundle
-        config = choose_languages(bundle.config, bundle.tokenizers, src_lang=src_lang, tgt_lang=tgt_lang)
-        bundle = replace(bundle, config=config)
-        return type(self)(bundle, precision=self.precision, batch_tokens=self.batch_tokens)
+        first, *others = [
+            replace(
+                bundle,
+                config=choose_languages(
+                    bundle.config, bundle.tokenizers, src_lang=src_lang, tgt_lang=tgt_lang
+                ),
+            )
+            for bundle in (self.bundle, *self.ensemble)
+        ]
+        return type(self)(first, precision=self.precision, batch_tokens=self.batch_tokens, ensemble=others)
 
     def translate(self, texts: Sequence[str], *, options: SearchOptions | None = None) -> list[str]:
         """The best translation of each text; an empty one for an empty text. See `translations`."""
@@ -220,8 +237,8 @@ class Translator:
 
     @property
     def _position_limit(self) -> int | None:
-        config = self.bundle.model.config
-        return config.max_positions if config.positions == "learned" else None
+        configs = [bundle.model.config for bundle in (self.bundle, *self.ensemble)]
+        return min((each.max_positions for each in configs if each.positions == "learned"), default=None)
 
     def _max_length(self, source: Sequence[int], options: SearchOptions) -> int:
         """Section 6.1 limits an output to the length of its input + 50."""
@@ -236,13 +253,16 @@ class Translator:
         options: SearchOptions,
     ) -> list[list[Hypothesis]]:
         """Search one batch."""
-        model, tokenizer = self.bundle.model, self.bundle.tokenizers.tgt
-        was_training = model.training
-        model.eval()
+        tokenizer = self.bundle.tokenizers.tgt
+        models = [bundle.model for bundle in (self.bundle, *self.ensemble)]
+        were_training = [model.training for model in models]
+        for model in models:
+            model.eval()
         try:
             with torch.inference_mode(), self._autocast():
+                steps = [ModelStep(model, self._pad(sources, model.config.src_pad_id)) for model in models]
                 return search(
-                    ModelStep(model, self._pad(sources)),
+                    steps[0] if len(steps) == 1 else EnsembleStep(steps),
                     max_lengths=max_lengths,
                     start_id=self._framing.start_id,
                     eos_id=tokenizer.eos_id,
@@ -252,10 +272,11 @@ class Translator:
                     prefixes=prefixes,
                 )
         finally:
-            model.train(was_training)
+            for model, was_training in zip(models, were_training, strict=True):
+                model.train(was_training)
 
-    def _pad(self, sources: Sequence[Sequence[int]]) -> Tensor:
-        src = torch.full((len(sources), max(map(len, sources))), self.bundle.model.config.src_pad_id)
+    def _pad(self, sources: Sequence[Sequence[int]], pad_id: int) -> Tensor:
+        src = torch.full((len(sources), max(map(len, sources))), pad_id)
         for row, ids in enumerate(sources):
             src[row, : len(ids)] = torch.tensor(ids)
         return src.to(self._device)

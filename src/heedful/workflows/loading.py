@@ -1,5 +1,6 @@
 """From a path and a few wishes to a translator: what every verb that uses a trained model starts with."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -90,23 +91,33 @@ class Runtime:
     batch_tokens: int | None = None
 
 
-def load_translator(run: Path, wishes: SearchWishes, runtime: Runtime) -> Translator:
+def load_translator(
+    run: Path, wishes: SearchWishes, runtime: Runtime, *, ensemble: Sequence[Path] = ()
+) -> Translator:
     """Load the best bundle of a run, a bundle, or one of the hub, onto its device.
+
+    Args:
+        run: where the bundle is.
+        wishes: the languages of a model that has many; the rest is for the search.
+        runtime: how to compute.
+        ensemble: where more bundles are, whose models translate with that one.
 
     Raises:
         BundleError: nothing there, or a bundle that is damaged or too new.
         HubError: a name that is no path, and that the hub does not know.
-        InputError: a precision or device that does not exist, or a language that the model does not have.
+        InputError: a precision or device that does not exist, a language that the model does not have, or
+            models that cannot translate together.
     """
     if runtime.precision not in _PRECISIONS:
         raise InputError(f"precision={runtime.precision!r}: must be one of {', '.join(_PRECISIONS)}")
     device = _device(runtime.device)
     if runtime.threads is not None:
         torch.set_num_threads(runtime.threads)
-    bundle = load_bundle(local_bundle(run))
-    bundle.model.to(device)
+    bundle, *others = (load_bundle(local_bundle(path)) for path in (run, *ensemble))
+    for each in (bundle, *others):
+        each.model.to(device)
     precision = _PRECISIONS[runtime.precision]
-    translator = Translator(bundle, precision=precision, batch_tokens=runtime.batch_tokens)
+    translator = Translator(bundle, precision=precision, batch_tokens=runtime.batch_tokens, ensemble=others)
     return translator.for_languages(src_lang=wishes.src_lang, tgt_lang=wishes.tgt_lang)
 
 

@@ -1,6 +1,6 @@
 """Translate a stream of lines."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from heedful.decoding.translator import Translation
@@ -14,6 +14,7 @@ def translate(
     wishes: SearchWishes,
     runtime: Runtime,
     prefixes: Iterable[str] | None = None,
+    ensemble: Sequence[Path] = (),
     chunk_lines: int = 1024,
 ) -> Iterator[Translation]:
     """Load a model, then translate line by line, in order, empty lines kept.
@@ -26,13 +27,14 @@ def translate(
         wishes: what to change in the search, and the languages of a model that has many.
         runtime: how to compute.
         prefixes: for each line, what its translations begin with.
+        ensemble: more models that translate with that of the run.
         chunk_lines: how many lines are read before they are translated together.
 
     Raises:
         BundleError: no usable bundle.
-        InputError: settings that cannot be, a line too long for learned positions, or a prefix that is
-            missing or too long.
+        InputError: settings that cannot be, models that cannot translate together, a line too long for
+            learned positions, or a prefix that is missing or too long.
     """
-    translator = load_translator(run, wishes, runtime)
+    translator = load_translator(run, wishes, runtime, ensemble=ensemble)
     options = wishes.options(translator.bundle.config.decode)
     return translator.translate_lines(lines, options=options, prefixes=prefixes, chunk_lines=chunk_lines)

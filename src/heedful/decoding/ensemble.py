@@ -1,0 +1,56 @@
+"""Several models that write one output together."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from heedful.bundle import Bundle
+from heedful.decoding.step_function import StepFunction
+from heedful.errors import InputError
+from heedful.text.framing import Framing
+
+
+class EnsembleStep:
+    """The step function of several: a token has the mean of the probabilities that they give it.
+
+    The arithmetic mean, as in fairseq and Sockeye (Marian adds log-probabilities: the geometric one), so what
+    one of them rules out is possible if another believes in it. Log-probabilities are those of the mean.
+    """
+
+    def __init__(self, steps: Sequence[StepFunction]) -> None:
+        """Combine step functions of the same sentences and one vocabulary, at least one."""
+        self._steps = steps
+
+    def __call__(self, last_ids: Tensor) -> Tensor:
+        """See `StepFunction`."""
+        log_probs = torch.stack([step(last_ids) for step in self._steps])
+        return log_probs.logsumexp(dim=0) - math.log(len(self._steps))
+
+    def reorder(self, rows: Tensor) -> None:
+        """See `StepFunction`."""
+        for step in self._steps:
+            step.reorder(rows)
+
+
+def check_ensemble(bundles: Sequence[Bundle]) -> None:
+    """See to it that models can write together: the same pieces in and out, and the same ids around a text.
+
+    Raises:
+        InputError: two of them differ.
+    """
+    first, *others = bundles
+    for number, other in enumerate(others, start=2):
+        name = f"ensemble: model {number}" if other.path is None else f"ensemble: {other.path}"
+        for side in ("src", "tgt"):
+            ours, theirs = getattr(first.tokenizers, side), getattr(other.tokenizers, side)
+            if ours.digest() != theirs.digest():
+                raise InputError(
+                    f"{name}: its {side} tokenizer is another one than the first model's; "
+                    "only models that were trained with one tokenizer can translate together"
+                )
+        if first.model.config.tgt_vocab_size != other.model.config.tgt_vocab_size:
+            raise InputError(f"{name}: it has another number of target tokens than the first model")
+        if Framing.of(first.config, first.tokenizers) != Framing.of(other.config, other.tokenizers):
+            raise InputError(f"{name}: it puts other ids around a text than the first model; see languages.*")

@@ -1,0 +1,98 @@
+import copy
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from step_tables import BOS, EOS, PAD, Table, TableStep, random_table
+from tagged_bundle import nllb_like
+from tiny_bundle import PAIRS, memorised
+
+from heedful.bundle import Bundle
+from heedful.decoding.beam import beam_search
+from heedful.decoding.ensemble import EnsembleStep
+from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.translator import Translator
+from heedful.errors import InputError
+
+LINES = [source for source, _ in PAIRS]
+
+
+def another(seed: int, noise: float = 0.3) -> Bundle:
+    """A bundle with the same tokenizers and other weights."""
+    bundle = memorised()
+    model = copy.deepcopy(bundle.model)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += noise * weight.std() * torch.randn(weight.shape, generator=generator)
+    return replace(bundle, model=model)
+
+
+def test_a_search_over_tables_is_one_over_the_table_of_their_mean_probabilities() -> None:
+    tables = [random_table(seed, 7) for seed in (1, 2, 3)]
+
+    def mean(sentence: int, written: tuple[int, ...]) -> list[float]:
+        rows = zip(*(table(sentence, written) for table in tables), strict=True)
+        return [math.log(sum(map(math.exp, row)) / 3) for row in rows]
+
+    def found(step: TableStep | EnsembleStep) -> list[tuple[tuple[int, ...], float]]:
+        hypotheses = beam_search(
+            step, max_lengths=[8, 5], start_id=BOS, eos_id=EOS, pad_id=PAD,
+            options=SearchOptions(beam_size=4, n_best=4),
+        )  # fmt: skip
+        return [(each.ids, pytest.approx(each.log_prob)) for one in hypotheses for each in one]
+
+    assert found(EnsembleStep([TableStep(table, 2) for table in tables])) == found(TableStep(mean, 2))
+
+
+def test_what_one_model_rules_out_another_may_write() -> None:
+    sure: Table = lambda _b, _ids: [-math.inf, -math.inf, 0.0, -math.inf, -math.inf]  # noqa: E731
+    other: Table = lambda _b, _ids: [-math.inf, -math.inf, -math.inf, 0.0, -math.inf]  # noqa: E731
+    log_probs = EnsembleStep([TableStep(sure, 1), TableStep(other, 1)])(torch.tensor([BOS]))
+    assert log_probs.exp().tolist() == [pytest.approx([0, 0, 0.5, 0.5, 0])]
+
+
+def test_a_model_with_itself_is_itself() -> None:
+    alone = Translator(memorised()).translations(LINES)
+    together = Translator(memorised(), ensemble=[memorised(), memorised()]).translations(LINES)
+    assert [each.text for each in together] == [each.text for each in alone]
+    assert [each.score for each in together] == pytest.approx([each.score for each in alone], abs=1e-5)
+
+
+@pytest.mark.parametrize("options", [SearchOptions(n_best=2), SearchOptions(sampling=Sampling(), n_best=2)])
+def test_log_probabilities_are_those_of_the_mean_of_whole_models(options: SearchOptions) -> None:
+    bundles = [memorised(), another(1), another(2)]
+    src, tgt = bundles[0].tokenizers.src, bundles[0].tokenizers.tgt
+    found = Translator(bundles[0], ensemble=bundles[1:]).translations(LINES, options=options)
+    for line, translation in zip(LINES, found, strict=True):
+        for hypothesis in translation.hypotheses:
+            written = [*hypothesis.ids, *[tgt.eos_id] * hypothesis.finished]
+            source = torch.tensor([[*src.encode(line), src.eos_id]])
+            fed = torch.tensor([[tgt.bos_id, *written[:-1]]])
+            with torch.inference_mode():
+                mean = sum(bundle.model(source, fed)[0].softmax(-1) for bundle in bundles) / 3
+            expected = mean[range(len(written)), written].log().tolist()
+            assert list(hypothesis.token_log_probs) == pytest.approx(expected, abs=1e-4)
+
+
+def test_every_model_is_left_in_training_as_it_was() -> None:
+    bundles = [another(1), another(2)]
+    bundles[1].model.train()
+    Translator(bundles[0], ensemble=bundles[1:]).translate(LINES[:1])
+    assert [bundle.model.training for bundle in bundles] == [False, True]
+
+
+def test_languages_are_those_of_every_model() -> None:
+    bundle = nllb_like()
+    one = Translator(bundle).for_languages(src_lang="deu_Latn", tgt_lang="fra_Latn")
+    two = Translator(bundle, ensemble=[bundle]).for_languages(src_lang="deu_Latn", tgt_lang="fra_Latn")
+    assert two.translate(["the house"]) == one.translate(["the house"])
+    french = one.bundle
+    with pytest.raises(InputError, match="puts other ids around a text"):
+        Translator(bundle, ensemble=[french])
+
+
+def test_models_of_other_vocabularies_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^ensemble: model 3: its src tokenizer is another one"):
+        Translator(memorised(), ensemble=[memorised(), nllb_like()])
