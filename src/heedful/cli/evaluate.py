@@ -33,6 +33,7 @@ def evaluate(
     batch_tokens: opt.BatchTokens = None,
     threads: opt.Threads = None,
     precision: opt.Precision = "float32",
+    engine: opt.Engine = "auto",
     device: opt.Device = "auto",
 ) -> None:
     """Translate a test set and score the outputs.
@@ -60,7 +61,9 @@ def evaluate(
             src_lang=src_lang,
             tgt_lang=tgt_lang,
         ),
-        runtime=Runtime(precision=precision, device=device, threads=threads, batch_tokens=batch_tokens),
+        runtime=Runtime(
+            precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens
+        ),
     )
     if output is not None:
         with open_output(output) as file:

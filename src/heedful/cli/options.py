@@ -136,8 +136,16 @@ Threads = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        metavar="float32|bf16",
-        help="Arithmetic; bf16 is faster on some processors.",
+        metavar="float32|bf16|int8",
+        help="Arithmetic; bf16 and int8 are faster on some processors.",
+        rich_help_panel=COMPUTING,
+    ),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|compiled|torch",
+        help="What computes: the compiled engine, torch, or auto: the former where it can.",
         rich_help_panel=COMPUTING,
     ),
 ]

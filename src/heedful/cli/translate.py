@@ -54,6 +54,7 @@ def translate(
     batch_tokens: opt.BatchTokens = None,
     threads: opt.Threads = None,
     precision: opt.Precision = "float32",
+    engine: opt.Engine = "auto",
     device: opt.Device = "auto",
 ) -> None:
     """Translate lines, from stdin to stdout unless told otherwise.
@@ -81,7 +82,9 @@ def translate(
         no_repeat_ngram_size=no_repeat_ngram_size, repetition_penalty=repetition_penalty,
         sampling=chance if sample else None, src_lang=src_lang, tgt_lang=tgt_lang,
     )  # fmt: skip
-    runtime = Runtime(precision=precision, device=device, threads=threads, batch_tokens=batch_tokens)
+    runtime = Runtime(
+        precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens
+    )
     form = _Form(n_best=n_best, scores=scores, as_json=as_json)
     _translate_files([run, *(ensemble or ())], _Files(source, prefix, output), form, wishes, runtime)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.step_function import top_candidates
+from heedful.decoding.step_function import NextTokens, all_log_probs, top_candidates
 from heedful.errors import InputError
 
 FREE = -1  # in place of an id: the search may choose
@@ -76,12 +76,17 @@ class Constraints:
             self._prefixes[sentence, num_before : num_before + len(prefix)] = prefix
 
     def candidates(
-        self, log_probs: Tensor, count: int, *, written: NDArray[np.int64], sentences: NDArray[np.int64]
+        self,
+        found: Tensor | NextTokens,
+        count: int,
+        *,
+        written: NDArray[np.int64],
+        sentences: NDArray[np.int64],
     ) -> Candidates:
         """The `count` best tokens that may come next.
 
         Args:
-            log_probs: (rows, V), the model's.
+            found: the model's log-probabilities, (rows, V), or what gives the best of them.
             count: how many; fewer come back when V is smaller.
             written: (rows, T), the tokens of each row so far, without the start token.
             sentences: (rows,), the sentence of each row.
@@ -89,12 +94,18 @@ class Constraints:
         Raises:
             InputError: log-probabilities that are not numbers, or a forced token that does not exist.
         """
-        scores, own = self._scores(log_probs, written)
-        values, ids = top_candidates(scores, count, self._suppressed(written))
-        own_values = values
-        if own is not scores:
-            own_values = _on_host(own.gather(-1, torch.from_numpy(ids).to(own.device)))
-        rows, forced_ids, forced_log_probs = self._forced(log_probs, written, sentences)
+        suppressed = self._suppressed(written)
+        if isinstance(found, NextTokens) and not self._needs_all(written):
+            values, ids = found.top(count, suppressed, renormalize=self._options.renormalize)
+            own_values = values
+        else:
+            found = all_log_probs(found)
+            scores, own = self._scores(found, written)
+            values, ids = top_candidates(scores, count, suppressed)
+            own_values = values
+            if own is not scores:
+                own_values = _on_host(own.gather(-1, torch.from_numpy(ids).to(own.device)))
+        rows, forced_ids, forced_log_probs = self._forced(found, written, sentences)
         values[rows] = -np.inf
         values[rows, 0] = own_values[rows, 0] = forced_log_probs
         ids[rows, 0] = forced_ids
@@ -146,17 +157,26 @@ class Constraints:
             log_probs = log_probs.index_fill(-1, suppressed, -torch.inf).log_softmax(-1)
         return log_probs
 
+    def _needs_all(self, written: NDArray[np.int64]) -> bool:
+        """Whether the options look at more log-probabilities than the best few."""
+        options = self._options
+        return (
+            options.repetition_penalty != 1
+            or options.no_repeat_ngram_size > 0
+            or written.shape[1] < self._prefixes.shape[1]
+        )
+
     def _suppressed(self, written: NDArray[np.int64]) -> Sequence[int]:
         """Tokens that no row may have next."""
         is_too_short = written.shape[1] < self._options.min_length
         return (*self._suppressed_ids, self._eos_id) if is_too_short else self._suppressed_ids
 
     def _forced(
-        self, log_probs: Tensor, written: NDArray[np.int64], sentences: NDArray[np.int64]
+        self, found: Tensor | NextTokens, written: NDArray[np.int64], sentences: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
         """The rows that have no choice; of each its next token, and the log-probability of that."""
         length, options = written.shape[1], self._options
-        self._check_forced_ids(log_probs.shape[-1])
+        self._check_forced_ids(found.shape[-1] if isinstance(found, Tensor) else found.vocab_size)
         ids = np.full(len(sentences), FREE)
         if length == 0 and options.forced_first_id is not None:
             ids[:] = options.forced_first_id
@@ -167,7 +187,7 @@ class Constraints:
             prefixed = self._prefixes[sentences, length]
             rows = np.flatnonzero(prefixed != FREE)
             ids[rows] = prefixed[rows]
-            values[rows] = _on_host(log_probs[torch.from_numpy(rows), torch.from_numpy(ids[rows])])
+            values[rows] = _on_host(all_log_probs(found)[torch.from_numpy(rows), torch.from_numpy(ids[rows])])
         rows = np.flatnonzero(ids != FREE)
         return rows, ids[rows], values[rows]
 

@@ -20,6 +20,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from heedful.decoding.step_function import NOT_NUMBERS
+from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.compiling import compiled
@@ -157,6 +159,7 @@ class Engine:
                 and config.head_key_size * config.num_heads == config.d_model
             ),
             "widths that are no multiples of 32": not (config.d_model % _PANEL or config.d_ff % _PANEL),
+            "weights that are not on the processor": model.output.weight.device.type == "cpu",
             "weights that are not float32": model.output.weight.dtype == torch.float32,
         }
         return next((reason for reason, holds in needed.items() if not holds), None)
@@ -275,14 +278,21 @@ class EngineTokens:
     """What may come next, computed when it is asked for: see `NextTokens`."""
 
     def __init__(self, engine: Engine, states: NDArray[np.float32]) -> None:
+        self.vocab_size = engine.vocab_size
         self._engine = engine
         self._states = states
 
     def top(
-        self, count: int, banned: Sequence[int], *, renormalize: bool = False
+        self, count: int, banned: Sequence[int], *, renormalize: bool
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """See `NextTokens`."""
+        """See `NextTokens`.
+
+        Raises:
+            InputError: a log-probability is not a number.
+        """
         values, ids = self._engine.top(self._states, count, banned, renormalize=renormalize)
+        if np.isnan(values).any():
+            raise InputError(NOT_NUMBERS)
         return values.astype(np.float64), ids
 
     def log_probs(self) -> Tensor:

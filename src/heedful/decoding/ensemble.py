@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from heedful.bundle import Bundle
-from heedful.decoding.step_function import StepFunction
+from heedful.decoding.step_function import StepFunction, all_log_probs
 from heedful.errors import InputError
 from heedful.text.framing import Framing
 
@@ -25,7 +25,7 @@ class EnsembleStep:
 
     def __call__(self, last_ids: Tensor) -> Tensor:
         """See `StepFunction`."""
-        log_probs = torch.stack([step(last_ids) for step in self._steps])
+        log_probs = torch.stack([all_log_probs(step(last_ids)) for step in self._steps])
         return log_probs.logsumexp(dim=0) - math.log(len(self._steps))
 
     def reorder(self, rows: Tensor) -> None:

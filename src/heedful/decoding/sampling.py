@@ -12,7 +12,7 @@ from torch import Tensor
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, Outputs
 from heedful.decoding.options import Sampling, SearchOptions
-from heedful.decoding.step_function import NOT_NUMBERS, StepFunction
+from heedful.decoding.step_function import NOT_NUMBERS, StepFunction, all_log_probs
 from heedful.errors import InputError
 
 
@@ -59,7 +59,7 @@ def sample_search(
     chance = _chance(sampling.seed, sources, max_lengths, copies)
     last_ids = torch.full((len(max_lengths),), start_id)
     while num_live := len(outputs.live):
-        log_probs = step(last_ids)
+        log_probs = all_log_probs(step(last_ids))
         fed = np.arange(num_live) // (num_live // len(log_probs))  # the row of the step for each live output
         if num_live > len(log_probs):  # the first step has one row for all outputs of a sentence
             log_probs = log_probs[torch.from_numpy(fed)]

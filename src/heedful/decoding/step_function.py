@@ -1,7 +1,7 @@
 """What a search sees of a model: the next token's log-probabilities, and rows that can be moved."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,13 +14,30 @@ from heedful.model import Transformer
 NOT_NUMBERS = "search: the model's log-probabilities are not numbers; its weights are damaged"
 
 
+@runtime_checkable
+class NextTokens(Protocol):
+    """What may come next in each row, where not all of it is computed unless it is asked for."""
+
+    vocab_size: int
+
+    def top(
+        self, count: int, banned: Sequence[int], *, renormalize: bool
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """See `top_candidates`; with `renormalize` the probabilities of all but the banned sum to 1."""
+        ...
+
+    def log_probs(self) -> Tensor:
+        """All log-probabilities, (rows, V)."""
+        ...
+
+
 class StepFunction(Protocol):
     """One step of generation for a number of rows, each a sequence under construction.
 
     At first there is one row for each sentence, and each has been fed nothing.
     """
 
-    def __call__(self, last_ids: Tensor) -> Tensor:
+    def __call__(self, last_ids: Tensor) -> Tensor | NextTokens:
         """Feed one more id to each row: (rows,) int64 -> log-probabilities (rows, V) of what comes next."""
         ...
 
@@ -48,6 +65,11 @@ class ModelStep:
     def reorder(self, rows: Tensor) -> None:
         """See `StepFunction`."""
         self._cache.reorder(rows.to(self._device))
+
+
+def all_log_probs(found: Tensor | NextTokens) -> Tensor:
+    """What a step function has found, as log-probabilities (rows, V)."""
+    return found if isinstance(found, Tensor) else found.log_probs()
 
 
 def top_candidates(

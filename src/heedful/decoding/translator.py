@@ -1,26 +1,23 @@
 """Text in, text out: what turns a bundle into a translator."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import torch
-from torch import Tensor
 
 from heedful.bundle import Bundle, load_bundle, resolve_bundle
-from heedful.decoding.ensemble import EnsembleStep, check_ensemble
+from heedful.decoding.computation import Computation, EngineChoice, Precision
+from heedful.decoding.ensemble import check_ensemble
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.search import search
-from heedful.decoding.step_function import ModelStep
 from heedful.errors import InputError
 from heedful.text import Framing
 from heedful.text.languages import choose_languages
-
-Precision = Literal["float32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -67,31 +64,39 @@ class Translator:
         *,
         precision: Precision = "float32",
         batch_tokens: int | None = None,
+        batch_size: int | None = None,
         ensemble: Sequence[Bundle] = (),
+        engine: EngineChoice = "auto",
     ) -> None:
         """Wrap a loaded bundle.
 
         Args:
             bundle: model and tokenizers; the model stays on the device where it is.
-            precision: "bf16" computes the matrix products in it, under autocast.
+            precision: of the matrix products; "int8" only in the compiled engine.
             batch_tokens: source tokens of one batch, padding included; by default the bundle's.
+            batch_size: sentences of one batch at most; by default the tokens alone decide.
             ensemble: more bundles, whose models translate with that of the first (see `EnsembleStep`); they
                 have the same tokenizers, and are on the same device. The search is the first one's.
+            engine: "compiled" (`engine.py`), which copies the weights when it is first used, "torch", or the
+                compiled one where it can be used.
 
         Raises:
-            InputError: a precision that does not exist, a budget below 1, or models that cannot translate
-                together.
+            InputError: a precision or an engine that does not exist, a budget below 1, or models that cannot
+                translate together.
         """
-        if precision not in ("float32", "bf16"):
-            raise InputError(f"precision={precision!r}: must be 'float32' or 'bf16'")
         self.bundle = bundle
         self.precision = precision
+        self.engine = engine
         self.batch_tokens = bundle.config.decode.batch_tokens if batch_tokens is None else batch_tokens
-        if self.batch_tokens < 1:
-            raise InputError(f"batch_tokens={batch_tokens}: must be at least 1")
+        self.batch_size = batch_size
+        for name, size in (("batch_tokens", self.batch_tokens), ("batch_size", batch_size)):
+            if size is not None and size < 1:
+                raise InputError(f"{name}={size}: must be at least 1")
         self.ensemble = tuple(ensemble)
         check_ensemble([bundle, *ensemble])
         self._device = next(bundle.model.parameters()).device
+        models = [each.model for each in (bundle, *ensemble)]
+        self._computation = Computation(models, precision=precision, engine=engine)
         self._framing = Framing.of(bundle.config, bundle.tokenizers)
 
     @classmethod
@@ -134,7 +139,14 @@ class Translator:
             )
             for bundle in (self.bundle, *self.ensemble)
         ]
-        return type(self)(first, precision=self.precision, batch_tokens=self.batch_tokens, ensemble=others)
+        return type(self)(
+            first,
+            precision=self.precision,
+            batch_tokens=self.batch_tokens,
+            batch_size=self.batch_size,
+            ensemble=others,
+            engine=self.engine,
+        )
 
     def translate(self, texts: Sequence[str], *, options: SearchOptions | None = None) -> list[str]:
         """The best translation of each text; an empty one for an empty text. See `translations`."""
@@ -218,13 +230,39 @@ class Translator:
         limits = [self._max_length(ids, options) for ids in sources]
         begun = self.bundle.tokenizers.tgt.encode_batch(prefixes) if prefixes else [[] for _ in texts]
         _check_prefixes(begun, limits, options, first_line)
-        found: dict[int, list[Hypothesis]] = {}
-        for batch in plan_batches([len(ids) for ids in sources], tokens=self.batch_tokens):
-            results = self._search(
+        lengths = [len(ids) for ids in sources]
+        batches = plan_batches(lengths, tokens=self.batch_tokens, size=self.batch_size)
+
+        def search_batch(batch: list[int]) -> list[list[Hypothesis]]:
+            return self._search(
                 [sources[i] for i in batch], [limits[i] for i in batch], [begun[i] for i in batch], options
             )
+
+        found: dict[int, list[Hypothesis]] = {}
+        for batch, results in zip(batches, self._each(search_batch, batches), strict=True):
             found.update(zip(batch, results, strict=True))
         return [self._translation(text, found.get(i, [])) for i, text in enumerate(texts)]
+
+    def _each(
+        self, search_batch: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]]
+    ) -> Iterator[list[list[Hypothesis]]]:
+        """Search batches, several at a time where each needs one thread."""
+        at_once = min(self._computation.batches_at_once, len(batches))
+        if at_once < 2:
+            yield from map(search_batch, batches)
+            return
+        with ThreadPoolExecutor(at_once) as pool:
+            yield from pool.map(search_batch, batches)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self._device
+
+    @property
+    def engine_in_use(self) -> str:
+        """What computes: "compiled" or "torch"."""
+        return self._computation.engine_in_use
 
     def _check_lengths(self, sources: Sequence[Sequence[int]], first_line: int) -> None:
         limit = self._position_limit
@@ -254,37 +292,17 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """Search one batch."""
         tokenizer = self.bundle.tokenizers.tgt
-        models = [bundle.model for bundle in (self.bundle, *self.ensemble)]
-        were_training = [model.training for model in models]
-        for model in models:
-            model.eval()
-        try:
-            with torch.inference_mode(), self._autocast():
-                steps = [ModelStep(model, self._pad(sources, model.config.src_pad_id)) for model in models]
-                return search(
-                    steps[0] if len(steps) == 1 else EnsembleStep(steps),
-                    max_lengths=max_lengths,
-                    start_id=self._framing.start_id,
-                    eos_id=tokenizer.eos_id,
-                    pad_id=tokenizer.pad_id,
-                    options=options,
-                    sources=sources,
-                    prefixes=prefixes,
-                )
-        finally:
-            for model, was_training in zip(models, were_training, strict=True):
-                model.train(was_training)
-
-    def _pad(self, sources: Sequence[Sequence[int]], pad_id: int) -> Tensor:
-        src = torch.full((len(sources), max(map(len, sources))), pad_id)
-        for row, ids in enumerate(sources):
-            src[row, : len(ids)] = torch.tensor(ids)
-        return src.to(self._device)
-
-    def _autocast(self) -> AbstractContextManager[object]:
-        if self.precision == "bf16":
-            return torch.autocast(self._device.type, dtype=torch.bfloat16)
-        return nullcontext()
+        with self._computation.step(sources) as step:
+            return search(
+                step,
+                max_lengths=max_lengths,
+                start_id=self._framing.start_id,
+                eos_id=tokenizer.eos_id,
+                pad_id=tokenizer.pad_id,
+                options=options,
+                sources=sources,
+                prefixes=prefixes,
+            )
 
     def _translation(self, source: str, found: Sequence[Hypothesis]) -> Translation:
         hypotheses = tuple(
@@ -324,8 +342,10 @@ def _one_line(text: str) -> str:
     return text.replace("\r", " ").replace("\n", " ")
 
 
-def plan_batches(lengths: Sequence[int], *, tokens: int) -> list[list[int]]:
+def plan_batches(lengths: Sequence[int], *, tokens: int, size: int | None = None) -> list[list[int]]:
     """Group indices by length, longest first, so that rows x longest <= tokens; a longer one goes alone.
+
+    No group has more than `size`, where that is given.
 
     Lengths of 0 are left out: they need no search.
 
@@ -335,8 +355,9 @@ def plan_batches(lengths: Sequence[int], *, tokens: int) -> list[list[int]]:
     batches: list[list[int]] = []
     order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: (-lengths[i], i))
     for i in order:
-        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= tokens:
-            batches[-1].append(i)
+        latest = batches[-1] if batches else []
+        if latest and (len(latest) + 1) * lengths[latest[0]] <= tokens and len(latest) != size:
+            latest.append(i)
         else:
             batches.append([i])
     return batches

@@ -8,12 +8,14 @@ import torch
 
 from heedful.bundle import load_bundle
 from heedful.config import DecodeConfig
+from heedful.decoding.computation import EngineChoice, Precision
 from heedful.decoding.options import Sampling, SearchOptions
-from heedful.decoding.translator import Precision, Translator
+from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.workflows.sources import local_bundle
 
-_PRECISIONS: dict[str, Precision] = {"float32": "float32", "bf16": "bf16"}
+_PRECISIONS: dict[str, Precision] = {"float32": "float32", "bf16": "bf16", "int8": "int8"}
+_ENGINES: dict[str, EngineChoice] = {"auto": "auto", "compiled": "compiled", "torch": "torch"}
 _DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -79,16 +81,20 @@ class Runtime:
     """How to compute: it changes the speed, and the results at most in their last digits.
 
     Attributes:
-        precision: "float32" or "bf16".
+        precision: "float32", "bf16" or "int8".
+        engine: "compiled", "torch", or "auto", the compiled one where it can be used.
         device: "cpu", "cuda", or "auto", a GPU where there is one.
         threads: of the processor; None leaves torch's own choice.
         batch_tokens: source pieces decoded together; None as in the bundle.
+        batch_size: sentences decoded together; None leaves it to the pieces.
     """
 
     precision: str = "float32"
+    engine: str = "auto"
     device: str = "auto"
     threads: int | None = None
     batch_tokens: int | None = None
+    batch_size: int | None = None
 
 
 def load_translator(
@@ -108,8 +114,12 @@ def load_translator(
         InputError: a precision or device that does not exist, a language that the model does not have, or
             models that cannot translate together.
     """
-    if runtime.precision not in _PRECISIONS:
-        raise InputError(f"precision={runtime.precision!r}: must be one of {', '.join(_PRECISIONS)}")
+    for name, value, known in (
+        ("precision", runtime.precision, _PRECISIONS),
+        ("engine", runtime.engine, _ENGINES),
+    ):
+        if value not in known:
+            raise InputError(f"{name}={value!r}: must be one of {', '.join(known)}")
     device = _device(runtime.device)
     if runtime.threads is not None:
         torch.set_num_threads(runtime.threads)
@@ -117,7 +127,14 @@ def load_translator(
     for each in (bundle, *others):
         each.model.to(device)
     precision = _PRECISIONS[runtime.precision]
-    translator = Translator(bundle, precision=precision, batch_tokens=runtime.batch_tokens, ensemble=others)
+    translator = Translator(
+        bundle,
+        precision=precision,
+        batch_tokens=runtime.batch_tokens,
+        batch_size=runtime.batch_size,
+        ensemble=others,
+        engine=_ENGINES[runtime.engine],
+    )
     return translator.for_languages(src_lang=wishes.src_lang, tgt_lang=wishes.tgt_lang)
 
 

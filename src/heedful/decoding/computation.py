@@ -1,0 +1,100 @@
+"""What computes the steps of a search: torch, or the compiled engine where it can."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from heedful.decoding.engine import Engine, EnginePrecision, EngineStep
+from heedful.decoding.ensemble import EnsembleStep
+from heedful.decoding.step_function import ModelStep, StepFunction
+from heedful.errors import InputError
+from heedful.model import Transformer
+
+Precision = EnginePrecision
+EngineChoice = Literal["auto", "compiled", "torch"]
+
+
+class Computation:
+    """The models of a translator, and how they are computed."""
+
+    def __init__(self, models: Sequence[Transformer], *, precision: Precision, engine: EngineChoice) -> None:
+        """Choose; see `Translator` for the arguments.
+
+        Raises:
+            InputError: a precision or an engine that does not exist.
+        """
+        for name, value, known in (("precision", precision, Precision), ("engine", engine, EngineChoice)):
+            if value not in get_args(known):
+                raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, get_args(known)))}")
+        self._models = models
+        self._precision: Precision = precision
+        self._engine: EngineChoice = engine
+        self._device = next(models[0].parameters()).device
+
+    @property
+    def engine_in_use(self) -> str:
+        """What computes: "compiled" or "torch"."""
+        return "compiled" if self._engines else "torch"
+
+    @property
+    def batches_at_once(self) -> int:
+        """How many batches to search at a time: each needs one thread of the engine, all of torch's."""
+        return torch.get_num_threads() if self._engines else 1
+
+    @contextmanager
+    def step(self, sources: Sequence[Sequence[int]]) -> Iterator[StepFunction]:
+        """Give the step function of a batch of framed sources, to be used inside the block.
+
+        Torch computes inside it without dropout and gradients; afterwards its models train on, if they did.
+
+        Raises:
+            InputError: the engine that is asked for cannot compute these models here.
+        """
+        if self._engines:
+            yield _together([EngineStep(engine, sources) for engine in self._engines])
+            return
+        were_training = [model.training for model in self._models]
+        for model in self._models:
+            model.eval()
+        try:
+            with torch.inference_mode(), self._autocast():
+                yield _together([ModelStep(model, self._pad(sources, model)) for model in self._models])
+        finally:
+            for model, was_training in zip(self._models, were_training, strict=True):
+                model.train(was_training)
+
+    @cached_property
+    def _engines(self) -> list[Engine]:
+        """The compiled engine of each model, where it is wanted and can compute them all; otherwise none."""
+        if self._engine == "torch" and self._precision != "int8":
+            return []
+        found = (Engine.why_not(model, self._precision) for model in self._models)
+        reasons = [reason for reason in found if reason]
+        if not reasons and self._engine != "torch":
+            return [Engine(model, self._precision) for model in self._models]
+        if self._engine == "auto" and self._precision != "int8":
+            return []
+        reason = reasons[0] if reasons else "engine='torch' is asked for"
+        raise InputError(
+            f"engine={self._engine!r}, precision={self._precision!r}: not possible here: {reason}; "
+            "engine='torch' computes every model, in float32 and bf16"
+        )
+
+    def _pad(self, sources: Sequence[Sequence[int]], model: Transformer) -> Tensor:
+        src = torch.full((len(sources), max(map(len, sources))), model.config.src_pad_id)
+        for row, ids in enumerate(sources):
+            src[row, : len(ids)] = torch.tensor(ids)
+        return src.to(self._device)
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        if self._precision == "bf16":
+            return torch.autocast(self._device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+
+def _together(steps: Sequence[StepFunction]) -> StepFunction:
+    return steps[0] if len(steps) == 1 else EnsembleStep(steps)

@@ -1,0 +1,88 @@
+"""A translator with the compiled engine, beside the same one with torch."""
+
+from dataclasses import replace
+
+import pytest
+from tiny_bundle import PAIRS, memorised
+
+from heedful import Translator
+from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.options import Sampling, SearchOptions
+from heedful.errors import InputError
+from heedful.training.shared_team import using_threads
+
+SOURCES = [source for source, _ in PAIRS] + ["the cat", "", "dog dog sleeps the cat ?", "."]
+SEARCHES = {
+    "greedy": SearchOptions(beam_size=1),
+    "beam": SearchOptions(beam_size=4, n_best=4),
+    "average": SearchOptions(beam_size=5, length_normalization="average", length_penalty=1.0),
+    "renormalised": SearchOptions(beam_size=3, renormalize=True, suppressed_ids=(0, 1, 5)),
+    "without repetition": SearchOptions(beam_size=3, no_repeat_ngram_size=2, repetition_penalty=1.3),
+    "forced ends": SearchOptions(beam_size=2, forced_first_id=7, forced_last_id=2, max_length=4),
+    "sampled": SearchOptions(n_best=3, sampling=Sampling(seed=3)),
+}
+
+
+def translators(precision: EnginePrecision = "float32", **settings: int) -> tuple[Translator, Translator]:
+    bundle = memorised()
+    if reason := Engine.why_not(bundle.model, precision):
+        pytest.skip(reason)
+    compiled = Translator(
+        bundle, precision=precision, engine="compiled", batch_size=settings.get("batch_size")
+    )
+    return compiled, Translator(bundle, engine="torch")
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_every_search_finds_what_it_finds_with_torch(name: str) -> None:
+    compiled, reference = translators()
+    found, wanted = (each.translations(SOURCES, options=SEARCHES[name]) for each in (compiled, reference))
+    assert [each.text for each in found] == [each.text for each in wanted]
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert [each.ids for each in ours.hypotheses] == [each.ids for each in theirs.hypotheses]
+        scores = [each.score for each in theirs.hypotheses]
+        assert [each.score for each in ours.hypotheses] == pytest.approx(scores, abs=1e-5)
+
+
+def test_prefixes_are_written_as_with_torch() -> None:
+    compiled, reference = translators()
+    prefixes = ["der", "", "die Katze", "", "", "", "ein", "", "", ""]
+    found, wanted = (each.translations(SOURCES, prefixes=prefixes) for each in (compiled, reference))
+    assert [each.text for each in found] == [each.text for each in wanted]
+    assert found[0].text.startswith("der")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
+@pytest.mark.parametrize("name", ["greedy", "beam"])
+def test_neither_batch_nor_order_nor_threads_change_a_bit(precision: EnginePrecision, name: str) -> None:
+    options = SEARCHES[name]
+    every, _ = translators(precision)
+    one_by_one, _ = translators(precision, batch_size=1)
+    wanted = every.translations(SOURCES * 3, options=options)
+    assert one_by_one.translations(SOURCES * 3, options=options) == wanted
+    assert one_by_one.translations((SOURCES * 3)[::-1], options=options) == wanted[::-1]
+    with using_threads(3):
+        assert one_by_one.translations(SOURCES * 3, options=options) == wanted
+
+
+def test_two_models_translate_together_as_with_torch() -> None:
+    bundle = memorised()
+    both = [Translator(bundle, ensemble=[bundle], engine=engine) for engine in ("auto", "torch")]
+    found, wanted = (each.translations(SOURCES) for each in both)
+    assert [each.text for each in found] == [each.text for each in wanted]
+
+
+def test_what_cannot_be_computed_is_refused_or_left_to_torch() -> None:
+    bundle = memorised()
+    assert Translator(bundle, engine="torch").engine_in_use == "torch"
+    with pytest.raises(InputError, match="int8"):
+        Translator(bundle, engine="torch", precision="int8").translate(["the cat"])
+    double = replace(bundle, model=bundle.model.outline(bundle.config.model).double())
+    assert Engine.why_not(double.model, "float32") is not None
+    assert Translator(double).engine_in_use == "torch"
+    with pytest.raises(InputError, match="engine='torch' computes every model"):
+        Translator(double, engine="compiled").translate(["the cat"])
+    with pytest.raises(InputError, match="engine='fast'"):
+        Translator(bundle, engine="fast")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="batch_size=0"):
+        Translator(bundle, batch_size=0)
