@@ -45,7 +45,60 @@ def train(
     print(json.dumps({"preset": preset} | asdict(found)) if as_json else "\n".join(_text(preset, found)))
 
 
-BENCHES = (train,)
+def decode(
+    run: opt.Run,
+    src: Annotated[Path, typer.Option(help="Sentences to translate; .gz too.")],
+    beam_size: opt.BeamSize = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Sentences of a batch. [default: as many as fit --batch-tokens]")
+    ] = None,
+    batch_tokens: opt.BatchTokens = None,
+    threads: opt.Threads = None,
+    precision: opt.Precision = "float32",
+    engine: opt.Engine = "auto",
+    device: opt.Device = "auto",
+    as_json: opt.AsJson = False,
+) -> None:
+    """Measure the speed of translation on this machine.
+
+    All sentences are translated together several times, and some of them one at a time, with the search of
+    the bundle and the given beam. Shown are output tokens and sentences a second, the latency of a single
+    sentence, and memory.
+    """
+    from heedful.cli.progress import bar
+    from heedful.cli.streams import Lines, open_input
+    from heedful.workflows.bench_decoding import bench_decoding
+    from heedful.workflows.loading import Runtime, SearchWishes
+
+    with open_input(src) as (stream, name):
+        lines = Lines(stream, name)
+        texts = list(lines)
+        lines.raise_if_bad()
+    runtime = Runtime(
+        precision=precision,
+        engine=engine,
+        device=device,
+        threads=threads,
+        batch_tokens=batch_tokens,
+        batch_size=batch_size,
+    )
+    with bar() as show:
+        found = bench_decoding(
+            run, texts, wishes=SearchWishes(beam_size=beam_size), runtime=runtime, listener=show
+        )
+    if as_json:
+        print(json.dumps(asdict(found)))
+        return
+    print(f"decoding    {found.sentences:,} sentences, beam {found.beam_size}, {found.precision}")
+    print(f"  engine    {found.engine}, {found.threads} threads")
+    print(f"  speed     {found.output_tokens_per_second:,.0f} output tokens/s")
+    print(f"            {found.sentences_per_second:,.1f} sentences/s")
+    print(f"  latency   {found.median_latency_ms:,.2f} ms (median), {found.p99_latency_ms:,.2f} ms (99 %)")
+    if found.peak_memory_mib is not None:
+        print(f"  memory    {found.peak_memory_mib:,.0f} MiB {found.peak_memory_of}")
+
+
+BENCHES = (train, decode)
 
 
 def _text(preset: str, found: "TrainingBenchmark") -> Iterator[str]:
