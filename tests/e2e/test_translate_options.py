@@ -43,6 +43,17 @@ def test_cut_offs_leave_what_is_known_by_heart(run: Path) -> None:
         assert outcome.out == text(TARGETS).decode()
 
 
+def test_the_most_agreed_upon_of_many_samples_is_taken(run: Path) -> None:
+    settings = ["--mbr", 12, "--temperature", 1.5, "--seed", 3]
+    outcome = heedful("translate", run, *settings, "--n-best", 2, "--json", stdin=text([*SOURCES, ""]))
+    *found, empty = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [each["text"] for each in found] == TARGETS
+    assert all(0 < each["score"] <= 100 for each in found)
+    assert empty == {"source": "", "text": "", "score": 0.0, "hypotheses": []}
+    ranked = [[each["score"] for each in line["hypotheses"]] for line in found]
+    assert all(scores == sorted(scores, reverse=True) and len(scores) <= 2 for scores in ranked)
+
+
 def test_outputs_begin_as_the_prefix_file_says(run: Path, tmp_path: Path) -> None:
     (tmp_path / "prefixes").write_bytes(text(["der Hund", "", "der"]))
     outcome = heedful("translate", run, "--prefix", tmp_path / "prefixes", stdin=text(SOURCES[:3]))
@@ -70,7 +81,7 @@ def test_lengths_and_repetitions_are_held_to_what_is_asked(run: Path) -> None:
     [
         (["--temperature", 2], 2, "need --sample"),
         (["--seed", 0], 2, "need --sample"),
-        (["--sample", "--beam-size", 4], 2, "--sample and --beam-size exclude each other"),
+        (["--sample", "--beam-size", 4], 2, "--beam-size and --sample or --mbr exclude each other"),
         (["--sample", "--top-p", 2], 1, "top_p=2.0: must be above 0"),
         (["--repetition-penalty", 0], 1, "repetition_penalty=0.0: must be a number above 0"),
     ],

@@ -121,6 +121,16 @@ Seed = Annotated[
         rich_help_panel=SAMPLING,
     ),
 ]
+Mbr = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Draw so many outputs, and take the one that is most like all of them (minimum Bayes risk, "
+        "sentence chrF); scores are that likeness, 0 to 100.",
+        rich_help_panel=SAMPLING,
+    ),
+]
 BatchTokens = Annotated[
     int | None,
     typer.Option(

@@ -51,6 +51,7 @@ def translate(
     min_p: opt.MinP = None,
     epsilon: opt.Epsilon = None,
     seed: opt.Seed = None,
+    mbr: opt.Mbr = None,
     batch_tokens: opt.BatchTokens = None,
     threads: opt.Threads = None,
     precision: opt.Precision = "float32",
@@ -71,16 +72,17 @@ def translate(
     chance = SamplingWishes(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, epsilon=epsilon, seed=seed
     )
+    sample = sample or mbr is not None
     if chance != SamplingWishes() and not sample:
         raise typer.BadParameter("--temperature, --top-k, --top-p, --min-p, --epsilon, --seed need --sample")
     if sample and beam_size is not None:
-        raise typer.BadParameter("--sample and --beam-size exclude each other; what is drawn needs no beam")
+        raise typer.BadParameter("--beam-size and --sample or --mbr exclude each other; chance needs no beam")
     wishes = SearchWishes(
         beam_size=beam_size, n_best=n_best, length_penalty=length_penalty,
         length_normalization=length_normalization, early_stopping=early_stopping,
         max_length_offset=max_length_offset, max_length=max_length, min_length=min_length,
         no_repeat_ngram_size=no_repeat_ngram_size, repetition_penalty=repetition_penalty,
-        sampling=chance if sample else None, src_lang=src_lang, tgt_lang=tgt_lang,
+        sampling=chance if sample else None, mbr_samples=mbr, src_lang=src_lang, tgt_lang=tgt_lang,
     )  # fmt: skip
     runtime = Runtime(
         precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens

@@ -73,6 +73,11 @@ def evaluate_texts(
     return EvaluationReport(scores, signatures, len(hypotheses))
 
 
+def sentence_chrf(hypothesis: str, reference: str) -> float:
+    """How alike two texts are, from 0 to 100: sacreBLEU's chrF of a single sentence."""
+    return float(CHRF().sentence_score(hypothesis, [reference]).score)
+
+
 def _check_name(name: str) -> None:
     if name not in METRICS:
         close = difflib.get_close_matches(name.lower(), METRICS, n=1)

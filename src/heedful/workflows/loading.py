@@ -41,7 +41,10 @@ class SamplingWishes:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchWishes:
-    """What the user asked of the translation; None leaves it as the bundle has it."""
+    """What the user asked of the translation; None leaves it as the bundle has it.
+
+    With `mbr_samples`, so many are drawn, and the best by minimum Bayes risk are taken of them.
+    """
 
     beam_size: int | None = None
     n_best: int | None = None
@@ -54,6 +57,7 @@ class SearchWishes:
     no_repeat_ngram_size: int | None = None
     repetition_penalty: float | None = None
     sampling: SamplingWishes | None = None
+    mbr_samples: int | None = None
     src_lang: str | None = None
     tgt_lang: str | None = None
 
@@ -73,6 +77,9 @@ class SearchWishes:
             if (value := getattr(self, name)) is not None
         }
         options = SearchOptions.from_config(config.model_copy(update=wished))
+        if self.mbr_samples is not None:
+            sampling = (self.sampling or SamplingWishes()).sampling()
+            return replace(options, n_best=self.mbr_samples, sampling=sampling)
         return options if self.sampling is None else replace(options, sampling=self.sampling.sampling())
 
 

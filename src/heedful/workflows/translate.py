@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from heedful.decoding.minimum_bayes_risk import least_risk
 from heedful.decoding.translator import Translation
+from heedful.evaluation.metrics import sentence_chrf
 from heedful.workflows.loading import Runtime, SearchWishes, load_translator
 
 
@@ -37,4 +39,7 @@ def translate(
     """
     translator = load_translator(run, wishes, runtime, ensemble=ensemble)
     options = wishes.options(translator.bundle.config.decode)
-    return translator.translate_lines(lines, options=options, prefixes=prefixes, chunk_lines=chunk_lines)
+    found = translator.translate_lines(lines, options=options, prefixes=prefixes, chunk_lines=chunk_lines)
+    if wishes.mbr_samples is None:
+        return found
+    return (least_risk(samples, sentence_chrf, n_best=wishes.n_best or 1) for samples in found)

@@ -1,9 +1,9 @@
 import pytest
 
 from heedful.config import DecodeConfig
-from heedful.decoding.options import SearchOptions
+from heedful.decoding.options import Sampling, SearchOptions
 from heedful.errors import InputError
-from heedful.workflows.loading import SearchWishes
+from heedful.workflows.loading import SamplingWishes, SearchWishes
 
 BUNDLE = DecodeConfig(beam_size=3, length_penalty=0.4, max_length_offset=7)
 
@@ -48,3 +48,27 @@ def test_the_beam_grows_with_the_n_best_list_unless_it_was_chosen() -> None:
 def test_a_smaller_beam_shortens_the_bundles_own_n_best_list() -> None:
     options = SearchWishes(beam_size=1).options(BUNDLE.replace(n_best=3))
     assert (options.beam_size, options.n_best) == (1, 1)
+
+
+def test_each_wish_for_what_is_written_goes_over_the_bundles() -> None:
+    bundle = BUNDLE.replace(max_length=9, min_length=2, no_repeat_ngram_size=4, repetition_penalty=1.5)
+    kept = SearchWishes(max_length=7).options(bundle)
+    assert (kept.max_length, kept.min_length, kept.no_repeat_ngram_size) == (7, 2, 4)
+    changed = SearchWishes(min_length=0, no_repeat_ngram_size=0, repetition_penalty=1.0).options(bundle)
+    assert (changed.max_length, changed.min_length, changed.no_repeat_ngram_size) == (9, 0, 0)
+    assert (kept.repetition_penalty, changed.repetition_penalty) == (1.5, 1.0)
+
+
+def test_chance_is_a_wish_of_its_own() -> None:
+    assert SearchWishes().options(BUNDLE).sampling is None
+    assert SearchWishes(sampling=SamplingWishes()).options(BUNDLE).sampling == Sampling()
+    wishes = SamplingWishes(temperature=0.5, top_k=4, seed=0)
+    options = SearchWishes(sampling=wishes, n_best=7).options(BUNDLE)
+    assert (options.sampling, options.n_best) == (Sampling(temperature=0.5, top_k=4), 7)
+
+
+def test_minimum_bayes_risk_draws_so_many_samples() -> None:
+    options = SearchWishes(mbr_samples=30, n_best=2).options(BUNDLE)
+    assert (options.sampling, options.n_best) == (Sampling(), 30)
+    wishes = SearchWishes(mbr_samples=30, sampling=SamplingWishes(epsilon=0.02))
+    assert wishes.options(BUNDLE).sampling == Sampling(epsilon=0.02)
