@@ -230,8 +230,33 @@ class Translator:
         limits = [self._max_length(ids, options) for ids in sources]
         begun = self.bundle.tokenizers.tgt.encode_batch(prefixes) if prefixes else [[] for _ in texts]
         _check_prefixes(begun, limits, options, first_line)
+        found = self.search_ids(sources, options=options, prefixes=begun)
+        return [self._translation(text, each) for text, each in zip(texts, found, strict=True)]
+
+    def search_ids(
+        self,
+        sources: Sequence[Sequence[int]],
+        *,
+        options: SearchOptions,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Search the outputs of sources given as ids, in batches of similar length; the order is kept.
+
+        Args:
+            sources: as the encoder reads them, with what `Framing` puts around a text; an empty one has no
+                output.
+            options: the search.
+            prefixes: for each source the ids that its outputs begin with.
+        """
         lengths = [len(ids) for ids in sources]
-        batches = plan_batches(lengths, tokens=self.batch_tokens, size=self.batch_size)
+        limits = [self._max_length(ids, options) for ids in sources]
+        begun = prefixes or [()] * len(sources)
+        fair_share = -(
+            -len(sources) // self._computation.batches_at_once
+        )  # or else some would have nothing to do
+        batches = plan_batches(
+            lengths, tokens=self.batch_tokens, size=min(self.batch_size or fair_share, fair_share)
+        )
 
         def search_batch(batch: list[int]) -> list[list[Hypothesis]]:
             return self._search(
@@ -241,7 +266,7 @@ class Translator:
         found: dict[int, list[Hypothesis]] = {}
         for batch, results in zip(batches, self._each(search_batch, batches), strict=True):
             found.update(zip(batch, results, strict=True))
-        return [self._translation(text, found.get(i, [])) for i, text in enumerate(texts)]
+        return [found.get(i, []) for i in range(len(sources))]
 
     def _each(
         self, search_batch: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]]
