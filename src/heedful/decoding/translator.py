@@ -1,5 +1,6 @@
 """Text in, text out: what turns a bundle into a translator."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -251,12 +252,11 @@ class Translator:
         lengths = [len(ids) for ids in sources]
         limits = [self._max_length(ids, options) for ids in sources]
         begun = prefixes or [()] * len(sources)
-        fair_share = -(
-            -len(sources) // self._computation.batches_at_once
-        )  # or else some would have nothing to do
-        batches = plan_batches(
-            lengths, tokens=self.batch_tokens, size=min(self.batch_size or fair_share, fair_share)
-        )
+        share = math.ceil(
+            len(sources) / self._computation.batches_at_once
+        )  # or else threads would stand idle
+        size = min(self.batch_size or share, share)
+        batches = plan_batches(lengths, tokens=self.batch_tokens, size=size)
 
         def search_batch(batch: list[int]) -> list[list[Hypothesis]]:
             return self._search(
