@@ -38,8 +38,7 @@ def attention_weights(
     lowest = torch.finfo(at_least_float32).min
     forbidden = torch.zeros_like(mask, dtype=at_least_float32).masked_fill_(~mask, lowest)
     weights_BHTS = (scores_BHTS + forbidden).softmax(dim=-1).to(dtype)
-    has_a_choice = mask.any(dim=-1, keepdim=True)
-    return weights_BHTS if has_a_choice.all() else weights_BHTS * has_a_choice
+    return weights_BHTS * mask.any(dim=-1, keepdim=True)
 
 
 class MultiHeadAttention(nn.Module):
