@@ -110,6 +110,19 @@ def test_a_prefix_file_that_does_not_fit_is_named(run: Path, tmp_path: Path) -> 
     assert "is the input too" in outcome.err
 
 
+def test_groups_of_a_beam_write_different_things(run: Path) -> None:
+    settings = ["--beam-size", 4, "--n-best", 4, "--num-groups", 4, "--diversity-penalty", 30]
+    outcome = heedful("translate", run, *settings, stdin=text(SOURCES))
+    rows = [line.split(" ||| ") for line in outcome.out.splitlines()]
+    for number, target in enumerate(TARGETS):
+        found = [row[1] for row in rows if row[0] == str(number)]
+        assert found[0] == target
+        assert len({output.split(" ")[0] for output in found}) == 4
+    outcome = heedful("translate", run, "--beam-size", 4, "--num-groups", 3, stdin=text(SOURCES))
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
+    assert "num_groups=3: must divide beam_size=4" in outcome.err
+
+
 def test_several_models_translate_together(run: Path) -> None:
     more = ["--ensemble", run, "--ensemble", run / "best"]
     assert heedful("translate", run, *more, stdin=text(SOURCES)).out == text(TARGETS).decode()

@@ -46,6 +46,22 @@ EarlyStopping = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
+NumGroups = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Groups of the beam, each with its share, that write different things. [default: 1]",
+        rich_help_panel=SEARCH,
+    ),
+]
+DiversityPenalty = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        help="What a piece costs in a group that an earlier one writes in the same place. [default: 0]",
+        rich_help_panel=SEARCH,
+    ),
+]
 MaxLengthOffset = Annotated[
     int | None,
     typer.Option(

@@ -38,6 +38,8 @@ def translate(
     length_penalty: opt.LengthPenalty = None,
     length_normalization: opt.LengthNormalization = None,
     early_stopping: opt.EarlyStopping = None,
+    num_groups: opt.NumGroups = None,
+    diversity_penalty: opt.DiversityPenalty = None,
     max_length_offset: opt.MaxLengthOffset = None,
     max_length: opt.MaxLength = None,
     min_length: opt.MinLength = None,
@@ -82,6 +84,7 @@ def translate(
         length_normalization=length_normalization, early_stopping=early_stopping,
         max_length_offset=max_length_offset, max_length=max_length, min_length=min_length,
         no_repeat_ngram_size=no_repeat_ngram_size, repetition_penalty=repetition_penalty,
+        num_groups=num_groups, diversity_penalty=diversity_penalty,
         sampling=chance if sample else None, mbr_samples=mbr, src_lang=src_lang, tgt_lang=tgt_lang,
     )  # fmt: skip
     runtime = Runtime(

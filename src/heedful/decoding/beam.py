@@ -56,7 +56,7 @@ def beam_search(
     constraints = Constraints(
         options, start_id=start_id, eos_id=eos_id, pad_id=pad_id, max_lengths=max_lengths, prefixes=prefixes
     )
-    beam = _Beam(max_lengths, eos_id=eos_id, options=options)
+    beam = Beam(max_lengths, eos_id=eos_id, options=options)
     last_ids = torch.full((len(max_lengths),), start_id)
     while beam.num_live:
         # A row has one extension by the end token: with one more, beam_size others are always among them.
@@ -67,7 +67,24 @@ def beam_search(
         if beam.num_live and not np.array_equal(rows, np.arange(len(candidates.ids))):
             step.reorder(torch.from_numpy(rows))
         last_ids = torch.from_numpy(next_ids)
-    return beam.results()
+    return best_of(beam.ended, options.n_best)
+
+
+def best_of(ended: Sequence[Sequence[tuple[float, Hypothesis]]], n_best: int) -> list[list[Hypothesis]]:
+    """The n-best list of each sentence, of its ended hypotheses and their ranks, best first.
+
+    Raises:
+        InputError: a sentence has none.
+    """
+    if not all(ended):
+        raise InputError(NO_CONTINUATION)
+    return [[hypothesis for _, hypothesis in each[:n_best]] for each in ended]
+
+
+def by_rank(ended: tuple[float, Hypothesis]) -> tuple[float, tuple[int, ...]]:
+    """What hypotheses are sorted by: the best rank comes first, and of equal ones the lower ids."""
+    rank, hypothesis = ended
+    return -rank, hypothesis.ids
 
 
 @dataclass(frozen=True)
@@ -89,7 +106,7 @@ class _Extensions:
         )
 
 
-class _Beam:
+class Beam:
     """The hypotheses of all sentences, on the host; B live sentences, W live hypotheses at most in each.
 
     Row b * W + w of the step function is hypothesis w of live sentence b. A hypothesis has a total: the sum
@@ -111,7 +128,7 @@ class _Beam:
         self._limit_penalties = np.asarray([options.penalty(limit) for limit in max_lengths])
         self._num_kept = options.n_best if options.early_stopping == "optimal" else options.beam_size
         self._bars = np.full(num_sentences, -np.inf)  # -inf: fewer than num_kept have ended
-        self._ended: list[list[tuple[float, Hypothesis]]] = [[] for _ in max_lengths]
+        self.ended: list[list[tuple[float, Hypothesis]]] = [[] for _ in max_lengths]
 
     @property
     def num_live(self) -> int:
@@ -122,11 +139,9 @@ class _Beam:
         """The sentence of each row, (B * W,)."""
         return np.repeat(self._sentences, self._totals_BW.shape[1])
 
-    def results(self) -> list[list[Hypothesis]]:
-        """The n-best list of each sentence."""
-        if not all(self._ended):
-            raise InputError(NO_CONTINUATION)
-        return [[found for _, found in ended[: self._options.n_best]] for ended in self._ended]
+    def is_live(self) -> NDArray[np.bool_]:
+        """Which rows (B * W,) hold a hypothesis; the others are empty places."""
+        return self._totals_BW.ravel() > -np.inf
 
     def advance(self, candidates: Candidates) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Extend each hypothesis by one token.
@@ -144,7 +159,9 @@ class _Beam:
         self._keep_ended(best, ends_BK)
         is_live_BK = ~ends_BK & (best.totals > -np.inf)
         is_live_BK &= is_live_BK.cumsum(axis=1) <= self._options.beam_size
-        is_going_on_B = self._is_going_on(np.where(is_live_BK, best.totals, -np.inf).max(axis=1), length)
+        is_going_on_B = self._is_going_on(
+            np.where(is_live_BK, best.totals, -np.inf).max(axis=1, initial=-np.inf), length
+        )
         is_live_BK = is_live_BK[is_going_on_B]
         # Live hypotheses to the left, in their order; as many columns as the fullest sentence needs.
         width = int(is_live_BK.sum(axis=1).max(initial=0))
@@ -187,9 +204,9 @@ class _Beam:
                 eos_id=self._eos_id,
                 penalty=penalty,
             )
-            ended = [*self._ended[sentence], (float(ranks_BK[b, k]), hypothesis)]
-            ended.sort(key=lambda each: (-each[0], each[1].ids))
-            self._ended[sentence] = ended = ended[: self._num_kept]
+            ended = [*self.ended[sentence], (float(ranks_BK[b, k]), hypothesis)]
+            ended.sort(key=by_rank)
+            self.ended[sentence] = ended = ended[: self._num_kept]
             if len(ended) == self._num_kept:
                 self._bars[sentence] = ended[-1][0]
 

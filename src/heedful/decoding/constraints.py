@@ -82,6 +82,7 @@ class Constraints:
         *,
         written: NDArray[np.int64],
         sentences: NDArray[np.int64],
+        discounts: Tensor | None = None,
     ) -> Candidates:
         """The `count` best tokens that may come next.
 
@@ -90,17 +91,18 @@ class Constraints:
             count: how many; fewer come back when V is smaller.
             written: (rows, T), the tokens of each row so far, without the start token.
             sentences: (rows,), the sentence of each row.
+            discounts: (rows, V), what each token costs besides, as far as the search chooses by it.
 
         Raises:
             InputError: log-probabilities that are not numbers, or a forced token that does not exist.
         """
         suppressed = self._suppressed(written)
-        if isinstance(found, NextTokens) and not self._needs_all(written):
+        if isinstance(found, NextTokens) and discounts is None and not self._needs_all(written):
             values, ids = found.top(count, suppressed, renormalize=self._options.renormalize)
             own_values = values
         else:
             found = all_log_probs(found)
-            scores, own = self._scores(found, written)
+            scores, own = self._scores(found, written, discounts)
             values, ids = top_candidates(scores, count, suppressed)
             own_values = values
             if own is not scores:
@@ -133,15 +135,18 @@ class Constraints:
             scores[places] = own[places] = torch.from_numpy(values).to(own)
         return scores, own
 
-    def _scores(self, log_probs: Tensor, written: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    def _scores(
+        self, log_probs: Tensor, written: NDArray[np.int64], discounts: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """What the search goes by, and the model's own log-probabilities, each (rows, V); often the same."""
-        own = self._possible(log_probs, written)
-        penalty = self._options.repetition_penalty
-        if penalty == 1 or not written.size:
-            return own, own
-        ids = torch.from_numpy(written).to(log_probs.device)
-        penalised = log_probs.scatter(-1, ids, penalty * log_probs.gather(-1, ids))
-        return self._possible(penalised, written), own
+        own, held_back = self._possible(log_probs, written), log_probs
+        if self._options.repetition_penalty != 1 and written.size:
+            ids = torch.from_numpy(written).to(log_probs.device)
+            penalised = self._options.repetition_penalty * log_probs.gather(-1, ids)
+            held_back = log_probs.scatter(-1, ids, penalised)
+        if discounts is not None:
+            held_back = held_back - discounts
+        return (own if held_back is log_probs else self._possible(held_back, written)), own
 
     def _possible(self, log_probs: Tensor, written: NDArray[np.int64]) -> Tensor:
         """The log-probabilities without what would repeat an n-gram, renormalised where that is asked for."""

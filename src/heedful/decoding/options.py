@@ -9,7 +9,11 @@ from heedful.decoding.hypotheses import LengthNormalization, length_penalty
 from heedful.errors import InputError
 
 EarlyStopping = Literal["optimal", "estimate", "first"]
-_COUNTS = ("max_length_offset", "min_length", "no_repeat_ngram_size", "forced_first_id", "forced_last_id")
+_AT_LEAST = {
+    **dict.fromkeys(("beam_size", "n_best", "num_groups", "max_length"), 1),
+    **dict.fromkeys(("max_length_offset", "min_length", "no_repeat_ngram_size"), 0),
+    **dict.fromkeys(("forced_first_id", "forced_last_id", "length_penalty", "diversity_penalty"), 0),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +80,10 @@ class SearchOptions:
         repetition_penalty: multiplies the log-probability of each token that the output has already, as far
             as the search chooses by it (Keskar et al., 2019, section 4.1, on log-probabilities, as beam
             search in transformers has it); above 1 repeats less, and 1 changes nothing.
+        num_groups: of the beam, for diverse beam search (Vijayakumar et al., 2016); each has its share of
+            `beam_size`, and 1 is the usual beam.
+        diversity_penalty: lambda: what a token costs in a group for each hypothesis of the groups before it
+            that goes on with the same token in the same place.
         sampling: draw the outputs by chance, in place of a beam; None searches for the best.
     """
 
@@ -93,25 +101,21 @@ class SearchOptions:
     renormalize: bool = False
     no_repeat_ngram_size: int = 0
     repetition_penalty: float = 1.0
+    num_groups: int = 1
+    diversity_penalty: float = 0.0
     sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
-        if self.beam_size < 1:
-            raise InputError(f"beam_size={self.beam_size}: must be at least 1")
-        if self.n_best < 1:
-            raise InputError(f"n_best={self.n_best}: must be at least 1")
+        for name, least in _AT_LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value < math.inf:
+                raise InputError(f"{name}={value}: must be at least {least}")
         if self.n_best > self.beam_size and self.sampling is None:
             raise InputError(f"n_best={self.n_best}: must be at most beam_size={self.beam_size}")
-        if not (math.isfinite(self.length_penalty) and self.length_penalty >= 0):
-            raise InputError(f"length_penalty={self.length_penalty}: must be a number of at least 0")
-        if not (math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0):
+        if self.beam_size % self.num_groups:
+            raise InputError(f"num_groups={self.num_groups}: must divide beam_size={self.beam_size}")
+        if not 0 < self.repetition_penalty < math.inf:
             raise InputError(f"repetition_penalty={self.repetition_penalty}: must be a number above 0")
-        if self.max_length is not None and self.max_length < 1:
-            raise InputError(f"max_length={self.max_length}: must be at least 1")
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise InputError(f"{name}={value}: must be at least 0")
         if min(self.suppressed_ids or (), default=0) < 0:
             raise InputError(f"suppressed_ids={self.suppressed_ids}: must be at least 0")
         for name, choice in (

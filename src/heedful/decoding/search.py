@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from heedful.decoding.beam import beam_search
+from heedful.decoding.diverse_beam import diverse_beam_search
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
@@ -21,7 +22,7 @@ def search(
     sources: Sequence[Sequence[int]],
     prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Search one batch: by chance, greedily or with a beam.
+    """Search one batch: by chance, greedily, with a beam or with one in groups.
 
     Args:
         step: has one row for each sentence, not fed yet.
@@ -45,6 +46,8 @@ def search(
             sources=sources, prefixes=prefixes,
         )  # fmt: skip
     without_chance = greedy_search if options.beam_size == 1 else beam_search
+    if options.num_groups > 1:
+        without_chance = diverse_beam_search
     return without_chance(
         step, max_lengths=max_lengths, start_id=start_id, eos_id=eos_id, pad_id=pad_id, options=options,
         prefixes=prefixes,

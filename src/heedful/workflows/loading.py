@@ -1,7 +1,7 @@
 """From a path and a few wishes to a translator: what every verb that uses a trained model starts with."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
@@ -56,6 +56,8 @@ class SearchWishes:
     min_length: int | None = None
     no_repeat_ngram_size: int | None = None
     repetition_penalty: float | None = None
+    num_groups: int | None = None
+    diversity_penalty: float | None = None
     sampling: SamplingWishes | None = None
     mbr_samples: int | None = None
     src_lang: str | None = None
@@ -71,16 +73,16 @@ class SearchWishes:
         beam_size = max(config.beam_size, n_best) if self.beam_size is None else self.beam_size
         if self.n_best is None:
             n_best = min(n_best, beam_size)
-        wished = {"beam_size": beam_size, "n_best": n_best} | {
-            name: value
-            for name in DecodeConfig.model_fields.keys() & vars(self).keys() - {"beam_size", "n_best"}
-            if (value := getattr(self, name)) is not None
-        }
-        options = SearchOptions.from_config(config.model_copy(update=wished))
+        options = SearchOptions.from_config(
+            config.model_copy(update={"beam_size": beam_size, "n_best": n_best})
+        )
+        wished = {name: value for name, value in vars(self).items() if value is not None}
+        changes = {each.name: wished[each.name] for each in fields(options) if each.name in wished}
         if self.mbr_samples is not None:
-            sampling = (self.sampling or SamplingWishes()).sampling()
-            return replace(options, n_best=self.mbr_samples, sampling=sampling)
-        return options if self.sampling is None else replace(options, sampling=self.sampling.sampling())
+            changes |= {"n_best": self.mbr_samples, "sampling": self.sampling or SamplingWishes()}
+        if "sampling" in changes:
+            changes["sampling"] = changes["sampling"].sampling()
+        return replace(options, **changes)
 
 
 @dataclass(frozen=True, kw_only=True)

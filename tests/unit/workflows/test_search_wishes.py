@@ -72,3 +72,10 @@ def test_minimum_bayes_risk_draws_so_many_samples() -> None:
     assert (options.sampling, options.n_best) == (Sampling(), 30)
     wishes = SearchWishes(mbr_samples=30, sampling=SamplingWishes(epsilon=0.02))
     assert wishes.options(BUNDLE).sampling == Sampling(epsilon=0.02)
+
+
+def test_groups_of_a_beam_are_wished_each_time() -> None:
+    options = SearchWishes(beam_size=6, num_groups=3, diversity_penalty=0.5).options(BUNDLE)
+    assert (options.beam_size, options.num_groups, options.diversity_penalty) == (6, 3, 0.5)
+    with pytest.raises(InputError, match="num_groups=2"):
+        SearchWishes(num_groups=2).options(BUNDLE)

@@ -1,0 +1,89 @@
+"""Diverse beam search: a beam in groups, each of which keeps away from what those before it write."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from heedful.decoding.beam import Beam, best_of, by_rank
+from heedful.decoding.constraints import Constraints
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.step_function import StepFunction, all_log_probs
+
+
+def diverse_beam_search(
+    step: StepFunction,
+    *,
+    max_lengths: Sequence[int],
+    start_id: int,
+    eos_id: int,
+    pad_id: int,
+    options: SearchOptions,
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> list[list[Hypothesis]]:
+    """Search outputs that differ, in `options.num_groups` groups (Vijayakumar et al., 2016, algorithm 1).
+
+    Each group is a beam of its own. At each place the groups choose one after the other, and a token costs
+    `options.diversity_penalty` for each hypothesis of an earlier group that goes on with it in this place
+    (Hamming diversity). The first group is beam search with its share of `options.beam_size`.
+
+    Args:
+        step: has one row for each sentence, not fed yet.
+        max_lengths: for each sentence, the most tokens to generate, the end token included; at least 1.
+        start_id: fed first.
+        eos_id: ends an output.
+        pad_id: never generated, like `start_id`, unless the options say otherwise.
+        options: what to search.
+        prefixes: what the outputs of each sentence begin with (see `Constraints`).
+
+    Returns:
+        For each sentence at most `options.n_best` different hypotheses of all groups, best first by what the
+        search went by. Their numbers are the model's own, without what diversity costs.
+
+    Raises:
+        InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
+    """
+    constraints = Constraints(
+        options, start_id=start_id, eos_id=eos_id, pad_id=pad_id, max_lengths=max_lengths, prefixes=prefixes
+    )
+    size = options.beam_size // options.num_groups
+    share = replace(options, beam_size=size, n_best=min(size, options.n_best), num_groups=1)
+    groups = [Beam(max_lengths, eos_id=eos_id, options=share) for _ in range(options.num_groups)]
+    starts = [0] * options.num_groups  # the first row of each group; they share the rows of the first step
+    last_ids = torch.full((len(max_lengths),), start_id)
+    while len(last_ids):
+        log_probs = all_log_probs(step(last_ids))
+        costs = log_probs.new_zeros(len(max_lengths), log_probs.shape[-1])  # of each sentence's next token
+        moves = []  # of each group, for each row of the next step, its row in this one and the id to feed
+        for group, start in zip(groups, starts, strict=True):
+            sentences = group.sentences_of_rows()
+            candidates = constraints.candidates(
+                log_probs[start : start + len(sentences)], size + 1, written=group.written,
+                sentences=sentences, discounts=costs[torch.from_numpy(sentences)],
+            )  # fmt: skip
+            rows, ids = group.advance(candidates)
+            moves.append((start + rows, ids))
+            live = group.is_live()
+            tokens = torch.from_numpy(group.sentences_of_rows()[live]), torch.from_numpy(ids[live])
+            costs.index_put_(tokens, costs.new_tensor(options.diversity_penalty), accumulate=True)
+        rows, ids = (np.concatenate(of_groups) for of_groups in zip(*moves, strict=True))
+        starts = np.cumsum([0, *(len(ids) for _, ids in moves[:-1])]).tolist()
+        if len(rows):
+            step.reorder(torch.from_numpy(rows))
+        last_ids = torch.from_numpy(ids)
+    return best_of(_merged([group.ended for group in groups]), options.n_best)
+
+
+def _merged(
+    groups: Sequence[Sequence[Sequence[tuple[float, Hypothesis]]]],
+) -> list[list[tuple[float, Hypothesis]]]:
+    """Of each sentence the ended hypotheses of all groups, best first, each output once."""
+    merged = []
+    for of_groups in zip(*groups, strict=True):
+        best: dict[tuple[tuple[int, ...], bool], tuple[float, Hypothesis]] = {}
+        for ended in sorted((each for group in of_groups for each in group), key=by_rank):
+            best.setdefault((ended[1].ids, ended[1].finished), ended)
+        merged.append(list(best.values()))
+    return merged

@@ -1,0 +1,134 @@
+import dataclasses
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from step_tables import BOS, EOS, PAD, Table, TableStep, constrained, random_table
+
+from heedful.decoding.beam import beam_search
+from heedful.decoding.diverse_beam import diverse_beam_search
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import SearchOptions
+from heedful.errors import InputError
+
+Found = list[tuple[float, tuple[int, ...]]]  # ranks and tokens
+
+
+def search(step: TableStep, max_lengths: list[int], options: SearchOptions) -> list[list[Hypothesis]]:
+    return diverse_beam_search(
+        step, max_lengths=max_lengths, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options
+    )
+
+
+def tokens_of(hypothesis: Hypothesis) -> tuple[int, ...]:
+    return (*hypothesis.ids, EOS) if hypothesis.finished else hypothesis.ids
+
+
+def written_out(table: Table, sentence: int, limit: int, options: SearchOptions) -> Found:
+    """The algorithm for one sentence, token by token, without a thought of speed."""
+    allowed = constrained(table, options, limit)
+    size = options.beam_size // options.num_groups
+    groups: list[Found] = [[(0.0, ())] for _ in range(options.num_groups)]
+    ended: list[Found] = [[] for _ in groups]
+    for length in range(1, limit + 1):
+        taken: Counter[int] = Counter()
+        for g, live in enumerate(groups):
+            extensions = [
+                (total + value - options.diversity_penalty * taken[token], (*tokens, token))
+                for total, tokens in live
+                for token, value in enumerate(allowed(sentence, tokens))
+                if value > -math.inf
+            ]
+            extensions.sort(key=lambda each: -each[0])
+            is_end = [tokens[-1] == EOS or length == limit for _, tokens in extensions]
+            ended[g] += [
+                (total / options.penalty(length), tokens)
+                for (total, tokens), ends in list(zip(extensions, is_end, strict=True))[:size]
+                if ends
+            ]
+            ended[g].sort(key=lambda each: -each[0])
+            kept = min(size, options.n_best)
+            del ended[g][kept:]
+            bar = ended[g][kept - 1][0] if len(ended[g]) >= kept else -math.inf
+            going_on = [each for each, ends in zip(extensions[: 2 * size], is_end, strict=False) if not ends]
+            groups[g] = going_on[:size]
+            is_decided = going_on and going_on[0][0] / options.penalty(limit) <= bar
+            if is_decided or (size == 1 and ended[g]):
+                groups[g] = []
+            taken.update(tokens[-1] for _, tokens in groups[g])
+    found: Found = []
+    for rank, tokens in sorted((each for group in ended for each in group), key=lambda each: -each[0]):
+        if tokens not in [others for _, others in found]:
+            found.append((rank, tokens))
+    return found[: options.n_best]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    vocab_size=st.integers(6, 9),
+    limits=st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    shape=st.sampled_from([(2, 2), (4, 2), (6, 2), (6, 3), (4, 4)]),
+    n_best=st.integers(1, 4),
+    penalty=st.sampled_from([0.0, 0.3, 1.0, 20.0]),
+    alpha=st.sampled_from([0.0, 0.6, 1.0]),
+)
+def test_groups_find_what_the_algorithm_written_out_finds(
+    seed: int,
+    vocab_size: int,
+    limits: list[int],
+    shape: tuple[int, int],
+    n_best: int,
+    penalty: float,
+    alpha: float,
+) -> None:
+    beam_size, num_groups = shape
+    options = SearchOptions(
+        beam_size=beam_size, num_groups=num_groups, n_best=min(n_best, beam_size), diversity_penalty=penalty,
+        length_penalty=alpha, min_length=seed % 3,
+    )  # fmt: skip
+    table = random_table(seed, vocab_size)
+    found = search(TableStep(table, len(limits)), limits, options)
+    for b, (hypotheses, limit) in enumerate(zip(found, limits, strict=True)):
+        expected = written_out(table, b, limit, options)
+        assert list(map(tokens_of, hypotheses)) == [tokens for _, tokens in expected]
+        for hypothesis in hypotheses:
+            tokens = tokens_of(hypothesis)
+            own = [table(b, tokens[:t])[token] for t, token in enumerate(tokens)]
+            assert list(hypothesis.token_log_probs) == own
+            assert hypothesis.score == hypothesis.log_prob / options.penalty(len(tokens))
+
+
+def test_without_a_penalty_every_group_is_the_same_beam() -> None:
+    table = random_table(4, 9)
+    plain = SearchOptions(beam_size=3, n_best=3)
+    grouped = dataclasses.replace(plain, beam_size=9, num_groups=3)
+    expected = beam_search(
+        TableStep(table, 4), max_lengths=[7, 3, 9, 1], start_id=BOS, eos_id=EOS, pad_id=PAD, options=plain
+    )
+    assert search(TableStep(table, 4), [7, 3, 9, 1], grouped) == expected
+
+
+def test_a_high_penalty_makes_each_group_begin_with_another_token() -> None:
+    options = SearchOptions(beam_size=4, n_best=4, num_groups=4, diversity_penalty=99.0, min_length=1)
+    [found] = search(TableStep(random_table(4, 9), 1), [5], options)
+    assert len({each.ids[0] for each in found}) == 4
+
+
+def test_a_sentence_does_not_depend_on_its_neighbours() -> None:
+    table = random_table(8, 9)
+    options = SearchOptions(beam_size=6, n_best=6, num_groups=3, diversity_penalty=0.7)
+    limits = [7, 3, 9, 1]
+    together = search(TableStep(table, 4), limits, options)
+    for b, limit in enumerate(limits):
+        alone = search(TableStep(lambda _b, written, b=b: table(b, written), 1), [limit], options)
+        assert alone == [together[b]]
+
+
+def test_no_possible_continuation_is_reported_and_no_sentences_are_no_work() -> None:
+    options = SearchOptions(beam_size=2, num_groups=2, suppressed_ids=tuple(range(5)))
+    with pytest.raises(InputError, match="no possible continuation"):
+        search(TableStep(random_table(1, 5), 1), [4], options)
+    assert search(TableStep(random_table(1, 5), 0), [], options) == []
