@@ -13,7 +13,7 @@ import torch
 from sacrebleu import corpus_bleu
 
 from heedful.bundle import load_bundle, resolve_bundle
-from heedful.decoding.translator import plan_batches
+from heedful.decoding.batches import plan_batches
 from heedful.text import Framing
 
 Ids = list[int]

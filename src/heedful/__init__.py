@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from heedful.bundle import Bundle, load_bundle, load_model
     from heedful.config import Config
     from heedful.decoding.options import SearchOptions
-    from heedful.decoding.translator import Translation, Translator
+    from heedful.decoding.translation import Translation
+    from heedful.decoding.translator import Translator
     from heedful.interop.hub import download_bundle
 
     __version__: str
@@ -63,7 +64,7 @@ _HOMES = {
     "Bundle": "heedful.bundle",
     "Config": "heedful.config",
     "SearchOptions": "heedful.decoding.options",
-    "Translation": "heedful.decoding.translator",
+    "Translation": "heedful.decoding.translation",
     "Translator": "heedful.decoding.translator",
     "download_bundle": "heedful.interop.hub",
     "load_bundle": "heedful.bundle",

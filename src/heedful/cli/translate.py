@@ -15,7 +15,7 @@ from heedful.cli.streams import Lines, open_input, open_output, write_line
 from heedful.errors import InputError
 
 if TYPE_CHECKING:
-    from heedful.decoding.translator import Translation
+    from heedful.decoding.translation import Translation
     from heedful.workflows.loading import Runtime, SearchWishes
 
 

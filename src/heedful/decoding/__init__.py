@@ -3,7 +3,8 @@
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import ModelStep, StepFunction
-from heedful.decoding.translator import TextHypothesis, Translation, Translator
+from heedful.decoding.translation import TextHypothesis, Translation
+from heedful.decoding.translator import Translator
 
 __all__ = [
     "Hypothesis",

@@ -45,6 +45,12 @@ class Computation:
         """How many batches to search at a time: each needs one thread of the engine, all of torch's."""
         return torch.get_num_threads() if self._engines else 1
 
+    @property
+    def position_limit(self) -> int | None:
+        """How long a sequence may be where a model has learned positions."""
+        configs = [model.config for model in self._models]
+        return min((each.max_positions for each in configs if each.positions == "learned"), default=None)
+
     @contextmanager
     def step(self, sources: Sequence[Sequence[int]]) -> Iterator[StepFunction]:
         """Give the step function of a batch of framed sources, to be used inside the block.

@@ -1,5 +1,6 @@
 """Which tokens may come next: what is never chosen, what is held back, and where there is no choice."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,7 +39,8 @@ class Constraints:
     others stay what they are, unless they are to be renormalised. A repetition penalty changes what the
     search goes by, and no log-probability.
 
-    A forced token is the only one possible, whatever else forbids it. Of a prefix it has the log-probability
+    A forced token is the only one possible, whatever else forbids it; a prefix forces its tokens unless the
+    options give it a bias only. Of a prefix it has the log-probability
     that the model gives it; as the first or last token that the options name it has the log-probability 0,
     for it is no choice. It counts in the length.
     """
@@ -102,7 +104,7 @@ class Constraints:
             own_values = values
         else:
             found = all_log_probs(found)
-            scores, own = self._scores(found, written, discounts)
+            scores, own = self._scores(found, written, sentences, discounts)
             values, ids = top_candidates(scores, count, suppressed)
             own_values = values
             if own is not scores:
@@ -124,7 +126,7 @@ class Constraints:
         Raises:
             InputError: a forced token that does not exist.
         """
-        scores, own = self._scores(log_probs, written)
+        scores, own = self._scores(log_probs, written, sentences)
         device = log_probs.device
         suppressed = torch.tensor(self._suppressed(written), dtype=torch.int64, device=device)
         scores = scores.index_fill(-1, suppressed, -torch.inf)
@@ -136,7 +138,11 @@ class Constraints:
         return scores, own
 
     def _scores(
-        self, log_probs: Tensor, written: NDArray[np.int64], discounts: Tensor | None = None
+        self,
+        log_probs: Tensor,
+        written: NDArray[np.int64],
+        sentences: NDArray[np.int64],
+        discounts: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """What the search goes by, and the model's own log-probabilities, each (rows, V); often the same."""
         own, held_back = self._possible(log_probs, written), log_probs
@@ -146,7 +152,24 @@ class Constraints:
             held_back = log_probs.scatter(-1, ids, penalised)
         if discounts is not None:
             held_back = held_back - discounts
+        if self._options.prefix_bias:
+            held_back = self._leaning(held_back, self._options.prefix_bias, written, sentences)
         return (own if held_back is log_probs else self._possible(held_back, written)), own
+
+    def _leaning(
+        self, scores: Tensor, bias: float, written: NDArray[np.int64], sentences: NDArray[np.int64]
+    ) -> Tensor:
+        """Scores (rows, V) of which those of rows that follow their prefixes lean to its next token."""
+        length = written.shape[1]
+        if length >= self._prefixes.shape[1]:
+            return scores
+        before, next_ids = self._prefixes[sentences, :length], self._prefixes[sentences, length]
+        follows = ((before == written) | (before == FREE)).all(axis=1) & (next_ids != FREE)
+        rows = torch.from_numpy(np.flatnonzero(follows)).to(scores.device)
+        places = rows, torch.from_numpy(next_ids[follows]).to(scores.device)
+        scores = scores.index_add(0, rows, scores.new_full((len(rows), scores.shape[1]), math.log1p(-bias)))
+        scores[places] = scores[places].logaddexp(scores.new_tensor(math.log(bias)))
+        return scores
 
     def _possible(self, log_probs: Tensor, written: NDArray[np.int64]) -> Tensor:
         """The log-probabilities without what would repeat an n-gram, renormalised where that is asked for."""
@@ -188,7 +211,7 @@ class Constraints:
         if options.forced_last_id is not None:
             ids[self._limits[sentences] == length + 1] = options.forced_last_id
         values = np.zeros(len(sentences))
-        if length < self._prefixes.shape[1]:
+        if length < self._prefixes.shape[1] and options.prefix_bias is None:
             prefixed = self._prefixes[sentences, length]
             rows = np.flatnonzero(prefixed != FREE)
             ids[rows] = prefixed[rows]

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from heedful.decoding.translator import Translation
+from heedful.decoding.translation import Translation
 
 
 def least_risk(

@@ -80,6 +80,9 @@ class SearchOptions:
         repetition_penalty: multiplies the log-probability of each token that the output has already, as far
             as the search chooses by it (Keskar et al., 2019, section 4.1, on log-probabilities, as beam
             search in transformers has it); above 1 repeats less, and 1 changes nothing.
+        prefix_bias: None: outputs begin with the prefixes of their sentences. From 0 to below 1: they lean to
+            them. As long as an output follows its prefix, the search goes by (1 - bias) times the probability
+            of each next token, and the bias on top for the prefix's (Arivazhagan et al., 2020).
         num_groups: of the beam, for diverse beam search (Vijayakumar et al., 2016); each has its share of
             `beam_size`, and 1 is the usual beam.
         diversity_penalty: lambda: what a token costs in a group for each hypothesis of the groups before it
@@ -101,6 +104,7 @@ class SearchOptions:
     renormalize: bool = False
     no_repeat_ngram_size: int = 0
     repetition_penalty: float = 1.0
+    prefix_bias: float | None = None
     num_groups: int = 1
     diversity_penalty: float = 0.0
     sampling: Sampling | None = None
@@ -116,6 +120,8 @@ class SearchOptions:
             raise InputError(f"num_groups={self.num_groups}: must divide beam_size={self.beam_size}")
         if not 0 < self.repetition_penalty < math.inf:
             raise InputError(f"repetition_penalty={self.repetition_penalty}: must be a number above 0")
+        if self.prefix_bias is not None and not 0 <= self.prefix_bias < 1:
+            raise InputError(f"prefix_bias={self.prefix_bias}: must be at least 0 and below 1")
         if min(self.suppressed_ids or (), default=0) < 0:
             raise InputError(f"suppressed_ids={self.suppressed_ids}: must be at least 0")
         for name, choice in (

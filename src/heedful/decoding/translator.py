@@ -1,9 +1,7 @@
 """Text in, text out: what turns a bundle into a translator."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Self
@@ -11,44 +9,15 @@ from typing import Self
 import torch
 
 from heedful.bundle import Bundle, load_bundle, resolve_bundle
+from heedful.decoding.batches import BatchedSearch
 from heedful.decoding.computation import Computation, EngineChoice, Precision
 from heedful.decoding.ensemble import check_ensemble
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.search import search
+from heedful.decoding.translation import Translation
 from heedful.errors import InputError
 from heedful.text import Framing
 from heedful.text.languages import choose_languages
-
-
-@dataclass(frozen=True)
-class TextHypothesis:
-    """One output of a search, as text. The numbers are those of `Hypothesis`."""
-
-    text: str
-    score: float
-    log_prob: float
-    ids: tuple[int, ...]
-    token_log_probs: tuple[float, ...]
-    finished: bool
-
-
-@dataclass(frozen=True)
-class Translation:
-    """What came of one line.
-
-    Attributes:
-        source: the line.
-        text: the best output.
-        score: its score (log-probability over length penalty).
-        hypotheses: the n-best list, best first, or the samples as they were drawn; empty for an empty line,
-            whose text is empty and score 0.
-    """
-
-    source: str
-    text: str
-    score: float
-    hypotheses: tuple[TextHypothesis, ...]
 
 
 class Translator:
@@ -99,6 +68,13 @@ class Translator:
         models = [each.model for each in (bundle, *ensemble)]
         self._computation = Computation(models, precision=precision, engine=engine)
         self._framing = Framing.of(bundle.config, bundle.tokenizers)
+        self._search = BatchedSearch(
+            self._computation,
+            self._framing,
+            bundle.tokenizers.tgt,
+            tokens=self.batch_tokens,
+            size=batch_size,
+        )
 
     @classmethod
     def load(
@@ -171,8 +147,6 @@ class Translator:
             InputError: a text that is longer than learned positions allow, or a prefix that is longer than
                 the translation may be.
         """
-        if prefixes is not None and len(prefixes) != len(texts):
-            raise InputError(f"prefixes: {len(prefixes):,} for {len(texts):,} texts; give one for each")
         return self._translate_chunk(texts, options=options, prefixes=prefixes, first_line=1)
 
     def translate_lines(
@@ -209,6 +183,54 @@ class Translator:
             yield from self._translate_chunk(chunk, options=options, prefixes=given, first_line=first_line)
             first_line += len(chunk)
 
+    def alternatives(
+        self,
+        texts: Sequence[str],
+        *,
+        prefixes: Sequence[str],
+        count: int,
+        options: SearchOptions | None = None,
+    ) -> list[Translation]:
+        """Translate each text in `count` ways that part right after its prefix.
+
+        They begin with the prefix and the `count` most probable pieces after it, and each is searched on for
+        its best output; CTranslate2 calls that `return_alternatives`.
+
+        Args:
+            texts: one sentence or line each.
+            prefixes: for each text, whole words or nothing.
+            count: of ways, at least 1.
+            options: how to search on; by default as the bundle does.
+
+        Returns:
+            Translations whose hypotheses are the ways, that with the most probable piece first.
+
+        Raises:
+            InputError: as `translations` does.
+        """
+        if count < 1:
+            raise InputError(f"count={count}: must be at least 1")
+        options = replace(self._options(options), n_best=1, prefix_bias=None)
+        sources, begun = self._encoded(texts, prefixes, options, first_line=1)
+        num_before, tokenizer = _num_before(options), self.bundle.tokenizers.tgt
+        fork = replace(
+            options, beam_size=count, n_best=count, num_groups=1, sampling=None, forced_last_id=None
+        )
+        one_more = [num_before + len(ids) + 1 for ids in begun]
+        forks = self._search(sources, options=fork, prefixes=begun, max_lengths=one_more)
+        ways = [
+            (i, [*way.ids[num_before:], *[tokenizer.eos_id] * way.finished])
+            for i, found in enumerate(forks)
+            for way in found
+        ]
+        ends = self._search(
+            [sources[i] for i, _ in ways], options=options, prefixes=[begin for _, begin in ways]
+        )
+        together: list[list[Hypothesis]] = [[] for _ in texts]
+        for (i, _), hypotheses in zip(ways, ends, strict=True):
+            together[i] += hypotheses
+        return [Translation.of(text, each, tokenizer) for text, each in zip(texts, together, strict=True)]
+
     def _translate_chunk(
         self,
         texts: Sequence[str],
@@ -217,22 +239,40 @@ class Translator:
         prefixes: Sequence[str] | None,
         first_line: int,
     ) -> list[Translation]:
-        if isinstance(texts, str):
-            raise InputError("texts: one string given; give a list of strings, as in translate([text])")
+        options = self._options(options)
+        sources, begun = self._encoded(texts, prefixes, options, first_line=first_line)
+        found = self._search(sources, options=options, prefixes=begun)
+        tokenizer = self.bundle.tokenizers.tgt
+        return [Translation.of(text, each, tokenizer) for text, each in zip(texts, found, strict=True)]
+
+    def _options(self, options: SearchOptions | None) -> SearchOptions:
+        """The options, or the bundle's, with the language of the outputs."""
         options = options or SearchOptions.from_config(self.bundle.config.decode)
         if self._framing.tgt_prefix:
             options = replace(options, forced_first_id=self._framing.tgt_prefix[0])
+        return options
+
+    def _encoded(
+        self,
+        texts: Sequence[str],
+        prefixes: Sequence[str] | None,
+        options: SearchOptions,
+        *,
+        first_line: int,
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """The ids of texts, as the encoder reads them, and of their prefixes, none of them too long."""
+        if isinstance(texts, str):
+            raise InputError("texts: one string given; give a list of strings, as in translate([text])")
+        if prefixes is not None and len(prefixes) != len(texts):
+            raise InputError(f"prefixes: {len(prefixes):,} for {len(texts):,} texts; give one for each")
         encoded = self.bundle.tokenizers.src.encode_batch(texts)
         sources = [
             self._framing.source(ids) if ids and text.strip() else []
             for ids, text in zip(encoded, texts, strict=True)
         ]
-        self._check_lengths(sources, first_line)
-        limits = [self._max_length(ids, options) for ids in sources]
         begun = self.bundle.tokenizers.tgt.encode_batch(prefixes) if prefixes else [[] for _ in texts]
-        _check_prefixes(begun, limits, options, first_line)
-        found = self.search_ids(sources, options=options, prefixes=begun)
-        return [self._translation(text, each) for text, each in zip(texts, found, strict=True)]
+        self._check_lengths(sources, begun, options, first_line)
+        return sources, begun
 
     def search_ids(
         self,
@@ -241,7 +281,7 @@ class Translator:
         options: SearchOptions,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Search the outputs of sources given as ids, in batches of similar length; the order is kept.
+        """Search the outputs of sources given as ids: see `BatchedSearch`; the batches are the translator's.
 
         Args:
             sources: as the encoder reads them, with what `Framing` puts around a text; an empty one has no
@@ -249,35 +289,7 @@ class Translator:
             options: the search.
             prefixes: for each source the ids that its outputs begin with.
         """
-        lengths = [len(ids) for ids in sources]
-        limits = [self._max_length(ids, options) for ids in sources]
-        begun = prefixes or [()] * len(sources)
-        share = math.ceil(
-            len(sources) / self._computation.batches_at_once
-        )  # or else threads would stand idle
-        size = min(self.batch_size or share, share)
-        batches = plan_batches(lengths, tokens=self.batch_tokens, size=size)
-
-        def search_batch(batch: list[int]) -> list[list[Hypothesis]]:
-            return self._search(
-                [sources[i] for i in batch], [limits[i] for i in batch], [begun[i] for i in batch], options
-            )
-
-        found: dict[int, list[Hypothesis]] = {}
-        for batch, results in zip(batches, self._each(search_batch, batches), strict=True):
-            found.update(zip(batch, results, strict=True))
-        return [found.get(i, []) for i in range(len(sources))]
-
-    def _each(
-        self, search_batch: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]]
-    ) -> Iterator[list[list[Hypothesis]]]:
-        """Search batches, several at a time where each needs one thread."""
-        at_once = min(self._computation.batches_at_once, len(batches))
-        if at_once < 2:
-            yield from map(search_batch, batches)
-            return
-        with ThreadPoolExecutor(at_once) as pool:
-            yield from pool.map(search_batch, batches)
+        return self._search(sources, options=options, prefixes=prefixes)
 
     @property
     def device(self) -> torch.device:
@@ -289,100 +301,32 @@ class Translator:
         """What computes: "compiled" or "torch"."""
         return self._computation.engine_in_use
 
-    def _check_lengths(self, sources: Sequence[Sequence[int]], first_line: int) -> None:
-        limit = self._position_limit
-        for line, ids in enumerate(sources, start=first_line):
-            if limit is not None and len(ids) > limit:
-                raise InputError(
-                    f"line {line:,}: {len(ids):,} pieces, but this model's learned positions end at "
-                    f"{limit:,}; split the line"
-                )
-
-    @property
-    def _position_limit(self) -> int | None:
-        configs = [bundle.model.config for bundle in (self.bundle, *self.ensemble)]
-        return min((each.max_positions for each in configs if each.positions == "learned"), default=None)
-
-    def _max_length(self, source: Sequence[int], options: SearchOptions) -> int:
-        """Section 6.1 limits an output to the length of its input + 50."""
-        caps = [cap for cap in (options.max_length, self._position_limit) if cap is not None]
-        return min([len(source) + options.max_length_offset, *caps])
-
-    def _search(
+    def _check_lengths(
         self,
         sources: Sequence[Sequence[int]],
-        max_lengths: Sequence[int],
         prefixes: Sequence[Sequence[int]],
         options: SearchOptions,
-    ) -> list[list[Hypothesis]]:
-        """Search one batch."""
-        tokenizer = self.bundle.tokenizers.tgt
-        with self._computation.step(sources) as step:
-            return search(
-                step,
-                max_lengths=max_lengths,
-                start_id=self._framing.start_id,
-                eos_id=tokenizer.eos_id,
-                pad_id=tokenizer.pad_id,
-                options=options,
-                sources=sources,
-                prefixes=prefixes,
-            )
-
-    def _translation(self, source: str, found: Sequence[Hypothesis]) -> Translation:
-        hypotheses = tuple(
-            TextHypothesis(
-                text=_one_line(self.bundle.tokenizers.tgt.decode(hypothesis.ids)),
-                score=hypothesis.score,
-                log_prob=hypothesis.log_prob,
-                ids=hypothesis.ids,
-                token_log_probs=hypothesis.token_log_probs,
-                finished=hypothesis.finished,
-            )
-            for hypothesis in found
-        )
-        if not hypotheses:
-            return Translation(source, "", 0.0, ())
-        return Translation(source, hypotheses[0].text, hypotheses[0].score, hypotheses)
+        first_line: int,
+    ) -> None:
+        end = self._computation.position_limit
+        for line, (source, prefix) in enumerate(zip(sources, prefixes, strict=True), start=first_line):
+            if end is not None and len(source) > end:
+                raise InputError(
+                    f"line {line:,}: {len(source):,} pieces, but this model's learned positions end at "
+                    f"{end:,}; split the line"
+                )
+            most = self._search.max_length(source, options) - _num_before(options)
+            if len(prefix) > most:
+                raise InputError(
+                    f"line {line:,}: a prefix of {len(prefix):,} pieces, but the translation may have "
+                    f"{most:,}; shorten it, or raise max_length_offset and max_length"
+                )
 
 
 def _without_line_ends(lines: Iterable[str]) -> Iterator[str]:
     return (line.removesuffix("\n").removesuffix("\r") for line in lines)
 
 
-def _check_prefixes(
-    prefixes: Sequence[Sequence[int]], limits: Sequence[int], options: SearchOptions, first_line: int
-) -> None:
-    num_before = 0 if options.forced_first_id is None else 1
-    for line, (prefix, limit) in enumerate(zip(prefixes, limits, strict=True), start=first_line):
-        if prefix and num_before + len(prefix) > limit:
-            raise InputError(
-                f"line {line:,}: a prefix of {len(prefix):,} pieces, but the translation may have "
-                f"{limit - num_before:,}; shorten it, or raise max_length_offset and max_length"
-            )
-
-
-def _one_line(text: str) -> str:
-    """Byte pieces can spell line ends, which would break the count of lines."""
-    return text.replace("\r", " ").replace("\n", " ")
-
-
-def plan_batches(lengths: Sequence[int], *, tokens: int, size: int | None = None) -> list[list[int]]:
-    """Group indices by length, longest first, so that rows x longest <= tokens; a longer one goes alone.
-
-    No group has more than `size`, where that is given.
-
-    Lengths of 0 are left out: they need no search.
-
-    >>> plan_batches([3, 0, 7, 3, 2], tokens=6)
-    [[2], [0, 3], [4]]
-    """
-    batches: list[list[int]] = []
-    order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: (-lengths[i], i))
-    for i in order:
-        latest = batches[-1] if batches else []
-        if latest and (len(latest) + 1) * lengths[latest[0]] <= tokens and len(latest) != size:
-            latest.append(i)
-        else:
-            batches.append([i])
-    return batches
+def _num_before(options: SearchOptions) -> int:
+    """How many tokens an output has before its prefix."""
+    return 0 if options.forced_first_id is None else 1

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from heedful.decoding.batches import plan_batches
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.search import search
-from heedful.decoding.translator import plan_batches
 from heedful.errors import InputError, InteropError, MissingExtraError
 from heedful.interop.onnx_settings import ENCODER_FILE, STEP_FILE, OnnxSettings, read_settings
 from heedful.text import TokenizerPair

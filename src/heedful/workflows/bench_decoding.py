@@ -9,7 +9,8 @@ from statistics import median, quantiles
 import torch
 
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.translator import Translation, Translator
+from heedful.decoding.translation import Translation
+from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.training.memory import peak_memory
 from heedful.workflows.loading import Runtime, SearchWishes, load_translator

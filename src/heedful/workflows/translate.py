@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from heedful.decoding.minimum_bayes_risk import least_risk
-from heedful.decoding.translator import Translation
+from heedful.decoding.translation import Translation
 from heedful.evaluation.metrics import sentence_chrf
 from heedful.workflows.loading import Runtime, SearchWishes, load_translator
 

@@ -20,8 +20,8 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
         min_length=2, renormalize=True, no_repeat_ngram_size=3, repetition_penalty=1.25,
     )  # fmt: skip
     found = dataclasses.asdict(SearchOptions.from_config(config))
-    asked_for_each_time = [found.pop(key) for key in ("sampling", "num_groups", "diversity_penalty")]
-    assert asked_for_each_time == [None, 1, 0.0]
+    asked_for_each_time = ("sampling", "num_groups", "diversity_penalty", "prefix_bias")
+    assert [found.pop(key) for key in asked_for_each_time] == [None, 1, 0.0, None]
     assert found == config.model_dump(exclude={"batch_tokens"})
 
 
@@ -34,6 +34,8 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
         ("length_penalty", -0.1),
         ("length_penalty", float("nan")),
         ("diversity_penalty", -0.1),
+        ("prefix_bias", -0.1),
+        ("prefix_bias", 1.0),
         ("num_groups", 0),
         ("num_groups", 3),
         ("max_length_offset", -1),

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from heedful.bundle import Bundle, save_bundle
 from heedful.config import Config, DecodeConfig, ModelConfig, TokenizerConfig
+from heedful.decoding.batches import plan_batches
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.translator import Translator, plan_batches
+from heedful.decoding.translator import Translator
 from heedful.errors import BundleError, InputError
 from heedful.model import Transformer
 from heedful.text import TokenizerPair, train_tokenizers

@@ -1,0 +1,121 @@
+"""Which sentences are searched together, and how many batches at a time."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from heedful.decoding.computation import Computation
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.search import search
+from heedful.text.framing import Framing
+from heedful.text.tokenizer import Tokenizer
+
+
+class BatchedSearch:
+    """Searches the outputs of sources that are given as ids, in batches of similar length."""
+
+    def __init__(
+        self,
+        computation: Computation,
+        framing: Framing,
+        tokenizer: Tokenizer,
+        *,
+        tokens: int,
+        size: int | None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            computation: of the steps.
+            framing: says what an output starts from.
+            tokenizer: of the outputs.
+            tokens: source tokens of one batch at most, padding included.
+            size: sentences of one batch at most; None leaves it to the tokens.
+        """
+        self._computation = computation
+        self._start_id, self._eos_id, self._pad_id = framing.start_id, tokenizer.eos_id, tokenizer.pad_id
+        self._tokens = tokens
+        self._size = size
+
+    def max_length(self, source: Sequence[int], options: SearchOptions) -> int:
+        """The most tokens of an output: section 6.1 limits it to the length of its input + 50."""
+        caps = [cap for cap in (options.max_length, self._computation.position_limit) if cap is not None]
+        return min([len(source) + options.max_length_offset, *caps])
+
+    def __call__(
+        self,
+        sources: Sequence[Sequence[int]],
+        *,
+        options: SearchOptions,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        max_lengths: Sequence[int] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Search; the order is kept.
+
+        Args:
+            sources: as the encoder reads them, with what `Framing` puts around a text; an empty one has no
+                output.
+            options: the search.
+            prefixes: for each source the ids that its outputs begin with.
+            max_lengths: for each source the most tokens of its outputs, where that is less than the options
+                and the model allow.
+        """
+        limits = [self.max_length(ids, options) for ids in sources]
+        if max_lengths is not None:
+            limits = list(map(min, limits, max_lengths))
+        # No batch is so large that threads would stand idle.
+        share = math.ceil(len(sources) / self._computation.batches_at_once)
+        size = min(self._size or share, share)
+        batches = plan_batches([len(ids) for ids in sources], tokens=self._tokens, size=size)
+
+        def search_batch(batch: list[int]) -> list[list[Hypothesis]]:
+            together = [sources[i] for i in batch]
+            with self._computation.step(together) as step:
+                return search(
+                    step,
+                    max_lengths=[limits[i] for i in batch],
+                    start_id=self._start_id,
+                    eos_id=self._eos_id,
+                    pad_id=self._pad_id,
+                    options=options,
+                    sources=together,
+                    prefixes=None if prefixes is None else [prefixes[i] for i in batch],
+                )
+
+        found: dict[int, list[Hypothesis]] = {}
+        for batch, results in zip(batches, self._each(search_batch, batches), strict=True):
+            found.update(zip(batch, results, strict=True))
+        return [found.get(i, []) for i in range(len(sources))]
+
+    def _each(
+        self, search_batch: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]]
+    ) -> Iterator[list[list[Hypothesis]]]:
+        """Search batches, several at a time where each needs one thread."""
+        at_once = min(self._computation.batches_at_once, len(batches))
+        if at_once < 2:
+            yield from map(search_batch, batches)
+            return
+        with ThreadPoolExecutor(at_once) as pool:
+            yield from pool.map(search_batch, batches)
+
+
+def plan_batches(lengths: Sequence[int], *, tokens: int, size: int | None = None) -> list[list[int]]:
+    """Group indices by length, longest first, so that rows x longest <= tokens; a longer one goes alone.
+
+    No group has more than `size`, where that is given.
+
+    Lengths of 0 are left out: they need no search.
+
+    >>> plan_batches([3, 0, 7, 3, 2], tokens=6)
+    [[2], [0, 3], [4]]
+    """
+    batches: list[list[int]] = []
+    order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: (-lengths[i], i))
+    for i in order:
+        latest = batches[-1] if batches else []
+        if latest and (len(latest) + 1) * lengths[latest[0]] <= tokens and len(latest) != size:
+            latest.append(i)
+        else:
+            batches.append([i])
+    return batches
