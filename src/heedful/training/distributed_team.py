@@ -5,6 +5,7 @@ same step, so that the copies stay equal. The leader's weights, and what a check
 """
 
 import os
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -78,6 +79,7 @@ class DistributedTeam:
         self._average = average
         _broadcast(_Material(rank.source, rank.config, next(rank.model.parameters()).dtype))
         self._copy = _Copy(rank, optimizer)
+        rank.feed_ahead()
 
     def step(self, order: StepOrder) -> StepMetrics:
         """See `Team`."""
@@ -89,6 +91,7 @@ class DistributedTeam:
 
     def close(self) -> None:
         """See `Team`."""
+        self._copy.rank.close()
         _broadcast(None)
 
 
@@ -101,8 +104,10 @@ def follow(device: torch.device) -> None:
     choose_trained_weights(model, config)
     rank = Rank(model.to(device), material.source, config, number=dist.get_rank(), size=dist.get_world_size())
     copy = _Copy(rank, build_optimizer(model, config.optimizer))
-    while isinstance(order := _broadcast(None), StepOrder):
-        copy.step(order)
+    rank.feed_ahead()
+    with closing(rank):
+        while isinstance(order := _broadcast(None), StepOrder):
+            copy.step(order)
 
 
 class _Copy:

@@ -15,9 +15,9 @@ import torch
 
 from heedful.config import Config
 from heedful.data import Batch, BatchSource
-from heedful.data.sampler import Indices
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage
+from heedful.training.feed import Feed, FeedAhead, FeedInLine, num_workers
 from heedful.training.precision import Precision, resolve_precision
 from heedful.training.step import StepMetrics, Sums, accumulate_gradients, train_step
 
@@ -62,7 +62,7 @@ class Rank:
         self.config = config
         self.number = number
         self.size = size
-        self._planned: tuple[int, list[Indices]] = (-1, [])
+        self._feed: Feed = FeedInLine(source, number=number, size=size)
 
     @cached_property
     def precision(self) -> Precision:
@@ -77,14 +77,21 @@ class Rank:
         identity = f"{self.config.train.seed} {order.number} {self.number}".encode()
         torch.manual_seed(int.from_bytes(hashlib.blake2b(identity, digest_size=7).digest(), "big"))
         for epoch, place in order.batches:
-            if self._planned[0] != epoch:
-                self._planned = (epoch, self.source.plan(epoch))
-            indices = self._planned[1][place]
-            if self.size > 1:
-                indices = indices[self.number :: self.size]
-                if not len(indices):
-                    continue
-            yield self.source.batch(indices, epoch)
+            batch = self._feed.batch(epoch, place)
+            if batch is not None:
+                yield batch
+
+    def feed_ahead(self, workers: int | None = None) -> None:
+        """Have the batches made by other processes from now on, by as many as pay off where none is said."""
+        if workers is None:
+            workers = num_workers(self.source, next(self.model.parameters()).device)
+        if workers:
+            feed = FeedInLine(self.source, number=self.number, size=self.size)
+            self._feed = FeedAhead(feed, workers=workers)
+
+    def close(self) -> None:
+        """Make no more batches."""
+        self._feed.close()
 
     def accumulate(self, order: StepOrder) -> Sums:
         """Add the gradients of this rank's rows, summed over tokens, to those that the weights have."""
@@ -100,6 +107,7 @@ class Alone:
 
     def __init__(self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
         self._rank = rank
+        rank.feed_ahead()
         self._optimizer = optimizer
         self._average = average
 
@@ -119,3 +127,4 @@ class Alone:
 
     def close(self) -> None:
         """See `Team`."""
+        self._rank.close()

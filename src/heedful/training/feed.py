@@ -1,0 +1,172 @@
+"""Where a rank's batches come from: made when they are asked for, or ahead of that by other processes.
+
+A batch is a pure function of its epoch and its place in the epoch's plan, and the place that follows is
+known. So others can make it while a step runs, and nothing depends on whether they do.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from itertools import islice
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from heedful.data import Batch, BatchSource
+from heedful.data.sampler import Indices
+from heedful.errors import TrainingError
+
+Ids = NDArray[np.int64]
+_Arrays = tuple[Ids, Ids, Ids, int]
+
+_MOST_WORKERS = 8
+_GONE = "a process that makes batches ended unexpectedly (out of memory?); --resume from the last checkpoint"
+
+
+class Feed(Protocol):
+    """What a rank has its batches from."""
+
+    def batch(self, epoch: int, place: int) -> Batch | None:
+        """This rank's rows of the batch at a place of an epoch's plan; None where it has none of them."""
+        ...
+
+    def close(self) -> None:
+        """Make no more."""
+        ...
+
+
+class FeedInLine:
+    """Makes a batch when it is asked for."""
+
+    def __init__(self, source: BatchSource, *, number: int = 0, size: int = 1) -> None:
+        """Take every `size`-th row of each batch, from `number` on."""
+        self._source = source
+        self._number = number
+        self._size = size
+        self._planned: tuple[int, list[Indices]] = (-1, [])
+
+    def batch(self, epoch: int, place: int) -> Batch | None:
+        """See `Feed`."""
+        indices = self._plan(epoch)[place]
+        if self._size > 1:
+            indices = indices[self._number :: self._size]
+            if not len(indices):
+                return None
+        return self._source.batch(indices, epoch)
+
+    def places(self, epoch: int, place: int) -> Iterator[tuple[int, int]]:
+        """This place and those that follow it, epoch after epoch, without end."""
+        while True:
+            for each in range(place, len(self._plan(epoch))):
+                yield epoch, each
+            epoch, place = epoch + 1, 0
+
+    def close(self) -> None:
+        """See `Feed`."""
+
+    def _plan(self, epoch: int) -> list[Indices]:
+        if self._planned[0] != epoch:
+            self._planned = (epoch, self._source.plan(epoch))
+        return self._planned[1]
+
+
+class FeedAhead:
+    """Has batches made by other processes, in turns, each until its pipe holds no more."""
+
+    def __init__(self, feed: FeedInLine, *, workers: int) -> None:
+        self._feed = feed
+        self._workers = workers
+        self._makers: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
+        self._turn = 0
+
+    def batch(self, epoch: int, place: int) -> Batch | None:
+        """See `Feed`; a place that does not follow the one before starts anew from there.
+
+        Raises:
+            TrainingError: a process has died.
+        """
+        if self._makers:
+            at, batch = self._receive()
+            if at == (epoch, place):
+                return batch
+        self.close()
+        self._start(epoch, place)
+        at, batch = self._receive()
+        assert at == (epoch, place)
+        return batch
+
+    def close(self) -> None:
+        """See `Feed`."""
+        for process, pipe in self._makers:
+            process.terminate()  # it has nothing to lose
+            process.join()
+            pipe.close()
+        self._makers = []
+
+    def _start(self, epoch: int, place: int) -> None:
+        context = get_context("spawn")
+        self._turn = 0
+        for number in range(self._workers):
+            ours, theirs = context.Pipe(duplex=False)
+            arguments = (theirs, self._feed, (epoch, place), number, self._workers)
+            process = context.Process(target=_make, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            self._makers.append((process, ours))
+
+    def _receive(self) -> tuple[tuple[int, int], Batch | None]:
+        _, pipe = self._makers[self._turn]
+        self._turn = (self._turn + 1) % self._workers
+        try:
+            message = pipe.recv()
+        except (EOFError, OSError) as error:
+            raise TrainingError(_GONE) from error
+        if isinstance(message, Exception):
+            raise message
+        at, made = message
+        return at, None if made is None else _as_batch(*made)
+
+
+def _make(
+    pipe: "Connection[Any, Any]", feed: FeedInLine, start: tuple[int, int], number: int, stride: int
+) -> None:
+    """Send every `stride`-th batch, which waits while the pipe is full, until the other side is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the trainer decides
+    try:
+        for at in islice(feed.places(*start), number, None, stride):
+            batch = feed.batch(*at)
+            pipe.send((at, None if batch is None else _as_arrays(batch)))
+    except BrokenPipeError:
+        return
+    except Exception as error:  # whatever it is, the trainer must hear of it
+        pipe.send(error)
+
+
+def _as_arrays(batch: Batch) -> _Arrays:
+    """Tensors would be sent through shared memory, of which there may be little."""
+    return batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy(), batch.num_tgt_tokens
+
+
+def _as_batch(src: Ids, tgt_in: Ids, tgt_out: Ids, num_tgt_tokens: int) -> Batch:
+    return Batch(torch.from_numpy(src), torch.from_numpy(tgt_in), torch.from_numpy(tgt_out), num_tgt_tokens)
+
+
+def num_workers(source: BatchSource, device: torch.device) -> int:
+    """How many processes should make the batches of one rank.
+
+    None on processors, where training leaves no core idle, and the little work that there is only gets more
+    by being moved (docs/log.md). For a GPU one; or, where segmentations are sampled, which takes several
+    cores to keep up with a GPU, this rank's share of the machine's.
+    """
+    if device.type == "cpu":
+        return 0
+    if source.sampling == 0.0:
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, min(_MOST_WORKERS, cores // ranks_here - 1))

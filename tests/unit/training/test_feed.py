@@ -1,0 +1,101 @@
+import os
+import signal
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+import torch
+from small_models import small_model
+from training_teams import settings
+
+from heedful.data import Batch, BatchSource, ParallelText, build_store
+from heedful.data.phrasebook import generate
+from heedful.errors import TrainingError
+from heedful.text import train_tokenizers
+from heedful.training.feed import FeedAhead, FeedInLine, num_workers
+from heedful.training.team import Rank, StepOrder
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> BatchSource:
+    """Of batches so small that some have no row for the second of two ranks."""
+    book = generate(seed=1, num_train=80, num_valid=1, num_test=1, num_unseen=0).train
+    text = ParallelText([src for src, _ in book], [tgt for _, tgt in book], ("phrase book",), 0)
+    config = settings(tokenizer={"kind": "bpe", "vocab_size": 150}).tokenizer
+    tokenizers = train_tokenizers(text.src, text.tgt, config, seed=1)
+    cache = str(tmp_path_factory.mktemp("store"))
+    store = build_store(text, tokenizers, max_length=100, cache_dir=cache, keep_text=True)
+    return BatchSource(store, tokenizers, tokens=90, seed=1, sampling=0.2)
+
+
+def same(one: Batch, other: Batch) -> bool:
+    tensors = zip((one.src, one.tgt_in, one.tgt_out), (other.src, other.tgt_in, other.tgt_out), strict=True)
+    return all(torch.equal(*pair) for pair in tensors) and one.num_tgt_tokens == other.num_tgt_tokens
+
+
+def test_batches_made_ahead_are_those_made_in_line(source: BatchSource) -> None:
+    """From the middle of an epoch into the next, sampled anew in each, and dropout stays the same."""
+    lengths = [len(source.plan(epoch)) for epoch in (0, 1)]
+    places = [(0, n) for n in range(lengths[0] - 9, lengths[0])] + [(1, n) for n in range(lengths[1])]
+    orders = [StepOrder(n, tuple(places[start : start + 3]), 0.1) for n, start in enumerate(range(0, 30, 3))]
+    in_line, ahead = (Rank(small_model(), source, settings(), number=1, size=2) for _ in range(2))
+    ahead.feed_ahead(2)
+    num_batches = []
+    with closing(ahead):
+        for order in orders:
+            found, state = list(ahead.batches(order)), torch.get_rng_state()
+            wanted = list(in_line.batches(order))
+            assert len(found) == len(wanted)
+            assert all(map(same, found, wanted))
+            assert torch.equal(torch.get_rng_state(), state)
+            num_batches.append(len(found))
+    assert 10 < sum(num_batches) < 30  # some had no row for this rank
+
+
+def test_another_place_than_the_next_starts_anew_from_there(source: BatchSource) -> None:
+    in_line = FeedInLine(source)
+    with closing(FeedAhead(FeedInLine(source), workers=1)) as ahead:
+        for place in ((0, 0), (0, 1), (2, 1), (2, 2)):
+            found, wanted = ahead.batch(*place), in_line.batch(*place)
+            assert found is not None
+            assert wanted is not None
+            assert same(found, wanted)
+
+
+def test_makers_survive_an_interrupt_and_end_with_their_trainer(source: BatchSource) -> None:
+    with closing(FeedAhead(FeedInLine(source), workers=2)) as ahead:
+        ahead.batch(0, 0)
+        ahead.batch(0, 1)
+        (first, pipe), (second, _) = ahead._makers
+        for process in (first, second):
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGINT)  # as Ctrl-C, which all processes of a terminal get
+        assert ahead.batch(0, 2) is not None
+        assert ahead.batch(0, 3) is not None
+        second.kill()
+        second.join()
+        ahead.batch(0, 4)
+        with pytest.raises(TrainingError, match="makes batches ended unexpectedly"):
+            for place in range(5, 50):
+                ahead.batch(0, place)
+        pipe.close()  # as where the trainer is killed
+        first.join(timeout=30)
+        assert first.exitcode == 0
+
+
+def test_the_error_of_a_maker_is_the_trainers(source: BatchSource) -> None:
+    broken = FeedInLine(replace(source, seed=-1))
+    with closing(FeedAhead(broken, workers=1)) as ahead, pytest.raises(ValueError, match="non-negative"):
+        ahead.batch(0, 0)
+    assert ahead._makers == []
+
+
+def test_only_a_gpu_has_its_batches_made_ahead(source: BatchSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)), raising=False)
+    assert num_workers(source, torch.device("cpu")) == 0
+    assert num_workers(source, torch.device("cuda")) == 8
+    assert num_workers(replace(source, sampling=0.0), torch.device("cuda")) == 1
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert num_workers(source, torch.device("cuda")) == 2
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "12")
+    assert num_workers(source, torch.device("cuda")) == 1
