@@ -10,6 +10,8 @@ from heedful.model import Transformer
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.precision import Precision, autocast
 
+_TOKENS_AT_ONCE = 512
+
 Validator = Callable[[Transformer], dict[str, float]]
 
 
@@ -27,10 +29,10 @@ def measure_nll(model: Transformer, batches: Iterable[Batch], *, precision: Prec
             batch = batch.to(device)
             states = model.decode(batch.tgt_in, model.encode(batch.src))
             real = batch.tgt_out != pad_id
-            logits = model.project(states[real])
-            total += float(
-                smoothed_cross_entropy(logits, batch.tgt_out[real], smoothing=0.0, pad_id=pad_id).nll
-            )
+            pieces = (each[real].split(_TOKENS_AT_ONCE) for each in (states, batch.tgt_out))
+            for some, wanted in zip(*pieces, strict=True):  # all logits at once can outgrow a training step
+                logits = model.project(some)
+                total += float(smoothed_cross_entropy(logits, wanted, smoothing=0.0, pad_id=pad_id).nll)
             num_tokens += batch.num_tgt_tokens
     nll = total / num_tokens
     return {"nll": nll, "perplexity": math.exp(min(nll, 700.0))}

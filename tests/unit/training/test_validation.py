@@ -36,6 +36,15 @@ def test_the_nll_is_the_sum_over_tokens_divided_by_their_number_however_batched(
     assert found["perplexity"] == pytest.approx(math.exp(total / tokens), rel=1e-5)
 
 
+def test_tokens_that_are_judged_in_pieces_all_count() -> None:
+    model = small_model().eval()
+    torch.manual_seed(79)
+    src, tgt_in, tgt_out = (torch.randint(3, 11, (70, length)) for length in (4, 9, 9))
+    found = measure_nll(model, [Batch(src, tgt_in, tgt_out, tgt_out.numel())], precision="float32")
+    wanted = cross_entropy(model(src, tgt_in).flatten(0, 1), tgt_out.flatten())
+    assert found["nll"] == pytest.approx(wanted.item(), rel=1e-6)
+
+
 def test_a_perplexity_beyond_numbers_is_still_a_number() -> None:
     model = small_model()
     with torch.no_grad():
