@@ -29,7 +29,7 @@ def measure_nll(model: Transformer, batches: Iterable[Batch], *, precision: Prec
             batch = batch.to(device)
             states = model.decode(batch.tgt_in, model.encode(batch.src))
             real = batch.tgt_out != pad_id
-            pieces = (each[real].split(_TOKENS_AT_ONCE) for each in (states, batch.tgt_out))
+            pieces = (torch.split(each[real], _TOKENS_AT_ONCE) for each in (states, batch.tgt_out))
             for some, wanted in zip(*pieces, strict=True):  # all logits at once can outgrow a training step
                 logits = model.project(some)
                 total += float(smoothed_cross_entropy(logits, wanted, smoothing=0.0, pad_id=pad_id).nll)
