@@ -16,27 +16,36 @@ from heedful.errors import InputError
 Found = list[tuple[float, tuple[int, ...]]]  # ranks and tokens
 
 
-def search(step: TableStep, max_lengths: list[int], options: SearchOptions) -> list[list[Hypothesis]]:
+def search(
+    step: TableStep,
+    max_lengths: list[int],
+    options: SearchOptions,
+    prefixes: list[list[int]] | None = None,
+) -> list[list[Hypothesis]]:
     return diverse_beam_search(
-        step, max_lengths=max_lengths, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options
-    )
+        step, max_lengths=max_lengths, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options,
+        prefixes=prefixes,
+    )  # fmt: skip
 
 
 def tokens_of(hypothesis: Hypothesis) -> tuple[int, ...]:
     return (*hypothesis.ids, EOS) if hypothesis.finished else hypothesis.ids
 
 
-def written_out(table: Table, sentence: int, limit: int, options: SearchOptions) -> Found:
+def written_out(
+    table: Table, sentence: int, limit: int, options: SearchOptions, prefixes: list[list[int]]
+) -> Found:
     """The algorithm for one sentence, token by token, without a thought of speed."""
-    allowed = constrained(table, options, limit)
+    allowed = constrained(table, options, limit, prefixes)
     size = options.beam_size // options.num_groups
     groups: list[Found] = [[(0.0, ())] for _ in range(options.num_groups)]
     ended: list[Found] = [[] for _ in groups]
     for length in range(1, limit + 1):
         taken: Counter[int] = Counter()
+        cost = 0.0 if length <= len(prefixes[sentence]) else options.diversity_penalty
         for g, live in enumerate(groups):
             extensions = [
-                (total + value - options.diversity_penalty * taken[token], (*tokens, token))
+                (total + value - cost * taken[token], (*tokens, token))
                 for total, tokens in live
                 for token, value in enumerate(allowed(sentence, tokens))
                 if value > -math.inf
@@ -68,9 +77,10 @@ def written_out(table: Table, sentence: int, limit: int, options: SearchOptions)
 @settings(max_examples=50, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
-    vocab_size=st.integers(6, 9),
-    limits=st.lists(st.integers(1, 6), min_size=1, max_size=3),
-    shape=st.sampled_from([(2, 2), (4, 2), (6, 2), (6, 3), (4, 4)]),
+    vocab_size=st.integers(5, 8),
+    limits=st.lists(st.integers(1, 6), min_size=3, max_size=3),
+    prefixes=st.lists(st.lists(st.integers(3, 4), max_size=2), min_size=3, max_size=3),
+    shape=st.sampled_from([(2, 2), (4, 2), (6, 2), (8, 2), (6, 3), (4, 4)]),
     n_best=st.integers(1, 4),
     penalty=st.sampled_from([0.0, 0.3, 1.0, 20.0]),
     alpha=st.sampled_from([0.0, 0.6, 1.0]),
@@ -79,6 +89,7 @@ def test_groups_find_what_the_algorithm_written_out_finds(
     seed: int,
     vocab_size: int,
     limits: list[int],
+    prefixes: list[list[int]],
     shape: tuple[int, int],
     n_best: int,
     penalty: float,
@@ -90,9 +101,9 @@ def test_groups_find_what_the_algorithm_written_out_finds(
         length_penalty=alpha, min_length=seed % 3,
     )  # fmt: skip
     table = random_table(seed, vocab_size)
-    found = search(TableStep(table, len(limits)), limits, options)
+    found = search(TableStep(table, len(limits)), limits, options, prefixes)
     for b, (hypotheses, limit) in enumerate(zip(found, limits, strict=True)):
-        expected = written_out(table, b, limit, options)
+        expected = written_out(table, b, limit, options, prefixes)
         assert list(map(tokens_of, hypotheses)) == [tokens for _, tokens in expected]
         for hypothesis in hypotheses:
             tokens = tokens_of(hypothesis)

@@ -57,11 +57,17 @@ def test_prefixes_that_cannot_be_are_named() -> None:
     assert [next(stream).source, next(stream).source] == LINES[:2]
     with pytest.raises(InputError, match=r"^line 3: has no prefix"):
         next(stream)
-    short = SearchOptions(max_length=3)
-    with pytest.raises(
-        InputError, match=r"^line 2: a prefix of \d+ pieces, but the translation may have 3; "
-    ):
-        translator.translations(LINES[:2], options=short, prefixes=["", "die Katze sieht den Hund ."])
+
+
+def test_a_prefix_may_be_as_long_as_the_output_and_no_longer() -> None:
+    translator, prefix = Translator(memorised()), "die Katze sieht den Hund ."
+    length = len(translator.bundle.tokenizers.tgt.encode(prefix))
+    [found] = translator.translations(LINES[:1], options=SearchOptions(max_length=length), prefixes=[prefix])
+    assert (found.text, found.hypotheses[0].finished) == (prefix, False)
+    short = SearchOptions(max_length=length - 1)
+    message = rf"^line 2: a prefix of {length} pieces, but the translation may have {length - 1}; "
+    with pytest.raises(InputError, match=message):
+        translator.translations(LINES[:2], options=short, prefixes=["", prefix])
 
 
 def test_alternatives_part_after_the_prefix_and_each_is_the_best_of_its_way() -> None:
@@ -83,6 +89,13 @@ def test_alternatives_part_after_the_prefix_and_each_is_the_best_of_its_way() ->
         assert translation.text == translation.hypotheses[0].text
     [free] = translator.translations(LINES[1:2])
     assert found[1].text == free.text
+
+
+def test_an_end_right_after_the_prefix_is_an_alternative_too() -> None:
+    [found] = Translator(memorised()).alternatives(LINES[:1], prefixes=["die Katze"], count=50)
+    ended = [each for each in found.hypotheses if each.text == "die Katze"]
+    assert [each.finished for each in ended] == [True]
+    assert len({each.ids for each in found.hypotheses}) == 50
 
 
 def test_alternatives_in_another_language_part_after_the_tag() -> None:
