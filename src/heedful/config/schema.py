@@ -165,16 +165,24 @@ class DataConfig(Section):
 
 
 class BatchConfig(Section):
-    """How pairs are grouped (5.1: by approximate length, about 25,000 tokens a side)."""
+    """How pairs are grouped (5.1: by approximate length, about 25,000 tokens a side).
 
-    tokens: Positive = 25_000  # rows x the longer side, padding included, of one micro-batch
+    `tokens` of "auto", or 0, are as many as fit into memory, but at most the paper's.
+    """
+
+    tokens: Count = 25_000  # rows x the longer side, padding included, of one micro-batch
     ramp_from: Positive | None = None  # tokens in the first epoch; doubled with each, until `tokens`
     accumulation: Positive = 1  # micro-batches in one step
     bucket_width: Positive = 4  # lengths are rounded up to a multiple of this
 
+    @field_validator("tokens", mode="before")
+    @classmethod
+    def _auto_is_zero(cls, value: object) -> object:
+        return 0 if value == "auto" else value
+
     @model_validator(mode="after")
     def _ramp_rises(self) -> Self:
-        if self.ramp_from is not None and self.ramp_from > self.tokens:
+        if self.tokens and self.ramp_from is not None and self.ramp_from > self.tokens:
             raise ValueError(
                 f"batch.ramp_from={self.ramp_from} must be at most batch.tokens={self.tokens}, where it ends"
             )

@@ -71,6 +71,13 @@ class BatchSource:
             bucket_width=self.bucket_width,
         )
 
+    @property
+    def longest_sides(self) -> tuple[int, int]:
+        """The longest S and T of a batch, padding included; sampled segmentations seldom go beyond."""
+        width = self.bucket_width
+        src, tgt = (-(-int(lengths.max()) // width) * width for lengths in self._planned_lengths)
+        return src, tgt
+
     def batches(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from number `start` on, without making those before it."""
         for indices in self.plan(epoch)[start:]:

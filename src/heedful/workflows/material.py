@@ -3,11 +3,11 @@
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from heedful.config import Config
+from heedful.config import Config, load_config
 from heedful.data import (
     BatchSource,
     ParallelStore,
@@ -21,6 +21,7 @@ from heedful.errors import ConfigError
 from heedful.model import Transformer
 from heedful.text import Framing, TokenizerPair, train_tokenizers
 from heedful.training import Event, NoticeEvent, WarningEvent
+from heedful.training.fitting import fitting_batch
 from heedful.training.precision import Precision, resolve_precision
 from heedful.training.trained_weights import choose_trained_weights
 from heedful.workflows.base_model import BaseModel, Origin, continued_settings, load_base_model
@@ -88,6 +89,8 @@ def prepare(config: Config, run: RunDirectory, notes: Notes, *, resume: bool) ->
         BundleError: the bundle to continue from cannot be used.
         RunError: the tokenizer of the run to resume is damaged.
     """
+    if resume and not config.batch.tokens:
+        config = _with_batches_of(config, load_config(run.config_file).batch.tokens)  # found when it began
     base = load_base_model(config.train.init) if config.train.init is not None else None
     if base:
         config = continued_settings(config, base)
@@ -106,6 +109,9 @@ def prepare(config: Config, run: RunDirectory, notes: Notes, *, resume: bool) ->
     source = _batch_source(text, tokenizers, config, sampling=sampling, ramp_from=ramp_from)
     valid_source = _batch_source(valid, tokenizers, config, sampling=0.0, ramp_from=None)
     _note_store(source.store, notes)
+    if not config.batch.tokens:
+        config = _with_batches_of(config, _fitting_tokens(model, config, (source, valid_source), notes))
+        source, valid_source = (replace(each, tokens=config.batch.tokens) for each in (source, valid_source))
     if base:
         _note_unknown(source.store, tokenizers, notes)
     origin = base.origin if base else None
@@ -223,6 +229,23 @@ def _batch_source(
         framing=framing,
         ramp_from=ramp_from,
     )
+
+
+def _with_batches_of(config: Config, tokens: int) -> Config:
+    return config.replace(batch=config.batch.replace(tokens=tokens).model_dump())
+
+
+def _fitting_tokens(model: Transformer, config: Config, sources: Sequence[BatchSource], notes: Notes) -> int:
+    """Find how many tokens of a batch fit into memory, in training and in validation."""
+    src, tgt = (max(sides) for sides in zip(*(each.longest_sides for each in sources), strict=True))
+    fit = fitting_batch(model, config, (src, tgt))
+    notes.add(f'batch.tokens="auto": {fit}')
+    if config.batch.ramp_from is not None and config.batch.ramp_from > fit.tokens:
+        raise ConfigError(
+            f"batch.ramp_from={config.batch.ramp_from} is more than fits into memory; lower it to "
+            f"{fit.tokens} or less"
+        )
+    return fit.tokens
 
 
 def _note_store(store: ParallelStore, notes: Notes) -> None:

@@ -178,3 +178,13 @@ def test_sizes_that_only_look_odd_are_accepted() -> None:
     assert ModelConfig(num_heads=6, d_model=12, num_kv_heads=3).num_kv_heads == 3
     assert ModelConfig(positions="relative", relative_max_distance=17).relative_max_distance == 17
     assert ModelConfig(relative_max_distance=1).positions == "sinusoidal"  # where it is not used
+
+
+def test_batches_of_automatic_size_are_zero_until_it_is_found(tmp_path: Path) -> None:
+    for given_tokens in ("auto", 0):
+        config = validate({"batch": {"tokens": given_tokens, "ramp_from": 500}})
+        assert config.batch.tokens == 0
+        assert loaded(tmp_path, to_toml(config)) == config
+    assert loaded(tmp_path, '[batch]\ntokens = "auto"').batch.tokens == 0
+    with pytest.raises(ConfigError, match=r'batch\.tokens="many": input should be a valid integer'):
+        validate({"batch": {"tokens": "many"}})
