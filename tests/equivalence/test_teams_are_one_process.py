@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,27 @@ def test_processes_that_share_the_weights_are_one_process(
         assert one.gradient_norm == pytest.approx(other.gradient_norm, rel=1e-6)
     if not settings(**sections).lora.rank:  # adapters of a model that knows nothing learn little
         assert found.metrics[-1].nll < found.metrics[0].nll - 0.5
+
+
+def test_a_process_without_rows_adds_nothing(source: BatchSource) -> None:
+    few = replace(source, tokens=60)
+    rows = {len(indices) for epoch in (0, 1) for indices in few.plan(epoch)[:20]}
+    assert min(rows) == 1 < max(rows)  # the second process has none at some steps, after having had some
+    found, wanted = (take_steps(few, settings(), size=size) for size in (2, 1))
+    assert_same(found.weights, wanted.weights)
+
+
+def test_a_team_keeps_each_gradient_once(source: BatchSource) -> None:
+    config = settings()
+    model = Transformer.from_config(config.model)
+    weights, order = list(model.parameters()), StepOrder(1, ((0, 0), (0, 1)), 0.01)
+    rank = Rank(model, source, config, size=2)
+    with closing(SharedTeam(rank, build_optimizer(model, config.optimizer), None, threads=1)) as team:
+        team.step(order)
+        held = sum(weight.numel() for weight in weights if weight.grad is not None)
+        assert 0.2 < held / model.num_parameters < 0.8  # of those that it updates
+    rank.accumulate(order)
+    assert all(weight.grad is not None for weight in weights)  # a team that is closed takes nothing away
 
 
 def test_processes_that_torchrun_starts_are_one_process(source: BatchSource, tmp_path: Path) -> None:
@@ -112,7 +134,7 @@ def test_a_team_is_as_large_as_pays_off() -> None:
 
 def test_a_team_fits_into_the_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     model = small_model()
-    needed = 4 * (2 * model.num_parameters + (2 + 3) * model.num_parameters)
+    needed = 4 * (2 * model.num_parameters + (2 + 2) * model.num_parameters)
     assert shared_memory_of(model, 3) == needed
     monkeypatch.setattr(team_choice, "shared_memory_left", lambda: needed - 1)
     with pytest.raises(ConfigError, match=r"train\.processes=3 needs 0 MiB of shared memory"):

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from heedful.training.averaging import MovingAverage
 from heedful.training.optimizer import optimizer_of_share
 from heedful.training.precision import Precision, autocast
-from heedful.training.shared_team import own_share, using_threads
+from heedful.training.shared_team import deal_weights, using_threads
 from heedful.training.step import (
     Sums,
     apply_gradients,
@@ -123,7 +123,7 @@ def time_parts(
     model, config = rank.model, rank.config
     device = next(model.parameters()).device
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    own = own_share(trained, optimizer, rank)
+    own = deal_weights(trained, optimizer, rank.size)[rank.number]
     part = optimizer_of_share(optimizer, list(own.values()))
     model.train()
     for order in orders:
@@ -143,7 +143,7 @@ def time_parts(
             apply_gradients(part, scale=scale, learning_rate=order.learning_rate)
             if average is not None:
                 average.update(own, order.number)
-            model.zero_grad(set_to_none=rank.size == 1)  # a team keeps the memory of its gradients
+            model.zero_grad(set_to_none=True)
             watch.lap("optimizer")
         yield StepParts(**watch.seconds)
 

@@ -2,8 +2,8 @@
 
 A step of a small model is thousands of short operations, and threads meet after each. Processes meet three
 times a step: when all gradients are there, when they are summed, and when the weights are updated. Weights,
-gradients, the optimiser's state and the moving average exist once, in shared memory; each process sums,
-updates and averages its own share of them.
+the optimiser's state and the moving average exist once, in shared memory; each process updates and averages
+its own share of them, for which the others hand it their gradients.
 """
 
 import shutil
@@ -46,12 +46,12 @@ _GONE = (
 class _Memory:
     """What all share, each a vector with one tensor after the other.
 
-    `gradients` has a row for each rank; the optimiser's `state` has a vector for each dtype, as its step
-    counters are float32 whatever the weights are.
+    `gradients` has a vector for each rank: its gradients of the weights that others update. The optimiser's
+    `state` has a vector for each dtype, as its step counters are float32 whatever the weights are.
     """
 
     weights: Tensor
-    gradients: Tensor
+    gradients: tuple[Tensor, ...]
     state: dict[torch.dtype, Tensor]
     average: Tensor | None
 
@@ -117,6 +117,7 @@ class SharedTeam:
             pipe.close()  # which the other side takes as the end
             process.join(timeout=10)
         self._others = []
+        self._share.close()
 
     def _send(self, message: object) -> None:
         for _, pipe in self._others:
@@ -137,10 +138,10 @@ class SharedTeam:
 
 
 def shared_memory_of(model: Transformer, size: int) -> int:
-    """How many bytes a team of that size shares at most: weights, average, moments, and gradients by rank."""
+    """How many bytes a team of that size shares at most: weights, average, moments, and gradients sent."""
     every = sum(weight.numel() * weight.element_size() for weight in model.parameters())
     trained = sum(weight.numel() * weight.element_size() for weight in _trained(model).values())
-    return 2 * every + (2 + size) * trained
+    return 2 * every + (1 + size) * trained
 
 
 def shared_memory_left() -> int | None:
@@ -157,26 +158,48 @@ class _Share:
         self.rank = rank
         self._average = average
         trained = _trained(rank.model)
-        self._weights = own_share(trained, optimizer, rank)
-        self._gradients = [
-            dict(zip(trained, _views(row, trained.values()), strict=True)) for row in memory.gradients
-        ]
-        self._row = memory.gradients[rank.number]
+        shares = deal_weights(trained, optimizer, rank.size)
+        self._weights = shares[rank.number]
         self._optimizer = optimizer_of_share(optimizer, list(self._weights.values()))
-        for name, weight in trained.items():
-            weight.grad = self._gradients[rank.number][name]
+        self._places: dict[Tensor, Tensor] = {}  # where this rank's gradients of the others' weights go
+        self._received: list[tuple[Tensor, Tensor]] = []  # a weight of its own, and a gradient of another's
+        for sender, vector in enumerate(memory.gradients):
+            names = _sent_by(sender, shares)
+            places = zip(names, _views(vector, (trained[name] for name in names)), strict=True)
+            if sender == rank.number:
+                self._places = {trained[name]: place for name, place in places}
+            else:
+                self._received += [(trained[name], place) for name, place in places if name in self._weights]
+        self._handed_out: set[Tensor] = set()
+        sent: list[Any] = list(self._places)  # torch has not typed this method
+        self._hooks = [weight.register_post_accumulate_grad_hook(self._hand_out) for weight in sent]
 
     def accumulate(self, order: StepOrder) -> Sums:
-        """Put the gradients of this rank's rows into its row of the memory."""
-        self._row.zero_()
-        return self.rank.accumulate(order)
+        """Compute the gradients of this rank's rows, those of the others' weights into shared memory."""
+        self.rank.model.zero_grad(set_to_none=True)
+        self._handed_out.clear()
+        sums = self.rank.accumulate(order)
+        for weight in self._places.keys() - self._handed_out:  # where this rank had no rows
+            self._places[weight].zero_()
+        return sums
+
+    def _hand_out(self, weight: Tensor) -> None:
+        """Put a gradient into its place as soon as the backward pass has it, and let go of it here."""
+        assert weight.grad is not None
+        if weight in self._handed_out:
+            self._places[weight].add_(weight.grad)
+        else:
+            self._places[weight].copy_(weight.grad)
+        self._handed_out.add(weight)
+        weight.grad = None
 
     def sum(self) -> float:
         """Sum the gradients of this rank's own weights over all ranks; return the sum of their squares."""
-        for number, gradients in enumerate(self._gradients):
-            if number != self.rank.number:
-                own = [self._gradients[self.rank.number][name] for name in self._weights]
-                torch._foreach_add_(own, [gradients[name] for name in self._weights])
+        for weight, place in self._received:
+            if weight.grad is None:
+                weight.grad = place.clone()
+            else:
+                weight.grad.add_(place)
         return squared_norm(self._weights.values())
 
     def update(self, update: _Update) -> None:
@@ -184,6 +207,11 @@ class _Share:
         apply_gradients(self._optimizer, scale=update.scale, learning_rate=update.learning_rate)
         if self._average is not None:
             self._average.update(self._weights, update.number)
+
+    def close(self) -> None:
+        """Leave the gradients of later backward passes where they are."""
+        for hook in self._hooks:
+            hook.remove()
 
 
 def _follow(
@@ -242,11 +270,14 @@ def _share(
     model: Transformer, optimizer: torch.optim.Optimizer, average: MovingAverage | None, size: int
 ) -> _Memory:
     """Move everything into shared memory; whoever holds the model, optimiser or average notices nothing."""
-    weights, trained = list(model.parameters()), list(_trained(model).values())
-    num_trained = sum(weight.numel() for weight in trained)
+    weights, trained = list(model.parameters()), _trained(model)
+    shares = deal_weights(trained, optimizer, size)
     memory = _Memory(
         weights=_shared([weight.detach() for weight in weights]),
-        gradients=_shared([weights[0].new_zeros(num_trained)] * size).view(size, num_trained),
+        gradients=tuple(
+            _shared([torch.zeros_like(trained[name]) for name in _sent_by(sender, shares)])
+            for sender in range(size)
+        ),
         state={dtype: _shared(tensors) for dtype, tensors in _state(optimizer).items()},
         average=None if average is None else _shared(_averages(model, average)),
     )
@@ -306,21 +337,26 @@ def _trained(model: Transformer) -> dict[str, Tensor]:
     return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
 
-def own_share(
-    trained: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, rank: Rank
-) -> dict[str, Tensor]:
-    """Deal the weights, the costliest to update first, to whoever has least to do; return this rank's.
+def deal_weights(
+    trained: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, size: int
+) -> list[dict[str, Tensor]]:
+    """Deal the weights, the costliest to update first, to whoever has least to do; return what each has.
 
     Args:
         trained: weights by name.
         optimizer: of all of them.
-        rank: of the team that shares the update.
+        size: of the team that shares the update.
     """
     costs = update_costs(optimizer)
-    dealt: list[dict[str, Tensor]] = [{} for _ in range(rank.size)]
-    loads = [0] * rank.size
+    dealt: list[dict[str, Tensor]] = [{} for _ in range(size)]
+    loads = [0] * size
     for name, weight in sorted(trained.items(), key=lambda item: -costs[item[1]]):
         least = loads.index(min(loads))
         dealt[least][name] = weight
         loads[least] += costs[weight]
-    return dealt[rank.number]
+    return dealt
+
+
+def _sent_by(sender: int, shares: Sequence[Mapping[str, Tensor]]) -> list[str]:
+    """The weights whose gradients a rank hands out: those that others update."""
+    return [name for number, share in enumerate(shares) if number != sender for name in share]

@@ -11,9 +11,8 @@ from heedful.config import OptimizerConfig
 from heedful.errors import ConfigError
 from heedful.model import Transformer
 from heedful.training.optimizer import build_optimizer, optimizer_of_share, update_costs
-from heedful.training.shared_team import own_share
+from heedful.training.shared_team import deal_weights
 from heedful.training.step import apply_gradients
-from heedful.training.team import Rank
 
 MUON = OptimizerConfig(name="muon", weight_decay=0.1)
 OPTIONS = {"positions": "relative", "relative_buckets": 4, "embedding_norm": True, "output_bias": True}
@@ -131,8 +130,7 @@ def test_what_muon_updates_is_dealt_evenly_among_a_team() -> None:
     weights = dict(model.named_parameters())
     for config in (OptimizerConfig(), MUON):
         optimizer = build_optimizer(model, config)
-        ranks = [Rank(model, None, None, number=number, size=3) for number in range(3)]  # type: ignore[arg-type]
-        shares = [own_share(weights, optimizer, rank) for rank in ranks]
+        shares = deal_weights(weights, optimizer, 3)
         assert sorted(name for share in shares for name in share) == sorted(weights)
         costs = update_costs(optimizer)
         loads = [sum(costs[weight] for weight in share.values()) for share in shares]
