@@ -14,6 +14,8 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
 
+from heedful.workflows.run_directory import RunDirectory
+
 BY_HEART = {
     "train.max_steps": 120,
     "train.checkpoint_every_steps": 40,
@@ -94,6 +96,19 @@ def test_a_finished_run_can_be_resumed_and_is_finished(memorised: Path) -> None:
     outcome = heedful("train", "--resume", "--output", memorised / "run")
     assert outcome.code == 0, outcome.err
     assert_same(load_file(memorised / "run" / "last" / "model.safetensors"), before)
+
+
+def test_a_run_that_another_process_trains_is_left_to_it(memorised: Path) -> None:
+    before = (memorised / "run" / "config.toml").read_bytes()
+    with RunDirectory(memorised / "run").held(resume=True, overwrite=False):
+        for option in ("--resume", "--overwrite"):
+            outcome = heedful("train", *write_pairs(memorised), option, "--output", memorised / "run")
+            assert outcome.code == 1
+            assert outcome.err == (
+                f"error: {memorised / 'run'}: another process is training there; wait for its end, stop it, "
+                "or give another --output\n"
+            )
+    assert (memorised / "run" / "config.toml").read_bytes() == before
 
 
 def test_resuming_on_other_text_is_refused(memorised: Path, tmp_path: Path) -> None:

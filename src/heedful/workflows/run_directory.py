@@ -2,8 +2,12 @@
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import filelock
 
 from heedful.config import Config, to_toml
 from heedful.errors import RunError, TokenizerError
@@ -40,8 +44,49 @@ class RunDirectory:
         """Refuse to touch a run that the user may want to keep, and to resume one that is not there.
 
         Raises:
-            RunError: as said.
+            RunError: as said, or another process trains there.
         """
+        self._check_what_is_there(resume=resume, overwrite=overwrite)
+        if self._lock_file.exists():
+            with self._lock():
+                pass
+
+    @contextmanager
+    def held(self, *, resume: bool, overwrite: bool) -> Iterator[None]:
+        """Be the only process that writes here while the block runs.
+
+        The system gives up the lock of a process that ends, however it ends; its file stays.
+
+        Raises:
+            RunError: another process trains there, or has left a run there since `check`.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self._lock():
+            self._check_what_is_there(resume=resume, overwrite=overwrite)
+            yield
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        lock = filelock.FileLock(self._lock_file)
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise RunError(
+                f"{self.path}: another process is training there; wait for its end, stop it, or give another "
+                "--output"
+            ) from None
+        except OSError as error:
+            raise RunError(f"{self._lock_file}: cannot be locked ({error}); give another --output") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.path / ".lock"
+
+    def _check_what_is_there(self, *, resume: bool, overwrite: bool) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: is a file; give a directory as --output")
         holds_run = self.config_file.exists()

@@ -62,7 +62,8 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
     """Train a model; everything is checked before anything that was there is replaced.
 
     Raises:
-        RunError: the output directory holds a run and neither resume nor overwrite is asked for.
+        RunError: the output directory holds a run and neither resume nor overwrite is asked for, or another
+            process is training there.
         CorpusError: text that cannot be used.
         TokenizerError: a vocabulary that the text cannot fill.
         ConfigError: no training text is given, or settings that the bundle to continue from cannot have.
@@ -92,16 +93,17 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
             fingerprint=material.fingerprint(),
         ),
     )
-    if task.resume:
-        if checkpoint := latest_checkpoint(run.checkpoints):
-            trainer.resume(checkpoint)
-        run.write_config(material.config)
-        log.forget_after(trainer.progress.step)
-    else:
-        run.begin(material.config, material.tokenizers)
-    for event in notes.events:
-        log(event)
-    end = trainer.fit()
+    with run.held(resume=task.resume, overwrite=task.overwrite):
+        if task.resume:
+            if checkpoint := latest_checkpoint(run.checkpoints):
+                trainer.resume(checkpoint)
+            run.write_config(material.config)
+            log.forget_after(trainer.progress.step)
+        else:
+            run.begin(material.config, material.tokenizers)
+        for event in notes.events:
+            log(event)
+        end = trainer.fit()
     leave_team()
     return TrainResult(run.path / "best", run.path / "last", end)
 
