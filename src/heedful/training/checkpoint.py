@@ -42,6 +42,7 @@ class Progress:
         best_value: the best validation so far (lower is better; scores are negated).
         best_step: the step of that validation; 0 before the first.
         stale_validations: validations since then.
+        computed_by: what took the last steps (see `team_choice.describe`); empty where that is not known.
     """
 
     step: int = 0
@@ -51,6 +52,7 @@ class Progress:
     best_value: float = float("inf")
     best_step: int = 0
     stale_validations: int = 0
+    computed_by: str = ""
 
 
 @dataclass(frozen=True)

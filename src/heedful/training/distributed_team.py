@@ -76,6 +76,7 @@ class DistributedTeam:
     def __init__(self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
         """Tell the followers, which wait in `follow`, what they train, and give them the weights."""
         self.size = rank.size
+        self.threads = torch.get_num_threads()
         self._average = average
         _broadcast(_Material(rank.source, rank.config, next(rank.model.parameters()).dtype))
         self._copy = _Copy(rank, optimizer)

@@ -80,7 +80,7 @@ class SharedTeam:
             threads: of each process.
         """
         self.size = rank.size
-        self._threads = threads
+        self.threads = threads
         memory = _share(rank.model, optimizer, average, rank.size)
         self._share = _Share(rank, optimizer, average, memory)
         context = multiprocessing.get_context("spawn")
@@ -95,7 +95,7 @@ class SharedTeam:
 
     def step(self, order: StepOrder) -> StepMetrics:
         """See `Team`."""
-        with using_threads(self._threads):
+        with using_threads(self.threads):
             self._send(order)
             sums = self._share.accumulate(order)  # while the others do the same
             sums = sum(self._receive(), start=sums)

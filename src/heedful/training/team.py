@@ -38,9 +38,10 @@ class StepOrder:
 
 
 class Team(Protocol):
-    """What a trainer has its steps taken by."""
+    """What a trainer has its steps taken by: `size` processes of so many threads."""
 
     size: int
+    threads: int
 
     def step(self, order: StepOrder) -> StepMetrics:
         """Update the weights once; where loss or gradient is not finite, they stay as they are."""
@@ -106,6 +107,7 @@ class Alone:
     size = 1
 
     def __init__(self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
+        self.threads = torch.get_num_threads()
         self._rank = rank
         rank.feed_ahead()
         self._optimizer = optimizer

@@ -45,6 +45,16 @@ def gather_team(
     return SharedTeam(rank, optimizer, average, threads=threads)
 
 
+def describe(team: Team, config: Config, device: torch.device) -> str:
+    """Say in a few words what, besides data and settings, the last bits of a step depend on."""
+    processes = f"{team.size} process{'es' if team.size > 1 else ''}"
+    if device.type != "cpu":
+        return f"{processes} on {device.type}"
+    threads = f"{team.threads} thread{'s' if team.threads > 1 else ''}"
+    compiled = team.threads == 1 and config.train.kernels != "torch" and library() is not None
+    return f"{processes} of {threads}{', with compiled kernels' if compiled else ''}"
+
+
 def team_size(config: Config, model: Transformer) -> tuple[int, int]:
     """Return how many processes train here, and the threads of each.
 

@@ -39,7 +39,7 @@ from heedful.training.precision import resolve_precision
 from heedful.training.schedule import learning_rate
 from heedful.training.step import StepMetrics
 from heedful.training.team import StepOrder, Team
-from heedful.training.team_choice import gather_team
+from heedful.training.team_choice import describe, gather_team
 from heedful.training.trained_weights import num_trained
 from heedful.training.validation import Validator
 
@@ -109,6 +109,8 @@ class Trainer:
         self._emit_start()
         places = self._places()
         with signals_noted() as asked_to_stop, closing(self._team()) as team:
+            if self._reason_to_stop() is None:
+                self._note_who_computes(team)
             if self.config.train.init is not None and self.progress.step == 0:
                 self._validate(None)  # how good it is before it learns anything new
             while (reason := self._reason_to_stop()) is None:
@@ -126,6 +128,16 @@ class Trainer:
 
     def _team(self) -> Team:
         return gather_team(self.model, self.source, self.config, self.optimizer, self.average)
+
+    def _note_who_computes(self, team: Team) -> None:
+        before, now = self.progress.computed_by, describe(team, self.config, self.device)
+        if before and before != now:
+            self._emit(
+                WarningEvent,
+                message=f"{before} took the steps so far, {now} will take the next: the result will be as "
+                "good, but not the same bit for bit; train.processes, train.threads and train.kernels choose",
+            )
+        self.progress.computed_by = now
 
     def _places(self) -> Iterator[tuple[int, int]]:
         """Yield epochs and places in their plans without end, moving the data cursor past each."""

@@ -14,8 +14,9 @@ from heedful.data import Batch, collate
 from heedful.errors import CheckpointError, TrainingError
 from heedful.model import Transformer
 from heedful.training.checkpoint import list_checkpoints
-from heedful.training.events import EndEvent, Event, StepEvent, ValidationEvent
+from heedful.training.events import EndEvent, Event, StepEvent, ValidationEvent, WarningEvent
 from heedful.training.schedule import learning_rate
+from heedful.training.shared_team import using_threads
 from heedful.training.trainer import Surroundings, Trainer
 
 EPOCH_LENGTH = 5
@@ -166,6 +167,30 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, ema_decay: float
     }
     last, wanted = resumed.kept[-1][1], whole.kept[-1][1]
     assert all(torch.equal(weight, wanted[name]) for name, weight in last.items())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_going_on_with_other_threads_is_said_and_done(tmp_path: Path, threads: int) -> None:
+    with using_threads(1):
+        make(tmp_path, train={"max_steps": 7}).trainer.fit()
+    resumed = make(tmp_path)
+    resumed.trainer.resume(tmp_path / "checkpoints" / "step-7")
+    with using_threads(threads):
+        assert resumed.trainer.fit().step == 12
+    warnings = [event.message for event in resumed.of(WarningEvent)]
+    assert len(warnings) == threads - 1
+    if warnings:
+        assert "1 process of 1 thread" in warnings[0]
+        assert "1 process of 2 threads will take the next" in warnings[0]
+
+
+def test_nothing_is_said_of_a_checkpoint_that_does_not_tell_who_computed_it(tmp_path: Path) -> None:
+    make(tmp_path, train={"max_steps": 7}).trainer.fit()
+    resumed = make(tmp_path)
+    resumed.trainer.resume(tmp_path / "checkpoints" / "step-7")
+    resumed.trainer.progress.computed_by = ""
+    resumed.trainer.fit()
+    assert not resumed.of(WarningEvent)
 
 
 def test_the_moving_average_is_what_is_judged_and_kept(tmp_path: Path) -> None:
