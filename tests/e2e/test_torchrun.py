@@ -23,10 +23,28 @@ SETTINGS = {
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
+FAILING = """
+import sys
+from heedful.cli.main import main
+from heedful.errors import TrainingError
+from heedful.training.team import Rank
+
+accumulate = Rank.accumulate
+
+def fail_later(self, order):
+    if self.number == 0 and order.number == 2:
+        raise TrainingError("broken on purpose")
+    return accumulate(self, order)
+
+Rank.accumulate = fail_later
+sys.exit(main())
+"""
+
+
 def run(*command: object) -> "subprocess.CompletedProcess[str]":
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     words = [sys.executable, *map(str, command)]
-    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_a_run_under_torchrun_is_the_run_of_one_process(tmp_path: Path) -> None:
@@ -53,3 +71,12 @@ def test_bad_input_under_torchrun_is_one_mistake(tmp_path: Path) -> None:
     assert outcome.returncode != 0
     assert outcome.stderr.count("error: ") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_an_error_of_the_leader_in_a_step_ends_all(tmp_path: Path) -> None:
+    script = tmp_path / "failing.py"
+    script.write_text(FAILING)
+    arguments = [*write_pairs(tmp_path), *as_options(SETTINGS), "--output", tmp_path / "run"]
+    outcome = run(*TORCHRUN, script, "train", *arguments)
+    assert outcome.returncode != 0
+    assert [line for line in outcome.stderr.splitlines() if "error: " in line] == ["error: broken on purpose"]

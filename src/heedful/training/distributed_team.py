@@ -5,7 +5,8 @@ same step, so that the copies stay equal. The leader's weights, and what a check
 """
 
 import os
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from heedful.config import Config
 from heedful.data import BatchSource
+from heedful.errors import TrainingError
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage
 from heedful.training.optimizer import build_optimizer
@@ -26,7 +28,7 @@ from heedful.training.step import (
     squared_norm,
     step_metrics,
 )
-from heedful.training.team import Rank, StepOrder
+from heedful.training.team import TEAM_IS_BROKEN, Rank, StepOrder
 from heedful.training.trained_weights import choose_trained_weights
 
 _PATIENCE = timedelta(hours=12)  # of followers, while the leader reads a corpus or validates
@@ -78,28 +80,37 @@ class DistributedTeam:
         self.size = rank.size
         self.threads = torch.get_num_threads()
         self._average = average
+        self._waits_for_orders = True
         _broadcast(_Material(rank.source, rank.config, next(rank.model.parameters()).dtype))
         self._copy = _Copy(rank, optimizer)
         rank.feed_ahead()
 
     def step(self, order: StepOrder) -> StepMetrics:
         """See `Team`."""
+        self._waits_for_orders = False
         _broadcast(order)
         metrics = self._copy.step(order)
+        self._waits_for_orders = True
         if self._average is not None and metrics.is_finite:
             self._average.update(dict(self._copy.rank.model.named_parameters()), order.number)
         return metrics
 
     def close(self) -> None:
-        """See `Team`."""
+        """See `Team`. In the middle of a step followers wait for sums, and leave as this process ends."""
         self._copy.rank.close()
-        _broadcast(None)
+        if self._waits_for_orders:
+            _broadcast(None)
 
 
 def follow(device: torch.device) -> None:
-    """Do what the leader says until it says no more; a follower's part of training."""
-    material = _broadcast(None)
-    assert isinstance(material, _Material)
+    """Do what the leader says until it says no more, or is gone; a follower's part of training."""
+    with suppress(_DisconnectedError):  # whoever has failed says why
+        material = _broadcast(None)
+        assert isinstance(material, _Material)
+        _follow(material, device)
+
+
+def _follow(material: "_Material", device: torch.device) -> None:
     config = material.config
     model = Transformer.from_config(config.model).to(device, material.dtype)
     choose_trained_weights(model, config)
@@ -117,8 +128,9 @@ class _Copy:
     def __init__(self, rank: Rank, optimizer: torch.optim.Optimizer) -> None:
         self.rank = rank
         self._optimizer = optimizer
-        for weight in rank.model.parameters():
-            dist.broadcast(weight.detach(), src=0)
+        with _connected():
+            for weight in rank.model.parameters():
+                dist.broadcast(weight.detach(), src=0)
         state = _broadcast(optimizer.state_dict())
         assert isinstance(state, dict)
         optimizer.load_state_dict(state)
@@ -132,7 +144,8 @@ class _Copy:
         """Take a step; all ranks see the same sums, and so do the same."""
         self._gradients.zero_()
         sums = _summed(self.rank.accumulate(order), self._gradients.device)
-        dist.all_reduce(self._gradients)
+        with _connected():
+            dist.all_reduce(self._gradients)
         metrics = step_metrics(sums, squared_norm(self._trained))
         if metrics.is_finite:
             scale = gradient_scale(metrics, self.rank.config.optimizer.clip_norm)
@@ -144,7 +157,8 @@ def _summed(sums: Sums, device: torch.device) -> Sums:
     numbers: Tensor = torch.tensor(
         [sums.smoothed, sums.nll, sums.num_tgt_tokens], dtype=torch.float64, device=device
     )
-    dist.all_reduce(numbers)
+    with _connected():
+        dist.all_reduce(numbers)
     smoothed, nll, num_tokens = numbers.tolist()
     return Sums(smoothed, nll, round(num_tokens))
 
@@ -152,5 +166,19 @@ def _summed(sums: Sums, device: torch.device) -> Sums:
 def _broadcast(message: object) -> object:
     """Return the leader's message to everyone; what followers give is not looked at."""
     box = [message]
-    dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+    with _connected():
+        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
     return box[0]
+
+
+class _DisconnectedError(TrainingError):
+    """Another process of the team has ended."""
+
+
+@contextmanager
+def _connected() -> Iterator[None]:
+    """Say in one line what torch.distributed's errors mean while the block talks to the others."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise _DisconnectedError(TEAM_IS_BROKEN) from error

@@ -33,13 +33,10 @@ from heedful.training.step import (
     squared_norm,
     step_metrics,
 )
-from heedful.training.team import Rank, StepOrder
+from heedful.training.team import TEAM_IS_BROKEN, Rank, StepOrder
 from heedful.training.trained_weights import choose_trained_weights
 
 _SHARED_MEMORY = Path("/dev/shm")  # on Linux, where it is a file system of limited size
-_GONE = (
-    "a process of the training team ended unexpectedly (out of memory?); --resume from the last checkpoint"
-)
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,7 @@ class SharedTeam:
             try:
                 pipe.send(message)
             except OSError as error:
-                raise TrainingError(_GONE) from error
+                raise TrainingError(TEAM_IS_BROKEN) from error
 
     def _receive(self) -> list[Any]:
         answers = []
@@ -133,7 +130,7 @@ class SharedTeam:
             try:
                 answers.append(pipe.recv())
             except (EOFError, OSError) as error:
-                raise TrainingError(_GONE) from error
+                raise TrainingError(TEAM_IS_BROKEN) from error
         return answers
 
 
@@ -208,6 +205,17 @@ class _Share:
         if self._average is not None:
             self._average.update(self._weights, update.number)
 
+    def obey(self, message: object) -> object:
+        """Do a follower's part of a step: return its sums, then its squares, then nothing."""
+        match message:
+            case StepOrder():
+                return self.accumulate(message)
+            case "sum":
+                return self.sum()
+            case _Update():
+                self.update(message)
+        return None
+
     def close(self) -> None:
         """Leave the gradients of later backward passes where they are."""
         for hook in self._hooks:
@@ -236,23 +244,25 @@ def _follow(
         average = MovingAverage(model, config.train.ema_decay)
         _attach(_averages(model, average), memory.average)
     share = _Share(Rank(model, source, config, number=number, size=size), optimizer, average, memory)
-    for message in _messages(pipe):
-        match message:
-            case StepOrder():
-                pipe.send(share.accumulate(message))
-            case "sum":
-                pipe.send(share.sum())
-            case _Update():
-                share.update(message)
-                pipe.send(None)
+    while (message := _received(pipe)) is not None and _answered(pipe, share.obey(message)):
+        pass
 
 
-def _messages(pipe: "Connection[Any, Any]") -> Iterator[object]:
-    while True:
-        try:
-            yield pipe.recv()
-        except (EOFError, OSError):
-            return
+def _received(pipe: "Connection[Any, Any]") -> object:
+    """What the leader says; None when it has closed its side."""
+    try:
+        return pipe.recv()
+    except (EOFError, OSError):
+        return None
+
+
+def _answered(pipe: "Connection[Any, Any]", answer: object) -> bool:
+    """Whether the leader is there to get the answer; one that fails in the middle of a step is not."""
+    try:
+        pipe.send(answer)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

@@ -21,6 +21,10 @@ from heedful.training.feed import Feed, FeedAhead, FeedInLine, num_workers
 from heedful.training.precision import Precision, resolve_precision
 from heedful.training.step import StepMetrics, Sums, accumulate_gradients, train_step
 
+TEAM_IS_BROKEN = (
+    "a process of the training team ended unexpectedly (out of memory?); --resume from the last checkpoint"
+)
+
 
 @dataclass(frozen=True)
 class StepOrder:
