@@ -1,6 +1,7 @@
 """Training through the command line: it learns, it can be killed, and a resumed run is the same run."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -158,6 +159,22 @@ def test_a_killed_run_ends_in_the_same_weights(
     assert [step["loss"] for step in logged(killed, "step")][-4:] == [
         step["loss"] for step in logged(whole, "step")
     ][-4:]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="has no process groups")
+def test_a_group_that_is_terminated_leaves_a_checkpoint_of_its_last_step(tmp_path: Path) -> None:
+    arguments = [*write_pairs(tmp_path), *as_options(STATEFUL | {"train.processes": 2})]
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "heedful", "train", *arguments, "--output", str(run)]
+    with (tmp_path / "err").open("wb") as err:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err, start_new_session=True)
+    wait_for(run / "checkpoints" / "step-20", process)
+    os.killpg(process.pid, signal.SIGTERM)  # as a scheduler does
+    assert process.wait(timeout=60) == 130
+    assert logged(run, "warning")[-1]["message"] == "stopped on request; --resume goes on from here"
+    last = logged(run, "checkpoint")[-1]
+    assert (run / "checkpoints" / str(last["path"])).is_dir()
+    assert "Traceback" not in (tmp_path / "err").read_text()
 
 
 def wait_for(path: Path, process: "subprocess.Popen[bytes]") -> None:

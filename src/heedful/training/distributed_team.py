@@ -19,6 +19,7 @@ from heedful.data import BatchSource
 from heedful.errors import TrainingError
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage
+from heedful.training.interrupt import signals_left_to_leader
 from heedful.training.optimizer import build_optimizer
 from heedful.training.step import (
     StepMetrics,
@@ -107,7 +108,8 @@ def follow(device: torch.device) -> None:
     with suppress(_DisconnectedError):  # whoever has failed says why
         material = _broadcast(None)
         assert isinstance(material, _Material)
-        _follow(material, device)
+        with signals_left_to_leader():
+            _follow(material, device)
 
 
 def _follow(material: "_Material", device: torch.device) -> None:

@@ -1,4 +1,7 @@
-"""Ctrl-C and termination, so that they never fall into the middle of a step."""
+"""Ctrl-C and termination, so that they never fall into the middle of a step.
+
+Terminals and schedulers send them to all processes of a training. The leader alone decides what follows.
+"""
 
 import signal
 import threading
@@ -31,3 +34,33 @@ def signals_noted() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def signals_left_to_leader() -> Iterator[None]:
+    """Go on whatever a follower is asked: the leader is asked too, and needs it for its last step."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def signals_held_back() -> Iterator[None]:
+    """Let signals wait until the block is over; processes that are started in it get none at all.
+
+    So no signal reaches a follower before it has come to `signals_left_to_leader`. Not on Windows.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

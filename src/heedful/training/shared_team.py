@@ -6,8 +6,8 @@ the optimiser's state and the moving average exist once, in shared memory; each 
 its own share of them, for which the others hand it their gradients.
 """
 
+import atexit
 import shutil
-import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from heedful.data import BatchSource
 from heedful.errors import TrainingError
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage
+from heedful.training.interrupt import signals_held_back, signals_left_to_leader
 from heedful.training.optimizer import build_optimizer, fill_state, optimizer_of_share, update_costs
 from heedful.training.step import (
     StepMetrics,
@@ -82,11 +83,13 @@ class SharedTeam:
         self._share = _Share(rank, optimizer, average, memory)
         context = multiprocessing.get_context("spawn")
         self._others: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
+        atexit.register(self.close)  # a program that ends waits for followers, and they for a word of it
         for number in range(1, rank.size):
             ours, theirs = context.Pipe()
             arguments = (theirs, rank.source, rank.config, number, rank.size, memory, threads)
             process = context.Process(target=_follow, args=arguments, daemon=True)
-            process.start()
+            with signals_held_back():
+                process.start()
             theirs.close()
             self._others.append((process, ours))
 
@@ -113,8 +116,10 @@ class SharedTeam:
         for process, pipe in self._others:
             pipe.close()  # which the other side takes as the end
             process.join(timeout=10)
+            process.kill()  # if it still lives
         self._others = []
         self._share.close()
+        atexit.unregister(self.close)
 
     def _send(self, message: object) -> None:
         for _, pipe in self._others:
@@ -222,6 +227,7 @@ class _Share:
             hook.remove()
 
 
+@signals_left_to_leader()
 def _follow(
     pipe: "Connection[Any, Any]",
     source: BatchSource,
@@ -232,7 +238,6 @@ def _follow(
     threads: int,
 ) -> None:
     """Do what the leader says until its side of the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the leader decides
     torch.set_num_threads(threads)
     model = Transformer.from_config(config.model).to(memory.weights.dtype)
     choose_trained_weights(model, config)
