@@ -2,6 +2,7 @@
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.scoring import score_outputs
 from heedful.decoding.step_function import ModelStep, StepFunction
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.decoding.translator import Translator
@@ -14,4 +15,5 @@ __all__ = [
     "TextHypothesis",
     "Translation",
     "Translator",
+    "score_outputs",
 ]

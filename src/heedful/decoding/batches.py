@@ -1,19 +1,24 @@
-"""Which sentences are searched together, and how many batches at a time."""
+"""Which sentences are searched or scored together, and how many batches at a time."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from heedful.decoding.computation import Computation
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.scoring import score_outputs
 from heedful.decoding.search import search
 from heedful.text.framing import Framing
 from heedful.text.tokenizer import Tokenizer
 
+_NOTHING = Hypothesis((), 0.0, 0.0, (), finished=True)  # the output of an empty source
+_Found = TypeVar("_Found")
+
 
 class BatchedSearch:
-    """Searches the outputs of sources that are given as ids, in batches of similar length."""
+    """Searches the outputs of sources, or scores given ones, as ids, in batches of similar length."""
 
     def __init__(
         self,
@@ -30,7 +35,8 @@ class BatchedSearch:
             computation: of the steps.
             framing: says what an output starts from.
             tokenizer: of the outputs.
-            tokens: source tokens of one batch at most, padding included.
+            tokens: source tokens of one batch at most, padding included; where outputs are given, of the
+                longer side.
             size: sentences of one batch at most; None leaves it to the tokens.
         """
         self._computation = computation
@@ -38,9 +44,14 @@ class BatchedSearch:
         self._tokens = tokens
         self._size = size
 
+    @property
+    def position_limit(self) -> int | None:
+        """How long a sequence may be where a model has learned positions."""
+        return self._computation.position_limit
+
     def max_length(self, source: Sequence[int], options: SearchOptions) -> int:
         """The most tokens of an output: section 6.1 limits it to the length of its input + 50."""
-        caps = [cap for cap in (options.max_length, self._computation.position_limit) if cap is not None]
+        caps = [cap for cap in (options.max_length, self.position_limit) if cap is not None]
         return min([len(source) + options.max_length_offset, *caps])
 
     def __call__(
@@ -64,10 +75,6 @@ class BatchedSearch:
         limits = [self.max_length(ids, options) for ids in sources]
         if max_lengths is not None:
             limits = list(map(min, limits, max_lengths))
-        # No batch is so large that threads would stand idle.
-        share = math.ceil(len(sources) / self._computation.batches_at_once)
-        size = min(self._size or share, share)
-        batches = plan_batches([len(ids) for ids in sources], tokens=self._tokens, size=size)
 
         def search_batch(batch: list[int]) -> list[list[Hypothesis]]:
             together = [sources[i] for i in batch]
@@ -83,21 +90,68 @@ class BatchedSearch:
                     prefixes=None if prefixes is None else [prefixes[i] for i in batch],
                 )
 
-        found: dict[int, list[Hypothesis]] = {}
-        for batch, results in zip(batches, self._each(search_batch, batches), strict=True):
-            found.update(zip(batch, results, strict=True))
-        return [found.get(i, []) for i in range(len(sources))]
+        found = self._in_batches(search_batch, [len(ids) for ids in sources])
+        return [each or [] for each in found]
+
+    def score(
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        options: SearchOptions,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[Hypothesis]:
+        """Score given outputs (see `score_outputs`); the order is kept.
+
+        Args:
+            sources: as the encoder reads them.
+            outputs: for each source what the decoder writes, with its end token unless the output is cut;
+                where both are empty, that has the score 0.
+            options: of the search.
+            prefixes: for each source the ids that a search had to begin its outputs with.
+        """
+
+        def score_batch(batch: list[int]) -> list[Hypothesis]:
+            together, given = [sources[i] for i in batch], [outputs[i] for i in batch]
+            with self._computation.forced_step(together, given, start_id=self._start_id) as step:
+                return score_outputs(
+                    step,
+                    given,
+                    max_lengths=[self.max_length(ids, options) for ids in together],
+                    start_id=self._start_id,
+                    eos_id=self._eos_id,
+                    pad_id=self._pad_id,
+                    options=options,
+                    prefixes=None if prefixes is None else [prefixes[i] for i in batch],
+                )
+
+        lengths = [max(len(source), len(output)) for source, output in zip(sources, outputs, strict=True)]
+        return [each or _NOTHING for each in self._in_batches(score_batch, lengths)]
+
+    def _in_batches(
+        self, work_on: Callable[[list[int]], list[_Found]], lengths: Sequence[int]
+    ) -> list[_Found | None]:
+        """What the work on each batch finds for its sentences, in their order; None for one of length 0."""
+        # No batch is so large that threads would stand idle.
+        share = math.ceil(len(lengths) / self._computation.batches_at_once)
+        size = min(self._size or share, share)
+        batches = plan_batches(lengths, tokens=self._tokens, size=size)
+        found: list[_Found | None] = [None] * len(lengths)
+        for batch, results in zip(batches, self._each(work_on, batches), strict=True):
+            for i, result in zip(batch, results, strict=True):
+                found[i] = result
+        return found
 
     def _each(
-        self, search_batch: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]]
-    ) -> Iterator[list[list[Hypothesis]]]:
-        """Search batches, several at a time where each needs one thread."""
+        self, work_on: Callable[[list[int]], list[_Found]], batches: list[list[int]]
+    ) -> Iterator[list[_Found]]:
+        """Work on batches, several at a time where each needs one thread."""
         at_once = min(self._computation.batches_at_once, len(batches))
         if at_once < 2:
-            yield from map(search_batch, batches)
+            yield from map(work_on, batches)
             return
         with ThreadPoolExecutor(at_once) as pool:
-            yield from pool.map(search_batch, batches)
+            yield from pool.map(work_on, batches)
 
 
 def plan_batches(lengths: Sequence[int], *, tokens: int, size: int | None = None) -> list[list[int]]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from heedful.decoding.engine import Engine, EnginePrecision, EngineStep
 from heedful.decoding.ensemble import EnsembleStep
-from heedful.decoding.step_function import ModelStep, StepFunction
+from heedful.decoding.step_function import ForcedStep, ModelStep, StepFunction
 from heedful.errors import InputError
 from heedful.model import Transformer
 
@@ -55,20 +55,45 @@ class Computation:
     def step(self, sources: Sequence[Sequence[int]]) -> Iterator[StepFunction]:
         """Give the step function of a batch of framed sources, to be used inside the block.
 
-        Torch computes inside it without dropout and gradients; afterwards its models train on, if they did.
-
         Raises:
             InputError: the engine that is asked for cannot compute these models here.
         """
         if self._engines:
             yield _together([EngineStep(engine, sources) for engine in self._engines])
             return
+        with self._torch():
+            yield _together([ModelStep(model, self._pad(sources, model)) for model in self._models])
+
+    @contextmanager
+    def forced_step(
+        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, start_id: int
+    ) -> Iterator[StepFunction]:
+        """Give the step function of a batch as `step` does, to feed it the given outputs and nothing else.
+
+        The engine steps as in a search, so that in every precision it says the same; torch computes all
+        places at once.
+        """
+        if self._engines:
+            with self.step(sources) as step:
+                yield step
+            return
+        with self._torch():
+            yield _together(
+                [
+                    ForcedStep(model, self._pad(sources, model), outputs, start_id=start_id)
+                    for model in self._models
+                ]
+            )
+
+    @contextmanager
+    def _torch(self) -> Iterator[None]:
+        """Let torch compute without dropout and gradients; afterwards its models train on, if they did."""
         were_training = [model.training for model in self._models]
         for model in self._models:
             model.eval()
         try:
             with torch.inference_mode(), self._autocast():
-                yield _together([ModelStep(model, self._pad(sources, model)) for model in self._models])
+                yield
         finally:
             for model, was_training in zip(self._models, were_training, strict=True):
                 model.train(was_training)

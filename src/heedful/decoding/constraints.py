@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.step_function import NextTokens, all_log_probs, top_candidates
+from heedful.decoding.step_function import NOT_NUMBERS, NextTokens, all_log_probs, top_candidates
 from heedful.errors import InputError
 
 FREE = -1  # in place of an id: the search may choose
@@ -136,6 +136,35 @@ class Constraints:
             scores, own = scores.index_fill(0, places[0], -torch.inf), own.clone()
             scores[places] = own[places] = torch.from_numpy(values).to(own)
         return scores, own
+
+    def log_probs_of(
+        self,
+        ids: NDArray[np.int64],
+        found: Tensor | NextTokens,
+        *,
+        written: NDArray[np.int64],
+        sentences: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """The model's own log-probability of one token of each row, (rows,), as in `Candidates`.
+
+        Args:
+            ids: (rows,), the tokens.
+            found: the model's log-probabilities, (rows, V), or what gives them.
+            written: (rows, T), the tokens of each row so far, without the start token.
+            sentences: (rows,), the sentence of each row.
+
+        Raises:
+            InputError: log-probabilities that are not numbers, or a forced token that does not exist.
+        """
+        log_probs = all_log_probs(found)
+        own = self._possible(log_probs, written)
+        values = _on_host(own.gather(-1, torch.from_numpy(ids[:, None]).to(own.device)))[:, 0]
+        if np.isnan(values).any():
+            raise InputError(NOT_NUMBERS)
+        values[np.isin(ids, self._suppressed(written))] = -np.inf
+        rows, forced_ids, forced_log_probs = self._forced(log_probs, written, sentences)
+        values[rows] = np.where(ids[rows] == forced_ids, forced_log_probs, -np.inf)
+        return values
 
     def _scores(
         self,

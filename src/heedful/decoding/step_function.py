@@ -5,12 +5,15 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.errors import InputError
 from heedful.model import Transformer
 
+_NUMBERS_AT_ONCE = 1 << 22  # log-probabilities of a forced step, 16 MiB in float32, unless one place has more
+_ROWS_MULTIPLE = 64
 NOT_NUMBERS = "search: the model's log-probabilities are not numbers; its weights are damaged"
 
 
@@ -56,15 +59,60 @@ class ModelStep:
         self._cache = model.start_cache(model.encode(src))
 
     def __call__(self, last_ids: Tensor) -> Tensor:
-        """See `StepFunction`; the softmax is taken in float32 (or float64 for a float64 model)."""
-        logits = self._model.decode_step(last_ids.to(self._device), self._cache)
-        if logits.dtype in (torch.bfloat16, torch.float16):
-            logits = logits.float()
-        return torch.log_softmax(logits, dim=-1)
+        """See `StepFunction`."""
+        return _log_softmax(self._model.decode_step(last_ids.to(self._device), self._cache))
 
     def reorder(self, rows: Tensor) -> None:
         """See `StepFunction`."""
         self._cache.reorder(rows.to(self._device))
+
+
+class ForcedStep:
+    """The step function of a Transformer to which nothing but the given outputs will be fed.
+
+    All states are computed at once, and the log-probabilities of a few places at a time: there never is a
+    tensor (B, T, V).
+    """
+
+    def __init__(
+        self, model: Transformer, src: Tensor, outputs: Sequence[Sequence[int]], *, start_id: int
+    ) -> None:
+        """Encode `src` (B, S), padded with the model's source pad id, and decode the outputs."""
+        longest = max(map(len, outputs))
+        tgt_in = torch.full((len(outputs), longest), start_id)  # what pads it is never looked at
+        for row, output in zip(tgt_in, outputs, strict=True):
+            row[1 : len(output)] = torch.tensor(output[:-1])
+        self._model = model
+        self._states_TBD = model.decode(tgt_in.to(src.device), model.encode(src)).transpose(0, 1)
+        self._rows = torch.arange(len(outputs), device=src.device)
+        self._ready: list[Tensor] = []  # log-probabilities (rows, V) of the places that come next
+        self._ready_rows = self._rows
+
+    def __call__(self, last_ids: Tensor) -> Tensor:
+        """See `StepFunction`; the ids are known."""
+        if not self._ready:
+            num_rows = len(self._rows)
+            num_places = max(1, _NUMBERS_AT_ONCE // (num_rows * self._model.config.tgt_vocab_size))
+            states_ND = self._states_TBD[:num_places, self._rows].flatten(0, 1)
+            self._states_TBD = self._states_TBD[num_places:]
+            # Shapes that repeat are prepared once and kept: those of bfloat16 products are many megabytes.
+            filled = F.pad(states_ND, (0, 0, 0, -len(states_ND) % _ROWS_MULTIPLE))
+            log_probs = _log_softmax(self._model.project(filled)[: len(states_ND)])
+            self._ready = list(log_probs.view(-1, num_rows, log_probs.shape[-1]).unbind())
+            self._ready_rows = torch.arange(num_rows, device=log_probs.device)
+        return self._ready.pop(0)[self._ready_rows]
+
+    def reorder(self, rows: Tensor) -> None:
+        """See `StepFunction`."""
+        rows = rows.to(self._rows.device)
+        self._rows, self._ready_rows = self._rows[rows], self._ready_rows[rows]
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """Log-probabilities (..., V), of a softmax in float32, or float64 for a float64 model."""
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    return torch.log_softmax(logits, dim=-1)
 
 
 def all_log_probs(found: Tensor | NextTokens) -> Tensor:

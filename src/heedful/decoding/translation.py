@@ -10,7 +10,7 @@ from heedful.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class TextHypothesis:
-    """One output of a search, as text. The numbers are those of `Hypothesis`."""
+    """One output, found or given, as text. The numbers are those of `Hypothesis`."""
 
     text: str
     score: float
@@ -18,6 +18,18 @@ class TextHypothesis:
     ids: tuple[int, ...]
     token_log_probs: tuple[float, ...]
     finished: bool
+
+    @classmethod
+    def of(cls, found: Hypothesis, text: str) -> Self:
+        """The hypothesis with its text on one line: byte pieces can spell line ends."""
+        return cls(
+            text=text.replace("\r", " ").replace("\n", " "),
+            score=found.score,
+            log_prob=found.log_prob,
+            ids=found.ids,
+            token_log_probs=found.token_log_probs,
+            finished=found.finished,
+        )
 
 
 @dataclass(frozen=True)
@@ -40,22 +52,7 @@ class Translation:
     @classmethod
     def of(cls, source: str, found: Sequence[Hypothesis], tokenizer: Tokenizer) -> Self:
         """The translation of a line from what a search found, as the target's tokenizer spells it."""
-        hypotheses = tuple(
-            TextHypothesis(
-                text=_one_line(tokenizer.decode(each.ids)),
-                score=each.score,
-                log_prob=each.log_prob,
-                ids=each.ids,
-                token_log_probs=each.token_log_probs,
-                finished=each.finished,
-            )
-            for each in found
-        )
+        hypotheses = tuple(TextHypothesis.of(each, tokenizer.decode(each.ids)) for each in found)
         if not hypotheses:
             return cls(source, "", 0.0, ())
         return cls(source, hypotheses[0].text, hypotheses[0].score, hypotheses)
-
-
-def _one_line(text: str) -> str:
-    """Byte pieces can spell line ends, which would break the count of lines."""
-    return text.replace("\r", " ").replace("\n", " ")

@@ -13,8 +13,9 @@ from heedful.decoding.batches import BatchedSearch
 from heedful.decoding.computation import Computation, EngineChoice, Precision
 from heedful.decoding.ensemble import check_ensemble
 from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.inputs import num_before_prefix, sources_and_outputs, sources_and_prefixes
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.translation import Translation
+from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.errors import InputError
 from heedful.text import Framing
 from heedful.text.languages import choose_languages
@@ -43,7 +44,8 @@ class Translator:
         Args:
             bundle: model and tokenizers; the model stays on the device where it is.
             precision: of the matrix products; "int8" only in the compiled engine.
-            batch_tokens: source tokens of one batch, padding included; by default the bundle's.
+            batch_tokens: source tokens of one batch, padding included; by default the bundle's. Where targets
+                are given, those of the longer side.
             batch_size: sentences of one batch at most; by default the tokens alone decide.
             ensemble: more bundles, whose models translate with that of the first (see `EnsembleStep`); they
                 have the same tokenizers, and are on the same device. The search is the first one's.
@@ -212,7 +214,7 @@ class Translator:
             raise InputError(f"count={count}: must be at least 1")
         options = replace(self._options(options), n_best=1, prefix_bias=None)
         sources, begun = self._encoded(texts, prefixes, options, first_line=1)
-        num_before, tokenizer = _num_before(options), self.bundle.tokenizers.tgt
+        num_before, tokenizer = num_before_prefix(options), self.bundle.tokenizers.tgt
         fork = replace(
             options, beam_size=count, n_best=count, num_groups=1, sampling=None, forced_last_id=None
         )
@@ -230,6 +232,64 @@ class Translator:
         for (i, _), hypotheses in zip(ways, ends, strict=True):
             together[i] += hypotheses
         return [Translation.of(text, each, tokenizer) for text, each in zip(texts, together, strict=True)]
+
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, options: SearchOptions | None = None
+    ) -> list[TextHypothesis]:
+        """Score given translations: the log-probability of each token, and of each text, and its score.
+
+        They are what a search says of the same pieces: the same options decide what is forced (with
+        log-probability 0), ruled out (-inf) or renormalised. Pieces are cut as the target's tokenizer does; a
+        search may have written the same text in others. Where both texts are empty, the score is 0, as that
+        of a translation of nothing, and there are no tokens; where one is, the model is asked as ever.
+
+        Args:
+            sources: one sentence or line each.
+            targets: the translation of each.
+            options: of the search; by default the bundle's.
+
+        Returns:
+            For each pair the target, on one line, with its numbers.
+
+        Raises:
+            InputError: unequal numbers of texts, or a text that is longer than learned positions allow.
+        """
+        return self._score_chunk(sources, targets, options=options, first_line=1)
+
+    def score_lines(
+        self,
+        pairs: Iterable[tuple[str, str]],
+        *,
+        options: SearchOptions | None = None,
+        chunk_lines: int = 1024,
+    ) -> Iterator[TextHypothesis]:
+        """Score a stream of sources and targets, in order, holding `chunk_lines` pairs at most; see `score`.
+
+        Raises:
+            InputError: a line that is longer than learned positions allow; those of earlier chunks came out.
+        """
+        if chunk_lines < 1:
+            raise InputError(f"chunk_lines={chunk_lines}: must be at least 1")
+        pairs, first_line = iter(pairs), 1
+        while chunk := list(islice(pairs, chunk_lines)):
+            sources, targets = zip(*chunk, strict=True)
+            yield from self._score_chunk(sources, targets, options=options, first_line=first_line)
+            first_line += len(chunk)
+
+    def _score_chunk(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        options: SearchOptions | None,
+        first_line: int,
+    ) -> list[TextHypothesis]:
+        options = self._options(options)
+        read, written = sources_and_outputs(
+            sources, targets, bundle=self.bundle, search=self._search, options=options, first_line=first_line
+        )
+        found = self._search.score(read, written, options=options)
+        return [TextHypothesis.of(each, text) for each, text in zip(found, targets, strict=True)]
 
     def _translate_chunk(
         self,
@@ -260,19 +320,10 @@ class Translator:
         *,
         first_line: int,
     ) -> tuple[list[list[int]], list[list[int]]]:
-        """The ids of texts, as the encoder reads them, and of their prefixes, none of them too long."""
-        if isinstance(texts, str):
-            raise InputError("texts: one string given; give a list of strings, as in translate([text])")
-        if prefixes is not None and len(prefixes) != len(texts):
-            raise InputError(f"prefixes: {len(prefixes):,} for {len(texts):,} texts; give one for each")
-        encoded = self.bundle.tokenizers.src.encode_batch(texts)
-        sources = [
-            self._framing.source(ids) if ids and text.strip() else []
-            for ids, text in zip(encoded, texts, strict=True)
-        ]
-        begun = self.bundle.tokenizers.tgt.encode_batch(prefixes) if prefixes else [[] for _ in texts]
-        self._check_lengths(sources, begun, options, first_line)
-        return sources, begun
+        """The ids of texts and of their prefixes: see `sources_and_prefixes`."""
+        return sources_and_prefixes(
+            texts, prefixes, bundle=self.bundle, search=self._search, options=options, first_line=first_line
+        )
 
     def search_ids(
         self,
@@ -291,6 +342,17 @@ class Translator:
         """
         return self._search(sources, options=options, prefixes=prefixes)
 
+    def score_ids(
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        options: SearchOptions,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[Hypothesis]:
+        """Score outputs given as ids: see `BatchedSearch.score`."""
+        return self._search.score(sources, outputs, options=options, prefixes=prefixes)
+
     @property
     def device(self) -> torch.device:
         """Where the model is."""
@@ -301,32 +363,6 @@ class Translator:
         """What computes: "compiled" or "torch"."""
         return self._computation.engine_in_use
 
-    def _check_lengths(
-        self,
-        sources: Sequence[Sequence[int]],
-        prefixes: Sequence[Sequence[int]],
-        options: SearchOptions,
-        first_line: int,
-    ) -> None:
-        end = self._computation.position_limit
-        for line, (source, prefix) in enumerate(zip(sources, prefixes, strict=True), start=first_line):
-            if end is not None and len(source) > end:
-                raise InputError(
-                    f"line {line:,}: {len(source):,} pieces, but this model's learned positions end at "
-                    f"{end:,}; split the line"
-                )
-            most = self._search.max_length(source, options) - _num_before(options)
-            if len(prefix) > most:
-                raise InputError(
-                    f"line {line:,}: a prefix of {len(prefix):,} pieces, but the translation may have "
-                    f"{most:,}; shorten it, or raise max_length_offset and max_length"
-                )
-
 
 def _without_line_ends(lines: Iterable[str]) -> Iterator[str]:
     return (line.removesuffix("\n").removesuffix("\r") for line in lines)
-
-
-def _num_before(options: SearchOptions) -> int:
-    """How many tokens an output has before its prefix."""
-    return 0 if options.forced_first_id is None else 1

@@ -1,0 +1,72 @@
+"""Forced decoding: the log-probabilities of outputs that are given."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from heedful.decoding.constraints import Constraints
+from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.step_function import StepFunction
+
+
+def score_outputs(
+    step: StepFunction,
+    outputs: Sequence[Sequence[int]],
+    *,
+    max_lengths: Sequence[int],
+    start_id: int,
+    eos_id: int,
+    pad_id: int,
+    options: SearchOptions,
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> list[Hypothesis]:
+    """Score one given output for each sentence, as a search scores what it finds.
+
+    With the options, limits and prefixes of a search, each hypothesis of that search has the numbers that it
+    came with. So a token that the options force has the log-probability 0, and one that the search may not
+    write there -inf; the length limit alone rules nothing out: an output that is longer has none.
+
+    Args:
+        step: has one row for each sentence, not fed yet.
+        outputs: for each sentence the ids that the decoder writes, at least one: with a tag where the model
+            writes one, and with the end token unless the output is cut.
+        max_lengths: for each sentence, the most tokens of a search, the end token included.
+        start_id: fed first.
+        eos_id: ends an output.
+        pad_id: never written, like `start_id`, unless the options say otherwise.
+        options: the length penalty (for the score) and what is suppressed, forced or renormalised.
+        prefixes: what the outputs of a search had to begin with (see `Constraints`).
+
+    Returns:
+        A hypothesis for each sentence.
+
+    Raises:
+        InputError: log-probabilities that are not numbers, or a forced token that does not exist.
+    """
+    lengths = np.asarray([len(output) for output in outputs], dtype=np.int64)
+    limits = np.where(lengths > np.asarray(max_lengths), lengths + 1, max_lengths)
+    constraints = Constraints(
+        options, start_id=start_id, eos_id=eos_id, pad_id=pad_id, max_lengths=limits.tolist(),
+        prefixes=prefixes,
+    )  # fmt: skip
+    ids_BT = np.full((len(outputs), lengths.max(initial=0)), eos_id, dtype=np.int64)
+    for row, output in zip(ids_BT, outputs, strict=True):
+        row[: len(output)] = output
+    log_probs_BT = np.zeros(ids_BT.shape)
+    live = np.arange(len(outputs))
+    last_ids = torch.full((len(outputs),), start_id)
+    for place in range(ids_BT.shape[1]):
+        log_probs_BT[live, place] = constraints.log_probs_of(
+            ids_BT[live, place], step(last_ids), written=ids_BT[live, :place], sentences=live
+        )
+        rows = np.flatnonzero(lengths[live] > place + 1)
+        if 0 < len(rows) < len(live):
+            step.reorder(torch.from_numpy(rows))
+        live = live[rows]
+        last_ids = torch.from_numpy(ids_BT[live, place])
+    return [
+        ended_hypothesis(output, log_probs_BT[row, :n].tolist(), eos_id=eos_id, penalty=options.penalty(n))
+        for row, (output, n) in enumerate(zip(outputs, lengths.tolist(), strict=True))
+    ]

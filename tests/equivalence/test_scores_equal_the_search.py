@@ -1,0 +1,135 @@
+"""What a search found has, scored as a given output in one pass, the numbers that the search gave it."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from heedful.config import ModelConfig
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.scoring import score_outputs
+from heedful.decoding.search import search
+from heedful.decoding.step_function import ForcedStep, ModelStep
+from heedful.model import Transformer
+
+PAD, BOS, EOS, TAG = 0, 2, 3, 9
+VOCAB_SIZE = 17
+LIMITS = [20, 6, 11, 1, 30]
+IDS = {"pad_id": PAD, "start_id": BOS, "eos_id": EOS}
+MODES: dict[str, dict[str, object]] = {
+    "the paper's": {},
+    "no penalty": {"length_penalty": 0.0},
+    "average": {"length_penalty": 1.0, "length_normalization": "average"},
+    "average, strong": {"length_penalty": 1.7, "length_normalization": "average"},
+    "forced first": {"forced_first_id": TAG},
+    "forced first, suppressed": {"forced_first_id": TAG, "suppressed_ids": (PAD, BOS, TAG)},
+    "forced last": {"forced_last_id": EOS},
+    "forced last, another": {"forced_last_id": TAG},
+    "both forced": {"forced_first_id": TAG, "forced_last_id": EOS},
+    "nothing suppressed": {"suppressed_ids": ()},
+    "more suppressed": {"suppressed_ids": (PAD, 4, 5, 6, 7)},
+    "renormalised": {"renormalize": True},
+    "renormalised, more suppressed": {"renormalize": True, "suppressed_ids": (PAD, 4, 5, 6, 7)},
+    "renormalised, nothing suppressed": {"renormalize": True, "suppressed_ids": ()},
+    "not too short": {"min_length": 4},
+    "no repetition": {"no_repeat_ngram_size": 2},
+    "no repetition, renormalised": {"no_repeat_ngram_size": 2, "renormalize": True},
+    "repetition held back": {"repetition_penalty": 1.3},
+    "prefixes": {"prefix": True},
+    "prefixes, renormalised": {"prefix": True, "renormalize": True, "forced_first_id": TAG},
+    "prefixes leant to": {"prefix": True, "prefix_bias": 0.9},
+    "everything": {
+        "min_length": 4, "renormalize": True, "suppressed_ids": (PAD, 4, 5), "forced_first_id": TAG,
+        "forced_last_id": EOS, "length_penalty": 1.0, "length_normalization": "average",
+        "no_repeat_ngram_size": 2, "repetition_penalty": 0.8, "prefix": True,
+    },
+}  # fmt: skip
+PREFIXES = [[5, 6], [], [PAD, 7, 5], [4], [12]]
+SEARCHES: dict[str, dict[str, object]] = {
+    "greedy": {"beam_size": 1},
+    "beam": {"beam_size": 4, "n_best": 4},
+    "groups": {"beam_size": 4, "n_best": 4, "num_groups": 2, "diversity_penalty": 0.7},
+    "sampled": {"beam_size": 1, "n_best": 3, "sampling": Sampling(temperature=0.8, top_p=0.95, seed=1)},
+}
+
+
+def tiny_model(dtype: torch.dtype, **changes: object) -> Transformer:
+    settings = {
+        "d_model": 12, "num_heads": 3, "d_ff": 20, "num_encoder_layers": 2, "num_decoder_layers": 2,
+        "src_vocab_size": VOCAB_SIZE, "tgt_vocab_size": VOCAB_SIZE, "output_bias": True,
+    }  # fmt: skip
+    torch.manual_seed(6)
+    model = Transformer.from_config(ModelConfig(**{**settings, **changes}))  # type: ignore[arg-type]
+    with torch.no_grad():
+        for parameter in model.parameters():  # larger than at the start, so that outputs differ
+            parameter.mul_(30.0 if parameter.ndim > 1 else 1.0)
+        model.output.bias[EOS] = 4.0  # and so that some end, and others are cut
+    return model.to(dtype).eval()
+
+
+def padded_sources() -> Tensor:
+    torch.manual_seed(6)
+    src = torch.randint(4, VOCAB_SIZE, (5, 7))
+    for row, length in enumerate((7, 2, 5, 1, 7)):
+        src[row, length - 1] = EOS
+        src[row, length:] = PAD
+    return src
+
+
+def written(found: Hypothesis) -> list[int]:
+    return [*found.ids, EOS] if found.finished else [*found.ids]
+
+
+def assert_scored_as_found(
+    model: Transformer, wishes: dict[str, object], *, abs_error: float
+) -> tuple[SearchOptions, list[Hypothesis]]:
+    """Search; score what was found, in one pass and step by step; compare; return what was found."""
+    src, prefixes = padded_sources(), PREFIXES if wishes.get("prefix") else None
+    options = SearchOptions(**{name: wish for name, wish in wishes.items() if name != "prefix"})  # type: ignore[arg-type]
+    with torch.inference_mode():
+        lists = search(
+            ModelStep(model, src), max_lengths=LIMITS, options=options, sources=src.tolist(),
+            prefixes=prefixes, **IDS,
+        )  # fmt: skip
+        rows = [row for row, hypotheses in enumerate(lists) for _ in hypotheses]
+        found = [hypothesis for hypotheses in lists for hypothesis in hypotheses]
+        outputs = [written(each) for each in found]
+        for step in (ForcedStep(model, src[rows], outputs, start_id=BOS), ModelStep(model, src[rows])):
+            scored = score_outputs(
+                step, outputs, max_lengths=[LIMITS[row] for row in rows], options=options,
+                prefixes=prefixes and [prefixes[row] for row in rows], **IDS,
+            )  # fmt: skip
+            for one, other in zip(scored, found, strict=True):
+                assert (one.ids, one.finished) == (other.ids, other.finished)
+                assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=abs_error)
+                assert one.log_prob == pytest.approx(other.log_prob, abs=abs_error)
+                assert one.score == pytest.approx(other.score, abs=abs_error)
+    return options, found
+
+
+@pytest.mark.parametrize("search_name", SEARCHES)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("dtype", "abs_error"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_every_hypothesis_has_the_score_it_was_found_with(
+    dtype: torch.dtype, abs_error: float, mode: str, search_name: str
+) -> None:
+    wishes = MODES[mode] | SEARCHES[search_name]
+    options, found = assert_scored_as_found(tiny_model(dtype), wishes, abs_error=abs_error)
+    if options.forced_last_id != EOS and search_name != "greedy":
+        assert {each.finished for each in found} == {True, False}
+    assert len({each.ids for each in found}) > 2
+    assert (options.forced_first_id is None) or all(each.token_log_probs[0] == 0.0 for each in found)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"norm": "pre", "activation": "gelu"},
+        {"positions": "learned", "max_positions": 40, "tied": "none"},
+        {"positions": "rotary", "num_kv_heads": 1},
+        {"positions": "fairseq", "d_k": 5, "d_v": 7, "attention_bias": False},
+    ],
+)
+def test_so_has_it_in_other_models(changes: dict[str, object]) -> None:
+    wishes = MODES["everything"] | SEARCHES["beam"]
+    assert_scored_as_found(tiny_model(torch.float64, **changes), wishes, abs_error=1e-10)

@@ -1,0 +1,230 @@
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from tagged_bundle import nllb_like
+from tiny_bundle import PAIRS, memorised
+
+from heedful.bundle import Bundle
+from heedful.config import Config
+from heedful.decoding.computation import EngineChoice
+from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.translation import TextHypothesis
+from heedful.decoding.translator import Translator
+from heedful.errors import InputError
+from heedful.model import Transformer
+
+SOURCES, TARGETS = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
+NOTHING = TextHypothesis("", 0.0, 0.0, (), (), finished=True)
+
+
+def fresh(**changes: object) -> Bundle:
+    """A random model with the tokenizers of the one that knows the pairs."""
+    bundle = memorised()
+    config = bundle.config.model.replace(**changes)
+    torch.manual_seed(4)
+    return Bundle(Config(model=config), bundle.tokenizers, Transformer.from_config(config).eval())
+
+
+SEARCHES = {
+    "the bundle's": None,
+    "greedy": SearchOptions(beam_size=1),
+    "average": SearchOptions(n_best=4, length_penalty=1.0, length_normalization="average"),
+    "renormalised": SearchOptions(n_best=4, renormalize=True, suppressed_ids=(0, 1, 2)),
+    "without repetition": SearchOptions(
+        n_best=3, no_repeat_ngram_size=2, repetition_penalty=1.3, renormalize=True
+    ),
+    "in groups": SearchOptions(n_best=4, num_groups=2, diversity_penalty=1.0),
+    "sampled": SearchOptions(n_best=5, sampling=Sampling(seed=3, temperature=1.5)),
+}
+
+
+def assert_scored_as_found(translator: Translator, options: SearchOptions | None) -> None:
+    """Compare all hypotheses that are written in the pieces which the tokenizer cuts."""
+    encode, compared = memorised().tokenizers.tgt.encode, 0
+    for translation in translator.translations(SOURCES, options=options):
+        found = [
+            each for each in translation.hypotheses if [*each.ids] == encode(each.text) and each.finished
+        ]
+        texts = [each.text for each in found]
+        scored = translator.score([translation.source] * len(texts), texts, options=options)
+        for one, other in zip(scored, found, strict=True):
+            assert (one.text, one.ids, one.finished) == (other.text, other.ids, other.finished)
+            assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-5)
+            assert (one.log_prob, one.score) == pytest.approx((other.log_prob, other.score), abs=1e-5)
+        compared += len(found)
+    assert compared >= len(SOURCES)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_translation_has_the_numbers_it_was_found_with(name: str) -> None:
+    assert_scored_as_found(Translator(memorised(), engine="torch"), SEARCHES[name])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
+@pytest.mark.parametrize("name", SEARCHES)
+def test_so_it_has_in_every_precision_of_the_engine(name: str, precision: EnginePrecision) -> None:
+    if reason := Engine.why_not(memorised().model, precision):
+        pytest.skip(reason)
+    translator = Translator(memorised(), engine="compiled", precision=precision)
+    assert_scored_as_found(translator, SEARCHES[name])
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_so_it_has_from_several_models(engine: EngineChoice) -> None:
+    other = replace(memorised(), model=copy.deepcopy(memorised().model))
+    with torch.no_grad():
+        for weight in other.model.parameters():
+            weight.mul_(0.97)
+    together = Translator(memorised(), ensemble=[other], engine=engine)
+    assert_scored_as_found(together, SearchOptions(n_best=4))
+    [alone], [both] = (each.score(SOURCES[:1], TARGETS[:1]) for each in (Translator(memorised()), together))
+    assert alone.log_prob != pytest.approx(both.log_prob, abs=1e-4)
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_a_cut_output_and_a_prefix_have_theirs_as_ids(engine: EngineChoice) -> None:
+    translator, src = Translator(memorised(), engine=engine), memorised().tokenizers.src
+    options = SearchOptions(n_best=4, max_length=6, renormalize=True, suppressed_ids=(0, 1, 2, 9))
+    sources = [[*src.encode(line), src.eos_id] for line in SOURCES]
+    prefixes = [[9, 17], [], [30], [9], [], [5, 6, 7]]
+    found = translator.search_ids(sources, options=options, prefixes=prefixes)
+    rows = [row for row, hypotheses in enumerate(found) for _ in hypotheses]
+    flat = [each for hypotheses in found for each in hypotheses]
+    scored = translator.score_ids(
+        [sources[row] for row in rows],
+        [[*each.ids, *[src.eos_id] * each.finished] for each in flat],
+        options=options,
+        prefixes=[prefixes[row] for row in rows],
+    )
+    assert {each.finished for each in flat} == {True, False}
+    assert [each.ids for each in scored] == [each.ids for each in flat]
+    assert [each.score for each in scored] == pytest.approx([each.score for each in flat], abs=1e-5)
+
+
+def test_a_true_translation_is_more_probable_than_another() -> None:
+    right = Translator(memorised()).score(SOURCES, TARGETS)
+    wrong = Translator(memorised()).score(SOURCES, [*TARGETS[1:], TARGETS[0]])
+    assert all(one.score > -0.2 and other.score < -2 for one, other in zip(right, wrong, strict=True))
+
+
+def test_pairs_keep_their_order_and_a_pair_of_nothing_is_certain() -> None:
+    translator = Translator(memorised())
+    sources, targets = ["", *SOURCES, "  ", SOURCES[0]], ["", *TARGETS, "\t", TARGETS[0]]
+    found = translator.score(sources, targets)
+    assert [each.text for each in found] == targets
+    assert (found[0], found[-2]) == (NOTHING, replace(NOTHING, text="\t"))
+    assert translator.translations([""])[0].score == NOTHING.score
+    assert found[1].score == pytest.approx(found[-1].score, abs=1e-6)
+    assert translator.score([], []) == []
+
+
+def test_where_one_side_is_empty_the_model_is_asked() -> None:
+    model, tokenizers = memorised().model, memorised().tokenizers
+    src, tgt = tokenizers.src, tokenizers.tgt
+    nothing_said, nothing_read = Translator(memorised()).score([SOURCES[0], " "], ["", TARGETS[0]])
+    first = model(torch.tensor([[*src.encode(SOURCES[0]), src.eos_id]]), torch.tensor([[tgt.bos_id]]))
+    assert nothing_said.ids == ()
+    assert nothing_said.token_log_probs == pytest.approx([first.log_softmax(-1)[0, 0, tgt.eos_id].item()])
+    assert len(nothing_read.token_log_probs) == len(tgt.encode(TARGETS[0])) + 1
+    assert nothing_said.score < -2 and nothing_read.score < -2
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 20, 50])
+def test_the_batch_size_changes_no_score(batch_tokens: int) -> None:
+    together = Translator(memorised()).score(SOURCES, TARGETS)
+    parted = Translator(memorised(), batch_tokens=batch_tokens).score(SOURCES, TARGETS)
+    assert [each.ids for each in parted] == [each.ids for each in together]
+    assert [each.score for each in parted] == pytest.approx([each.score for each in together], abs=1e-6)
+
+
+@pytest.mark.parametrize("chunk_lines", [1, 4, 1024])
+def test_a_stream_gives_what_lists_give_and_is_read_a_chunk_ahead(chunk_lines: int) -> None:
+    read = 0
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        nonlocal read
+        for pair in PAIRS:
+            read += 1
+            yield pair
+
+    translator = Translator(memorised())
+    stream = translator.score_lines(pairs(), chunk_lines=chunk_lines)
+    first = next(stream)
+    assert read == min(chunk_lines, len(PAIRS))
+    found = [each.score for each in (first, *stream)]
+    assert found == pytest.approx([each.score for each in translator.score(SOURCES, TARGETS)], abs=1e-6)
+
+
+def test_the_tag_of_the_language_is_certain_and_counts() -> None:
+    bundle = nllb_like()
+    model, src, tgt = bundle.model, bundle.tokenizers.src, bundle.tokenizers.tgt
+    german = tgt.tag_id("deu_Latn")
+    [found] = Translator(bundle).score(["the house"], ["das Haus"])
+    ids = [german, *tgt.encode("das Haus"), tgt.eos_id]
+    logits = model(
+        torch.tensor([[src.tag_id("eng_Latn"), *src.encode("the house"), src.eos_id]]),
+        torch.tensor([[tgt.eos_id, *ids[:-1]]]),
+    )
+    wanted = logits.log_softmax(-1)[0, range(len(ids)), ids].tolist()
+    assert found.ids == tuple(ids[:-1])
+    assert found.token_log_probs == pytest.approx([0.0, *wanted[1:]], abs=1e-5)
+    assert found.score == pytest.approx(found.log_prob / ((5 + len(ids)) / 6) ** 0.6)
+    [french] = Translator(bundle).for_languages(tgt_lang="fra_Latn").score(["the house"], ["das Haus"])
+    assert french.ids == (tgt.tag_id("fra_Latn"), *ids[1:-1])
+    assert french.token_log_probs[0] == 0.0
+    assert french.log_prob != pytest.approx(found.log_prob, abs=1e-3)
+
+
+def test_a_forced_first_token_that_the_text_does_not_show_stands_before_it() -> None:
+    translator = Translator(memorised())
+    forced = SearchOptions(forced_first_id=1)
+    [found] = translator.score(SOURCES[:1], TARGETS[:1], options=forced)
+    ids = memorised().tokenizers.tgt.encode(TARGETS[0])
+    assert found.ids == (1, *ids)
+    assert found.token_log_probs[0] == 0.0
+    [shown] = translator.score(SOURCES[:1], TARGETS[:1], options=replace(forced, forced_first_id=ids[0]))
+    assert shown.ids == tuple(ids)
+    assert shown.token_log_probs[0] == 0.0
+
+
+def test_a_line_beyond_learned_positions_is_named_with_its_side() -> None:
+    translator = Translator(fresh(positions="learned", max_positions=12))
+    long_line = " ".join(["der Hund"] * 6)
+    with pytest.raises(InputError, match=r"^source line 2: \d+ pieces, but .* end at 12"):
+        translator.score(["the dog", " ".join(["the dog"] * 6)], ["der Hund"] * 2)
+    pairs = [("the dog", "der Hund"), ("the dog", "der Hund"), ("the dog", long_line)]
+    stream = translator.score_lines(pairs, chunk_lines=2)
+    assert [next(stream).text, next(stream).text] == ["der Hund"] * 2
+    with pytest.raises(InputError, match=r"^target line 3: \d+ pieces, but .* end at 12"):
+        next(stream)
+
+
+def test_a_model_in_training_is_left_in_training_and_scores_as_in_use() -> None:
+    bundle = fresh(dropout=0.5)
+    expected = Translator(bundle).score(SOURCES, TARGETS)
+    bundle.model.train()
+    assert Translator(bundle).score(SOURCES, TARGETS) == expected
+    assert bundle.model.training
+
+
+def test_bfloat16_computes_in_it() -> None:
+    exact = Translator(memorised()).score(SOURCES, TARGETS)
+    rounded = Translator(memorised(), precision="bf16").score(SOURCES, TARGETS)
+    assert [each.score for each in rounded] != [each.score for each in exact]
+    assert [each.score for each in rounded] == pytest.approx([each.score for each in exact], abs=0.03)
+
+
+def test_bad_arguments_are_input_errors() -> None:
+    translator = Translator(memorised())
+    with pytest.raises(InputError, match="targets: 5 for 6 sources; give one for each"):
+        translator.score(SOURCES, TARGETS[:5])
+    with pytest.raises(InputError, match="sources: one string given"):
+        translator.score("ab", ["a", "b"])
+    with pytest.raises(InputError, match="targets: one string given"):
+        translator.score(["a", "b"], "ab")
+    with pytest.raises(InputError, match="chunk_lines=0"):
+        next(translator.score_lines(PAIRS, chunk_lines=0))
