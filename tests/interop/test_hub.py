@@ -111,6 +111,7 @@ def test_every_verb_that_takes_a_bundle_takes_an_id(shared: Hub, tmp_path: Path)
     assert heedful("inspect", "ann/model").code == 0
     args = ["--src", tmp_path / "s", "--ref", tmp_path / "s", "--metric", "exact", "--json"]
     assert json.loads(heedful("evaluate", "ann/model", *args).out)["sentences"] == len(SOURCES)
+    assert heedful("score", "ann/model", "--src", tmp_path / "s", "--tgt", tmp_path / "s").code == 0
     assert heedful("attention", "ann/model", SOURCES[0], "-o", tmp_path / "a.json").out == TARGETS[0] + "\n"
 
 

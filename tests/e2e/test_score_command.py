@@ -1,0 +1,213 @@
+"""`heedful score` through the command line."""
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import pytest
+from command_line import Outcome, heedful
+from tagged_bundle import nllb_like
+from tiny_bundle import PAIRS, save_memorised
+
+from heedful.bundle import save_bundle
+from heedful.decoding.translator import Translator
+
+SOURCES = [src for src, _ in PAIRS]
+TARGETS = [tgt for _, tgt in PAIRS]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "demo"
+    save_memorised(folder / "best")
+    return folder
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[object]:
+    (tmp_path / "s.en").write_bytes(text(SOURCES))
+    (tmp_path / "t.de").write_bytes(text(TARGETS))
+    return ["--src", tmp_path / "s.en", "--tgt", tmp_path / "t.de"]
+
+
+def text(lines: list[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def assert_one_clear_line(outcome: Outcome, code: int, *parts: str) -> None:
+    assert outcome.code == code
+    assert outcome.out == ""
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+    for part in parts:
+        assert part in outcome.err
+
+
+def test_the_scores_of_translations_are_those_that_translate_prints(run: Path, files: list[object]) -> None:
+    outcome = heedful("score", run, *files)
+    rows = [line.split("\t") for line in outcome.out.splitlines()]
+    translated = [
+        line.split("\t")
+        for line in heedful("translate", run, "--scores", stdin=text(SOURCES)).out.splitlines()
+    ]
+    assert [row[2] for row in rows] == TARGETS == [row[1] for row in translated]
+    for row, (score, _) in zip(rows, translated, strict=True):
+        assert float(row[1]) == pytest.approx(float(score), abs=1e-5)
+        assert float(row[0]) < float(row[1]) < 0
+    assert outcome.code == 0
+    assert outcome.err.startswith("6 pairs, ")
+    assert outcome.err.count("\n") == 1
+
+
+def test_json_has_the_tokens_and_ends_in_the_perplexity_on_stderr(run: Path, files: list[object]) -> None:
+    outcome = heedful("score", run, *files, "--json")
+    found = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [(each["source"], each["target"]) for each in found] == list(PAIRS)
+    for each in found:
+        assert list(each) == ["source", "target", "score", "log_prob", "tokens"]
+        assert each["tokens"][-1]["piece"] == "</s>"
+        assert each["log_prob"] == pytest.approx(sum(token["log_prob"] for token in each["tokens"]))
+        pieces = "".join(token["piece"] for token in each["tokens"][:-1])
+        assert pieces.replace("▁", " ").strip() == each["target"]
+    summary = json.loads(outcome.err)
+    tokens = sum(len(each["tokens"]) for each in found)
+    words = sum(len(target.split()) + 1 for target in TARGETS)
+    total = sum(each["log_prob"] for each in found)
+    assert summary == {
+        "pairs": 6, "tokens": tokens, "words": words, "log_prob": pytest.approx(total),
+        "perplexity": pytest.approx(math.exp(-total / tokens)),
+        "word_perplexity": pytest.approx(math.exp(-total / words)),
+    }  # fmt: skip
+    plain = heedful("score", run, *files).err
+    assert f"{tokens} tokens, {words} words: perplexity {summary['perplexity']:.6g} per token" in plain
+
+
+def test_the_length_penalty_may_be_wished_and_the_mean_is_one(run: Path, files: list[object]) -> None:
+    wishes = [
+        "--length-penalty",
+        1,
+        "--length-normalization",
+        "average",
+        "--threads",
+        1,
+        "--batch-tokens",
+        30,
+    ]
+    mean = [json.loads(line) for line in heedful("score", run, *files, "--json", *wishes).out.splitlines()]
+    for each in mean:
+        assert each["score"] == pytest.approx(each["log_prob"] / len(each["tokens"]))
+    for line in heedful("score", run, *files, "--length-penalty", 0).out.splitlines():
+        log_prob, score, _ = line.split("\t")
+        assert log_prob == score
+
+
+@pytest.mark.parametrize("side", ["--src", "--tgt"])
+def test_one_side_may_come_from_stdin_and_the_other_compressed(
+    run: Path, files: list[object], side: str, tmp_path: Path
+) -> None:
+    expected = heedful("score", run, *files)
+    lines = {"--src": SOURCES, "--tgt": TARGETS}
+    (other,) = lines.keys() - {side}
+    (tmp_path / "other.gz").write_bytes(gzip.compress(text(lines[other])))
+    found = heedful("score", run, side, "-", other, tmp_path / "other.gz", stdin=text(lines[side]))
+    assert found == expected
+
+
+def test_empty_lines_stay_in_their_place(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "s").write_bytes(text([SOURCES[0], "", SOURCES[1], ""]))
+    (tmp_path / "t").write_bytes(text([TARGETS[0], "", "", TARGETS[1]]))
+    files = ["--src", tmp_path / "s", "--tgt", tmp_path / "t"]
+    outcome = heedful("score", run, *files)
+    rows = [line.split("\t") for line in outcome.out.splitlines()]
+    assert rows[1] == ["0.000000", "0.000000", ""]
+    assert [row[2] for row in rows] == [TARGETS[0], "", "", TARGETS[1]]
+    assert max(float(rows[2][0]), float(rows[3][0])) < -2
+    assert outcome.err.startswith("3 pairs, ")
+    second = json.loads(heedful("score", run, *files, "--json").out.splitlines()[1])
+    assert second == {"source": "", "target": "", "score": 0.0, "log_prob": 0.0, "tokens": []}
+
+
+def test_of_nothing_there_is_nothing_to_score(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "nothing").write_bytes(b"")
+    files = ["--src", tmp_path / "nothing", "--tgt", tmp_path / "nothing"]
+    outcome = heedful("score", run, *files)
+    assert (outcome.code, outcome.out) == (0, "")
+    assert "perplexity nan" in outcome.err
+    assert json.loads(heedful("score", run, *files, "--json").err)["perplexity"] is None
+
+
+def test_files_that_are_not_parallel_are_refused_before_anything_is_scored(
+    run: Path, files: list[object], tmp_path: Path
+) -> None:
+    (tmp_path / "t.de").write_bytes(text(TARGETS[:-1]))
+    outcome = heedful("score", run, *files)
+    assert_one_clear_line(outcome, 1, "t.de: 5 lines", "s.en has 6", "first unmatched line: 6")
+
+
+@pytest.mark.parametrize(
+    ("bad", "what"), [(b"a\xff\n", "byte 1: 0xff is not valid UTF-8"), (b"a\0\n", "byte 1: NUL byte")]
+)
+def test_a_line_that_is_no_text_is_named(
+    run: Path, files: list[object], bad: bytes, what: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.de").write_bytes(text(TARGETS[:5]) + bad)
+    assert_one_clear_line(heedful("score", run, *files), 1, "t.de: line 6", what)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["--src", "-", "--tgt", "-"], 2, "cannot both be stdin"),
+        (["--src", "nothing.txt", "--tgt", "-"], 1, "nothing.txt: cannot be read"),
+        (["--src", "-"], 2, "--tgt"),
+        (["--src", "-", "--tgt", "-", "--beam-size", "2"], 2, "--beam-size"),
+    ],
+)
+def test_arguments_that_cannot_be_get_one_line(run: Path, args: list[str], code: int, message: str) -> None:
+    assert_one_clear_line(heedful("score", run, *args, stdin=b"a\n"), code, message)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--precision", "int3"], "precision='int3'"),
+        (["--device", "abacus"], "device='abacus'"),
+        (["--length-normalization", "none"], "length_normalization"),
+        (["--tgt-lang", "fr"], "tgt_lang='fr'"),
+    ],
+)
+def test_settings_that_cannot_be_get_one_line(
+    run: Path, files: list[object], args: list[str], message: str
+) -> None:
+    outcome = heedful("score", run, *files, *args)
+    assert_one_clear_line(outcome, 1, message)
+
+
+def test_a_model_of_many_languages_takes_them(files: list[object], tmp_path: Path) -> None:
+    save_bundle(nllb_like(), tmp_path / "many", card="# Many languages\n")
+    languages = {"src_lang": "deu_Latn", "tgt_lang": "fra_Latn"}
+    args = ["--src-lang", "deu_Latn", "--tgt-lang", "fra_Latn", "--json"]
+    outcome = heedful("score", tmp_path / "many", *files, *args)
+    wanted = Translator(nllb_like()).for_languages(**languages).score(SOURCES, TARGETS)
+    found = [json.loads(line) for line in outcome.out.splitlines()]
+    assert [each["score"] for each in found] == pytest.approx([each.score for each in wanted], abs=1e-5)
+    assert {(each["tokens"][0]["piece"], each["tokens"][0]["log_prob"]) for each in found} == {
+        ("fra_Latn", 0.0)
+    }
+
+
+def test_what_the_search_may_never_write_is_impossible_and_json_stays_json(tmp_path: Path) -> None:
+    bundle = nllb_like()
+    save_bundle(bundle, tmp_path / "many", card="# Many languages\n")
+    (tmp_path / "s").write_bytes(text(["the house"]))
+    (tmp_path / "t").write_bytes(text(["das <pad> Haus"]))  # the tokenizer reads a padding token there
+    files = ["--src", tmp_path / "s", "--tgt", tmp_path / "t"]
+    outcome = heedful("score", tmp_path / "many", *files)
+    assert outcome.out == "-inf\t-inf\tdas <pad> Haus\n"
+    assert "perplexity inf per token" in outcome.err
+    outcome = heedful("score", tmp_path / "many", *files, "--json")
+    found = json.loads(outcome.out, parse_constant=pytest.fail)
+    assert (found["score"], found["log_prob"]) == (None, None)
+    assert [token["piece"] for token in found["tokens"] if token["log_prob"] is None] == ["<pad>"]
+    assert json.loads(outcome.err, parse_constant=pytest.fail)["perplexity"] is None
