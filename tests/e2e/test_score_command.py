@@ -65,7 +65,9 @@ def test_json_has_the_tokens_and_ends_in_the_perplexity_on_stderr(run: Path, fil
     found = [json.loads(line) for line in outcome.out.splitlines()]
     assert [(each["source"], each["target"]) for each in found] == list(PAIRS)
     for each in found:
-        assert list(each) == ["source", "target", "score", "log_prob", "tokens"]
+        assert list(each) == ["source", "target", "score", "log_prob", "model_log_prob", "tokens"]
+        assert list(each["tokens"][0]) == ["piece", "log_prob", "model_log_prob"]
+        assert each["model_log_prob"] == each["log_prob"]
         assert each["tokens"][-1]["piece"] == "</s>"
         assert each["log_prob"] == pytest.approx(sum(token["log_prob"] for token in each["tokens"]))
         pieces = "".join(token["piece"] for token in each["tokens"][:-1])
@@ -75,7 +77,7 @@ def test_json_has_the_tokens_and_ends_in_the_perplexity_on_stderr(run: Path, fil
     words = sum(len(target.split()) + 1 for target in TARGETS)
     total = sum(each["log_prob"] for each in found)
     assert summary == {
-        "pairs": 6, "tokens": tokens, "words": words, "log_prob": pytest.approx(total),
+        "pairs": 6, "tokens": tokens, "words": words, "model_log_prob": pytest.approx(total),
         "perplexity": pytest.approx(math.exp(-total / tokens)),
         "word_perplexity": pytest.approx(math.exp(-total / words)),
     }  # fmt: skip
@@ -125,24 +127,47 @@ def test_empty_lines_stay_in_their_place(run: Path, tmp_path: Path) -> None:
     assert max(float(rows[2][0]), float(rows[3][0])) < -2
     assert outcome.err.startswith("3 pairs, ")
     second = json.loads(heedful("score", run, *files, "--json").out.splitlines()[1])
-    assert second == {"source": "", "target": "", "score": 0.0, "log_prob": 0.0, "tokens": []}
+    numbers = {"score": 0.0, "log_prob": 0.0, "model_log_prob": 0.0}
+    assert second == {"source": "", "target": "", **numbers, "tokens": []}
 
 
-def test_of_nothing_there_is_nothing_to_score(run: Path, tmp_path: Path) -> None:
+def test_files_of_no_lines_are_refused(run: Path, tmp_path: Path) -> None:
     (tmp_path / "nothing").write_bytes(b"")
-    files = ["--src", tmp_path / "nothing", "--tgt", tmp_path / "nothing"]
+    (tmp_path / "one").write_bytes(text(SOURCES[:1]))
+    outcome = heedful("score", run, "--src", tmp_path / "nothing", "--tgt", tmp_path / "nothing")
+    assert_one_clear_line(outcome, 1, "nothing: no lines; there is nothing to score")
+    outcome = heedful("score", run, "--src", "-", "--tgt", tmp_path / "nothing", stdin=b"")
+    assert_one_clear_line(outcome, 1, "stdin and ", "nothing: no lines")
+    outcome = heedful("score", run, "--src", tmp_path / "one", "--tgt", tmp_path / "nothing")
+    assert_one_clear_line(outcome, 1, "nothing: 0 lines but ", "one has 1")
+
+
+def test_of_empty_lines_there_is_no_perplexity(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_bytes(b"\n\n")
+    files = ["--src", tmp_path / "empty", "--tgt", tmp_path / "empty"]
     outcome = heedful("score", run, *files)
-    assert (outcome.code, outcome.out) == (0, "")
+    assert (outcome.code, outcome.out) == (0, "0.000000\t0.000000\t\n" * 2)
     assert "perplexity nan" in outcome.err
     assert json.loads(heedful("score", run, *files, "--json").err)["perplexity"] is None
+
+
+def test_a_bundle_without_its_tokenizer_is_refused(tmp_path: Path, files: list[object]) -> None:
+    save_memorised(tmp_path / "bundle")
+    for path in (tmp_path / "bundle").glob("tokenizer*"):
+        path.unlink()
+    assert_one_clear_line(heedful("score", tmp_path / "bundle", *files), 1, "tokenizer", "bundle")
 
 
 def test_files_that_are_not_parallel_are_refused_before_anything_is_scored(
     run: Path, files: list[object], tmp_path: Path
 ) -> None:
     (tmp_path / "t.de").write_bytes(text(TARGETS[:-1]))
-    outcome = heedful("score", run, *files)
-    assert_one_clear_line(outcome, 1, "t.de: 5 lines", "s.en has 6", "first unmatched line: 6")
+    unmatched = "first unmatched line: 6"
+    assert_one_clear_line(heedful("score", run, *files), 1, "t.de: 5 lines", "s.en has 6", unmatched)
+    piped = heedful("score", run, "--src", "-", "--tgt", tmp_path / "t.de", stdin=text(SOURCES))
+    assert_one_clear_line(piped, 1, "t.de: 5 lines", "stdin has more", unmatched)
+    piped = heedful("score", run, "--tgt", "-", "--src", tmp_path / "t.de", stdin=text(SOURCES))
+    assert_one_clear_line(piped, 1, "t.de: 5 lines", "stdin has more", unmatched)
 
 
 @pytest.mark.parametrize(
@@ -204,10 +229,14 @@ def test_what_the_search_may_never_write_is_impossible_and_json_stays_json(tmp_p
     (tmp_path / "t").write_bytes(text(["das <pad> Haus"]))  # the tokenizer reads a padding token there
     files = ["--src", tmp_path / "s", "--tgt", tmp_path / "t"]
     outcome = heedful("score", tmp_path / "many", *files)
-    assert outcome.out == "-inf\t-inf\tdas <pad> Haus\n"
-    assert "perplexity inf per token" in outcome.err
+    log_prob, *others = outcome.out.split("\t")
+    assert others == ["-inf", "das <pad> Haus\n"]
+    assert math.isfinite(float(log_prob))
+    assert "perplexity inf" not in outcome.err
     outcome = heedful("score", tmp_path / "many", *files, "--json")
     found = json.loads(outcome.out, parse_constant=pytest.fail)
     assert (found["score"], found["log_prob"]) == (None, None)
     assert [token["piece"] for token in found["tokens"] if token["log_prob"] is None] == ["<pad>"]
-    assert json.loads(outcome.err, parse_constant=pytest.fail)["perplexity"] is None
+    assert found["model_log_prob"] == pytest.approx(float(log_prob), abs=1e-5)
+    assert found["model_log_prob"] == sum(token["model_log_prob"] for token in found["tokens"])
+    assert json.loads(outcome.err)["model_log_prob"] == found["model_log_prob"]

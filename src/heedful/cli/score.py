@@ -3,28 +3,48 @@
 import json
 import math
 import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heedful.cli import options as opt
-from heedful.cli.streams import Lines, open_input, write_line
+from heedful.cli.streams import Lines, count_lines, open_input, write_line
+from heedful.errors import InputError
 
 if TYPE_CHECKING:
+    from heedful.workflows.loading import Runtime, SearchWishes
     from heedful.workflows.score import Perplexity, ScoredPair
+
+_PAIRS_SHOWN = 64  # between two movements of the bar
 
 
 def score(
     run: opt.Run,
     src: Annotated[Path, typer.Option(help="Source lines; .gz too, - for stdin.")],
     tgt: Annotated[Path, typer.Option(help="Their translations, line by line; .gz too, - for stdin.")],
+    tgt_ids: Annotated[
+        bool,
+        typer.Option(
+            "--tgt-ids",
+            help="Translations are ids between spaces, such as translate --json gives: the very pieces, the "
+            "end token the last unless an output was cut.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each pair.")] = False,
     ensemble: opt.Ensemble = None,
     src_lang: opt.SrcLang = None,
     tgt_lang: opt.TgtLang = None,
     length_penalty: opt.LengthPenalty = None,
     length_normalization: opt.LengthNormalization = None,
+    max_length_offset: opt.MaxLengthOffset = None,
+    max_length: opt.MaxLength = None,
+    min_length: opt.MinLength = None,
+    no_repeat_ngram_size: opt.NoRepeatNgramSize = None,
+    prefix: opt.Prefix = None,
     batch_tokens: opt.BatchTokens = None,
     threads: opt.Threads = None,
     precision: opt.Precision = "float32",
@@ -34,53 +54,96 @@ def score(
     """Score given translations: how probable does the model find them?
 
     One line for each pair, in order: `log-probability<TAB>score<TAB>target`, in nats. The log-probability is
-    the sum over the target's tokens: its pieces and the end of the line. The score is that over the length
-    penalty, as in translate --scores; with --length-normalization average --length-penalty 1 it is the mean
-    of a token. Pieces are cut as the tokenizer does; a search may have written the same text in others, with
-    another score.
+    the model's own, summed over the target's tokens: its pieces and the end of the line. The score is that of
+    translate --scores, over the length penalty; with --length-normalization average --length-penalty 1 it is
+    the mean of a token.
 
-    With --json, an object has the keys source, target, score, log_prob and tokens (piece and log_prob of
-    each). null is the logarithm of 0, of what the model's search is told never to write.
+    A score is what a search with the same settings gives this output. A token that the settings force costs
+    nothing in it, one that they suppress makes it -inf, and where they renormalise, the probabilities of the
+    tokens that remain sum to 1. Beam, groups, chance and repetition penalty decide what is found, and change
+    no score; that of --mbr is no probability, and is not computed here. Pieces are cut as the tokenizer does;
+    a search may have written the same text in others, with another score: --tgt-ids.
 
-    The last line on stderr has the perplexity of all pairs, per token and per word (between spaces; the end
-    of each line is one too); with --json it is an object. A pair of empty lines has the score 0 and is not
-    counted. Where one side alone is empty, the model says how probable that is.
+    With --json, an object has the keys source, target, score, log_prob (the score's, before the length
+    penalty), model_log_prob and tokens (piece, log_prob and model_log_prob of each). null is the logarithm of
+    0.
+
+    The last line on stderr has the perplexity of all pairs by the model's own log-probabilities, per token
+    and per word (between spaces; the end of each line is one too); with --json it is an object. A pair of
+    empty lines has the score 0 and is not counted. Where one side alone is empty, the model says how probable
+    that is.
     """
     from heedful.workflows.loading import Runtime, SearchWishes
-    from heedful.workflows.score import Perplexity, ScoringTask
-    from heedful.workflows.score import score as score_pairs
 
     if str(src) == str(tgt) == "-":
         raise typer.BadParameter("--src and --tgt cannot both be stdin")
-    sources, src_name = _read(src)
-    targets, tgt_name = _read(tgt)
-    pairs = score_pairs(
-        run,
-        ScoringTask(sources=sources, targets=targets, src_name=src_name, tgt_name=tgt_name),
-        wishes=SearchWishes(
-            length_penalty=length_penalty,
-            length_normalization=length_normalization,
-            src_lang=src_lang,
-            tgt_lang=tgt_lang,
-        ),
-        runtime=Runtime(
-            precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens
-        ),
-        ensemble=ensemble or (),
+    wishes = SearchWishes(
+        length_penalty=length_penalty, length_normalization=length_normalization,
+        max_length_offset=max_length_offset, max_length=max_length, min_length=min_length,
+        no_repeat_ngram_size=no_repeat_ngram_size, src_lang=src_lang, tgt_lang=tgt_lang,
+    )  # fmt: skip
+    runtime = Runtime(
+        precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens
     )
+    files = _Files(src, tgt, prefix, are_ids=tgt_ids)
+    _score_files([run, *(ensemble or ())], files, wishes, runtime, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class _Files:
+    src: Path
+    tgt: Path
+    prefix: Path | None
+    are_ids: bool
+
+
+def _score_files(
+    runs: Sequence[Path], files: _Files, wishes: "SearchWishes", runtime: "Runtime", *, as_json: bool
+) -> None:
+    from heedful.cli.progress import bar
+    from heedful.workflows.score import Perplexity, ScoringTask
+    from heedful.workflows.score import score as score_pairs
+
+    total = _checked_count(files)
     perplexity = Perplexity()
-    for pair in pairs:
-        perplexity.add(pair)
-        line = _as_json(pair) if as_json else f"{pair.log_prob:.6f}\t{pair.score:.6f}\t{pair.target}"
-        write_line(sys.stdout.buffer, line)
+    with ExitStack() as stack:
+        src, src_name = stack.enter_context(open_input(files.src))
+        tgt, tgt_name = stack.enter_context(open_input(files.tgt))
+        prefixes = None
+        if files.prefix is not None:
+            prefixes = Lines(*stack.enter_context(open_input(files.prefix))).strictly()
+        task = ScoringTask(
+            sources=Lines(src, src_name).strictly(), targets=Lines(tgt, tgt_name).strictly(),
+            prefixes=prefixes, are_ids=files.are_ids, src_name=src_name, tgt_name=tgt_name,
+        )  # fmt: skip
+        pairs = score_pairs(runs[0], task, wishes=wishes, runtime=runtime, ensemble=runs[1:])
+        # Where the lines themselves are to be seen, they show how far it is.
+        show = stack.enter_context(bar()) if total and not sys.stdout.isatty() else None
+        for number, pair in enumerate(pairs, start=1):
+            perplexity.add(pair)
+            log_prob, score_ = f"{pair.model_log_prob:.6f}", f"{pair.score:.6f}"
+            line = _as_json(pair) if as_json else f"{log_prob}\t{score_}\t{pair.target}"
+            write_line(sys.stdout.buffer, line)
+            if show and total and number % _PAIRS_SHOWN == 0:
+                show(f"{number:,} of {total:,} pairs", number / total)
+        if prefixes is not None and next(prefixes, None) is not None:
+            raise InputError(f"{files.prefix}: has more lines than the sources; give one for each line")
     sys.stdout.flush()
     print(_summary(perplexity, as_json=as_json), file=sys.stderr)
 
 
-def _read(path: Path) -> tuple[list[str], str]:
-    """All lines, so that both sides are known to be parallel before anything is computed; and their name."""
-    with open_input(path) as (stream, name):
-        return list(Lines(stream, name).strictly()), name
+def _checked_count(files: _Files) -> int | None:
+    """How many pairs there are, where that can be seen beforehand: files are read twice.
+
+    Raises:
+        CorpusError: files that are not parallel, before anything is computed.
+    """
+    from heedful.data import check_parallel
+
+    num_src, num_tgt = count_lines(files.src), count_lines(files.tgt)
+    if num_src is not None and num_tgt is not None:
+        check_parallel(str(files.src), range(num_src), str(files.tgt), range(num_tgt))
+    return num_src if num_tgt is None else num_tgt
 
 
 def _as_json(pair: "ScoredPair") -> str:
@@ -89,7 +152,15 @@ def _as_json(pair: "ScoredPair") -> str:
         "target": pair.target,
         "score": _number(pair.score),
         "log_prob": _number(pair.log_prob),
-        "tokens": [{"piece": token.piece, "log_prob": _number(token.log_prob)} for token in pair.tokens],
+        "model_log_prob": _number(pair.model_log_prob),
+        "tokens": [
+            {
+                "piece": token.piece,
+                "log_prob": _number(token.log_prob),
+                "model_log_prob": _number(token.model_log_prob),
+            }
+            for token in pair.tokens
+        ],
     }
     return json.dumps(found, ensure_ascii=False)
 
@@ -101,7 +172,7 @@ def _summary(found: "Perplexity", *, as_json: bool) -> str:
                 "pairs": found.num_pairs,
                 "tokens": found.num_tokens,
                 "words": found.num_words,
-                "log_prob": _number(found.log_prob),
+                "model_log_prob": _number(found.model_log_prob),
                 "perplexity": _number(found.per_token),
                 "word_perplexity": _number(found.per_word),
             }

@@ -10,6 +10,8 @@ from typing import BinaryIO, cast
 
 from heedful.errors import CorpusError, InputError
 
+_DAMAGED = "the gzip file is truncated or corrupt; fetch or pack it again"
+
 
 class Lines:
     """The lines of a stream, which end where the stream does or at the first line that is no text.
@@ -30,9 +32,7 @@ class Lines:
         except CorpusError as mistake:
             self._mistake = mistake
         except (EOFError, zlib.error, gzip.BadGzipFile):
-            self._mistake = CorpusError(
-                f"{self._name}: the gzip file is truncated or corrupt; fetch or pack it again"
-            )
+            self._mistake = CorpusError(f"{self._name}: {_DAMAGED}")
 
     def raise_if_bad(self) -> None:
         """Raise what ended the iteration early.
@@ -80,6 +80,21 @@ def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
         raise CorpusError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     with plain, gzip.open(plain) if path.suffix == ".gz" else plain as file:
         yield cast(BinaryIO, file), str(path)
+
+
+def count_lines(path: Path) -> int | None:
+    """How many lines a file has (`.gz` too); None for what can be read only once.
+
+    Raises:
+        CorpusError: a file that cannot be read, or a gzip file that is cut short.
+    """
+    if str(path) == "-" or (path.exists() and not path.is_file()):
+        return None
+    with open_input(path) as (stream, name):
+        try:
+            return sum(1 for _ in stream)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise CorpusError(f"{name}: {_DAMAGED}") from None
 
 
 @contextmanager

@@ -64,8 +64,9 @@ def translate(
 
     One line out for each line in, in order; an empty line stays empty, with score 0. A score is the model's
     log-probability over the length penalty. The n-best form numbers the input lines from 0, as Moses does.
-    With --json, an object has the keys source, text, score and hypotheses. A model of many languages takes
-    --src-lang and --tgt-lang, with its own tags for them, such as fra_Latn or fr.
+    With --json, an object has the keys source, text, score and hypotheses; a hypothesis has text, score,
+    log_prob (before the length penalty) and ids, the pieces that were written, for score --tgt-ids. A model
+    of many languages takes --src-lang and --tgt-lang, with its own tags for them, such as fra_Latn or fr.
     """
     from heedful.workflows.loading import Runtime, SamplingWishes, SearchWishes
 
@@ -143,7 +144,10 @@ def _translate_files(
 
 def _render(translation: "Translation", number: int, form: _Form) -> Iterable[str]:
     if form.as_json:
-        hypotheses = [{"text": h.text, "score": h.score} for h in translation.hypotheses]
+        hypotheses = [
+            {"text": each.text, "score": each.score, "log_prob": each.log_prob, "ids": each.written_ids}
+            for each in translation.hypotheses
+        ]
         yield json.dumps(
             {
                 "source": translation.source,

@@ -3,7 +3,7 @@
 import gzip
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,7 +115,7 @@ def read_lines(path: str | Path) -> list[str]:
     return lines
 
 
-def check_parallel(src_name: str, src: Sequence[str], tgt_name: str, tgt: Sequence[str]) -> None:
+def check_parallel(src_name: str, src: Sized, tgt_name: str, tgt: Sized) -> None:
     """Two sides have as many lines as each other.
 
     Raises:

@@ -8,12 +8,12 @@ from typing import TypeVar
 from heedful.decoding.computation import Computation
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.scoring import score_outputs
+from heedful.decoding.scoring import ScoredOutput, score_outputs
 from heedful.decoding.search import search
 from heedful.text.framing import Framing
 from heedful.text.tokenizer import Tokenizer
 
-_NOTHING = Hypothesis((), 0.0, 0.0, (), finished=True)  # the output of an empty source
+_NOTHING = ScoredOutput((), 0.0, 0.0, (), finished=True, model_log_probs=())  # the output of an empty source
 _Found = TypeVar("_Found")
 
 
@@ -100,7 +100,7 @@ class BatchedSearch:
         *,
         options: SearchOptions,
         prefixes: Sequence[Sequence[int]] | None = None,
-    ) -> list[Hypothesis]:
+    ) -> list[ScoredOutput]:
         """Score given outputs (see `score_outputs`); the order is kept.
 
         Args:
@@ -111,7 +111,7 @@ class BatchedSearch:
             prefixes: for each source the ids that a search had to begin its outputs with.
         """
 
-        def score_batch(batch: list[int]) -> list[Hypothesis]:
+        def score_batch(batch: list[int]) -> list[ScoredOutput]:
             together, given = [sources[i] for i in batch], [outputs[i] for i in batch]
             with self._computation.forced_step(together, given, start_id=self._start_id) as step:
                 return score_outputs(

@@ -144,8 +144,8 @@ class Constraints:
         *,
         written: NDArray[np.int64],
         sentences: NDArray[np.int64],
-    ) -> NDArray[np.float64]:
-        """The model's own log-probability of one token of each row, (rows,), as in `Candidates`.
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The log-probabilities of one token of each row.
 
         Args:
             ids: (rows,), the tokens.
@@ -153,18 +153,24 @@ class Constraints:
             written: (rows, T), the tokens of each row so far, without the start token.
             sentences: (rows,), the sentence of each row.
 
+        Returns:
+            Those that a search gives them, as in `Candidates`, -inf where it could not write them; and those
+            that the model gives them, whatever the options. Each is (rows,).
+
         Raises:
             InputError: log-probabilities that are not numbers, or a forced token that does not exist.
         """
         log_probs = all_log_probs(found)
-        own = self._possible(log_probs, written)
-        values = _on_host(own.gather(-1, torch.from_numpy(ids[:, None]).to(own.device)))[:, 0]
-        if np.isnan(values).any():
+        possible = self._possible(log_probs, written)
+        places = torch.from_numpy(ids[:, None]).to(log_probs.device)
+        both = torch.cat((possible.gather(-1, places), log_probs.gather(-1, places)), dim=-1)
+        values, model_values = _on_host(both).T
+        if np.isnan(model_values).any():
             raise InputError(NOT_NUMBERS)
-        values[np.isin(ids, self._suppressed(written))] = -np.inf
+        values[np.isnan(values) | np.isin(ids, self._suppressed(written))] = -np.inf  # NaN: none is possible
         rows, forced_ids, forced_log_probs = self._forced(log_probs, written, sentences)
         values[rows] = np.where(ids[rows] == forced_ids, forced_log_probs, -np.inf)
-        return values
+        return values, model_values
 
     def _scores(
         self,

@@ -1,6 +1,8 @@
 """From texts to the ids that searches and scores are asked of, none of them too long."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TypeVar
 
 from heedful.bundle import Bundle
 from heedful.decoding.batches import BatchedSearch
@@ -10,6 +12,8 @@ from heedful.text.framing import Framing
 from heedful.text.tokenizer import Tokenizer
 
 Ids = list[list[int]]
+_Item = TypeVar("_Item")
+Given = str | Sequence[int]  # an output: its text, or the ids that the decoder writes
 
 
 def sources_and_prefixes(
@@ -35,11 +39,9 @@ def sources_and_prefixes(
         InputError: a text or a prefix that is too long, or unequal numbers of them.
     """
     _refuse_one_string("texts", texts)
-    if prefixes is not None and len(prefixes) != len(texts):
-        raise InputError(f"prefixes: {len(prefixes):,} for {len(texts):,} texts; give one for each")
     framing = Framing.of(bundle.config, bundle.tokenizers)
     sources = [framing.source(ids) if ids else [] for ids in _encoded(bundle.tokenizers.src, texts)]
-    begun = bundle.tokenizers.tgt.encode_batch(prefixes) if prefixes else [[] for _ in texts]
+    begun = encoded_prefixes(prefixes, bundle=bundle, texts=texts) or [[] for _ in texts]
     for line, (source, prefix) in enumerate(zip(sources, begun, strict=True), start=first_line):
         _check_length(f"line {line:,}", source, search)
         most = search.max_length(source, options) - num_before_prefix(options)
@@ -53,40 +55,56 @@ def sources_and_prefixes(
 
 def sources_and_outputs(
     sources: Sequence[str],
-    targets: Sequence[str],
+    targets: Sequence[Given],
     *,
     bundle: Bundle,
     search: BatchedSearch,
     options: SearchOptions,
     first_line: int,
 ) -> tuple[Ids, Ids]:
-    """The ids of pairs of texts, as the encoder reads and the decoder writes them.
+    """The ids of pairs, as the encoder reads and the decoder writes them.
 
     Args:
         sources: one sentence or line each.
-        targets: the translation of each; where both are empty, neither has ids.
+        targets: the translation of each, as text, or as ids with the end token unless it is cut; where both
+            are empty, neither has ids.
         bundle: its tokenizers and framing say what the model reads and writes.
         search: it knows how long sequences may be.
         options: of the search.
         first_line: the number of the first pair, for messages.
 
     Raises:
-        InputError: a text that is longer than learned positions allow, or unequal numbers of texts.
+        InputError: a text that is longer than learned positions allow, ids that no output has, or unequal
+            numbers of texts.
     """
     _refuse_one_string("sources", sources)
     _refuse_one_string("targets", targets)
-    if len(sources) != len(targets):
-        raise InputError(f"targets: {len(targets):,} for {len(sources):,} sources; give one for each")
+    _check_one_for_each("targets", targets, "sources", sources)
     tokenizers, framing = bundle.tokenizers, Framing.of(bundle.config, bundle.tokenizers)
     read: Ids = []
     written: Ids = []
-    encoded = _encoded(tokenizers.src, sources), _encoded(tokenizers.tgt, targets)
-    for line, (src, tgt) in enumerate(zip(*encoded, strict=True), start=first_line):
-        read.append(framing.source(src) if src or tgt else [])
-        written.append(_begun(framing.target(tgt), options) if src or tgt else [])
+    texts = [target if isinstance(target, str) else "" for target in targets]
+    encoded = zip(_encoded(tokenizers.src, sources), _encoded(tokenizers.tgt, texts), targets, strict=True)
+    for line, (src, tgt, given) in enumerate(encoded, start=first_line):
+        output = _begun(framing.target(tgt), options) if isinstance(given, str) else [*given]
+        is_nothing = not src and not (tgt if isinstance(given, str) else given)
+        read.append([] if is_nothing else framing.source(src))
+        written.append([] if is_nothing else output)
+        if not isinstance(given, str) and not is_nothing:
+            _check_ids(f"target line {line:,}", output, tokenizers.tgt)
         _check_length(f"source line {line:,}", read[-1], search)
         _check_length(f"target line {line:,}", written[-1], search)
     return read, written
+
+
+def encoded_prefixes(prefixes: Sequence[str] | None, *, bundle: Bundle, texts: Sequence[str]) -> Ids | None:
+    """The ids of what the outputs of texts begin with, if anything is given.
+
+    Raises:
+        InputError: unequal numbers of them.
+    """
+    _check_one_for_each("prefixes", prefixes, "texts", texts)
+    return None if prefixes is None else bundle.tokenizers.tgt.encode_batch(prefixes)
 
 
 def num_before_prefix(options: SearchOptions) -> int:
@@ -94,9 +112,49 @@ def num_before_prefix(options: SearchOptions) -> int:
     return 0 if options.forced_first_id is None else 1
 
 
-def _refuse_one_string(name: str, texts: Sequence[str]) -> None:
+def without_line_ends(lines: Iterable[str]) -> Iterator[str]:
+    """The lines of a file without what ends them."""
+    return (line.removesuffix("\n").removesuffix("\r") for line in lines)
+
+
+def chunks(
+    items: Iterator[_Item], prefixes: Iterable[str] | None, chunk_lines: int
+) -> Iterator[tuple[int, list[_Item], list[str] | None]]:
+    """Groups of a stream with their prefixes, and the number of the first of each, from 1.
+
+    Raises:
+        InputError: no lines in a chunk, or a line without a prefix.
+    """
+    if chunk_lines < 1:
+        raise InputError(f"chunk_lines={chunk_lines}: must be at least 1")
+    beginnings, first_line = without_line_ends(prefixes or ()), 1
+    while chunk := list(islice(items, chunk_lines)):
+        given = None if prefixes is None else list(islice(beginnings, len(chunk)))
+        if given is not None and len(given) < len(chunk):
+            raise InputError(f"line {first_line + len(given):,}: has no prefix; give one for each line")
+        yield first_line, chunk, given
+        first_line += len(chunk)
+
+
+def _refuse_one_string(name: str, texts: Sequence[object]) -> None:
     if isinstance(texts, str):
         raise InputError(f"{name}: one string given; give a list of strings, as in translate([text])")
+
+
+def _check_one_for_each(name: str, given: Sequence[object] | None, to: str, texts: Sequence[str]) -> None:
+    if given is not None and len(given) != len(texts):
+        raise InputError(f"{name}: {len(given):,} for {len(texts):,} {to}; give one for each")
+
+
+def _check_ids(name: str, ids: Sequence[int], tokenizer: Tokenizer) -> None:
+    if not ids:
+        raise InputError(f"{name}: no ids; an output without text is the end token, {tokenizer.eos_id}")
+    if not 0 <= min(ids) <= max(ids) < tokenizer.vocab_size:
+        raise InputError(f"{name}: an id that is not below {tokenizer.vocab_size:,}, the number of pieces")
+    if tokenizer.eos_id in ids[:-1]:
+        raise InputError(
+            f"{name}: the end token, {tokenizer.eos_id}, before the last place; it ends an output"
+        )
 
 
 def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> Ids:

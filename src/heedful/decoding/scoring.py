@@ -1,6 +1,7 @@
 """Forced decoding: the log-probabilities of outputs that are given."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -9,6 +10,18 @@ from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import StepFunction
+
+
+@dataclass(frozen=True)
+class ScoredOutput(Hypothesis):
+    """A given output with the numbers of a search, and those of the model alone.
+
+    Attributes:
+        model_log_probs: the log-probability that the model gives each token, whatever the options suppress,
+            force or renormalise; `token_log_probs` differ from it there and nowhere else.
+    """
+
+    model_log_probs: tuple[float, ...]
 
 
 def score_outputs(
@@ -21,12 +34,13 @@ def score_outputs(
     pad_id: int,
     options: SearchOptions,
     prefixes: Sequence[Sequence[int]] | None = None,
-) -> list[Hypothesis]:
+) -> list[ScoredOutput]:
     """Score one given output for each sentence, as a search scores what it finds.
 
     With the options, limits and prefixes of a search, each hypothesis of that search has the numbers that it
     came with. So a token that the options force has the log-probability 0, and one that the search may not
-    write there -inf; the length limit alone rules nothing out: an output that is longer has none.
+    write there -inf; the length limit alone rules nothing out: an output that is longer has none. What only
+    changes which output is found changes no number: repetition penalty, diversity, chance, prefix bias.
 
     Args:
         step: has one row for each sentence, not fed yet.
@@ -40,7 +54,7 @@ def score_outputs(
         prefixes: what the outputs of a search had to begin with (see `Constraints`).
 
     Returns:
-        A hypothesis for each sentence.
+        For each sentence its output, with the numbers of a hypothesis.
 
     Raises:
         InputError: log-probabilities that are not numbers, or a forced token that does not exist.
@@ -54,11 +68,11 @@ def score_outputs(
     ids_BT = np.full((len(outputs), lengths.max(initial=0)), eos_id, dtype=np.int64)
     for row, output in zip(ids_BT, outputs, strict=True):
         row[: len(output)] = output
-    log_probs_BT = np.zeros(ids_BT.shape)
+    log_probs_BT, model_log_probs_BT = np.zeros(ids_BT.shape), np.zeros(ids_BT.shape)
     live = np.arange(len(outputs))
     last_ids = torch.full((len(outputs),), start_id)
     for place in range(ids_BT.shape[1]):
-        log_probs_BT[live, place] = constraints.log_probs_of(
+        log_probs_BT[live, place], model_log_probs_BT[live, place] = constraints.log_probs_of(
             ids_BT[live, place], step(last_ids), written=ids_BT[live, :place], sentences=live
         )
         rows = np.flatnonzero(lengths[live] > place + 1)
@@ -66,7 +80,22 @@ def score_outputs(
             step.reorder(torch.from_numpy(rows))
         live = live[rows]
         last_ids = torch.from_numpy(ids_BT[live, place])
-    return [
-        ended_hypothesis(output, log_probs_BT[row, :n].tolist(), eos_id=eos_id, penalty=options.penalty(n))
-        for row, (output, n) in enumerate(zip(outputs, lengths.tolist(), strict=True))
-    ]
+    found = []
+    for row, output in enumerate(outputs):
+        n = len(output)
+        hypothesis = ended_hypothesis(
+            output, log_probs_BT[row, :n].tolist(), eos_id=eos_id, penalty=options.penalty(n)
+        )
+        found.append(_scored(hypothesis, model_log_probs_BT[row, :n].tolist()))
+    return found
+
+
+def _scored(found: Hypothesis, model_log_probs: Sequence[float]) -> ScoredOutput:
+    return ScoredOutput(
+        ids=found.ids,
+        log_prob=found.log_prob,
+        score=found.score,
+        token_log_probs=found.token_log_probs,
+        finished=found.finished,
+        model_log_probs=tuple(model_log_probs),
+    )

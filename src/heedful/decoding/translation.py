@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from typing import Self
 
 from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.scoring import ScoredOutput
 from heedful.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class TextHypothesis:
-    """One output, found or given, as text. The numbers are those of `Hypothesis`."""
+    """One output of a search, as text. The numbers are those of `Hypothesis`.
+
+    `written_ids` are all that the decoder wrote: `ids`, and the end token if it is finished.
+    """
 
     text: str
     score: float
@@ -18,18 +22,46 @@ class TextHypothesis:
     ids: tuple[int, ...]
     token_log_probs: tuple[float, ...]
     finished: bool
+    written_ids: tuple[int, ...]
 
     @classmethod
-    def of(cls, found: Hypothesis, text: str) -> Self:
-        """The hypothesis with its text on one line: byte pieces can spell line ends."""
+    def of(cls, found: Hypothesis, text: str, *, eos_id: int) -> Self:
+        """The hypothesis with its text, on one line."""
         return cls(
-            text=text.replace("\r", " ").replace("\n", " "),
+            text=_one_line(text),
             score=found.score,
             log_prob=found.log_prob,
             ids=found.ids,
             token_log_probs=found.token_log_probs,
             finished=found.finished,
+            written_ids=(*found.ids, *[eos_id] * found.finished),
         )
+
+
+@dataclass(frozen=True)
+class ScoredText(TextHypothesis):
+    """A given output, as text. The numbers are those of `ScoredOutput`."""
+
+    model_log_probs: tuple[float, ...]
+
+    @classmethod
+    def of_given(cls, scored: ScoredOutput, text: str, *, eos_id: int) -> Self:
+        """The output with its text, on one line."""
+        return cls(
+            text=_one_line(text),
+            score=scored.score,
+            log_prob=scored.log_prob,
+            ids=scored.ids,
+            token_log_probs=scored.token_log_probs,
+            finished=scored.finished,
+            written_ids=(*scored.ids, *[eos_id] * (scored.finished and bool(scored.token_log_probs))),
+            model_log_probs=scored.model_log_probs,
+        )
+
+    @property
+    def model_log_prob(self) -> float:
+        """The log-probability that the model gives the whole, whatever the options."""
+        return float(sum(self.model_log_probs))
 
 
 @dataclass(frozen=True)
@@ -52,7 +84,14 @@ class Translation:
     @classmethod
     def of(cls, source: str, found: Sequence[Hypothesis], tokenizer: Tokenizer) -> Self:
         """The translation of a line from what a search found, as the target's tokenizer spells it."""
-        hypotheses = tuple(TextHypothesis.of(each, tokenizer.decode(each.ids)) for each in found)
+        hypotheses = tuple(
+            TextHypothesis.of(each, tokenizer.decode(each.ids), eos_id=tokenizer.eos_id) for each in found
+        )
         if not hypotheses:
             return cls(source, "", 0.0, ())
         return cls(source, hypotheses[0].text, hypotheses[0].score, hypotheses)
+
+
+def _one_line(text: str) -> str:
+    """Byte pieces can spell line ends, which would break the count of lines."""
+    return text.replace("\r", " ").replace("\n", " ")

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Self
 
@@ -13,9 +12,18 @@ from heedful.decoding.batches import BatchedSearch
 from heedful.decoding.computation import Computation, EngineChoice, Precision
 from heedful.decoding.ensemble import check_ensemble
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.inputs import num_before_prefix, sources_and_outputs, sources_and_prefixes
+from heedful.decoding.inputs import (
+    Given,
+    chunks,
+    encoded_prefixes,
+    num_before_prefix,
+    sources_and_outputs,
+    sources_and_prefixes,
+    without_line_ends,
+)
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.translation import TextHypothesis, Translation
+from heedful.decoding.scoring import ScoredOutput
+from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.text import Framing
 from heedful.text.languages import choose_languages
@@ -174,16 +182,8 @@ class Translator:
             InputError: a line that is longer than learned positions allow, one without a prefix, or one whose
                 prefix is too long; those of earlier chunks came out.
         """
-        if chunk_lines < 1:
-            raise InputError(f"chunk_lines={chunk_lines}: must be at least 1")
-        stripped, beginnings = map(_without_line_ends, (lines, prefixes or ()))
-        first_line = 1
-        while chunk := list(islice(stripped, chunk_lines)):
-            given = None if prefixes is None else list(islice(beginnings, len(chunk)))
-            if given is not None and len(given) < len(chunk):
-                raise InputError(f"line {first_line + len(given):,}: has no prefix; give one for each line")
+        for first_line, chunk, given in chunks(without_line_ends(lines), prefixes, chunk_lines):
             yield from self._translate_chunk(chunk, options=options, prefixes=given, first_line=first_line)
-            first_line += len(chunk)
 
     def alternatives(
         self,
@@ -234,62 +234,79 @@ class Translator:
         return [Translation.of(text, each, tokenizer) for text, each in zip(texts, together, strict=True)]
 
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], *, options: SearchOptions | None = None
-    ) -> list[TextHypothesis]:
+        self,
+        sources: Sequence[str],
+        targets: Sequence[Given],
+        *,
+        options: SearchOptions | None = None,
+        prefixes: Sequence[str] | None = None,
+    ) -> list[ScoredText]:
         """Score given translations: the log-probability of each token, and of each text, and its score.
 
         They are what a search says of the same pieces: the same options decide what is forced (with
-        log-probability 0), ruled out (-inf) or renormalised. Pieces are cut as the target's tokenizer does; a
-        search may have written the same text in others. Where both texts are empty, the score is 0, as that
-        of a translation of nothing, and there are no tokens; where one is, the model is asked as ever.
+        log-probability 0), ruled out (-inf) or renormalised; see `score_outputs`. A text is cut into pieces
+        as the target's tokenizer does; a search may have written it in others, which only ids say. Where both
+        texts are empty, the score is 0, as that of a translation of nothing, and there are no tokens; where
+        one is, the model is asked as ever.
 
         Args:
             sources: one sentence or line each.
-            targets: the translation of each.
+            targets: the translation of each: its text, or the ids that the decoder writes, with the end token
+                unless the output is cut.
             options: of the search; by default the bundle's.
+            prefixes: for each source, what the search had to begin with.
 
         Returns:
             For each pair the target, on one line, with its numbers.
 
         Raises:
-            InputError: unequal numbers of texts, or a text that is longer than learned positions allow.
+            InputError: unequal numbers of texts, ids that no output has, or a text that is longer than
+                learned positions allow.
         """
-        return self._score_chunk(sources, targets, options=options, first_line=1)
+        return self._score_chunk(sources, targets, options=options, prefixes=prefixes, first_line=1)
 
     def score_lines(
         self,
-        pairs: Iterable[tuple[str, str]],
+        pairs: Iterable[tuple[str, Given]],
         *,
         options: SearchOptions | None = None,
+        prefixes: Iterable[str] | None = None,
         chunk_lines: int = 1024,
-    ) -> Iterator[TextHypothesis]:
+    ) -> Iterator[ScoredText]:
         """Score a stream of sources and targets, in order, holding `chunk_lines` pairs at most; see `score`.
 
         Raises:
-            InputError: a line that is longer than learned positions allow; those of earlier chunks came out.
+            InputError: a line that is longer than learned positions allow, or one without a prefix; those of
+                earlier chunks came out.
         """
-        if chunk_lines < 1:
-            raise InputError(f"chunk_lines={chunk_lines}: must be at least 1")
-        pairs, first_line = iter(pairs), 1
-        while chunk := list(islice(pairs, chunk_lines)):
+        for first_line, chunk, given in chunks(iter(pairs), prefixes, chunk_lines):
             sources, targets = zip(*chunk, strict=True)
-            yield from self._score_chunk(sources, targets, options=options, first_line=first_line)
-            first_line += len(chunk)
+            yield from self._score_chunk(
+                sources, targets, options=options, prefixes=given, first_line=first_line
+            )
 
     def _score_chunk(
         self,
         sources: Sequence[str],
-        targets: Sequence[str],
+        targets: Sequence[Given],
         *,
         options: SearchOptions | None,
+        prefixes: Sequence[str] | None,
         first_line: int,
-    ) -> list[TextHypothesis]:
+    ) -> list[ScoredText]:
         options = self._options(options)
         read, written = sources_and_outputs(
             sources, targets, bundle=self.bundle, search=self._search, options=options, first_line=first_line
         )
-        found = self._search.score(read, written, options=options)
-        return [TextHypothesis.of(each, text) for each, text in zip(found, targets, strict=True)]
+        begun = encoded_prefixes(prefixes, bundle=self.bundle, texts=sources)
+        tokenizer = self.bundle.tokenizers.tgt
+        found = self._search.score(read, written, options=options, prefixes=begun)
+        return [
+            ScoredText.of_given(
+                each, given if isinstance(given, str) else tokenizer.decode(each.ids), eos_id=tokenizer.eos_id
+            )
+            for each, given in zip(found, targets, strict=True)
+        ]
 
     def _translate_chunk(
         self,
@@ -349,7 +366,7 @@ class Translator:
         *,
         options: SearchOptions,
         prefixes: Sequence[Sequence[int]] | None = None,
-    ) -> list[Hypothesis]:
+    ) -> list[ScoredOutput]:
         """Score outputs given as ids: see `BatchedSearch.score`."""
         return self._search.score(sources, outputs, options=options, prefixes=prefixes)
 
@@ -362,7 +379,3 @@ class Translator:
     def engine_in_use(self) -> str:
         """What computes: "compiled" or "torch"."""
         return self._computation.engine_in_use
-
-
-def _without_line_ends(lines: Iterable[str]) -> Iterator[str]:
-    return (line.removesuffix("\n").removesuffix("\r") for line in lines)

@@ -1,12 +1,15 @@
 """Score given translations."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import tee, zip_longest
 from pathlib import Path
 
-from heedful.data.corpus import check_parallel
-from heedful.decoding.translation import TextHypothesis
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.translation import ScoredText
+from heedful.decoding.translator import Translator
+from heedful.errors import CorpusError, InputError
 from heedful.text import Tokenizer
 from heedful.workflows.loading import Runtime, SearchWishes, load_translator
 
@@ -15,45 +18,68 @@ _LARGEST_EXPONENT = 700.0  # of a number that floats can hold
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringTask:
-    """What to score: line i of the targets is the translation of line i of the sources."""
+    """What to score: line i of the targets is the translation of line i of the sources.
 
-    sources: Sequence[str]
-    targets: Sequence[str]
-    src_name: str = "sources"  # for messages
+    Attributes:
+        sources: one sentence or line each, read once, as are the others.
+        targets: the translation of each.
+        prefixes: for each source what a search had to begin with, if anything.
+        are_ids: whether targets are ids between spaces, as the decoder writes them.
+        src_name: of the sources, for messages.
+        tgt_name: of the targets.
+    """
+
+    sources: Iterable[str]
+    targets: Iterable[str]
+    prefixes: Iterable[str] | None = None
+    are_ids: bool = False
+    src_name: str = "sources"
     tgt_name: str = "targets"
 
 
 @dataclass(frozen=True)
 class ScoredToken:
-    """One token as the tokenizer writes it; log-probability 0 where it is forced, -inf where suppressed."""
+    """One token as the tokenizer writes it.
+
+    `log_prob` is what a search says: 0 where the token is forced, -inf where it is suppressed;
+    `model_log_prob` is what the model says, whatever the options.
+    """
 
     piece: str
     log_prob: float
+    model_log_prob: float
 
 
 @dataclass(frozen=True)
 class ScoredPair:
-    """A pair with the log-probability of the target, and its score: that over the length penalty.
+    """A pair with the numbers of its target.
 
-    The tokens are those that the model writes, the end token the last; there are none where both lines are
-    empty.
+    Attributes:
+        source: its line.
+        target: its line; the text of it, where it was given as ids.
+        score: `log_prob` over the length penalty: what a search gives this output.
+        log_prob: the sum over the tokens.
+        model_log_prob: the same of the model alone, whatever the options.
+        tokens: those that the model writes, the end token the last unless the output is cut; none where both
+            lines are empty.
     """
 
     source: str
     target: str
     score: float
     log_prob: float
+    model_log_prob: float
     tokens: tuple[ScoredToken, ...]
 
 
 class Perplexity:
-    """The perplexity of all the pairs that are added."""
+    """The perplexity of all the pairs that are added, by the model's log-probabilities alone."""
 
     def __init__(self) -> None:
         self.num_pairs = 0
         self.num_tokens = 0
         self.num_words = 0  # between spaces; the end of a line counts as one, as it is predicted too
-        self.log_prob = 0.0
+        self.model_log_prob = 0.0
 
     def add(self, pair: ScoredPair) -> None:
         """Count a pair; one of empty lines has nothing to be counted."""
@@ -61,7 +87,7 @@ class Perplexity:
             self.num_pairs += 1
             self.num_tokens += len(pair.tokens)
             self.num_words += len(pair.target.split()) + 1
-            self.log_prob += pair.log_prob
+            self.model_log_prob += pair.model_log_prob
 
     @property
     def per_token(self) -> float:
@@ -76,7 +102,7 @@ class Perplexity:
     def _per(self, count: int) -> float:
         if not count:
             return math.nan
-        nll = -self.log_prob / count
+        nll = -self.model_log_prob / count
         return math.exp(nll) if nll < _LARGEST_EXPONENT else math.inf
 
 
@@ -89,38 +115,78 @@ def score(
     ensemble: Sequence[Path] = (),
     chunk_lines: int = 1024,
 ) -> Iterator[ScoredPair]:
-    """Check the text, load a model, then score pair by pair, in order, empty lines kept.
+    """Load a model, then score pair by pair, in order, empty lines kept.
 
-    Checking and loading come first, before anything is given.
+    Loading comes first, before any line is read and before anything is given. Lines are read a chunk ahead.
 
     Args:
         run: a run directory, a bundle, or the id of one on the hub.
         task: the pairs.
-        wishes: the length penalty, and the languages of a model that has many.
+        wishes: what a search was asked for, as far as scores depend on it, and the languages of a model that
+            has many.
         runtime: how to compute.
         ensemble: more models, whose probabilities are averaged with those of the run.
-        chunk_lines: how many pairs are scored together.
+        chunk_lines: how many pairs are read and scored together.
 
     Raises:
         BundleError: no usable bundle.
-        CorpusError: the two sides are not parallel.
-        InputError: settings that cannot be, models that cannot work together, or a line too long for learned
-            positions.
+        CorpusError: the two sides are not parallel, or have no lines; pairs of earlier chunks came out.
+        InputError: settings that cannot be, models that cannot work together, a line too long for learned
+            positions, one that holds no ids, or one without a prefix.
     """
-    check_parallel(task.src_name, task.sources, task.tgt_name, task.targets)
     translator = load_translator(run, wishes, runtime, ensemble=ensemble)
     options = wishes.options(translator.bundle.config.decode)
-    pairs = zip(task.sources, task.targets, strict=True)
-    found = translator.score_lines(pairs, options=options, chunk_lines=chunk_lines)
-    tokenizer = translator.bundle.tokenizers.tgt
-    return (
-        ScoredPair(source, target, each.score, each.log_prob, _tokens(each, tokenizer))
-        for source, target, each in zip(task.sources, task.targets, found, strict=True)
+    return _scored_pairs(translator, task, options, chunk_lines)
+
+
+def _scored_pairs(
+    translator: Translator, task: ScoringTask, options: SearchOptions, chunk_lines: int
+) -> Iterator[ScoredPair]:
+    reading, scored = tee(_pairs(task))
+    given = (
+        (source, _ids(target, line, task.tgt_name) if task.are_ids else target)
+        for line, (source, target) in enumerate(scored, start=1)
     )
+    found = translator.score_lines(given, options=options, prefixes=task.prefixes, chunk_lines=chunk_lines)
+    for (source, target), each in zip(reading, found, strict=True):
+        yield ScoredPair(
+            source=source,
+            target=each.text if task.are_ids else target,
+            score=each.score,
+            log_prob=each.log_prob,
+            model_log_prob=each.model_log_prob,
+            tokens=_tokens(each, translator.bundle.tokenizers.tgt),
+        )
 
 
-def _tokens(found: TextHypothesis, tokenizer: Tokenizer) -> tuple[ScoredToken, ...]:
+def _pairs(task: ScoringTask) -> Iterator[tuple[str, str]]:
+    """The pairs, as they are read.
+
+    Raises:
+        CorpusError: one side ends before the other, or both are empty.
+    """
+    number = 0
+    for number, (source, target) in enumerate(zip_longest(task.sources, task.targets), start=1):
+        if source is None or target is None:
+            short, long = (task.src_name, task.tgt_name)[:: 1 if source is None else -1]
+            raise CorpusError(
+                f"{short}: {number - 1:,} lines but {long} has more; "
+                f"the two sides must be parallel (first unmatched line: {number:,})"
+            )
+        yield source, target
+    if number == 0:
+        raise CorpusError(f"{task.src_name} and {task.tgt_name}: no lines; there is nothing to score")
+
+
+def _ids(line: str, number: int, name: str) -> list[int]:
+    try:
+        return [int(word) for word in line.split()]
+    except ValueError:
+        raise InputError(f"{name}: line {number:,}: not ids between spaces, as in 5 12 2") from None
+
+
+def _tokens(found: ScoredText, tokenizer: Tokenizer) -> tuple[ScoredToken, ...]:
     if not found.token_log_probs:
         return ()
-    pieces = tokenizer.pieces([*found.ids, tokenizer.eos_id])
-    return tuple(map(ScoredToken, pieces, found.token_log_probs))
+    pieces = tokenizer.pieces(found.written_ids)
+    return tuple(map(ScoredToken, pieces, found.token_log_probs, found.model_log_probs))

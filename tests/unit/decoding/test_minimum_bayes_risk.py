@@ -10,7 +10,7 @@ SAMPLES = ["the cat sat", "a cat sat", "the cat sat", "the dog sat down", "cat",
 
 def drawn(texts: list[str]) -> Translation:
     hypotheses = tuple(
-        TextHypothesis(text, -1.0 * n, -2.0 * n, (n,), (-2.0 * n,), finished=True)
+        TextHypothesis(text, -1.0 * n, -2.0 * n, (n,), (-2.0 * n,), finished=True, written_ids=(n, 2))
         for n, text in enumerate(texts)
     )
     return Translation("die Katze saß", texts[0], 0.0, hypotheses) if texts else Translation("", "", 0.0, ())

@@ -11,14 +11,15 @@ from heedful.bundle import Bundle
 from heedful.config import Config
 from heedful.decoding.computation import EngineChoice
 from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.inputs import Given
 from heedful.decoding.options import Sampling, SearchOptions
-from heedful.decoding.translation import TextHypothesis
+from heedful.decoding.translation import ScoredText, TextHypothesis
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.model import Transformer
 
 SOURCES, TARGETS = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
-NOTHING = TextHypothesis("", 0.0, 0.0, (), (), finished=True)
+NOTHING = ScoredText("", 0.0, 0.0, (), (), finished=True, written_ids=(), model_log_probs=())
 
 
 def fresh(**changes: object) -> Bundle:
@@ -43,20 +44,31 @@ SEARCHES = {
 
 
 def assert_scored_as_found(translator: Translator, options: SearchOptions | None) -> None:
-    """Compare all hypotheses that are written in the pieces which the tokenizer cuts."""
-    encode, compared = memorised().tokenizers.tgt.encode, 0
+    """Compare all hypotheses as they were written, and as texts where the tokenizer cuts them like that."""
+    encode, texts_compared = memorised().tokenizers.tgt.encode, 0
     for translation in translator.translations(SOURCES, options=options):
-        found = [
-            each for each in translation.hypotheses if [*each.ids] == encode(each.text) and each.finished
-        ]
-        texts = [each.text for each in found]
-        scored = translator.score([translation.source] * len(texts), texts, options=options)
-        for one, other in zip(scored, found, strict=True):
-            assert (one.text, one.ids, one.finished) == (other.text, other.ids, other.finished)
-            assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-5)
-            assert (one.log_prob, one.score) == pytest.approx((other.log_prob, other.score), abs=1e-5)
-        compared += len(found)
-    assert compared >= len(SOURCES)
+        found = translation.hypotheses
+        given: list[Given] = [each.written_ids for each in found]
+        scored = translator.score([translation.source] * len(found), given, options=options)
+        as_texts = translator.score(
+            [translation.source] * len(found), [each.text for each in found], options=options
+        )
+        for one, as_text, other in zip(scored, as_texts, found, strict=True):
+            assert_same(one, other)
+            if other.finished and [*other.ids] == encode(other.text):
+                assert_same(as_text, other)
+                texts_compared += 1
+    assert texts_compared >= len(SOURCES)
+
+
+def assert_same(scored: ScoredText, found: TextHypothesis) -> None:
+    assert (scored.text, scored.written_ids, scored.finished) == (
+        found.text,
+        found.written_ids,
+        found.finished,
+    )
+    assert scored.token_log_probs == pytest.approx(found.token_log_probs, abs=1e-5)
+    assert (scored.log_prob, scored.score) == pytest.approx((found.log_prob, found.score), abs=1e-5)
 
 
 @pytest.mark.parametrize("name", SEARCHES)

@@ -14,8 +14,8 @@ from heedful.workflows.score import Perplexity, ScoredPair, ScoredToken, Scoring
 
 
 def pair(target: str, *log_probs: float) -> ScoredPair:
-    total = sum(log_probs)
-    return ScoredPair("", target, total, total, tuple(ScoredToken("x", value) for value in log_probs))
+    tokens = tuple(ScoredToken("x", -math.inf, value) for value in log_probs)
+    return ScoredPair("", target, -math.inf, -math.inf, sum(log_probs), tokens)
 
 
 def scored(
@@ -38,7 +38,7 @@ def test_it_is_that_of_validation_on_the_same_pairs(tmp_path: Path) -> None:
     for each in scored(save_memorised(tmp_path / "bundle"), sources, targets):
         found.add(each)
     assert found.num_tokens == store.report.num_tgt_tokens
-    assert -found.log_prob / found.num_tokens == pytest.approx(wanted["nll"], rel=1e-5)
+    assert -found.model_log_prob / found.num_tokens == pytest.approx(wanted["nll"], rel=1e-5)
     assert found.per_token == pytest.approx(wanted["perplexity"], rel=1e-4)
     assert found.per_token > 2
 
@@ -78,9 +78,11 @@ def test_pairs_have_the_numbers_of_the_translator_and_the_pieces_of_the_target(t
         assert one.score == pytest.approx(other.log_prob / len(one.tokens), abs=1e-6)
         assert [token.piece for token in one.tokens] == [*tokenizer.pieces(tokenizer.encode(target)), "</s>"]
         assert sum(token.log_prob for token in one.tokens) == one.log_prob
-    assert found[-1] == ScoredPair("", "", 0.0, 0.0, ())
+    assert found[-1] == ScoredPair("", "", 0.0, 0.0, 0.0, ())
 
 
-def test_sides_of_unequal_length_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="targets: 1 lines but sources has 2"):
-        scored(tmp_path / "nothing", ["a", "b"], ["a"])
+def test_sides_of_unequal_length_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        CorpusError, match=r"targets: 1 lines but sources has more; .*first unmatched line: 2"
+    ):
+        scored(save_memorised(tmp_path / "bundle"), ["a", "b"], ["a"])
