@@ -9,10 +9,11 @@ from tiny_bundle import PAIRS, memorised
 
 from heedful.bundle import Bundle
 from heedful.config import Config
-from heedful.decoding.computation import EngineChoice
+from heedful.decoding.computation import Computation, EngineChoice
 from heedful.decoding.engine import Engine, EnginePrecision
 from heedful.decoding.inputs import Given
 from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.step_function import ForcedStep, ModelStep
 from heedful.decoding.translation import ScoredText, TextHypothesis
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
@@ -221,6 +222,15 @@ def test_a_model_in_training_is_left_in_training_and_scores_as_in_use() -> None:
     bundle.model.train()
     assert Translator(bundle).score(SOURCES, TARGETS) == expected
     assert bundle.model.training
+
+
+@pytest.mark.parametrize(("precision", "kind"), [("float32", ForcedStep), ("bf16", ModelStep)])
+def test_torch_takes_all_places_at_once_only_where_rounding_is_small(
+    precision: EnginePrecision, kind: type
+) -> None:
+    computation = Computation([memorised().model], precision=precision, engine="torch")
+    with computation.forced_step([[5, 3]], [[6, 3]], start_id=2) as step:
+        assert isinstance(step, kind)
 
 
 def test_bfloat16_computes_in_it() -> None:
