@@ -170,8 +170,8 @@ Precision = Annotated[
 Engine = Annotated[
     str,
     typer.Option(
-        metavar="auto|compiled|torch",
-        help="What computes: the compiled engine, torch, or auto: the former where it can.",
+        metavar="auto|compiled|torch|ctranslate2",
+        help="What computes: the compiled engine, torch, auto: the former where it can, or CTranslate2.",
         rich_help_panel=COMPUTING,
     ),
 ]

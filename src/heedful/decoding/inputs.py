@@ -173,5 +173,5 @@ def _check_length(name: str, ids: Sequence[int], search: BatchedSearch) -> None:
     end = search.position_limit
     if end is not None and len(ids) > end:
         raise InputError(
-            f"{name}: {len(ids):,} pieces, but this model's learned positions end at {end:,}; split the line"
+            f"{name}: {len(ids):,} pieces, but this model's positions end at {end:,}; split the line"
         )

@@ -12,10 +12,12 @@ from heedful.decoding.computation import EngineChoice, Precision
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
+from heedful.interop.ctranslate2_translator import CTranslate2Translator
 from heedful.workflows.sources import local_bundle
 
 _PRECISIONS: dict[str, Precision] = {"float32": "float32", "bf16": "bf16", "int8": "int8"}
 _ENGINES: dict[str, EngineChoice] = {"auto": "auto", "compiled": "compiled", "torch": "torch"}
+_CTRANSLATE2 = "ctranslate2"
 _DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -91,7 +93,8 @@ class Runtime:
 
     Attributes:
         precision: "float32", "bf16" or "int8".
-        engine: "compiled", "torch", or "auto", the compiled one where it can be used.
+        engine: "compiled", "torch", "auto", the compiled one where it can be used, or "ctranslate2", which
+            searches in its own way (see `CTranslate2Search`) and only on the processor.
         device: "cpu", "cuda", or "auto", a GPU where there is one.
         threads: of the processor; None leaves torch's own choice.
         batch_tokens: source pieces decoded together; None as in the bundle.
@@ -122,27 +125,28 @@ def load_translator(
         HubError: a name that is no path, and that the hub does not know.
         InputError: a precision or device that does not exist, a language that the model does not have, or
             models that cannot translate together.
+        MissingExtraError: the engine "ctranslate2", and it is not installed.
     """
     for name, value, known in (
         ("precision", runtime.precision, _PRECISIONS),
-        ("engine", runtime.engine, _ENGINES),
+        ("engine", runtime.engine, (*_ENGINES, _CTRANSLATE2)),
     ):
         if value not in known:
             raise InputError(f"{name}={value!r}: must be one of {', '.join(known)}")
-    device = _device(runtime.device)
+    with_ctranslate2 = runtime.engine == _CTRANSLATE2
+    device = _device("cpu" if with_ctranslate2 and runtime.device == "auto" else runtime.device)
     if runtime.threads is not None:
         torch.set_num_threads(runtime.threads)
     bundle, *others = (load_bundle(local_bundle(path)) for path in (run, *ensemble))
     for each in (bundle, *others):
         each.model.to(device)
-    precision = _PRECISIONS[runtime.precision]
-    translator = Translator(
+    translator = (CTranslate2Translator if with_ctranslate2 else Translator)(
         bundle,
-        precision=precision,
+        precision=_PRECISIONS[runtime.precision],
         batch_tokens=runtime.batch_tokens,
         batch_size=runtime.batch_size,
         ensemble=others,
-        engine=_ENGINES[runtime.engine],
+        engine=_ENGINES.get(runtime.engine, "auto"),
     )
     return translator.for_languages(src_lang=wishes.src_lang, tgt_lang=wishes.tgt_lang)
 

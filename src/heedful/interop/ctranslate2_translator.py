@@ -1,0 +1,157 @@
+"""A translator that searches with CTranslate2; the model is exported to it once, and kept."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import platformdirs
+import torch
+
+from heedful.bundle import Bundle, unique_weights
+from heedful.decoding.computation import EngineChoice, Precision
+from heedful.decoding.translator import Translator
+from heedful.errors import InputError, InteropError, MissingExtraError
+from heedful.interop.ctranslate2_export import export_ctranslate2
+from heedful.interop.ctranslate2_search import CTranslate2Search
+from heedful.text.framing import Framing
+
+if TYPE_CHECKING:
+    import ctranslate2
+
+_FORMAT = "heedful-ctranslate2-1"  # a part of the name: another way to export never meets an old directory
+_TYPES: dict[Precision, str] = {"float32": "float32", "bf16": "bfloat16", "int8": "int8"}
+
+
+class CTranslate2Translator(Translator):
+    """A `Translator` whose search is CTranslate2's, on the processor; see `CTranslate2Search`.
+
+    >>> translator = CTranslate2Translator(load_bundle("runs/demo"), precision="int8")  # doctest: +SKIP
+    >>> translator.translate(["the cat sleeps ."])  # doctest: +SKIP
+    ['die Katze schläft .']
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        precision: Precision = "float32",
+        batch_tokens: int | None = None,
+        batch_size: int | None = None,
+        ensemble: Sequence[Bundle] = (),
+        engine: EngineChoice = "auto",
+    ) -> None:
+        """Wrap a loaded bundle; what is not said here is as in `Translator`.
+
+        The first search exports the model to a directory of the user's cache, where later ones find it.
+
+        Args:
+            bundle: model and tokenizers; the model is on the processor.
+            precision: of the matrix products, one that CTranslate2 has on this processor.
+            batch_tokens: source tokens of one batch.
+            batch_size: sentences of one batch at most.
+            ensemble: must be empty.
+            engine: of heedful, for what is no search.
+
+        Raises:
+            InputError: a precision that CTranslate2 does not have here, a model that is on no processor, or
+                an ensemble.
+            MissingExtraError: ctranslate2 is not installed.
+        """
+        super().__init__(
+            bundle, precision=precision, batch_tokens=batch_tokens, batch_size=batch_size, engine=engine
+        )
+        if ensemble:
+            raise InputError("engine='ctranslate2' cannot search with an ensemble; engine='auto' can")
+        if self.device.type != "cpu":
+            raise InputError(f"engine='ctranslate2': computes on the processor, not on {self.device.type!r}")
+        _check_precision(precision)
+        self._search = CTranslate2Search(
+            bundle,
+            self._load,
+            self._computation,
+            threads=torch.get_num_threads(),
+            tokens=self.batch_tokens,
+            size=batch_size,
+        )
+        self._loaded: dict[int, ctranslate2.Translator] = {}
+
+    @property
+    def engine_in_use(self) -> str:
+        """What computes: "ctranslate2"."""
+        return "ctranslate2"
+
+    @cached_property
+    def directory(self) -> Path:
+        """Where the exported model is; it is exported where it is not there yet.
+
+        Raises:
+            InteropError: it cannot be written.
+        """
+        cache = platformdirs.user_cache_path("heedful")
+        path = cache / f"ctranslate2-{_fingerprint(self.bundle, self.precision)}"
+        if path.is_dir():
+            return path
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=cache, prefix=f"{path.name}.") as temporary:
+                complete = Path(temporary) / "model"
+                quantization = None if self.precision == "float32" else _TYPES[self.precision]
+                export_ctranslate2(self.bundle, complete, quantization=quantization)
+                try:
+                    complete.rename(path)
+                except OSError:
+                    if not path.is_dir():  # otherwise somebody else was faster, with the same
+                        raise
+        except OSError as error:
+            raise InteropError(f"{cache}: the model cannot be written ({error}); free some space") from error
+        return path
+
+    def _load(self, at_once: int, threads: int) -> "ctranslate2.Translator":
+        """The engine, for so many batches at once and threads for each of them."""
+        import ctranslate2
+
+        if at_once not in self._loaded:
+            try:
+                self._loaded[at_once] = ctranslate2.Translator(
+                    str(self.directory),
+                    compute_type=_TYPES[self.precision],
+                    inter_threads=at_once,
+                    intra_threads=threads,
+                )
+            except RuntimeError as error:
+                raise InteropError(
+                    f"{self.directory}: CTranslate2 cannot load it ({error}); delete it and it is made anew"
+                ) from error
+        return self._loaded[at_once]
+
+
+def _check_precision(precision: Precision) -> None:
+    try:
+        from ctranslate2 import get_supported_compute_types
+    except ImportError:
+        raise MissingExtraError(
+            "engine='ctranslate2' needs ctranslate2: pip install 'heedful[interop]'"
+        ) from None
+    known = get_supported_compute_types("cpu")
+    if _TYPES[precision] not in known:
+        here = ", ".join(name for name, type_ in _TYPES.items() if type_ in known)
+        raise InputError(
+            f"precision={precision!r}: CTranslate2 has none of that on this processor, but {here}"
+        )
+
+
+def _fingerprint(bundle: Bundle, precision: Precision) -> str:
+    """What the export depends on, as a name."""
+    framing = Framing.of(bundle.config, bundle.tokenizers)
+    settings = [
+        *(_FORMAT, precision, bundle.config.model.model_dump(), bundle.tokenizers.fingerprint()),
+        *(framing.start_id, framing.src_suffix),
+    ]
+    digest = hashlib.sha256(json.dumps(settings).encode())
+    for name, weight in unique_weights(bundle.model).items():
+        digest.update(name.encode() + weight.numpy().tobytes())
+    return digest.hexdigest()[:40]
