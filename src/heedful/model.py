@@ -13,7 +13,7 @@ from heedful.config import ModelConfig
 from heedful.nn.cache import DecoderCache, LayerCache
 from heedful.nn.embeddings import InputEmbedding
 from heedful.nn.layers import DecoderLayer, EncoderLayer
-from heedful.nn.masks import causal_mask, padding_mask
+from heedful.nn.masks import padding_mask
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,8 @@ class Decoder(nn.Module):
     def forward(self, tgt_in: Tensor, memory: Memory) -> Tensor:
         """Turn ids (B, T) into states (B, T, D), all positions at once; none sees a later one."""
         x = self.embedding(tgt_in)
-        mask = causal_mask(tgt_in.shape[1], tgt_in.device)
         for layer in self.layers:
-            x = layer(x, memory.states, mask, memory.mask)
+            x = layer(x, memory.states, memory.mask)
         return self.final_norm(x)  # type: ignore[no-any-return]
 
     def start_cache(self, memory: Memory) -> DecoderCache:

@@ -15,7 +15,6 @@ from heedful.model import Transformer
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.feed_forward import FeedForward
 from heedful.nn.layers import DecoderLayer, EncoderLayer
-from heedful.nn.masks import causal_mask
 
 B, H, T, S = 2, 3, 5, 7
 D, K, V, F = 17, 11, 13, 19
@@ -124,7 +123,7 @@ def test_a_decoder_layer_equals_its_formula(norm_first: bool) -> None:
     parts = attention(), attention(d_k=2, d_v=5), FeedForward(D, F)
     layer = perturbed(DecoderLayer(*parts, d_model=D, dropout=0.0, norm_first=norm_first))
     x, memory, coefficients = random(B, T, D), random(B, S, D), torch.randn(B, T, D, dtype=torch.float64)
-    found = layer(x, memory, causal_mask(T), MEMORY_MASK)
+    found = layer(x, memory, MEMORY_MASK)
     (found * coefficients).sum().backward()
 
     weights, naive_x, naive_memory = weights_of(layer), numbers(x), numbers(memory)

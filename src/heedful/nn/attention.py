@@ -1,12 +1,16 @@
 """Scaled dot-product attention (3.2.1) and multi-head attention (3.2.2)."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from heedful.nn.dropout import Dropout
-from heedful.nn.fused import can_weigh, weigh
+from heedful.nn.fused import attend_at_once, can_weigh, weigh
+from heedful.nn.masks import causal_mask
 from heedful.nn.relative_positions import AttentionPositions, NoPositions
 
 
@@ -41,6 +45,11 @@ def attention_weights(
     return weights_BHTS * mask.any(dim=-1, keepdim=True)
 
 
+# Weights, then their product with the values, as in the formula; or both at once (`fused.attend_at_once`).
+# "auto" is at once on a GPU only: on a processor the two products are faster (docs/log.md).
+Way = Literal["auto", "by weights", "at once"]
+
+
 class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_h) W_O, where head_i = Attention(Q W_Q_i, K W_K_i, V W_V_i) (3.2.2).
 
@@ -71,19 +80,21 @@ class MultiHeadAttention(nn.Module):
         self.output = nn.Linear(num_heads * d_v, d_model, bias=bias)
         self.positions = positions or NoPositions()
         self.weights_dropout = Dropout(dropout)  # its input is the attention map: `recorder.py` listens here
+        self.way: Way = "auto"
 
-    def forward(self, x: Tensor, context: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, context: Tensor, mask: Tensor | None, *, causal: bool = False) -> Tensor:
         """Let each position of x attend to the context.
 
         Args:
             x: (B, T, D), where the queries come from.
             context: (B, S, D), where the keys and values come from; x itself in self-attention.
             mask: see `masks.py`.
+            causal: in place of a mask, that each position sees itself and those before it, no later one.
 
         Returns:
             (B, T, D).
         """
-        return self.attend(x, *self.keys_and_values(context), mask)
+        return self.attend(x, *self.keys_and_values(context), mask, causal=causal)
 
     def keys_and_values(self, context: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
         """Project (B, S, D), the first position being `start`, to (B, H, S, d_k) and (B, H, S, d_v)."""
@@ -92,7 +103,14 @@ class MultiHeadAttention(nn.Module):
         return self.positions.rotate(keys_BHSK, start), values_BHSV
 
     def attend(
-        self, x: Tensor, keys_BHSK: Tensor, values_BHSV: Tensor, mask: Tensor | None, start: int = 0
+        self,
+        x: Tensor,
+        keys_BHSK: Tensor,
+        values_BHSV: Tensor,
+        mask: Tensor | None,
+        start: int = 0,
+        *,
+        causal: bool = False,
     ) -> Tensor:
         """Attend from x (B, T, D), the first position being `start`, to projected keys and values."""
         queries_BHTK = self.positions.rotate(self._split_heads(self.query(x), self.num_heads), start)
@@ -100,12 +118,18 @@ class MultiHeadAttention(nn.Module):
             keys_BHSK = keys_BHSK.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
             values_BHSV = values_BHSV.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
         bias = self.positions.bias(start, x.shape[1], keys_BHSK.shape[2], queries_BHTK)
-        if mask is not None and can_weigh(queries_BHTK, mask, bias):
-            weights_BHTS = weigh(queries_BHTK, keys_BHSK, mask)
+        if bias is None and (self.way == "at once" or (self.way == "auto" and x.is_cuda)):
+            dropout = self.weights_dropout.p if self.training else 0.0
+            heads_BHTV = attend_at_once(
+                queries_BHTK, keys_BHSK, values_BHSV, mask, causal=causal, dropout=dropout
+            )
         else:
-            weights_BHTS = attention_weights(queries_BHTK, keys_BHSK, mask, bias)
-        weights_BHTS = self.weights_dropout(weights_BHTS)
-        heads_BHTV = weights_BHTS @ values_BHSV
+            mask = causal_mask(x.shape[1], x.device) if causal else mask
+            if mask is not None and can_weigh(queries_BHTK, mask, bias):
+                weights_BHTS = weigh(queries_BHTK, keys_BHSK, mask)
+            else:
+                weights_BHTS = attention_weights(queries_BHTK, keys_BHSK, mask, bias)
+            heads_BHTV = self.weights_dropout(weights_BHTS) @ values_BHSV
         return self.output(heads_BHTV.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     @staticmethod
@@ -113,3 +137,17 @@ class MultiHeadAttention(nn.Module):
         """(B, L, H * K) to (B, H, L, K)."""
         rows, length, width = x.shape
         return x.view(rows, length, num_heads, width // num_heads).transpose(1, 2)
+
+
+@contextmanager
+def attending(model: nn.Module, way: Way) -> Iterator[None]:
+    """Have a model attend in one way inside the block: "by weights" for those who want to see them."""
+    parts = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
+    before = [part.way for part in parts]
+    for part in parts:
+        part.way = way
+    try:
+        yield
+    finally:
+        for part, usual in zip(parts, before, strict=True):
+            part.way = usual

@@ -1,6 +1,6 @@
-"""Parts of the model that a compiled kernel can compute at once; the formula stands beside each.
+"""Parts of the model that one kernel can compute at once, ours or torch's; the formula stands beside each.
 
-The random bits of the kernels' dropout are a hash of a seed, drawn from torch's generator, and of each
+The random bits of our kernels' dropout are a hash of a seed, drawn from torch's generator, and of each
 element's place: nothing is stored for the backward pass, which hashes again.
 """
 
@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.nn import kernels
@@ -47,6 +48,32 @@ def weigh(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor) -> Tensor:
     scale = 1.0 / math.sqrt(queries_BHTK.shape[-1])
     weights: Tensor = _MaskedSoftmax.apply(scores_BHTS, mask, scale)  # type: ignore[no-untyped-call]
     return weights
+
+
+def attend_at_once(
+    queries_BHTK: Tensor,
+    keys_BHSK: Tensor,
+    values_BHSV: Tensor,
+    mask: Tensor | None,
+    *,
+    causal: bool,
+    dropout: float,
+) -> Tensor:
+    """Return what `attention.attention_weights` of these, dropped out, makes of the values: (B, H, T, d_v).
+
+    torch takes the kernel that suits device, type and mask: without a mask, causal or not, that can be
+    FlashAttention (Dao et al., 2022). What kernels make of a query without a key differs, so such a query
+    sees all keys here, and gets its zeros afterwards.
+    """
+    if mask is None:
+        return F.scaled_dot_product_attention(
+            queries_BHTK, keys_BHSK, values_BHSV, dropout_p=dropout, is_causal=causal
+        )
+    lost = ~mask.any(dim=-1, keepdim=True)
+    heads_BHTV = F.scaled_dot_product_attention(
+        queries_BHTK, keys_BHSK, values_BHSV, attn_mask=mask | lost, dropout_p=dropout
+    )
+    return heads_BHTV.masked_fill(lost, 0.0)
 
 
 def added(total: Tensor, addend: Tensor) -> Tensor:

@@ -78,9 +78,9 @@ class DecoderLayer(ResidualLayer):
         self.feed_forward = feed_forward
         self.feed_forward_norm = norm()
 
-    def forward(self, x: Tensor, memory: Tensor, mask: Tensor, memory_mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
         """Transform target states (B, T, D), all positions at once, given source states (B, S, D)."""
-        x = self.wrap(x, self.self_attention_norm, lambda x: self.self_attention(x, x, mask))
+        x = self.wrap(x, self.self_attention_norm, lambda x: self.self_attention(x, x, None, causal=True))
         x = self.wrap(x, self.cross_attention_norm, lambda x: self.cross_attention(x, memory, memory_mask))
         return self.wrap(x, self.feed_forward_norm, self.feed_forward)
 

@@ -1,7 +1,7 @@
 """The one mask convention: bool, True = may attend, 4-D, broadcastable to (B, H, T, S).
 
-Nobody outside `model.py` builds a mask. What is masked: the future (3.1) and, since sentences of several
-lengths share a batch, padding.
+Nobody outside `model.py` and `attention.py` builds a mask. What is masked: the future (3.1) and, since
+sentences of several lengths share a batch, padding.
 """
 
 import torch

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from heedful.nn.attention import MultiHeadAttention
+from heedful.nn.attention import MultiHeadAttention, attending
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,9 @@ class AttentionRecorder:
 def record_attention(model: nn.Module) -> Iterator[AttentionRecorder]:
     """Record the attention maps of all forward passes inside the `with` block.
 
+    Inside it attention is computed by the formula everywhere, on a GPU too, where outputs can differ from
+    those without it by rounding.
+
     Example:
         with record_attention(model) as recorder:
             model(src, tgt_in)
@@ -46,7 +49,8 @@ def record_attention(model: nn.Module) -> Iterator[AttentionRecorder]:
         listen(name, part) for name, part in model.named_modules() if isinstance(part, MultiHeadAttention)
     ]
     try:
-        yield recorder
+        with attending(model, "by weights"):
+            yield recorder
     finally:
         for hook in hooks:
             hook.remove()

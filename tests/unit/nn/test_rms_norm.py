@@ -67,7 +67,7 @@ def test_layers_norm_where_they_norm_with_the_layer_norm(norm: str) -> None:
     """The sub-layers replaced by plain functions, so that the order of norms is all there is."""
 
     def by(factor: float) -> nn.Module:
-        return type("By", (nn.Module,), {"forward": lambda _, x, *rest: x * factor})()
+        return type("By", (nn.Module,), {"forward": lambda _, x, *rest, **settings: x * factor})()
 
     def rms(x: Tensor) -> Tensor:
         return x / (x.pow(2).mean(-1, keepdim=True) + EPS).sqrt()
@@ -80,5 +80,5 @@ def test_layers_norm_where_they_norm_with_the_layer_norm(norm: str) -> None:
     encoder_layer = EncoderLayer(by(2.0), by(3.0), **settings)  # type: ignore[arg-type]
     torch.testing.assert_close(encoder_layer(x, None), wrapped(wrapped(x, 2.0), 3.0))
     decoder_layer = DecoderLayer(by(2.0), by(5.0), by(3.0), **settings)  # type: ignore[arg-type]
-    found = decoder_layer(x, None, None, None)
+    found = decoder_layer(x, None, None)
     torch.testing.assert_close(found, wrapped(wrapped(wrapped(x, 2.0), 5.0), 3.0))
