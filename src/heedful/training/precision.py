@@ -1,6 +1,7 @@
 """What the matrix products of training are computed in. Weights and optimiser state are float32 always."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
 
 import torch
@@ -24,3 +25,21 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     if precision == "float32":
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+@contextmanager
+def settled_float32(precision: Precision, device: torch.device) -> Iterator[None]:
+    """Settle what a GPU makes of products of float32 inside the block; elsewhere nothing changes.
+
+    They are float32, whatever the program around has set; beside bf16 they may be TensorFloat-32, which has
+    more digits than that.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "bf16" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -16,7 +16,7 @@ from heedful.data import Batch
 from heedful.model import Transformer
 from heedful.nn.kernels import using_kernels
 from heedful.training.loss import Loss, projected_cross_entropy
-from heedful.training.precision import Precision, autocast
+from heedful.training.precision import Precision, autocast, settled_float32
 
 
 @dataclass(frozen=True)
@@ -103,12 +103,13 @@ def accumulate_gradients(
     device = next(model.parameters()).device
     model.train()
     smoothed, nll, num_tokens = torch.zeros((), device=device), torch.zeros((), device=device), 0
-    for batch in micro_batches:
-        with autocast(precision, device):
-            loss = batch_loss(model, batch.to(device), settings)
-        torch.autograd.backward(loss.smoothed)
-        smoothed, nll = smoothed + loss.smoothed.detach(), nll + loss.nll
-        num_tokens += batch.num_tgt_tokens
+    with settled_float32(precision, device):
+        for batch in micro_batches:
+            with autocast(precision, device):
+                loss = batch_loss(model, batch.to(device), settings)
+            torch.autograd.backward(loss.smoothed)
+            smoothed, nll = smoothed + loss.smoothed.detach(), nll + loss.nll
+            num_tokens += batch.num_tgt_tokens
     return Sums(float(smoothed), float(nll), num_tokens)
 
 

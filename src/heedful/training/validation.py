@@ -8,7 +8,7 @@ import torch
 from heedful.data import Batch
 from heedful.model import Transformer
 from heedful.training.loss import smoothed_cross_entropy
-from heedful.training.precision import Precision, autocast
+from heedful.training.precision import Precision, autocast, settled_float32
 
 _TOKENS_AT_ONCE = 512
 
@@ -24,7 +24,7 @@ def measure_nll(model: Transformer, batches: Iterable[Batch], *, precision: Prec
     pad_id = model.config.tgt_pad_id
     total, num_tokens = 0.0, 0
     model.eval()
-    with torch.no_grad(), autocast(precision, device):
+    with torch.no_grad(), autocast(precision, device), settled_float32(precision, device):
         for batch in batches:
             batch = batch.to(device)
             states = model.decode(batch.tgt_in, model.encode(batch.src))

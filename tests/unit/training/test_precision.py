@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from heedful.training.precision import autocast, resolve_precision
+from heedful.training.precision import Precision, autocast, resolve_precision, settled_float32
 
 CPU = torch.device("cpu")
 
@@ -52,3 +52,21 @@ def test_products_are_taken_in_the_precision_and_weights_stay_as_they_are() -> N
     assert layer.weight.grad.dtype == torch.float32
     with autocast("float32", CPU):
         assert layer(x).dtype == torch.float32
+
+
+@pytest.mark.parametrize(("precision", "wanted"), [("bf16", "high"), ("float32", "highest")])
+def test_products_of_float32_on_a_gpu_are_settled_for_the_step_alone(
+    precision: Precision, wanted: str
+) -> None:
+    """Whatever the program around has set, and it finds that again; a processor's are never touched."""
+    before = torch.get_float32_matmul_precision()
+    other = "high" if wanted == "highest" else "highest"
+    try:
+        torch.set_float32_matmul_precision(other)
+        with settled_float32(precision, torch.device("cuda")):
+            assert torch.get_float32_matmul_precision() == wanted
+        assert torch.get_float32_matmul_precision() == other
+        with settled_float32(precision, CPU):
+            assert torch.get_float32_matmul_precision() == other
+    finally:
+        torch.set_float32_matmul_precision(before)
