@@ -12,6 +12,7 @@ class Dropout(nn.Module):
 
     On a CPU torch draws a number for each element, which can take longer than the layer before it. Here 64
     random bits serve four elements, so p is met to 1/65,536 and the scale makes up for that rounding exactly.
+    Layers that torch.compile has compiled draw torch's way.
     """
 
     def __init__(self, p: float) -> None:
@@ -23,7 +24,7 @@ class Dropout(nn.Module):
         """Return x in evaluation, and x times a fresh random mask in training."""
         if not self.training or self.p == 0.0:
             return x
-        if x.device.type != "cpu":
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.p)
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
         bits = words.view(torch.int16)[: x.numel()].view(x.shape)  # uniform over -32,768..32,767

@@ -49,12 +49,12 @@ def kernels_apply_to(x: Tensor) -> bool:
     They have one thread: where torch has more in this process, torch's own operations are used.
     """
     return (
-        _in_use.get()
+        not torch.compiler.is_compiling()
+        and _in_use.get()
         and x.device.type == "cpu"
         and x.dtype in _SUFFIXES
         and 0 < x.shape[-1] <= MAX_WIDTH
         and torch.get_num_threads() == 1
-        and not torch.compiler.is_compiling()
         and library() is not None
     )
 

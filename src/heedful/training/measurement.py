@@ -8,9 +8,11 @@ from statistics import median
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from heedful.nn.attention import attending
 from heedful.training.averaging import MovingAverage
+from heedful.training.compilation import uncompiled
 from heedful.training.optimizer import optimizer_of_share
-from heedful.training.precision import Precision, autocast
+from heedful.training.precision import Precision, autocast, settled_float32
 from heedful.training.shared_team import deal_weights, using_threads
 from heedful.training.step import (
     Sums,
@@ -86,14 +88,16 @@ def count_flops(ranks: Sequence[Rank], order: StepOrder) -> int:
     """Count the floating-point operations of the matrix products in a step, padding included.
 
     A product of (M, K) and (K, N) counts 2 M K N; everything else (softmax, norms, dropout, Adam) is not
-    counted. The products are those that run, forward and backward: the padded rows and columns of a batch
-    too, and no recomputation is added or left out.
+    counted. The products are those of the formulas, forward and backward: the padded rows and columns of a
+    batch too, the future that attention at once may leave out too, and what it computes again only once.
 
     Args:
         ranks: all of a team, with one model; each computes its rows, one after the other.
         order: of the step. Its gradients stay behind, and are added to those that are there.
     """
-    with FlopCounterMode(display=False) as counter:
+    model, settings = ranks[0].model, ranks[0].config.train
+    plain_layers = uncompiled(settings, next(model.parameters()).device)
+    with attending(model, "by weights"), plain_layers, FlopCounterMode(display=False) as counter:
         for rank in ranks:
             rank.accumulate(order)
     return int(counter.get_total_flops())
@@ -127,7 +131,7 @@ def time_parts(
     part = optimizer_of_share(optimizer, list(own.values()))
     model.train()
     for order in orders:
-        with using_threads(threads):
+        with using_threads(threads), settled_float32(rank.precision, device):
             watch, sums = _Stopwatch(device), Sums()
             for batch in rank.batches(order):
                 on_device = batch.to(device)

@@ -17,6 +17,7 @@ from heedful.config import Config
 from heedful.data import Batch, BatchSource
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage
+from heedful.training.compilation import compile_layers, compiles
 from heedful.training.feed import Feed, FeedAhead, FeedInLine, num_workers
 from heedful.training.precision import Precision, resolve_precision
 from heedful.training.step import StepMetrics, Sums, accumulate_gradients, train_step
@@ -68,6 +69,8 @@ class Rank:
         self.number = number
         self.size = size
         self._feed: Feed = FeedInLine(source, number=number, size=size)
+        if compiles(config.train, next(model.parameters()).device):
+            compile_layers(model)
 
     @cached_property
     def precision(self) -> Precision:

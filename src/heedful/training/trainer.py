@@ -24,6 +24,7 @@ from heedful.training.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
 )
+from heedful.training.compilation import uncompiled
 from heedful.training.events import (
     CheckpointEvent,
     EndEvent,
@@ -204,7 +205,7 @@ class Trainer:
     def _validate(self, weights: dict[str, Tensor] | None) -> None:
         """Judge the model, with other weights where given, and keep it if it is the best so far."""
         scores: Scores = {}
-        with swapped_weights(self.model, weights):
+        with swapped_weights(self.model, weights), uncompiled(self.config.train, self.device):
             for validator in self.surroundings.validators:
                 scores |= validator(self.model)
             metric = self.config.valid.metric

@@ -14,6 +14,7 @@ from heedful.config import Config
 from heedful.errors import ConfigError, TrainingError
 from heedful.nn.kernels import kernels_apply_to, using_kernels
 from heedful.training.averaging import MovingAverage
+from heedful.training.compilation import compiles
 from heedful.training.measurement import ProductRate, StepParts, count_flops, finish, time_parts
 from heedful.training.memory import PeakMemory, peak_memory
 from heedful.training.optimizer import build_optimizer
@@ -43,7 +44,7 @@ class TrainingBenchmark:
         batches: what they were made of.
         device: "cpu" or "cuda".
         precision: of the matrix products, "float32" or "bf16".
-        kernels: "compiled", or "torch" where only its own operations were used.
+        kernels: "compiled" for ours, "torch.compile" for torch's, or "torch" for its operations one by one.
         processes: that shared each step.
         threads: of each process.
         steps: that were timed.
@@ -180,7 +181,7 @@ class _Bench:
             batches=batches,
             device=self._material.device.type,
             precision=self._material.precision,
-            kernels="compiled" if self._has_kernels() else "torch",
+            kernels=self._kernels(),
             processes=self._processes,
             threads=self._threads,
             steps=len(self._timed),
@@ -249,10 +250,12 @@ class _Bench:
             self._report("timing the parts of a step")
         return timed
 
-    def _has_kernels(self) -> bool:
+    def _kernels(self) -> str:
+        if compiles(self._config.train, self._material.device):
+            return "torch.compile"
         wanted = self._config.train.kernels != "torch"
         with using_threads(self._threads), using_kernels(wanted=wanted):
-            return kernels_apply_to(next(self._material.model.parameters()))
+            return "compiled" if kernels_apply_to(next(self._material.model.parameters())) else "torch"
 
     def _orders(self) -> Iterator[StepOrder]:
         """The orders of a training from its start on, epoch after epoch, without end."""

@@ -21,6 +21,7 @@ from heedful.errors import ConfigError
 from heedful.model import Transformer
 from heedful.text import Framing, TokenizerPair, train_tokenizers
 from heedful.training import Event, NoticeEvent, WarningEvent
+from heedful.training.compilation import compiles
 from heedful.training.fitting import fitting_batch
 from heedful.training.precision import Precision, resolve_precision
 from heedful.training.trained_weights import choose_trained_weights
@@ -104,6 +105,8 @@ def prepare(config: Config, run: RunDirectory, notes: Notes, *, resume: bool) ->
         notes.add(f"training a {config.tokenizer.kind} vocabulary on {len(text):,} pairs")
         tokenizers = train_tokenizers(text.src, text.tgt, config.tokenizer, seed=config.train.seed)
     config, device, precision = _resolve(config, None if base else tokenizers)
+    if compiles(config.train, device):
+        notes.add("the layers are compiled: the first steps take a minute or more")
     model = _build_model(config, base).to(device)
     sampling, ramp_from = config.tokenizer.sampling, config.batch.ramp_from
     source = _batch_source(text, tokenizers, config, sampling=sampling, ramp_from=ramp_from)

@@ -1,0 +1,59 @@
+"""torch.compile for the layers of a model: on a GPU where it works, elsewhere if it is asked for."""
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from heedful.config import TrainConfig
+from heedful.errors import ConfigError
+from heedful.model import Transformer
+
+
+def compiles(settings: TrainConfig, device: torch.device) -> bool:
+    """Whether training compiles layers; of its own accord not on a processor, where that costs (docs/log.md).
+
+    Raises:
+        ConfigError: it is asked for, and there is no compiler that works.
+    """
+    if settings.compile is False or (settings.compile == "auto" and device.type != "cuda"):
+        return False
+    problem = _problem_of_compiler(device)
+    if problem and settings.compile is True:
+        raise ConfigError(
+            f"train.compile=true: torch.compile does not work here ({problem}); install a C++ compiler, "
+            "for a GPU Triton too, or set train.compile=false"
+        )
+    return not problem
+
+
+@cache
+def _problem_of_compiler(device: torch.device) -> str:
+    """Compile something small for a device; return the first line of what goes wrong, or nothing."""
+
+    def small(x: Tensor) -> Tensor:
+        return x.exp() + 1.0
+
+    try:
+        torch.compile(small, options={"fx_graph_cache": False})(torch.ones(2, device=device))
+    except Exception as error:  # whatever it is: compilers, and what they need, are missing in many ways
+        return str(error).strip().partition("\n")[0] or type(error).__name__
+    return ""
+
+
+def compile_layers(model: Transformer) -> None:
+    """Have every layer compiled at its first call, in place; no weight gets another name.
+
+    The layers of a stack share their code, and so one graph, which holds for any number and length of rows.
+    """
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        layer.compile(dynamic=True)
+
+
+def uncompiled(settings: TrainConfig, device: torch.device) -> AbstractContextManager[object]:
+    """Run layers as they are written inside the block, which is for what is not a training step.
+
+    There nothing more is compiled, and whoever listens to attention is heard.
+    """
+    return torch.compiler.set_stance("force_eager") if compiles(settings, device) else nullcontext()
