@@ -92,12 +92,30 @@ def test_batches_of_all_shapes_share_few_graphs(source: BatchSource, way: Way) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [1, 2])
-def test_compiled_steps_take_the_weights_where_plain_steps_do(source: BatchSource, size: int) -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("way", ["by weights", "at once"])
+def test_compiled_layers_have_the_gradients_of_plain_ones(source: BatchSource, way: Way) -> None:
+    """With the compiler itself."""
+    gradients = []
+    for compiled in (False, True):
+        config = training(compiled=compiled)
+        model = small_model(**config.model.model_dump()).double()
+        rank = Rank(model, source, config)
+        with attending(model, way):
+            rank.accumulate(StepOrder(1, ((0, 0),), 0.01))
+        gradients.append([weight.grad for weight in model.parameters()])
+    assert graphs() == 1 + 2  # what the compiler is tried with, and the two kinds of layers
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_compiled_processes_take_the_weights_where_plain_steps_do(source: BatchSource) -> None:
     """With the compiler itself, in this process and in one that helps."""
     wanted = take_steps(source, training(compiled=False), size=1)
-    found = take_steps(source, training(compiled=True), size=size)
-    assert graphs() >= 2
+    found = take_steps(source, training(compiled=True), size=2)
+    assert graphs() >= 1 + 2
     for name, weight in wanted.weights.items():
         torch.testing.assert_close(found.weights[name], weight, rtol=0.0, atol=1e-6)
     assert found.metrics[-1].nll < found.metrics[0].nll
