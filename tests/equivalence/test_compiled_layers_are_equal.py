@@ -149,7 +149,9 @@ def test_training_compiles_and_validation_does_not(source: BatchSource, tmp_path
         train, valid = config.train.model_dump() | limits, {"every_steps": 2, "decode_sentences": 0}
         model = small_model(**config.model.model_dump())
         surroundings = Surroundings([validate], [], lambda *_: None, tmp_path, "fingerprint")
-        Trainer(model, config.replace(train=train, valid=valid), source, surroundings).fit()
+        trainer = Trainer(model, config.replace(train=train, valid=valid), source, surroundings)
+        trainer.fit()
+        assert trainer.progress.computed_by.endswith(", with compiled layers") is wanted
         models.append(model)
     assert compiled[0][0] >= 2
     assert [before for before, _ in compiled] == [after for _, after in compiled]

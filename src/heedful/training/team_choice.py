@@ -11,6 +11,7 @@ from heedful.errors import ConfigError
 from heedful.model import Transformer
 from heedful.nn.kernels import library
 from heedful.training.averaging import MovingAverage
+from heedful.training.compilation import compiles
 from heedful.training.distributed_team import DistributedTeam, in_team
 from heedful.training.shared_team import SharedTeam, shared_memory_left, shared_memory_of
 from heedful.training.team import Alone, Rank, Team
@@ -48,11 +49,12 @@ def gather_team(
 def describe(team: Team, config: Config, device: torch.device) -> str:
     """Say in a few words what, besides data and settings, the last bits of a step depend on."""
     processes = f"{team.size} process{'es' if team.size > 1 else ''}"
+    layers = ", with compiled layers" if compiles(config.train, device) else ""
     if device.type != "cpu":
-        return f"{processes} on {device.type}"
+        return f"{processes} on {device.type}{layers}"
     threads = f"{team.threads} thread{'s' if team.threads > 1 else ''}"
     compiled = team.threads == 1 and config.train.kernels != "torch" and library() is not None
-    return f"{processes} of {threads}{', with compiled kernels' if compiled else ''}"
+    return f"{processes} of {threads}{', with compiled kernels' if compiled else ''}{layers}"
 
 
 def team_size(config: Config, model: Transformer) -> tuple[int, int]:

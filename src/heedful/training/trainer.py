@@ -136,7 +136,8 @@ class Trainer:
             self._emit(
                 WarningEvent,
                 message=f"{before} took the steps so far, {now} will take the next: the result will be as "
-                "good, but not the same bit for bit; train.processes, train.threads and train.kernels choose",
+                "good, but not the same bit for bit; train.processes, train.threads, train.kernels and "
+                "train.compile choose",
             )
         self.progress.computed_by = now
 
