@@ -89,21 +89,11 @@ def by_rank(ended: tuple[float, Hypothesis]) -> tuple[float, tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class _Extensions:
-    """Hypotheses longer by one token, equally many for each sentence; each array is (B, that many)."""
+    """The best hypotheses longer by one token of each sentence, best first; each array is (B, K)."""
 
     totals: NDArray[np.float64]  # what the search goes by, of the whole
-    log_probs: NDArray[np.float64]  # the model's log-probability of the last token
     ids: NDArray[np.int64]  # the last token
-    rows: NDArray[np.int64]  # the row of what is extended
-
-    def take(self, columns: NDArray[np.int64], *, sentences: NDArray[np.bool_]) -> "_Extensions":
-        """Of the sentences marked, these columns, in this order."""
-        return _Extensions(
-            totals=np.take_along_axis(self.totals[sentences], columns, axis=1),
-            log_probs=np.take_along_axis(self.log_probs[sentences], columns, axis=1),
-            ids=np.take_along_axis(self.ids[sentences], columns, axis=1),
-            rows=np.take_along_axis(self.rows[sentences], columns, axis=1),
-        )
+    places: NDArray[np.int64]  # of the last token in the candidates, flat
 
 
 class Beam:
@@ -153,54 +143,55 @@ class Beam:
             For each row of the next step, its row in this one and the id to feed.
         """
         best = self._best_extensions(candidates)
+        count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()
         length = self.written.shape[1] + 1
-        at_limit_B1 = (self._limits[self._sentences] == length)[:, None]
-        ends_BK = (best.ids == self._eos_id) | at_limit_B1
-        self._keep_ended(best, ends_BK)
+        ends_BK = (best.ids == self._eos_id) | (self._limits[self._sentences] == length)[:, None]
+        self._keep_ended(best, ends_BK, count, log_probs)
         is_live_BK = ~ends_BK & (best.totals > -np.inf)
         is_live_BK &= is_live_BK.cumsum(axis=1) <= self._options.beam_size
-        is_going_on_B = self._is_going_on(
-            np.where(is_live_BK, best.totals, -np.inf).max(axis=1, initial=-np.inf), length
-        )
-        is_live_BK = is_live_BK[is_going_on_B]
-        # Live hypotheses to the left, in their order; as many columns as the fullest sentence needs.
-        width = int(is_live_BK.sum(axis=1).max(initial=0))
-        columns_BW = np.argsort(~is_live_BK, axis=1, kind="stable")[:, :width]
-        is_live_BW = np.take_along_axis(is_live_BK, columns_BW, axis=1)
-        live = best.take(columns_BW, sentences=is_going_on_B)
+        best_live_B = best.totals.max(axis=1, initial=-np.inf, where=is_live_BK)
+        is_going_on_B = self._is_going_on(best_live_B, length)
         self._sentences = self._sentences[is_going_on_B]
-        self._totals_BW = np.where(is_live_BW, live.totals, -np.inf)
-        rows, next_ids = live.rows.ravel(), np.where(is_live_BW, live.ids, self._eos_id).ravel()
-        self.written = np.column_stack((self.written[rows], next_ids))
-        self._log_probs = np.column_stack((self._log_probs[rows], live.log_probs.ravel()))
+        # Live hypotheses to the left, in their order; as many columns as the fullest sentence needs.
+        kept_BK = is_live_BK[is_going_on_B]
+        width = int(kept_BK.sum(axis=1).max(initial=0))
+        columns_BW = (~kept_BK).argsort(axis=1, kind="stable")[:, :width]
+        flat_BW = columns_BW + np.flatnonzero(is_going_on_B)[:, None] * is_live_BK.shape[1]
+        is_live_BW, places = is_live_BK.take(flat_BW), best.places.take(flat_BW).ravel()
+        self._totals_BW = np.where(is_live_BW, best.totals.take(flat_BW), -np.inf)
+        rows, next_ids = places // count, np.where(is_live_BW, best.ids.take(flat_BW), self._eos_id).ravel()
+        latest = log_probs.take(places)
+        self.written = np.concatenate((self.written.take(rows, axis=0), next_ids[:, None]), axis=1)
+        self._log_probs = np.concatenate((self._log_probs.take(rows, axis=0), latest[:, None]), axis=1)
         return rows, next_ids
 
     def _best_extensions(self, candidates: Candidates) -> _Extensions:
         """The best 2 * beam_size of all extensions of each sentence, best first."""
         num_sentences, width = self._totals_BW.shape
-        count = candidates.ids.shape[1]
-        shape_BN = (num_sentences, width * count)
-        every = _Extensions(
-            totals=(self._totals_BW.reshape(-1, 1) + candidates.scores).reshape(shape_BN),
-            log_probs=candidates.log_probs.reshape(shape_BN),
-            ids=candidates.ids.reshape(shape_BN),
-            rows=np.repeat(np.arange(num_sentences * width), count).reshape(shape_BN),
-        )
-        order_BN = np.argsort(-every.totals, axis=1, kind="stable")
-        return every.take(
-            order_BN[:, : 2 * self._options.beam_size], sentences=np.ones(num_sentences, dtype=bool)
-        )
+        num_each = width * candidates.ids.shape[1]
+        totals_BN = (self._totals_BW.reshape(-1, 1) + candidates.scores).reshape(num_sentences, num_each)
+        order_BK = (-totals_BN).argsort(axis=1, kind="stable")[:, : 2 * self._options.beam_size]
+        places_BK = order_BK + num_each * np.arange(num_sentences)[:, None]
+        return _Extensions(totals_BN.take(places_BK), candidates.ids.take(places_BK), places_BK)
 
-    def _keep_ended(self, best: _Extensions, ends_BK: NDArray[np.bool_]) -> None:
-        """Keep those of the first beam_size extensions that end here and pass the bar; raise the bars."""
+    def _keep_ended(
+        self, best: _Extensions, ends_BK: NDArray[np.bool_], count: int, log_probs: NDArray[np.float64]
+    ) -> None:
+        """Keep those of the first beam_size extensions that end here and pass the bar; raise the bars.
+
+        `log_probs` are the model's, of all candidates, of which a row has `count`.
+        """
         penalty = self._options.penalty(self.written.shape[1] + 1)
         ranks_BK = best.totals / penalty
         is_kept_BK = ends_BK & (ranks_BK > self._bars[self._sentences][:, None])
+        if not is_kept_BK.any():
+            return
         for b, k in np.argwhere(is_kept_BK[:, : self._options.beam_size]).tolist():
-            row, sentence = best.rows[b, k], self._sentences[b]
+            place, sentence = best.places[b, k], self._sentences[b]
+            row = place // count
             hypothesis = ended_hypothesis(
                 [*self.written[row].tolist(), int(best.ids[b, k])],
-                [*self._log_probs[row].tolist(), float(best.log_probs[b, k])],
+                [*self._log_probs[row].tolist(), float(log_probs[place])],
                 eos_id=self._eos_id,
                 penalty=penalty,
             )

@@ -99,7 +99,7 @@ class Constraints:
             InputError: log-probabilities that are not numbers, or a forced token that does not exist.
         """
         suppressed = self._suppressed(written)
-        if isinstance(found, NextTokens) and discounts is None and not self._needs_all(written):
+        if not isinstance(found, Tensor) and discounts is None and not self._needs_all(written):
             values, ids = found.top(count, suppressed, renormalize=self._options.renormalize)
             own_values = values
         else:
@@ -109,6 +109,8 @@ class Constraints:
             own_values = values
             if own is not scores:
                 own_values = _on_host(own.gather(-1, torch.from_numpy(ids).to(own.device)))
+        if not self._may_force(written):
+            return Candidates(values, own_values, ids)
         rows, forced_ids, forced_log_probs = self._forced(found, written, sentences)
         values[rows] = -np.inf
         values[rows, 0] = own_values[rows, 0] = forced_log_probs
@@ -227,6 +229,15 @@ class Constraints:
             options.repetition_penalty != 1
             or options.no_repeat_ngram_size > 0
             or written.shape[1] < self._prefixes.shape[1]
+        )
+
+    def _may_force(self, written: NDArray[np.int64]) -> bool:
+        """Whether a row may have no choice of its next token."""
+        options, length = self._options, written.shape[1]
+        return (
+            options.forced_last_id is not None
+            or (length == 0 and options.forced_first_id is not None)
+            or length < self._prefixes.shape[1]
         )
 
     def _suppressed(self, written: NDArray[np.int64]) -> Sequence[int]:

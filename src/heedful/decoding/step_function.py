@@ -1,7 +1,7 @@
 """What a search sees of a model: the next token's log-probabilities, and rows that can be moved."""
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ _ROWS_MULTIPLE = 64
 NOT_NUMBERS = "search: the model's log-probabilities are not numbers; its weights are damaged"
 
 
-@runtime_checkable
 class NextTokens(Protocol):
     """What may come next in each row, where not all of it is computed unless it is asked for."""
 
