@@ -1,5 +1,13 @@
 """The engine against the model that it was packed from, step by step."""
 
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -108,6 +116,74 @@ def test_neighbours_do_not_change_a_bit_of_a_sentence(precision: EnginePrecision
         each = torch.cat([step(ids[row, None]).log_probs() for row, step in enumerate(alone)])
         assert torch.equal(every, each)
         ids = every.argmax(dim=1)
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+def test_threads_that_share_a_step_do_not_change_a_bit(precision: EnginePrecision) -> None:
+    engine = engine_of(model_with({"tgt_vocab_size": 333, "tied": "target"}), precision)
+    sources = sentences(7, 25, seed=6)
+    steps = [EngineStep(engine, sources, threads=threads) for threads in (1, 2, 5, 3)]
+    ids = torch.ones(7, dtype=torch.int64)
+    for _ in range(6):
+        alone, *shared = [step(ids) for step in steps]
+        wanted, (values, best) = alone.log_probs(), alone.top(4, [0, 1], renormalize=True)
+        for tokens in shared:
+            assert torch.equal(tokens.log_probs(), wanted)
+            found = tokens.top(4, [0, 1], renormalize=True)
+            np.testing.assert_array_equal(found[0], values)
+            np.testing.assert_array_equal(found[1], best)
+        ids = wanted.argmax(dim=1)
+
+
+def test_callers_at_the_same_time_share_with_the_helpers_of_one_of_them() -> None:
+    engine = engine_of(model_with({}), "float32")
+    wanted = written_by(engine, 1)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(partial(written_by, engine), [3] * 12)) == [wanted] * 12
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_has_helpers_of_its_own() -> None:
+    engine = engine_of(model_with({}), "float32")
+    wanted = written_by(engine, 3)  # helpers run in this process now
+    with ThreadPoolExecutor(1) as pool:  # and may be in use while the other one is forked
+        meanwhile = pool.submit(lambda: [written_by(engine, 3) for _ in range(20)])
+        code = _in_a_forked_process(lambda: written_by(engine, 3) == wanted)
+        assert meanwhile.result() == [wanted] * 20
+    assert code == 0
+
+
+def written_by(engine: Engine, threads: int) -> list[list[int]]:
+    """What some sentences become, greedily, in ten steps."""
+    step = EngineStep(engine, sentences(6, 20, seed=7), threads=threads)
+    ids = torch.ones(6, dtype=torch.int64)
+    written = []
+    for _ in range(10):
+        ids = torch.from_numpy(step(ids).top(1, [], renormalize=False)[1][:, 0])
+        written.append(ids.tolist())
+    return written
+
+
+def _in_a_forked_process(check: Callable[[], bool]) -> int:
+    """The exit code of a process that is forked here: 0 where the check holds."""
+    with warnings.catch_warnings():  # newer versions of Python warn of forks in the presence of threads
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = os.fork()
+    if not process:
+        code = 1
+        try:
+            code = 0 if check() else 2
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(process, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    return 3
 
 
 def test_outputs_may_be_longer_than_the_first_tables() -> None:

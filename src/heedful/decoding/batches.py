@@ -1,8 +1,9 @@
 """Which sentences are searched or scored together, and how many batches at a time."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import TypeVar
 
 from heedful.decoding.computation import Computation
@@ -76,9 +77,9 @@ class BatchedSearch:
         if max_lengths is not None:
             limits = list(map(min, limits, max_lengths))
 
-        def search_batch(batch: list[int]) -> list[list[Hypothesis]]:
+        def search_batch(batch: list[int], threads: int) -> list[list[Hypothesis]]:
             together = [sources[i] for i in batch]
-            with self._computation.step(together) as step:
+            with self._computation.step(together, threads=threads) as step:
                 return search(
                     step,
                     max_lengths=[limits[i] for i in batch],
@@ -111,9 +112,11 @@ class BatchedSearch:
             prefixes: for each source the ids that a search had to begin its outputs with.
         """
 
-        def score_batch(batch: list[int]) -> list[ScoredOutput]:
+        def score_batch(batch: list[int], threads: int) -> list[ScoredOutput]:
             together, given = [sources[i] for i in batch], [outputs[i] for i in batch]
-            with self._computation.forced_step(together, given, start_id=self._start_id) as step:
+            with self._computation.forced_step(
+                together, given, start_id=self._start_id, threads=threads
+            ) as step:
                 return score_outputs(
                     step,
                     given,
@@ -129,29 +132,25 @@ class BatchedSearch:
         return [each or _NOTHING for each in self._in_batches(score_batch, lengths)]
 
     def _in_batches(
-        self, work_on: Callable[[list[int]], list[_Found]], lengths: Sequence[int]
+        self, work_on: Callable[[list[int], int], list[_Found]], lengths: Sequence[int]
     ) -> list[_Found | None]:
-        """What the work on each batch finds for its sentences, in their order; None for one of length 0."""
-        # No batch is so large that threads would stand idle.
-        share = math.ceil(len(lengths) / self._computation.batches_at_once)
+        """What the work on each batch finds for its sentences, in their order; None for one of length 0.
+
+        A batch has one thread; where there are fewer batches than threads, it has its share of them.
+        """
+        most = self._computation.batches_at_once
+        share = math.ceil(len(lengths) / most)  # no batch is so large that threads would stand idle
         size = min(self._size or share, share)
         batches = plan_batches(lengths, tokens=self._tokens, size=size)
+        at_once = min(most, len(batches))
+        threads = [most // max(at_once, 1)] * len(batches)
         found: list[_Found | None] = [None] * len(lengths)
-        for batch, results in zip(batches, self._each(work_on, batches), strict=True):
-            for i, result in zip(batch, results, strict=True):
-                found[i] = result
+        with ThreadPoolExecutor(at_once) if at_once > 1 else nullcontext() as pool:
+            each = (pool.map if pool else map)(work_on, batches, threads)
+            for batch, results in zip(batches, each, strict=True):
+                for i, result in zip(batch, results, strict=True):
+                    found[i] = result
         return found
-
-    def _each(
-        self, work_on: Callable[[list[int]], list[_Found]], batches: list[list[int]]
-    ) -> Iterator[list[_Found]]:
-        """Work on batches, several at a time where each needs one thread."""
-        at_once = min(self._computation.batches_at_once, len(batches))
-        if at_once < 2:
-            yield from map(work_on, batches)
-            return
-        with ThreadPoolExecutor(at_once) as pool:
-            yield from pool.map(work_on, batches)
 
 
 def plan_batches(lengths: Sequence[int], *, tokens: int, size: int | None = None) -> list[list[int]]:

@@ -42,7 +42,7 @@ class Computation:
 
     @property
     def batches_at_once(self) -> int:
-        """How many batches to search at a time: each needs one thread of the engine, all of torch's."""
+        """How many batches to search at a time: each takes one thread of the engine, all of torch's."""
         return torch.get_num_threads() if self._engines else 1
 
     @property
@@ -52,21 +52,30 @@ class Computation:
         return min((each.max_positions for each in configs if each.positions == "learned"), default=None)
 
     @contextmanager
-    def step(self, sources: Sequence[Sequence[int]]) -> Iterator[StepFunction]:
+    def step(self, sources: Sequence[Sequence[int]], *, threads: int = 1) -> Iterator[StepFunction]:
         """Give the step function of a batch of framed sources, to be used inside the block.
+
+        Args:
+            sources: at least one.
+            threads: of the engine; they change no result.
 
         Raises:
             InputError: the engine that is asked for cannot compute these models here.
         """
         if self._engines:
-            yield _together([EngineStep(engine, sources) for engine in self._engines])
+            yield _together([EngineStep(engine, sources, threads=threads) for engine in self._engines])
             return
         with self._torch():
             yield _together([ModelStep(model, self._pad(sources, model)) for model in self._models])
 
     @contextmanager
     def forced_step(
-        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, start_id: int
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        start_id: int,
+        threads: int = 1,
     ) -> Iterator[StepFunction]:
         """Give the step function of a batch as `step` does, to feed it the given outputs and nothing else.
 
@@ -74,7 +83,7 @@ class Computation:
         torch computes all places at once, which differs by rounding alone; in bfloat16 that is too much.
         """
         if self._engines or self._precision != "float32":
-            with self.step(sources) as step:
+            with self.step(sources, threads=threads) as step:
                 yield step
             return
         with self._torch():

@@ -1,8 +1,9 @@
-/* Encoder and decoder steps of a trained model on one thread; engine.py says what it is for and calls it.
+/* Encoder and decoder steps of a trained model; engine.py says what it is for and calls it.
 
    Activations are float32. A linear layer multiplies in the precision its weights were packed in: each output
-   is summed over the inputs in one fixed order, whatever stands in the other rows, so that a sentence's
-   result depends on nothing but the sentence. */
+   is summed over the inputs in one fixed order, whatever stands in the other rows and whoever computes it, so
+   that a sentence's result depends on nothing but the sentence. */
+#include "sharing.h"
 #include "vectors.h"
 
 enum { FLOAT32, BFLOAT16, INT8 };
@@ -161,54 +162,6 @@ static float quantised(const float *x, int64_t count, uint8_t *to) {
     return scale;
 }
 
-/* y (rows, out) = x (rows, in) W + bias. `room` holds rows * in of x in the weights' precision, and for INT8
-   the rows' scales. */
-static void linear(const Linear *layer, int32_t precision, const float *x, int64_t rows, float *y,
-                   void *room) {
-    int64_t in = layer->in, out = layer->out;
-    const void *narrow = x;
-    float *row_scales = NULL;
-    if (precision == BFLOAT16) {
-        uint16_t *to = room;
-        for (int64_t i = 0; i < rows * in; i++) to[i] = bf16_of(x[i]);
-        narrow = to;
-    } else if (precision == INT8) {
-        row_scales = room;
-        uint8_t *to = (uint8_t *)(row_scales + rows);
-        for (int64_t r = 0; r < rows; r++) row_scales[r] = quantised(x + r * in, in, to + r * in);
-        narrow = to;
-    }
-    for (int64_t n = 0; n < out; n += PANEL)
-        for (int64_t r = 0; r < rows; r += BLOCK) {
-            int64_t some = rows - r < BLOCK ? rows - r : BLOCK;
-            float *to = y + r * out + n;
-            if (precision == FLOAT32)
-                float32_blocks[some - 1]((const float *)narrow + r * in, in,
-                                         (const float *)layer->weight + n * in, layer->bias + n, to, out);
-#ifdef __AVX512BF16__
-            else if (precision == BFLOAT16)
-                bfloat16_blocks[some - 1]((const uint16_t *)narrow + r * in, in,
-                                          (const uint16_t *)layer->weight + n * in, layer->bias + n, to, out);
-#endif
-#ifdef __AVX512VNNI__
-            else if (precision == INT8) {
-                int8_blocks[some - 1]((const uint8_t *)narrow + r * in, in,
-                                      (const int8_t *)layer->weight + n * in, (int32_t *)to, out);
-                for (int64_t i = 0; i < some; i++)
-                    for (int64_t j = 0; j < PANEL; j++) {
-                        int32_t sum;
-                        memcpy(&sum, to + i * out + j, 4);
-                        to[i * out + j] =
-                            (float)(sum - layer->sums[n + j]) * row_scales[r + i] * layer->scale[n + j] +
-                            layer->bias[n + j];
-                    }
-            }
-#endif
-        }
-}
-
-/* ---- what stands between the products ---- */
-
 static void activate(int32_t kind, float *x, int64_t count) {
     if (kind == RELU)
         for (int64_t i = 0; i < count; i++) x[i] = x[i] > 0.0f ? x[i] : 0.0f;
@@ -217,6 +170,78 @@ static void activate(int32_t kind, float *x, int64_t count) {
     else if (kind == SWISH)
         for (int64_t i = 0; i < count; i++) x[i] /= 1.0f + expf(-x[i]);
 }
+
+#define PIECES 4 /* of a product, for each thread: one may begin late */
+
+typedef struct {
+    const Linear *layer;
+    int32_t precision, activation;
+    const void *x; /* in that precision */
+    const float *row_scales;
+    int64_t rows, pieces;
+    float *y;
+} Product;
+
+/* A piece of the outputs of a product: some panels. */
+static void multiply(void *task, int64_t piece, int64_t thread) {
+    (void)thread;
+    const Product *p = task;
+    const Linear *layer = p->layer;
+    int64_t in = layer->in, out = layer->out, panels = out / PANEL;
+    int64_t first = panels * piece / p->pieces, end = panels * (piece + 1) / p->pieces;
+    for (int64_t n = first * PANEL; n < end * PANEL; n += PANEL)
+        for (int64_t r = 0; r < p->rows; r += BLOCK) {
+            int64_t some = p->rows - r < BLOCK ? p->rows - r : BLOCK;
+            float *to = p->y + r * out + n;
+            if (p->precision == FLOAT32)
+                float32_blocks[some - 1]((const float *)p->x + r * in, in,
+                                         (const float *)layer->weight + n * in, layer->bias + n, to, out);
+#ifdef __AVX512BF16__
+            else if (p->precision == BFLOAT16)
+                bfloat16_blocks[some - 1]((const uint16_t *)p->x + r * in, in,
+                                          (const uint16_t *)layer->weight + n * in, layer->bias + n, to, out);
+#endif
+#ifdef __AVX512VNNI__
+            else if (p->precision == INT8) {
+                int8_blocks[some - 1]((const uint8_t *)p->x + r * in, in,
+                                      (const int8_t *)layer->weight + n * in, (int32_t *)to, out);
+                for (int64_t i = 0; i < some; i++)
+                    for (int64_t j = 0; j < PANEL; j++) {
+                        int32_t sum;
+                        memcpy(&sum, to + i * out + j, 4);
+                        to[i * out + j] =
+                            (float)(sum - layer->sums[n + j]) * p->row_scales[r + i] * layer->scale[n + j] +
+                            layer->bias[n + j];
+                    }
+            }
+#endif
+            if (p->activation != IDENTITY)
+                for (int64_t i = 0; i < some; i++) activate(p->activation, to + i * out, PANEL);
+        }
+}
+
+/* y (rows, out) = f(x (rows, in) W + bias). `room` holds rows * in of x in the weights' precision, and for
+   INT8 the rows' scales. */
+static void linear(const Linear *layer, int32_t precision, int32_t activation, const float *x, int64_t rows,
+                   float *y, void *room, int64_t threads) {
+    int64_t in = layer->in, panels = layer->out / PANEL;
+    Product product = {layer, precision, activation, x, NULL, rows, 1, y};
+    if (threads > 1) product.pieces = panels < PIECES * threads ? panels : PIECES * threads;
+    if (precision == BFLOAT16) {
+        uint16_t *to = room;
+        for (int64_t i = 0; i < rows * in; i++) to[i] = bf16_of(x[i]);
+        product.x = to;
+    } else if (precision == INT8) {
+        float *row_scales = room;
+        uint8_t *to = (uint8_t *)(row_scales + rows);
+        for (int64_t r = 0; r < rows; r++) row_scales[r] = quantised(x + r * in, in, to + r * in);
+        product.x = to;
+        product.row_scales = row_scales;
+    }
+    share(threads, multiply, &product, product.pieces);
+}
+
+/* ---- what stands between the products ---- */
 
 static void normalise(const Norm *norm, const float *x, float *y, int64_t rows, int64_t width, float eps) {
     for (int64_t r = 0; r < rows; r++, x += width, y += width) {
@@ -297,8 +322,9 @@ static void attend(const float *query, const float **keys, const float **values,
 
 /* ---- the model ---- */
 
-/* Room for the activations of some rows, and for one attention. */
+/* Room for the activations of some rows, and for one attention of each thread. */
 typedef struct {
+    int64_t threads, longest;
     float *x, *normed, *wide, *heads, *out, *scores;
     const float **keys, **values;
     void *narrow, *memory;
@@ -306,23 +332,31 @@ typedef struct {
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static int make_room(Room *room, const Model *m, int64_t rows, int64_t longest) {
-    int64_t width = m->width, widest = larger(3 * width, m->inner);
-    size_t floats = (size_t)(rows * (4 * width + widest) + longest + 16);
+/* Get that room, and helpers; returns 0 where there is no memory left. */
+static int make_room(Room *room, const Model *m, int64_t rows, int64_t longest, int64_t threads) {
+    int64_t width = m->width, widest = larger(3 * width, m->inner), lists = threads * longest;
+    size_t floats = (size_t)(rows * (4 * width + widest) + lists + 16);
     size_t narrow = (size_t)(rows * widest) * sizeof(float) + (size_t)rows * sizeof(float) + 64;
-    char *memory = malloc(floats * sizeof(float) + narrow + 2 * (size_t)longest * sizeof(float *));
+    char *memory = malloc(floats * sizeof(float) + narrow + 2 * (size_t)lists * sizeof(float *));
     room->memory = memory;
     if (!memory) return 0;
+    room->longest = longest;
     room->keys = (const float **)memory;
-    room->values = room->keys + longest;
-    room->x = (float *)(room->values + longest);
+    room->values = room->keys + lists;
+    room->x = (float *)(room->values + lists);
     room->normed = room->x + rows * width;
     room->heads = room->normed + rows * width;
     room->out = room->heads + rows * width;
     room->wide = room->out + rows * width;
     room->scores = room->wide + rows * widest;
-    room->narrow = room->scores + longest + 16;
+    room->narrow = room->scores + lists + 16;
+    room->threads = call_helpers(threads);
     return 1;
+}
+
+static void leave_room(Room *room) {
+    send_helpers_away(room->threads);
+    free(room->memory);
 }
 
 static void embed(const Model *m, const float *table, const int64_t *ids, const float *positions,
@@ -330,6 +364,11 @@ static void embed(const Model *m, const float *table, const int64_t *ids, const 
     for (int64_t r = 0; r < rows; r++, positions += position_step)
         for (int64_t i = 0; i < m->width; i++)
             x[r * m->width + i] = table[ids[r] * m->width + i] * m->embedding_scale + positions[i];
+}
+
+static void apply(const Model *m, const Linear *layer, int32_t activation, const float *x, int64_t rows,
+                  float *y, Room *room) {
+    linear(layer, m->precision, activation, x, rows, y, room->narrow, room->threads);
 }
 
 /* What a sub-layer reads: the stream itself, or normalised. */
@@ -346,52 +385,86 @@ static void joined(const Model *m, const Norm *norm, Room *room, int64_t rows) {
 }
 
 static void feed_forward(const Model *m, const Layer *layer, Room *room, int64_t rows) {
-    linear(&layer->inner, m->precision, opened(m, &layer->outer_norm, room, rows), rows, room->wide,
-           room->narrow);
-    activate(m->activation, room->wide, rows * m->inner);
-    linear(&layer->outer, m->precision, room->wide, rows, room->out, room->narrow);
+    const float *x = opened(m, &layer->outer_norm, room, rows);
+    apply(m, &layer->inner, m->activation, x, rows, room->wide, room);
+    apply(m, &layer->outer, IDENTITY, room->wide, rows, room->out, room);
     joined(m, &layer->outer_norm, room, rows);
+}
+
+/* The rows of an attention: their queries, and where keys and values (2 D together) stand. */
+typedef struct {
+    const Model *model;
+    Room *room;
+    const float *queries, *rest; /* rest: keys and values of all places, or NULL */
+    int64_t query_step, rest_step;
+    const int64_t *starts; /* of each sentence, in rest */
+    int64_t rows, pieces;  /* of the encoder */
+    const struct Past *past;
+    int64_t layer, place;
+} Attention;
+
+/* n keys and values, one after the other: where the thread that attends finds them. */
+static void list(Room *room, int64_t thread, const float *keys, int64_t step, int64_t n, int64_t width) {
+    for (int64_t j = 0; j < n; j++) {
+        room->keys[thread * room->longest + j] = keys + j * step;
+        room->values[thread * room->longest + j] = keys + j * step + width;
+    }
+}
+
+static void attend_to_list(const Attention *a, int64_t row, int64_t n, int64_t thread) {
+    int64_t width = a->model->width, first = thread * a->room->longest;
+    attend(a->queries + row * a->query_step, a->room->keys + first, a->room->values + first, n,
+           a->model->heads, width / a->model->heads, a->room->scores + first, a->room->heads + row * width);
+}
+
+/* Some rows of sentences that stand one after the other, each over its own sentence. */
+static void attend_to_sentences(void *task, int64_t piece, int64_t thread) {
+    const Attention *a = task;
+    int64_t b = 0, listed = -1;
+    for (int64_t row = a->rows * piece / a->pieces; row < a->rows * (piece + 1) / a->pieces; row++) {
+        while (a->starts[b + 1] <= row) b++;
+        int64_t first = a->starts[b], n = a->starts[b + 1] - first;
+        const float *keys = a->rest + first * a->rest_step;
+        if (listed != b) list(a->room, thread, keys, a->rest_step, n, a->model->width);
+        listed = b;
+        attend_to_list(a, row, n, thread);
+    }
 }
 
 /* Encode sentences that stand one after the other, without padding: ids (R,), of which sentence b has those
    from starts[b] to starts[b + 1]; positions (longest, D). memory[l] gets keys and values (R, 2 D) for layer
    l of the decoder. Returns 0 where there is no memory left. */
-int32_t encode(const Model *m, const int64_t *ids, const int64_t *starts, int64_t sentences,
+int32_t encode(const Model *m, int64_t threads, const int64_t *ids, const int64_t *starts, int64_t sentences,
                const float *positions, float *const *memory) {
     int64_t rows = starts[sentences], width = m->width, longest = 0;
     for (int64_t b = 0; b < sentences; b++) longest = larger(longest, starts[b + 1] - starts[b]);
     Room room;
-    if (!make_room(&room, m, rows, longest)) return 0;
+    if (!make_room(&room, m, rows, longest, threads)) return 0;
     for (int64_t b = 0; b < sentences; b++)
         embed(m, m->src_embedding, ids + starts[b], positions, width, starts[b + 1] - starts[b],
               room.x + starts[b] * width);
+    Attention attention = {m, &room, room.wide, room.wide + width, .starts = starts, .rows = rows};
+    attention.pieces = 1;
+    attention.query_step = attention.rest_step = 3 * width;
+    if (room.threads > 1) attention.pieces = rows < PIECES * room.threads ? rows : PIECES * room.threads;
     for (const Layer *layer = m->encoder; layer < m->encoder + m->num_encoder_layers; layer++) {
-        linear(&layer->query_key_value, m->precision, opened(m, &layer->self_norm, &room, rows), rows,
-               room.wide, room.narrow);
-        for (int64_t b = 0; b < sentences; b++) {
-            int64_t first = starts[b], n = starts[b + 1] - first;
-            for (int64_t j = 0; j < n; j++) {
-                room.keys[j] = room.wide + (first + j) * 3 * width + width;
-                room.values[j] = room.keys[j] + width;
-            }
-            for (int64_t j = 0; j < n; j++)
-                attend(room.wide + (first + j) * 3 * width, room.keys, room.values, n, m->heads,
-                       width / m->heads, room.scores, room.heads + (first + j) * width);
-        }
-        linear(&layer->self_output, m->precision, room.heads, rows, room.out, room.narrow);
+        const float *x = opened(m, &layer->self_norm, &room, rows);
+        apply(m, &layer->query_key_value, IDENTITY, x, rows, room.wide, &room);
+        share(room.threads, attend_to_sentences, &attention, attention.pieces);
+        apply(m, &layer->self_output, IDENTITY, room.heads, rows, room.out, &room);
         joined(m, &layer->self_norm, &room, rows);
         feed_forward(m, layer, &room, rows);
     }
     if (m->has_final_norm) normalise(&m->encoder_norm, room.x, room.x, rows, width, m->eps);
     for (int64_t l = 0; l < m->num_decoder_layers; l++)
-        linear(&m->memory[l], m->precision, room.x, rows, memory[l], room.narrow);
-    free(room.memory);
+        apply(m, &m->memory[l], IDENTITY, room.x, rows, memory[l], &room);
+    leave_room(&room);
     return 1;
 }
 
 /* What the rows of a decoder stand on. Place t of row r was computed in row ancestors[r * stride + t] of its
    time; planes[t] has keys and values (layers, plane_rows[t], 2 D) of that time. */
-typedef struct {
+typedef struct Past {
     const int64_t *sentences; /* (rows,): of each row */
     const int64_t *starts;
     float *const *memory;
@@ -401,8 +474,33 @@ typedef struct {
     const int64_t *plane_rows;
 } Past;
 
+/* A row of the decoder over its past and itself, whose keys and values join the plane. */
+static void attend_to_past(void *task, int64_t row, int64_t thread) {
+    const Attention *a = task;
+    const Past *past = a->past;
+    int64_t width = a->model->width, t = a->place;
+    const float **keys = a->room->keys + thread * a->room->longest;
+    memcpy(past->planes[t] + (a->layer * a->rows + row) * 2 * width, a->queries + row * a->query_step + width,
+           2 * width * sizeof(float));
+    for (int64_t j = 0; j <= t; j++) {
+        int64_t then = j < t ? past->ancestors[row * past->stride + j] : row;
+        keys[j] = past->planes[j] + (a->layer * past->plane_rows[j] + then) * 2 * width;
+        a->room->values[thread * a->room->longest + j] = keys[j] + width;
+    }
+    attend_to_list(a, row, t + 1, thread);
+}
+
+/* A row of the decoder over its source. */
+static void attend_to_source(void *task, int64_t row, int64_t thread) {
+    const Attention *a = task;
+    int64_t b = a->past->sentences[row], width = a->model->width;
+    int64_t first = a->past->starts[b], n = a->past->starts[b + 1] - first;
+    list(a->room, thread, a->past->memory[a->layer] + first * 2 * width, 2 * width, n, width);
+    attend_to_list(a, row, n, thread);
+}
+
 /* Feed one more id to each row, at place t; planes[t] is filled. states (rows, D). */
-int32_t step(const Model *m, const Past *past, const int64_t *ids, int64_t rows, int64_t t,
+int32_t step(const Model *m, int64_t threads, const Past *past, const int64_t *ids, int64_t rows, int64_t t,
              const float *position, float *states) {
     int64_t width = m->width, longest = t + 1;
     for (int64_t r = 0; r < rows; r++) {
@@ -410,49 +508,30 @@ int32_t step(const Model *m, const Past *past, const int64_t *ids, int64_t rows,
         longest = larger(longest, past->starts[b + 1] - past->starts[b]);
     }
     Room room;
-    if (!make_room(&room, m, rows, longest)) return 0;
+    if (!make_room(&room, m, rows, longest, threads)) return 0;
     embed(m, m->tgt_embedding, ids, position, 0, rows, room.x);
     for (int64_t l = 0; l < m->num_decoder_layers; l++) {
         const Layer *layer = &m->decoder[l];
-        linear(&layer->query_key_value, m->precision, opened(m, &layer->self_norm, &room, rows), rows,
-               room.wide, room.narrow);
-        for (int64_t r = 0; r < rows; r++)
-            memcpy(past->planes[t] + (l * rows + r) * 2 * width, room.wide + r * 3 * width + width,
-                   2 * width * sizeof(float));
-        for (int64_t r = 0; r < rows; r++) {
-            for (int64_t j = 0; j <= t; j++) {
-                int64_t row = j < t ? past->ancestors[r * past->stride + j] : r;
-                room.keys[j] = past->planes[j] + (l * past->plane_rows[j] + row) * 2 * width;
-                room.values[j] = room.keys[j] + width;
-            }
-            attend(room.wide + r * 3 * width, room.keys, room.values, t + 1, m->heads, width / m->heads,
-                   room.scores, room.heads + r * width);
-        }
-        linear(&layer->self_output, m->precision, room.heads, rows, room.out, room.narrow);
+        Attention attention = {m, &room, room.wide, .rows = rows, .past = past, .layer = l, .place = t};
+        attention.query_step = 3 * width;
+        const float *x = opened(m, &layer->self_norm, &room, rows);
+        apply(m, &layer->query_key_value, IDENTITY, x, rows, room.wide, &room);
+        share(room.threads, attend_to_past, &attention, rows);
+        apply(m, &layer->self_output, IDENTITY, room.heads, rows, room.out, &room);
         joined(m, &layer->self_norm, &room, rows);
-        linear(&layer->query, m->precision, opened(m, &layer->cross_norm, &room, rows), rows, room.wide,
-               room.narrow);
-        for (int64_t r = 0; r < rows; r++) {
-            int64_t first = past->starts[past->sentences[r]],
-                    n = past->starts[past->sentences[r] + 1] - first;
-            for (int64_t j = 0; j < n; j++) {
-                room.keys[j] = past->memory[l] + (first + j) * 2 * width;
-                room.values[j] = room.keys[j] + width;
-            }
-            attend(room.wide + r * width, room.keys, room.values, n, m->heads, width / m->heads, room.scores,
-                   room.heads + r * width);
-        }
-        linear(&layer->cross_output, m->precision, room.heads, rows, room.out, room.narrow);
+        attention.query_step = width;
+        x = opened(m, &layer->cross_norm, &room, rows);
+        apply(m, &layer->query, IDENTITY, x, rows, room.wide, &room);
+        share(room.threads, attend_to_source, &attention, rows);
+        apply(m, &layer->cross_output, IDENTITY, room.heads, rows, room.out, &room);
         joined(m, &layer->cross_norm, &room, rows);
         feed_forward(m, layer, &room, rows);
     }
     if (m->has_final_norm) normalise(&m->decoder_norm, room.x, room.x, rows, width, m->eps);
     memcpy(states, room.x, rows * width * sizeof(float));
-    free(room.memory);
+    leave_room(&room);
     return 1;
 }
-
-#define ROWS_OF_LOGITS 24
 
 /* log sum exp of a row */
 static float log_sum(const float *z, int64_t count) {
@@ -461,59 +540,88 @@ static float log_sum(const float *z, int64_t count) {
     return highest + logf(sum);
 }
 
-/* The `count` most probable next ids of each row, best first, equal ones by id, and their log-probabilities.
-   Banned ids are never among them; their probability is that of the others where `renormalize`. */
-int32_t top(const Model *m, const float *states, int64_t rows, int64_t count, const int64_t *banned,
-            int64_t num_banned, int32_t renormalize, float *values, int64_t *ids) {
-    int64_t width = m->width, vocabulary = m->vocabulary, out = m->output.out;
-    float *logits = malloc((size_t)(ROWS_OF_LOGITS * (out + 2 * width)) * sizeof(float));
-    if (!logits) return 0;
-    void *narrow = logits + ROWS_OF_LOGITS * out;
-    for (int64_t first = 0; first < rows; first += ROWS_OF_LOGITS) {
-        int64_t some = rows - first < ROWS_OF_LOGITS ? rows - first : ROWS_OF_LOGITS;
-        linear(&m->output, m->precision, states + first * width, some, logits, narrow);
-        for (int64_t r = first; r < first + some; r++, values += count, ids += count) {
-            float *z = logits + (r - first) * out;
-            for (int64_t i = vocabulary; i < out; i++) z[i] = -INFINITY;
-            float norm = log_sum(z, vocabulary);
-            for (int64_t i = 0; i < num_banned; i++) z[banned[i]] = -INFINITY;
-            if (renormalize) norm = log_sum(z, vocabulary);
-            int64_t found = 0;
-            float least = -INFINITY; /* of those found, once there are `count` */
-            for (int64_t i = 0; i < out; i += PANEL) {
-                if (found == count && !(largest(z + i, PANEL) > least)) continue;
-                for (int64_t j = i; j < i + PANEL && j < vocabulary; j++) {
-                    if (found == count && !(z[j] > least)) continue;
-                    int64_t place = found < count ? found++ : count - 1;
-                    for (; place > 0 && values[place - 1] < z[j]; place--) {
-                        values[place] = values[place - 1];
-                        ids[place] = ids[place - 1];
-                    }
-                    values[place] = z[j];
-                    ids[place] = j;
-                    least = found == count ? values[count - 1] : -INFINITY;
-                }
+/* The `count` largest of `of` numbers, filled up to a multiple of PANEL, best first, equal ones by place. */
+static void choose(const float *z, int64_t of, int64_t count, float *values, int64_t *ids) {
+    int64_t found = 0;
+    float least = -INFINITY; /* of those found, once there are `count` */
+    for (int64_t i = 0; i < of; i += PANEL) {
+        if (found == count && !(largest(z + i, PANEL) > least)) continue;
+        for (int64_t j = i; j < i + PANEL && j < of; j++) {
+            if (found == count && !(z[j] > least)) continue;
+            int64_t place = found < count ? found++ : count - 1;
+            for (; place > 0 && values[place - 1] < z[j]; place--) {
+                values[place] = values[place - 1];
+                ids[place] = ids[place - 1];
             }
-            for (int64_t i = 0; i < count; i++) values[i] -= norm;
+            values[place] = z[j];
+            ids[place] = j;
+            least = found == count ? values[count - 1] : -INFINITY;
         }
     }
-    free(logits);
+}
+
+/* Rows of logits (rows, out), and what is asked of them. */
+typedef struct {
+    const Model *model;
+    float *logits;
+    int64_t count; /* of the best; 0: all log-probabilities, (rows, vocabulary) */
+    const int64_t *banned;
+    int64_t num_banned;
+    int32_t renormalize;
+    float *values;
+    int64_t *ids;
+} Choice;
+
+static void choose_in_row(void *task, int64_t row, int64_t thread) {
+    (void)thread;
+    const Choice *c = task;
+    int64_t vocabulary = c->model->vocabulary, out = c->model->output.out;
+    float *z = c->logits + row * out;
+    float norm = log_sum(z, vocabulary);
+    if (!c->count) {
+        for (int64_t i = 0; i < vocabulary; i++) c->values[row * vocabulary + i] = z[i] - norm;
+        return;
+    }
+    for (int64_t i = vocabulary; i < out; i++) z[i] = -INFINITY;
+    for (int64_t i = 0; i < c->num_banned; i++) z[c->banned[i]] = -INFINITY;
+    if (c->renormalize) norm = log_sum(z, vocabulary);
+    float *values = c->values + row * c->count;
+    choose(z, vocabulary, c->count, values, c->ids + row * c->count);
+    for (int64_t i = 0; i < c->count; i++) values[i] -= norm;
+}
+
+#define ROWS_OF_LOGITS 24 /* at a time: they stay in the cache */
+
+static int32_t choose_of(const Model *m, int64_t threads, const float *states, int64_t rows, Choice choice) {
+    int64_t width = m->width, out = m->output.out;
+    int64_t most = rows < ROWS_OF_LOGITS ? rows : ROWS_OF_LOGITS;
+    choice.model = m;
+    choice.logits = malloc((size_t)(most * (out + 2 * width)) * sizeof(float));
+    if (!choice.logits) return 0;
+    threads = call_helpers(threads);
+    for (int64_t first = 0; first < rows; first += most) {
+        int64_t some = rows - first < most ? rows - first : most;
+        linear(&m->output, m->precision, IDENTITY, states + first * width, some, choice.logits,
+               choice.logits + most * out, threads);
+        share(threads, choose_in_row, &choice, some);
+        choice.values += some * (choice.count ? choice.count : m->vocabulary);
+        if (choice.count) choice.ids += some * choice.count;
+    }
+    send_helpers_away(threads);
+    free(choice.logits);
     return 1;
 }
 
+/* The `count` most probable next ids of each row, best first, equal ones by id, and their log-probabilities.
+   Banned ids are never among them; their probability is that of the others where `renormalize`. */
+int32_t top(const Model *m, int64_t threads, const float *states, int64_t rows, int64_t count,
+            const int64_t *banned, int64_t num_banned, int32_t renormalize, float *values, int64_t *ids) {
+    Choice choice = {NULL, NULL, count, banned, num_banned, renormalize, values, ids};
+    return choose_of(m, threads, states, rows, choice);
+}
+
 /* All log-probabilities of what comes next, (rows, vocabulary). */
-int32_t log_probs(const Model *m, const float *states, int64_t rows, float *result) {
-    int64_t width = m->width, out = m->output.out;
-    float *logits = malloc((size_t)(ROWS_OF_LOGITS * (out + 2 * width)) * sizeof(float));
-    if (!logits) return 0;
-    for (int64_t first = 0; first < rows; first += ROWS_OF_LOGITS) {
-        int64_t some = rows - first < ROWS_OF_LOGITS ? rows - first : ROWS_OF_LOGITS;
-        linear(&m->output, m->precision, states + first * width, some, logits, logits + ROWS_OF_LOGITS * out);
-        for (int64_t r = 0; r < some; r++, result += m->vocabulary) {
-            float norm = log_sum(logits + r * out, m->vocabulary);
-            for (int64_t i = 0; i < m->vocabulary; i++) result[i] = logits[r * out + i] - norm;
-        }
-    }
-    free(logits);
-    return 1;
+int32_t log_probs(const Model *m, int64_t threads, const float *states, int64_t rows, float *result) {
+    Choice choice = {.values = result};
+    return choose_of(m, threads, states, rows, choice);
 }

@@ -1,10 +1,11 @@
 """A trained model on a processor, without torch: `engine.c`, with weights packed for it, as a step function.
 
 A decoding step of a small model is some hundred short operations; in torch, most of its time goes to calling
-them. The engine computes a whole step in one call, on one thread; several threads search several batches. It
-multiplies in float32, in bfloat16 (where the processor has instructions for it) or in int8 (as well):
-weights with a scale for each output, activations with one for each row, found as they come. Every sentence is
-computed as if it were alone: neither padding nor the other rows of a batch change a bit of it.
+them. The engine computes a whole step in one call. Several threads search several batches, each on its own,
+or share the work of a single one (`nn/sharing.h`). It multiplies in float32, in bfloat16 (where the processor
+has instructions for it) or in int8 (as well): weights with a scale for each output, activations with one for
+each row, found as they come. Every sentence is computed as if it were alone and by one thread: neither
+padding, nor the other rows of a batch, nor the number of threads change a bit of it.
 
 Models of other shapes than the paper's (see `Engine.why_not`) stay with torch.
 """
@@ -80,10 +81,10 @@ class _Past(ctypes.Structure):
 _MODEL = ctypes.POINTER(_Model)
 _FUNCTIONS = {
     "supports": (_INT32,),
-    "encode": (_MODEL, _POINTER, _POINTER, _INT, _POINTER, _POINTER),
-    "step": (_MODEL, ctypes.POINTER(_Past), _POINTER, _INT, _INT, _POINTER, _POINTER),
-    "top": (_MODEL, _POINTER, _INT, _INT, _POINTER, _INT, _INT32, _POINTER, _POINTER),
-    "log_probs": (_MODEL, _POINTER, _INT, _POINTER),
+    "encode": (_MODEL, _INT, _POINTER, _POINTER, _INT, _POINTER, _POINTER),
+    "step": (_MODEL, _INT, ctypes.POINTER(_Past), _POINTER, _INT, _INT, _POINTER, _POINTER),
+    "top": (_MODEL, _INT, _POINTER, _INT, _INT, _POINTER, _INT, _INT32, _POINTER, _POINTER),
+    "log_probs": (_MODEL, _INT, _POINTER, _INT, _POINTER),
 }
 
 
@@ -176,41 +177,54 @@ class Engine:
             self._positions[id(embedding)] = table
         return table
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], list[NDArray[np.float32]]]:
+    def encode(
+        self, sources: Sequence[Sequence[int]], *, threads: int = 1
+    ) -> tuple[NDArray[np.int64], list[NDArray[np.float32]]]:
         """Read framed sources: where each starts (B + 1,), and keys and values (R, 2 D) of each layer."""
         starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
         ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
         memory = [np.empty((len(ids), 2 * self.width), np.float32) for _ in range(self.num_layers)]
         table = self.positions(self._src, int(np.diff(starts).max()))
-        pointers = (_POINTER * self.num_layers)(*(each.ctypes.data for each in memory))
-        self._call("encode", _at(ids), _at(starts), len(sources), _at(table), pointers)
+        pointers = (_POINTER * self.num_layers)(*map(_at, memory))
+        self._call("encode", threads, _at(ids), _at(starts), len(sources), _at(table), pointers)
         return starts, memory
 
-    def step(self, past: _Past, ids: NDArray[np.int64], place: int, states: NDArray[np.float32]) -> None:
-        """Feed one id to each row, all at one place of their outputs."""
-        table = self.positions(self._tgt, place + 1)
-        self._call("step", ctypes.byref(past), _at(ids), len(ids), place, _at(table[place]), _at(states))
+    def step(
+        self, past: _Past, ids: NDArray[np.int64], place: int, *, threads: int = 1
+    ) -> NDArray[np.float32]:
+        """Feed one id to each row, all at one place of their outputs, and return the states (rows, D)."""
+        position = self.positions(self._tgt, place + 1)[place]
+        states = np.empty((len(ids), self.width), np.float32)
+        rest = _at(ids), len(ids), place, _at(position), _at(states)
+        self._call("step", threads, ctypes.byref(past), *rest)
+        return states
 
     def top(
-        self, states: NDArray[np.float32], count: int, banned: Sequence[int], *, renormalize: bool
+        self,
+        states: NDArray[np.float32],
+        count: int,
+        banned: Sequence[int],
+        *,
+        renormalize: bool,
+        threads: int,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The best next ids of each row and their log-probabilities: see `NextTokens.top`."""
         count = min(count, self.vocab_size)
-        values = np.full((len(states), count), -np.inf, np.float32)
-        ids = np.zeros((len(states), count), np.int64)
-        never = np.asarray([i for i in banned if i < self.vocab_size], dtype=np.int64)
-        rest = _at(never), len(never), renormalize, _at(values), _at(ids)
-        self._call("top", _at(states), len(states), count, *rest)
+        values = np.empty((len(states), count), np.float32)
+        ids = np.empty((len(states), count), np.int64)
+        never = [i for i in banned if i < self.vocab_size]
+        rest = (_INT * len(never))(*never), len(never), renormalize, _at(values), _at(ids)
+        self._call("top", threads, _at(states), len(states), count, *rest)
         return values, ids
 
-    def log_probs(self, states: NDArray[np.float32]) -> NDArray[np.float32]:
+    def log_probs(self, states: NDArray[np.float32], *, threads: int = 1) -> NDArray[np.float32]:
         """The log-probabilities of all next ids, (rows, V)."""
         result = np.empty((len(states), self.vocab_size), np.float32)
-        self._call("log_probs", _at(states), len(states), _at(result))
+        self._call("log_probs", threads, _at(states), len(states), _at(result))
         return result
 
-    def _call(self, name: str, *arguments: object) -> None:
-        if not getattr(_library(), name)(ctypes.byref(self._model), *arguments):
+    def _call(self, name: str, threads: int, *arguments: object) -> None:
+        if not getattr(_library(), name)(ctypes.byref(self._model), threads, *arguments):
             raise MemoryError(f"decoding: no memory left for {name}")
 
     def _layer(self, layer: nn.Module) -> _Layer:
@@ -270,17 +284,18 @@ def _bias(layer: nn.Linear) -> Tensor:
 
 
 def _at(array: NDArray[np.generic]) -> int:
-    assert array.flags.c_contiguous
-    return array.ctypes.data
+    """Where an array is, which has elements and is contiguous; quicker than `array.ctypes`."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
 
 
 class EngineTokens:
     """What may come next, computed when it is asked for: see `NextTokens`."""
 
-    def __init__(self, engine: Engine, states: NDArray[np.float32]) -> None:
+    def __init__(self, engine: Engine, states: NDArray[np.float32], *, threads: int = 1) -> None:
         self.vocab_size = engine.vocab_size
         self._engine = engine
         self._states = states
+        self._threads = threads
 
     def top(
         self, count: int, banned: Sequence[int], *, renormalize: bool
@@ -290,14 +305,16 @@ class EngineTokens:
         Raises:
             InputError: a log-probability is not a number.
         """
-        values, ids = self._engine.top(self._states, count, banned, renormalize=renormalize)
+        values, ids = self._engine.top(
+            self._states, count, banned, renormalize=renormalize, threads=self._threads
+        )
         if np.isnan(values).any():
             raise InputError(NOT_NUMBERS)
         return values.astype(np.float64), ids
 
     def log_probs(self) -> Tensor:
         """See `NextTokens`."""
-        return torch.from_numpy(self._engine.log_probs(self._states))
+        return torch.from_numpy(self._engine.log_probs(self._states, threads=self._threads))
 
 
 class EngineStep:
@@ -307,16 +324,18 @@ class EngineStep:
     plane its own past stands, and only that table is reordered.
     """
 
-    def __init__(self, engine: Engine, sources: Sequence[Sequence[int]]) -> None:
-        """Encode framed sources, one row each."""
+    def __init__(self, engine: Engine, sources: Sequence[Sequence[int]], *, threads: int = 1) -> None:
+        """Encode framed sources, one row each; so many threads compute a step together."""
         self._engine = engine
-        self._starts, self._memory = engine.encode(sources)
+        self._threads = threads
+        self._starts, self._memory = engine.encode(sources, threads=threads)
         self._memory_pointers = (_POINTER * len(self._memory))(*map(_at, self._memory))
         self._sentences = np.arange(len(sources))
         self._ancestors = np.zeros((len(sources), _FIRST_PLACES), np.int32)
         self._planes: list[NDArray[np.float32]] = []
         self._plane_pointers = np.zeros(_FIRST_PLACES, np.uintp)
         self._plane_rows = np.zeros(_FIRST_PLACES, np.int64)
+        self._past = self._pointers()
 
     def __call__(self, last_ids: Tensor) -> EngineTokens:
         """See `StepFunction`."""
@@ -326,20 +345,23 @@ class EngineStep:
             self._ancestors = np.concatenate([self._ancestors, np.zeros_like(self._ancestors)], axis=1)
             self._plane_pointers = np.concatenate([self._plane_pointers, np.zeros_like(self._plane_pointers)])
             self._plane_rows = np.concatenate([self._plane_rows, np.zeros_like(self._plane_rows)])
+            self._past = self._pointers()
         plane = np.empty((engine.num_layers, len(ids), 2 * engine.width), np.float32)
         self._planes.append(plane)
         self._plane_pointers[place], self._plane_rows[place] = _at(plane), len(ids)
-        states = np.empty((len(ids), engine.width), np.float32)
-        past = _Past(
-            *(_at(self._sentences), _at(self._starts), ctypes.addressof(self._memory_pointers)),
-            *(_at(self._ancestors), self._ancestors.shape[1]),
-            *(_at(self._plane_pointers), _at(self._plane_rows)),
-        )
-        engine.step(past, ids, place, states)
+        states = engine.step(self._past, ids, place, threads=self._threads)
         self._ancestors[:, place] = np.arange(len(ids))
-        return EngineTokens(engine, states)
+        return EngineTokens(engine, states, threads=self._threads)
 
     def reorder(self, rows: Tensor) -> None:
         """See `StepFunction`."""
         kept = rows.numpy()
-        self._ancestors, self._sentences = self._ancestors[kept], self._sentences[kept]
+        self._ancestors, self._sentences = self._ancestors.take(kept, axis=0), self._sentences.take(kept)
+        self._past = self._pointers()
+
+    def _pointers(self) -> _Past:
+        return _Past(
+            *(_at(self._sentences), _at(self._starts), ctypes.addressof(self._memory_pointers)),
+            *(_at(self._ancestors), self._ancestors.shape[1]),
+            *(_at(self._plane_pointers), _at(self._plane_rows)),
+        )

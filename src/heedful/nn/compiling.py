@@ -14,11 +14,11 @@ import platformdirs
 import torch
 
 _FLAGS = (
-    *("-O3", "-march=native", "-shared", "-fPIC"),
+    *("-O3", "-march=native", "-shared", "-fPIC", "-pthread"),
     # Sums may be taken in another order; infinities and NaN keep their meaning.
     *("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math"),
 )
-_HEADER = "vectors.h"
+_HEADERS = ("vectors.h", "sharing.h")
 _SECONDS = 60  # a compiler that takes longer is given up
 
 
@@ -29,19 +29,19 @@ def compiled(package: str, source: str) -> ctypes.CDLL | None:
 
     Args:
         package: such as "heedful.nn".
-        source: a file of it, "kernels.c"; it may include `vectors.h`.
+        source: a file of it, "kernels.c"; it may include `vectors.h` and `sharing.h`.
     """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         return None
     code = resources.files(package).joinpath(source).read_bytes()
-    header = resources.files("heedful.nn").joinpath(_HEADER).read_bytes()
+    headers = {name: resources.files("heedful.nn").joinpath(name).read_bytes() for name in _HEADERS}
     machine = f"{platform.machine()} {platform.system()} {torch.cpu.get_capabilities()} {compiler} {_FLAGS}"
-    digest = hashlib.sha256(header + code + machine.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(b"".join([*headers.values(), code, machine.encode()])).hexdigest()[:16]
     try:
         path = platformdirs.user_cache_path("heedful") / f"{Path(source).stem}-{digest}.so"
         if not path.exists():
-            _compile(compiler, {source: code, _HEADER: header}, path)
+            _compile(compiler, {source: code, **headers}, path)
         return ctypes.CDLL(str(path))
     except (OSError, subprocess.SubprocessError):
         return None

@@ -63,6 +63,10 @@ def test_neither_batch_nor_order_nor_threads_change_a_bit(precision: EnginePreci
     assert one_by_one.translations((SOURCES * 3)[::-1], options=options) == wanted[::-1]
     with using_threads(3):
         assert one_by_one.translations(SOURCES * 3, options=options) == wanted
+        # They share the work of a sentence that is alone.
+        assert [each for text in SOURCES for each in every.translations([text], options=options)] == (
+            wanted[: len(SOURCES)]
+        )
 
 
 def test_two_models_translate_together_as_with_torch() -> None:
