@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -32,3 +33,19 @@ def test_text_without_sentences_is_refused(tmp_path: Path) -> None:
     outcome = heedful("bench", "decode", bundle, "--src", src)
     assert outcome.code == 1
     assert "no text" in outcome.err
+
+
+def test_what_auto_has_chosen_is_said(tmp_path: Path) -> None:
+    bundle = save_memorised(tmp_path / "bundle")
+    src = tmp_path / "src.txt"
+    src.write_text("\n".join(source for source, _ in PAIRS), encoding="utf-8")
+    measured = heedful("bench", "decode", bundle, "--src", src, "--precision", "auto", "--json")
+    assert measured.code == 0, measured.err
+    assert json.loads(measured.out)["precision"] in ("float32", "bf16", "int8")
+    translated = heedful("translate", bundle, "--input", src, "--precision", "auto")
+    assert translated.code == 0, translated.err
+    assert translated.out.splitlines() == [target for _, target in PAIRS]
+    assert re.fullmatch(r"precision (float32|bf16|int8): the fastest here\n", translated.err)
+    scored = heedful("evaluate", bundle, "--src", src, "--ref", src, "--precision", "auto")
+    assert re.fullmatch(r"precision (float32|bf16|int8): the fastest here\n", scored.err)
+    assert not heedful("translate", bundle, "--input", src).err

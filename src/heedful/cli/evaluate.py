@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.cli.streams import open_output, write_line
+from heedful.cli.streams import open_output, tell_precision, write_line
 
 
 def evaluate(
@@ -65,6 +65,8 @@ def evaluate(
             precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens
         ),
     )
+    if precision == "auto":
+        tell_precision(result.precision)
     if output is not None:
         with open_output(output) as file:
             for text in result.outputs:

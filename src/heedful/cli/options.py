@@ -162,8 +162,8 @@ Threads = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        metavar="float32|bf16|int8",
-        help="Arithmetic; bf16 and int8 are faster on some processors.",
+        metavar="float32|bf16|int8|auto",
+        help="Arithmetic; bf16 and int8 are faster on some processors, and auto tries out which.",
         rich_help_panel=COMPUTING,
     ),
 ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.cli.streams import Lines, open_input, open_output, write_line
+from heedful.cli.streams import Lines, open_input, open_output, tell_precision, write_line
 from heedful.errors import InputError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _translate_files(
         typed = files.source is None and sys.stdin.isatty()
         translations = translate_lines(
             runs[0], lines, wishes=wishes, runtime=runtime, prefixes=prefixes, ensemble=runs[1:],
-            chunk_lines=1 if typed else 1024,
+            chunk_lines=1 if typed else 1024, told=tell_precision,
         )  # fmt: skip
         out = stack.enter_context(open_output(files.output))
         for number, translation in enumerate(translations):

@@ -238,7 +238,7 @@ class TrainConfig(Section):
     keep_checkpoints: Positive = 5
     precision: Literal["auto", "float32", "bf16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    compile: Literal["auto", True, False] = "auto"  # layers, by torch.compile; "auto": on a GPU, where it works
+    compile: Literal["auto", True, False] = "auto"  # layers; "auto": on a GPU, where it works
     kernels: Literal["auto", "compiled", "torch"] = "auto"  # on a processor: compiled ones, where it can be
     threads: Count = 0  # 0: as many as the machine has cores
     processes: Count = 0  # that share the threads and the work; 0: on a processor one for each core

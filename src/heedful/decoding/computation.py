@@ -1,39 +1,62 @@
 """What computes the steps of a search: torch, or the compiled engine where it can."""
 
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, get_args
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from heedful.decoding.engine import Engine, EnginePrecision, EngineStep
 from heedful.decoding.ensemble import EnsembleStep
+from heedful.decoding.fastest_precision import fastest, made_up_sources, try_precisions
 from heedful.decoding.step_function import ForcedStep, ModelStep, StepFunction
 from heedful.errors import InputError
 from heedful.model import Transformer
 
-Precision = EnginePrecision
+PrecisionChoice = Literal["auto", "float32", "bf16", "int8"]
 EngineChoice = Literal["auto", "compiled", "torch"]
+
+# What "auto" has found, while the first of the models lives: of an engine, and all models by identity.
+_found: WeakKeyDictionary[Transformer, dict[tuple[object, ...], EnginePrecision]] = WeakKeyDictionary()
 
 
 class Computation:
     """The models of a translator, and how they are computed."""
 
-    def __init__(self, models: Sequence[Transformer], *, precision: Precision, engine: EngineChoice) -> None:
+    def __init__(
+        self, models: Sequence[Transformer], *, precision: PrecisionChoice, engine: EngineChoice
+    ) -> None:
         """Choose; see `Translator` for the arguments.
 
         Raises:
             InputError: a precision or an engine that does not exist.
         """
-        for name, value, known in (("precision", precision, Precision), ("engine", engine, EngineChoice)):
+        for name, value, known in (
+            ("precision", precision, PrecisionChoice),
+            ("engine", engine, EngineChoice),
+        ):
             if value not in get_args(known):
                 raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, get_args(known)))}")
         self._models = models
-        self._precision: Precision = precision
+        self._wanted: PrecisionChoice = precision
         self._engine: EngineChoice = engine
         self._device = next(models[0].parameters()).device
+
+    @cached_property
+    def precision(self) -> EnginePrecision:
+        """What products are computed in; "auto" is tried out the first time, and found once for a model."""
+        if self._wanted != "auto":
+            return self._wanted
+        key = (self._engine, *map(id, self._models))
+        known = _found.setdefault(self._models[0], {})
+        if key not in known:
+            known[key] = self._fastest()
+        return known[key]
 
     @property
     def engine_in_use(self) -> str:
@@ -82,7 +105,7 @@ class Computation:
         It steps as in a search, so that in every precision it says the same to the last digit. In float32
         torch computes all places at once, which differs by rounding alone; in bfloat16 that is too much.
         """
-        if self._engines or self._precision != "float32":
+        if self._engines or self.precision != "float32":
             with self.step(sources, threads=threads) as step:
                 yield step
             return
@@ -110,19 +133,34 @@ class Computation:
     @cached_property
     def _engines(self) -> list[Engine]:
         """The compiled engine of each model, where it is wanted and can compute them all; otherwise none."""
-        if self._engine == "torch" and self._precision != "int8":
+        if self._engine == "torch" and self.precision != "int8":
             return []
-        found = (Engine.why_not(model, self._precision) for model in self._models)
+        found = (Engine.why_not(model, self.precision) for model in self._models)
         reasons = [reason for reason in found if reason]
         if not reasons and self._engine != "torch":
-            return [Engine(model, self._precision) for model in self._models]
-        if self._engine == "auto" and self._precision != "int8":
+            return [Engine(model, self.precision) for model in self._models]
+        if self._engine == "auto" and self.precision != "int8":
             return []
         reason = reasons[0] if reasons else "engine='torch' is asked for"
         raise InputError(
-            f"engine={self._engine!r}, precision={self._precision!r}: not possible here: {reason}; "
+            f"engine={self._engine!r}, precision={self.precision!r}: not possible here: {reason}; "
             "engine='torch' computes every model, in float32 and bf16"
         )
+
+    def _fastest(self) -> EnginePrecision:
+        """Try out what can be computed: by the compiled engine where that is to be used, or by torch."""
+        names: Sequence[EnginePrecision] = ("float32", "bf16", "int8")
+        compiled = [each for each in names if not any(Engine.why_not(m, each) for m in self._models)]
+        if self._engine == "torch" or not compiled:
+            compiled = ["float32"] if self._engine == "compiled" else ["float32", "bf16"]
+        config, most = self._models[0].config, self.position_limit
+        sources = made_up_sources(config.src_vocab_size, pad_id=config.src_pad_id, most=most)
+        ways = {each: Computation(self._models, precision=each, engine=self._engine) for each in compiled}
+        starts = {name: partial(way.step, sources) for name, way in ways.items()}
+        # A thread's own clock is too coarse there, and stands still while a GPU computes.
+        is_wall = sys.platform == "win32" or self._device.type != "cpu"
+        clock = time.perf_counter if is_wall else time.thread_time
+        return fastest(try_precisions(starts, places=most, clock=clock))
 
     def _pad(self, sources: Sequence[Sequence[int]], model: Transformer) -> Tensor:
         src = torch.full((len(sources), max(map(len, sources))), model.config.src_pad_id)
@@ -131,7 +169,7 @@ class Computation:
         return src.to(self._device)
 
     def _autocast(self) -> AbstractContextManager[object]:
-        if self._precision == "bf16":
+        if self.precision == "bf16":
             return torch.autocast(self._device.type, dtype=torch.bfloat16)
         return nullcontext()
 

@@ -9,7 +9,7 @@ import torch
 
 from heedful.bundle import Bundle, load_bundle, resolve_bundle
 from heedful.decoding.batches import BatchedSearch
-from heedful.decoding.computation import Computation, EngineChoice, Precision
+from heedful.decoding.computation import Computation, EngineChoice, PrecisionChoice
 from heedful.decoding.ensemble import check_ensemble
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.inputs import (
@@ -41,7 +41,7 @@ class Translator:
         self,
         bundle: Bundle,
         *,
-        precision: Precision = "float32",
+        precision: PrecisionChoice = "float32",
         batch_tokens: int | None = None,
         batch_size: int | None = None,
         ensemble: Sequence[Bundle] = (),
@@ -51,7 +51,8 @@ class Translator:
 
         Args:
             bundle: model and tokenizers; the model stays on the device where it is.
-            precision: of the matrix products; "int8" only in the compiled engine.
+            precision: of the matrix products; "int8" only in the compiled engine. "auto" is the fastest of
+                those that cost no quality, tried out when the model is first used: `fastest_precision.py`.
             batch_tokens: source tokens of one batch, padding included; by default the bundle's. Where targets
                 are given, those of the longer side.
             batch_size: sentences of one batch at most; by default the tokens alone decide.
@@ -91,7 +92,7 @@ class Translator:
         cls,
         path: str | Path,
         *,
-        precision: Precision = "float32",
+        precision: PrecisionChoice = "float32",
         batch_tokens: int | None = None,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
@@ -379,3 +380,12 @@ class Translator:
     def engine_in_use(self) -> str:
         """What computes: "compiled" or "torch"."""
         return self._computation.engine_in_use
+
+    @property
+    def precision_in_use(self) -> str:
+        """What the products are computed in: "float32", "bf16" or "int8".
+
+        Raises:
+            InputError: the engine that is asked for cannot compute this model here.
+        """
+        return self._computation.precision

@@ -12,7 +12,8 @@ import platformdirs
 import torch
 
 from heedful.bundle import Bundle, unique_weights
-from heedful.decoding.computation import EngineChoice, Precision
+from heedful.decoding.computation import EngineChoice, PrecisionChoice
+from heedful.decoding.engine import EnginePrecision
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError, InteropError, MissingExtraError
 from heedful.interop.ctranslate2_export import export_ctranslate2
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import ctranslate2
 
 _FORMAT = "heedful-ctranslate2-1"  # a part of the name: another way to export never meets an old directory
-_TYPES: dict[Precision, str] = {"float32": "float32", "bf16": "bfloat16", "int8": "int8"}
+_TYPES: dict[EnginePrecision, str] = {"float32": "float32", "bf16": "bfloat16", "int8": "int8"}
 
 
 class CTranslate2Translator(Translator):
@@ -38,7 +39,7 @@ class CTranslate2Translator(Translator):
         self,
         bundle: Bundle,
         *,
-        precision: Precision = "float32",
+        precision: PrecisionChoice = "float32",
         batch_tokens: int | None = None,
         batch_size: int | None = None,
         ensemble: Sequence[Bundle] = (),
@@ -57,10 +58,12 @@ class CTranslate2Translator(Translator):
             engine: of heedful, for what is no search.
 
         Raises:
-            InputError: a precision that CTranslate2 does not have here, a model that is on no processor, or
-                an ensemble.
+            InputError: a precision that CTranslate2 does not have here, or "auto"; a model that is on no
+                processor, or an ensemble.
             MissingExtraError: ctranslate2 is not installed.
         """
+        if precision == "auto":
+            raise InputError("engine='ctranslate2' tries no precisions out; give float32, bf16 or int8")
         super().__init__(
             bundle, precision=precision, batch_tokens=batch_tokens, batch_size=batch_size, engine=engine
         )
@@ -69,6 +72,7 @@ class CTranslate2Translator(Translator):
         if self.device.type != "cpu":
             raise InputError(f"engine='ctranslate2': computes on the processor, not on {self.device.type!r}")
         _check_precision(precision)
+        self._precision: EnginePrecision = precision
         self._search = CTranslate2Search(
             bundle,
             self._load,
@@ -92,14 +96,14 @@ class CTranslate2Translator(Translator):
             InteropError: it cannot be written.
         """
         cache = platformdirs.user_cache_path("heedful")
-        path = cache / f"ctranslate2-{_fingerprint(self.bundle, self.precision)}"
+        path = cache / f"ctranslate2-{_fingerprint(self.bundle, self._precision)}"
         if path.is_dir():
             return path
         try:
             cache.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=cache, prefix=f"{path.name}.") as temporary:
                 complete = Path(temporary) / "model"
-                quantization = None if self.precision == "float32" else _TYPES[self.precision]
+                quantization = None if self._precision == "float32" else _TYPES[self._precision]
                 export_ctranslate2(self.bundle, complete, quantization=quantization)
                 try:
                     complete.rename(path)
@@ -118,7 +122,7 @@ class CTranslate2Translator(Translator):
             try:
                 self._loaded[at_once] = ctranslate2.Translator(
                     str(self.directory),
-                    compute_type=_TYPES[self.precision],
+                    compute_type=_TYPES[self._precision],
                     inter_threads=at_once,
                     intra_threads=threads,
                 )
@@ -129,7 +133,7 @@ class CTranslate2Translator(Translator):
         return self._loaded[at_once]
 
 
-def _check_precision(precision: Precision) -> None:
+def _check_precision(precision: EnginePrecision) -> None:
     try:
         from ctranslate2 import get_supported_compute_types
     except ImportError:
@@ -144,7 +148,7 @@ def _check_precision(precision: Precision) -> None:
         )
 
 
-def _fingerprint(bundle: Bundle, precision: Precision) -> str:
+def _fingerprint(bundle: Bundle, precision: EnginePrecision) -> str:
     """What the export depends on, as a name."""
     framing = Framing.of(bundle.config, bundle.tokenizers)
     settings = [

@@ -29,7 +29,7 @@ class DecodingBenchmark:
     Attributes:
         sentences: that were translated.
         beam_size: of the search.
-        precision: of the products.
+        precision: of the products; where "auto" was asked for, what was chosen.
         engine: "compiled" or "torch".
         threads: of the processor.
         batch_size: sentences of a batch at most; None where `batch_tokens` alone limits it.
@@ -94,7 +94,7 @@ def bench_decoding(
     return DecodingBenchmark(
         sentences=len(texts),
         beam_size=options.beam_size,
-        precision=translator.precision,
+        precision=translator.precision_in_use,
         engine=translator.engine_in_use,
         threads=torch.get_num_threads(),
         batch_size=runtime.batch_size,

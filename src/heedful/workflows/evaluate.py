@@ -15,10 +15,11 @@ from heedful.workflows.loading import Runtime, SearchWishes, load_translator
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation gives: the report, and the outputs it is about."""
+    """What an evaluation gives: the report, the outputs it is about, and the precision of their products."""
 
     report: EvaluationReport
     outputs: list[str]
+    precision: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ def evaluate(run: Path, task: EvaluationTask, *, wishes: SearchWishes, runtime: 
     options = wishes.options(translator.bundle.config.decode)
     outputs = translate_distinct(translator, sources, options)
     report = evaluate_texts(sources, outputs, references, task.metrics, lowercase=task.lowercase)
-    return Evaluation(report, outputs)
+    return Evaluation(report, outputs, translator.precision_in_use)
 
 
 def translate_distinct(translator: Translator, sources: Sequence[str], options: SearchOptions) -> list[str]:

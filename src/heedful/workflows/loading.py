@@ -8,14 +8,16 @@ import torch
 
 from heedful.bundle import load_bundle
 from heedful.config import DecodeConfig
-from heedful.decoding.computation import EngineChoice, Precision
+from heedful.decoding.computation import EngineChoice, PrecisionChoice
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.interop.ctranslate2_translator import CTranslate2Translator
 from heedful.workflows.sources import local_bundle
 
-_PRECISIONS: dict[str, Precision] = {"float32": "float32", "bf16": "bf16", "int8": "int8"}
+_PRECISIONS: dict[str, PrecisionChoice] = {
+    **{"auto": "auto", "float32": "float32", "bf16": "bf16", "int8": "int8"},
+}
 _ENGINES: dict[str, EngineChoice] = {"auto": "auto", "compiled": "compiled", "torch": "torch"}
 _CTRANSLATE2 = "ctranslate2"
 _DEVICES = ("auto", "cpu", "cuda")
@@ -92,7 +94,7 @@ class Runtime:
     """How to compute: it changes the speed, and the results at most in their last digits.
 
     Attributes:
-        precision: "float32", "bf16" or "int8".
+        precision: "float32", "bf16", "int8", or "auto", the fastest here that costs no quality.
         engine: "compiled", "torch", "auto", the compiled one where it can be used, or "ctranslate2", which
             searches in its own way (see `CTranslate2Search`) and only on the processor.
         device: "cpu", "cuda", or "auto", a GPU where there is one.

@@ -1,6 +1,6 @@
 """Translate a stream of lines."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from heedful.decoding.minimum_bayes_risk import least_risk
@@ -18,6 +18,7 @@ def translate(
     prefixes: Iterable[str] | None = None,
     ensemble: Sequence[Path] = (),
     chunk_lines: int = 1024,
+    told: Callable[[str], None] = lambda precision: None,
 ) -> Iterator[Translation]:
     """Load a model, then translate line by line, in order, empty lines kept.
 
@@ -31,6 +32,7 @@ def translate(
         prefixes: for each line, what its translations begin with.
         ensemble: more models that translate with that of the run.
         chunk_lines: how many lines are read before they are translated together.
+        told: which precision was chosen, once, where that is "auto".
 
     Raises:
         BundleError: no usable bundle.
@@ -38,6 +40,8 @@ def translate(
             learned positions, or a prefix that is missing or too long.
     """
     translator = load_translator(run, wishes, runtime, ensemble=ensemble)
+    if runtime.precision == "auto":
+        told(translator.precision_in_use)
     options = wishes.options(translator.bundle.config.decode)
     found = translator.translate_lines(lines, options=options, prefixes=prefixes, chunk_lines=chunk_lines)
     if wishes.mbr_samples is None:

@@ -1,0 +1,120 @@
+"""Which precision of the products is the fastest here: some steps of the models at hand, in each of them.
+
+A precision that costs quality is left out. What it costs is the mean divergence of its next-token
+probabilities from those of float32, in nats for each token: that is how much the loss grows. On Multi30k,
+BLEU falls by 12 to 13 for each nat of validation loss (docs/log.md), so `MOST_LOSS` stands for 0.13.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from heedful.decoding.engine import EnginePrecision
+from heedful.decoding.step_function import StepFunction, all_log_probs, top_candidates
+
+MOST_LOSS = 0.01  # nats for each token
+LEAST_GAIN = (
+    1.1  # times the speed of what is more exact; less is not worth it, and may be the machine's noise
+)
+_ORDER: tuple[EnginePrecision, ...] = ("float32", "bf16", "int8")  # the more exact ones first
+_SENTENCES, _BEAM, _PLACES = 8, 4, 8
+_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What some steps in one precision have shown.
+
+    Attributes:
+        seconds: that a step took, for `_SENTENCES` sentences with `_BEAM` rows each; the least of all rounds.
+        loss: the mean divergence from float32, in nats for each token.
+    """
+
+    seconds: float
+    loss: float
+
+
+Clock = Callable[[], float]
+Start = Callable[[], AbstractContextManager[StepFunction]]  # the same sentences, from their beginning
+
+
+def made_up_sources(vocab_size: int, *, pad_id: int, most: int | None) -> list[list[int]]:
+    """Sentences of 16 tokens by chance, always the same; `most` is the longest that the models take."""
+    length = 16 if most is None else min(16, most)
+    ids = np.random.default_rng(0).integers(0, vocab_size, (_SENTENCES, length))
+    ids[ids == pad_id] = (pad_id + 1) % vocab_size
+    return [row.tolist() for row in ids]
+
+
+def try_precisions(
+    starts: Mapping[EnginePrecision, Start], *, places: int | None, clock: Clock = time.perf_counter
+) -> dict[EnginePrecision, Trial]:
+    """Take steps in each precision, in turns, with the tokens that float32 finds the most probable.
+
+    Args:
+        starts: of each precision, float32 among them; `made_up_sources` from their beginning.
+        places: the longest output that the models can write; None is no limit.
+        clock: in seconds; that of a thread does not count what others compute meanwhile.
+    """
+    places = _PLACES if places is None else min(_PLACES, places)
+    exact = _log_probs(starts["float32"], [None] * places)
+    written = [each.argmax(dim=-1) for each in exact]
+    losses = {name: _divergence(exact, _log_probs(start, written)) for name, start in starts.items()}
+    rounds = [
+        {name: _seconds(start, written, clock) for name, start in starts.items()} for _ in range(_ROUNDS)
+    ]
+    return {
+        name: Trial(float(np.min([each[name] for each in rounds], axis=0).mean()), losses[name])
+        for name in starts
+    }
+
+
+def fastest(trials: Mapping[EnginePrecision, Trial]) -> EnginePrecision:
+    """The fastest precision of those that cost no quality, and the more exact one where that is no gain."""
+    best: EnginePrecision = "float32"
+    for name in _ORDER:
+        trial = trials.get(name)
+        if trial and trial.loss <= MOST_LOSS and trial.seconds * LEAST_GAIN < trials[best].seconds:
+            best = name
+    return best
+
+
+def _log_probs(start: Start, written: Sequence[Tensor | None]) -> list[Tensor]:
+    """What each step finds when it is fed the tokens that the steps before wrote; None: its own best."""
+    found: list[Tensor] = []
+    last = torch.ones(_SENTENCES, dtype=torch.int64)
+    with start() as step:
+        for ids in written:
+            found.append(all_log_probs(step(last)).float().cpu())
+            last = found[-1].argmax(dim=-1) if ids is None else ids
+    return found
+
+
+def _seconds(start: Start, written: Sequence[Tensor], clock: Clock) -> list[float]:
+    """How long each step takes, the choice of candidates included; there are as many rows as in a beam."""
+    taken = []
+    last = torch.ones(_SENTENCES, dtype=torch.int64)
+    with start() as step:
+        for place, ids in enumerate(written):
+            begun = clock()
+            found = step(last)
+            if isinstance(found, Tensor):
+                top_candidates(found, _BEAM + 1, ())
+            else:
+                found.top(_BEAM + 1, (), renormalize=False)
+            taken.append(clock() - begun)
+            last = ids.repeat_interleave(_BEAM)
+            if place == 0:
+                step.reorder(torch.arange(_SENTENCES).repeat_interleave(_BEAM))
+    return taken
+
+
+def _divergence(exact: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    """The mean of sum p (log p - log q); infinite where it is not a number."""
+    each = [(p.exp() * (p - q)).sum(dim=-1) for p, q in zip(exact, other, strict=True)]
+    return float(torch.stack(each).mean().nan_to_num(torch.inf))

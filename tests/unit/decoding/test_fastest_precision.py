@@ -1,0 +1,143 @@
+"""What "auto" chooses for the precision of a translator."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from tiny_bundle import PAIRS, memorised
+from torch import Tensor
+
+from heedful import Translator
+from heedful.bundle import Bundle
+from heedful.decoding import computation
+from heedful.decoding.computation import Computation
+from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.fastest_precision import (
+    MOST_LOSS,
+    Start,
+    Trial,
+    fastest,
+    made_up_sources,
+    try_precisions,
+)
+from heedful.decoding.step_function import StepFunction
+from heedful.errors import InputError
+
+SOURCES = [source for source, _ in PAIRS]
+NAMES: tuple[EnginePrecision, ...] = ("float32", "bf16", "int8")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "losses", "wanted"),
+    [
+        ((3.0, 2.0, 1.0), (0.0, 0.0, 0.0), "int8"),
+        ((3.0, 1.0, 2.0), (0.0, 0.0, 0.0), "bf16"),
+        ((1.0, 2.0, 3.0), (0.0, 0.0, 0.0), "float32"),
+        ((3.0, 1.0, 0.95), (0.0, 0.0, 0.0), "bf16"),  # what is lost is not worth a twentieth
+        ((1.0, 0.95, 0.88), (0.0, 0.0, 0.0), "int8"),  # which adds up
+        ((3.0, 2.0, 1.0), (0.0, 0.0, 2 * MOST_LOSS), "bf16"),
+        ((3.0, 2.0, 1.0), (0.0, 2 * MOST_LOSS, float("inf")), "float32"),
+    ],
+)
+def test_the_fastest_is_chosen_of_those_that_cost_nothing(
+    seconds: tuple[float, ...], losses: tuple[float, ...], wanted: str
+) -> None:
+    trials = {name: Trial(*each) for name, *each in zip(NAMES, seconds, losses, strict=True)}
+    assert fastest(trials) == wanted
+
+
+def test_a_precision_that_is_not_there_is_not_chosen() -> None:
+    assert fastest({"float32": Trial(3.0, 0.0)}) == "float32"
+    assert fastest({"float32": Trial(3.0, 0.0), "int8": Trial(1.0, 0.0)}) == "int8"
+
+
+class HandStep:
+    """Steps of a given length, whose logits are off by some noise."""
+
+    def __init__(self, seconds: float, noise: float) -> None:
+        self._seconds = seconds
+        self._noise = noise
+        self._fed = torch.zeros(8, 0, dtype=torch.int64)
+
+    def __call__(self, last_ids: Tensor) -> Tensor:
+        time.sleep(self._seconds)
+        self._fed = torch.cat([self._fed, last_ids[:, None]], dim=1)
+        logits = torch.stack([(self._fed * place).sum(dim=1).sin() for place in range(1, 8)], dim=1)
+        crooked = torch.linspace(-1, 1, 7) ** 3
+        return (logits.float() + self._noise * crooked).log_softmax(dim=-1)
+
+    def reorder(self, rows: Tensor) -> None:
+        self._fed = self._fed[rows]
+
+
+@contextmanager
+def started(seconds: float, noise: float) -> Iterator[StepFunction]:
+    yield HandStep(seconds, noise)
+
+
+def test_steps_are_timed_and_compared_with_those_of_float32() -> None:
+    starts: dict[EnginePrecision, Start] = {
+        "float32": partial(started, 0.03, 0.0),
+        "bf16": partial(started, 0.0, 0.02),
+        "int8": partial(started, 0.01, 1.0),
+    }
+    found = try_precisions(starts, places=None)
+    assert found["float32"].seconds > 0.03
+    assert 0.01 < found["int8"].seconds < found["float32"].seconds
+    assert found["bf16"].seconds < found["int8"].seconds
+    assert found["float32"].loss == 0.0
+    assert 0 < found["bf16"].loss < MOST_LOSS < found["int8"].loss
+    assert fastest(found) == "bf16"
+
+
+def test_a_translator_writes_with_what_was_chosen_and_chooses_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = fresh()
+    translator = Translator(bundle, precision="auto")
+    chosen = translator.precision_in_use
+    assert chosen in NAMES
+    found = translator.translations(SOURCES)
+    assert found == Translator(bundle, precision=chosen).translations(SOURCES)  # type: ignore[arg-type]
+    with monkeypatch.context() as patch:
+        patch.delattr(computation, "try_precisions")  # which nobody needs any more
+        assert Translator(bundle, precision="auto").precision_in_use == chosen
+        with pytest.raises(NameError):
+            _ = Translator(fresh(), precision="auto").precision_in_use
+
+
+def test_weights_that_whole_numbers_cannot_hold_are_found_out() -> None:
+    bundle = fresh()
+    if reason := Engine.why_not(bundle.model, "int8"):
+        pytest.skip(reason)
+    healthy = trials_of(bundle)["int8"].loss
+    for layer in bundle.model.decoder.layers:
+        with torch.no_grad():  # one weight of each output dwarfs the others, at an input that is always 0
+            layer.feed_forward.inner.bias[0] = -1e4  # type: ignore[union-attr]
+            layer.feed_forward.outer.weight[:, 0] = 1e4  # type: ignore[union-attr]
+    assert trials_of(bundle)["int8"].loss > max(MOST_LOSS, 10 * healthy)
+
+
+def test_auto_leaves_models_to_torch_and_refuses_what_cannot_be() -> None:
+    bundle = fresh()
+    double = replace(bundle, model=bundle.model.double())
+    assert Translator(double, precision="auto").precision_in_use in ("float32", "bf16")
+    with pytest.raises(InputError, match="engine='torch' computes every model"):
+        _ = Translator(double, precision="auto", engine="compiled").precision_in_use
+    with pytest.raises(InputError, match="precision='fast'"):
+        Translator(bundle, precision="fast")  # type: ignore[arg-type]
+
+
+def fresh() -> Bundle:
+    """The memorised bundle with a model of its own."""
+    return replace(memorised(), model=deepcopy(memorised().model))
+
+
+def trials_of(bundle: Bundle) -> dict[EnginePrecision, Trial]:
+    config = bundle.config.model
+    sources = made_up_sources(config.src_vocab_size, pad_id=config.src_pad_id, most=None)
+    ways = {name: Computation([bundle.model], precision=name, engine="auto") for name in NAMES}
+    return try_precisions({name: partial(way.step, sources) for name, way in ways.items()}, places=None)
