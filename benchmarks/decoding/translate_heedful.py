@@ -1,0 +1,48 @@
+"""heedful's translator below its text: batches go through it as `heedful translate` sends them."""
+
+from dataclasses import replace
+from typing import cast
+
+import torch
+from measuring import LONGER_BY, Ids, Task, Translate, measure, parse_task
+
+from heedful import Translator
+from heedful.bundle import load_bundle
+from heedful.decoding.computation import EngineChoice
+from heedful.decoding.engine import EnginePrecision
+from heedful.decoding.options import SearchOptions
+
+
+def prepare(task: Task) -> Translate:
+    """The translator; the layout says what computes."""
+    torch.set_num_threads(task.threads)
+    bundle = load_bundle(task.material / "bundle")
+    translator = Translator(
+        bundle,
+        precision=cast(EnginePrecision, task.precision),
+        batch_size=task.batch_size,
+        batch_tokens=1 << 30,
+        engine=cast(EngineChoice, task.layout),
+    )
+    options = replace(
+        SearchOptions.from_config(bundle.config.decode),
+        beam_size=task.beam,
+        n_best=1,
+        length_normalization="average",
+        length_penalty=1.0,
+        early_stopping="first",
+        max_length_offset=LONGER_BY,
+        min_length=task.exact_length,
+        max_length=task.exact_length or None,
+    )
+
+    def translate(sources: list[Ids]) -> list[Ids]:
+        found = translator.search_ids(sources, options=options)
+        return [[*each[0].ids, *([task.eos_id] if each[0].finished else [])] for each in found]
+
+    return translate
+
+
+if __name__ == "__main__":
+    asked = parse_task(__doc__)
+    measure(asked, prepare(asked))
