@@ -19,7 +19,7 @@ _FLAGS = (
     *("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math"),
 )
 _HEADERS = ("vectors.h", "sharing.h")
-_SECONDS = 60  # a compiler that takes longer is given up
+_SECONDS = 300  # a compiler that takes longer is given up; on a busy machine one minute is not enough
 
 
 def compiled(package: str, source: str) -> ctypes.CDLL | None:
