@@ -101,7 +101,7 @@ def test_dropout_stands_on_each_sublayers_output_before_the_sum_and_on_the_embed
     torch.testing.assert_close(encoder_layer(x, everything), twice)
     twice = decoder_layer.cross_attention_norm(decoder_layer.self_attention_norm(x))
     thrice = decoder_layer.feed_forward_norm(twice)
-    torch.testing.assert_close(decoder_layer(x, memory, everything, everything), thrice)
+    torch.testing.assert_close(decoder_layer(x, memory, everything), thrice)
     assert model.encoder.embedding(SRC).abs().max() == 0
     assert model.decoder.embedding(TGT_IN).abs().max() == 0
 
