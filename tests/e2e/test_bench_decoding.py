@@ -48,4 +48,6 @@ def test_what_auto_has_chosen_is_said(tmp_path: Path) -> None:
     assert re.fullmatch(r"precision (float32|bf16|int8): the fastest here\n", translated.err)
     scored = heedful("evaluate", bundle, "--src", src, "--ref", src, "--precision", "auto")
     assert re.fullmatch(r"precision (float32|bf16|int8): the fastest here\n", scored.err)
+    given = heedful("score", bundle, "--src", src, "--tgt", src, "--precision", "auto")
+    assert given.err.startswith("precision ")
     assert not heedful("translate", bundle, "--input", src).err

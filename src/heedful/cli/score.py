@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.cli.streams import Lines, count_lines, open_input, write_line
+from heedful.cli.streams import Lines, count_lines, open_input, tell_precision, write_line
 from heedful.errors import InputError
 
 if TYPE_CHECKING:
@@ -116,7 +116,9 @@ def _score_files(
             sources=Lines(src, src_name).strictly(), targets=Lines(tgt, tgt_name).strictly(),
             prefixes=prefixes, are_ids=files.are_ids, src_name=src_name, tgt_name=tgt_name,
         )  # fmt: skip
-        pairs = score_pairs(runs[0], task, wishes=wishes, runtime=runtime, ensemble=runs[1:])
+        pairs = score_pairs(
+            runs[0], task, wishes=wishes, runtime=runtime, ensemble=runs[1:], told=tell_precision
+        )
         # Where the lines themselves are to be seen, they show how far it is.
         show = stack.enter_context(bar()) if total and not sys.stdout.isatty() else None
         for number, pair in enumerate(pairs, start=1):

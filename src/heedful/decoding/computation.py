@@ -1,5 +1,6 @@
 """What computes the steps of a search: torch, or the compiled engine where it can."""
 
+import ctypes
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -138,7 +139,9 @@ class Computation:
         found = (Engine.why_not(model, self.precision) for model in self._models)
         reasons = [reason for reason in found if reason]
         if not reasons and self._engine != "torch":
-            return [Engine(model, self.precision) for model in self._models]
+            engines = [Engine(model, self.precision) for model in self._models]
+            _return_free_memory()
+            return engines
         if self._engine == "auto" and self.precision != "int8":
             return []
         reason = reasons[0] if reasons else "engine='torch' is asked for"
@@ -146,6 +149,13 @@ class Computation:
             f"engine={self._engine!r}, precision={self.precision!r}: not possible here: {reason}; "
             "engine='torch' computes every model, in float32 and bf16"
         )
+
+    def release_models(self) -> list[Transformer]:
+        """Let go of the models where the engine has copies of their weights; what is in their place."""
+        if self._engines:
+            self._models = [model.outline(model.config) for model in self._models]
+            _return_free_memory()
+        return list(self._models)
 
     def _fastest(self) -> EnginePrecision:
         """Try out what can be computed: by the compiled engine where that is to be used, or by torch."""
@@ -176,3 +186,10 @@ class Computation:
 
 def _together(steps: Sequence[StepFunction]) -> StepFunction:
     return steps[0] if len(steps) == 1 else EnsembleStep(steps)
+
+
+def _return_free_memory() -> None:
+    """Give the system what the C library keeps for later: packing leaves more of it than the weights take."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)

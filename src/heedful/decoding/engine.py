@@ -17,7 +17,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -249,24 +248,24 @@ class Engine:
 
     def _linear(self, layers: Sequence[nn.Linear]) -> _Linear:
         """Pack layers of the same inputs as one: panels of outputs, in which inputs follow each other."""
-        weight = torch.cat([layer.weight.detach().float().cpu() for layer in layers])
-        bias = torch.cat([_bias(layer).detach().float().cpu() for layer in layers])
-        missing = -len(weight) % _PANEL
-        weight, bias = F.pad(weight, (0, 0, 0, missing)), F.pad(bias, (0, missing))
-        num_out, num_in = weight.shape
+        num_in, num_out = layers[0].in_features, sum(layer.out_features for layer in layers)
+        filled_up = num_out + -num_out % _PANEL
+        weight, bias = torch.zeros(filled_up, num_in), torch.zeros(filled_up)
+        torch.cat([layer.weight.detach() for layer in layers], out=weight[:num_out])
+        torch.cat([_bias(layer).detach() for layer in layers], out=bias[:num_out])
         scale = sums = None
         if self._precision == "float32":
             panels = weight.view(-1, _PANEL, num_in, 1)
         elif self._precision == "bf16":
             panels = weight.bfloat16().view(-1, _PANEL, num_in // 2, 2)
         else:
-            scale = (weight.abs().amax(dim=1) / 127.0).clamp_min(1e-30)
-            whole = (weight / scale[:, None]).round().to(torch.int8)
+            scale = (torch.maximum(weight.amax(dim=1), -weight.amin(dim=1)) / 127.0).clamp_min(1e-30)
+            whole = weight.div_(scale[:, None]).round_().to(torch.int8)
             sums = 128 * whole.sum(dim=1, dtype=torch.int32)  # the engine's inputs have 128 added
             panels = whole.view(-1, _PANEL, num_in // 4, 4)
         packed = panels.transpose(1, 2)
         rest = (None if part is None else self._pointer(part) for part in (scale, sums))
-        return _Linear(num_in, num_out, self._pointer(packed), self._pointer(bias), *rest)
+        return _Linear(num_in, filled_up, self._pointer(packed), self._pointer(bias), *rest)
 
     def _pointer(self, tensor: Tensor) -> int:
         kept = tensor.detach().cpu().contiguous()

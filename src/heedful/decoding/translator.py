@@ -371,6 +371,18 @@ class Translator:
         """Score outputs given as ids: see `BatchedSearch.score`."""
         return self._search.score(sources, outputs, options=options, prefixes=prefixes)
 
+    def release_models(self) -> None:
+        """Let go of weights that the compiled engine has packed, which are otherwise in memory twice.
+
+        Afterwards the models of the bundles have no values, and there is no `for_languages`. Where something
+        else computes, nothing changes.
+        """
+        if self.engine_in_use == "compiled":
+            outlines = self._computation.release_models()
+            bundles = zip((self.bundle, *self.ensemble), outlines, strict=True)
+            self.bundle, *others = (replace(bundle, model=model) for bundle, model in bundles)
+            self.ensemble = tuple(others)
+
     @property
     def device(self) -> torch.device:
         """Where the model is."""
@@ -383,9 +395,5 @@ class Translator:
 
     @property
     def precision_in_use(self) -> str:
-        """What the products are computed in: "float32", "bf16" or "int8".
-
-        Raises:
-            InputError: the engine that is asked for cannot compute this model here.
-        """
+        """What the products are computed in: "float32", "bf16" or "int8"."""
         return self._computation.precision

@@ -1,7 +1,7 @@
 """Score given translations."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import tee, zip_longest
 from pathlib import Path
@@ -114,6 +114,7 @@ def score(
     runtime: Runtime,
     ensemble: Sequence[Path] = (),
     chunk_lines: int = 1024,
+    told: Callable[[str], None] = lambda precision: None,
 ) -> Iterator[ScoredPair]:
     """Load a model, then score pair by pair, in order, empty lines kept.
 
@@ -127,6 +128,7 @@ def score(
         runtime: how to compute.
         ensemble: more models, whose probabilities are averaged with those of the run.
         chunk_lines: how many pairs are read and scored together.
+        told: which precision was chosen, once, where that is "auto".
 
     Raises:
         BundleError: no usable bundle.
@@ -135,6 +137,9 @@ def score(
             positions, one that holds no ids, or one without a prefix.
     """
     translator = load_translator(run, wishes, runtime, ensemble=ensemble)
+    translator.release_models()
+    if runtime.precision == "auto":
+        told(translator.precision_in_use)
     options = wishes.options(translator.bundle.config.decode)
     return _scored_pairs(translator, task, options, chunk_lines)
 

@@ -40,6 +40,7 @@ def translate(
             learned positions, or a prefix that is missing or too long.
     """
     translator = load_translator(run, wishes, runtime, ensemble=ensemble)
+    translator.release_models()
     if runtime.precision == "auto":
         told(translator.precision_in_use)
     options = wishes.options(translator.bundle.config.decode)

@@ -1,5 +1,8 @@
 """A translator with the compiled engine, beside the same one with torch."""
 
+import gc
+import weakref
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -90,3 +93,25 @@ def test_what_cannot_be_computed_is_refused_or_left_to_torch() -> None:
         Translator(bundle, engine="fast")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="batch_size=0"):
         Translator(bundle, batch_size=0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
+def test_a_translator_whose_weights_are_packed_can_do_without_the_model(precision: EnginePrecision) -> None:
+    bundle = replace(memorised(), model=deepcopy(memorised().model))
+    if reason := Engine.why_not(bundle.model, precision):
+        pytest.skip(reason)
+    translator = Translator(bundle, precision=precision, ensemble=[bundle])
+    wanted = translator.translations(SOURCES)
+    is_there = weakref.ref(bundle.model.encoder.layers[0].feed_forward.inner.weight)  # type: ignore[union-attr]
+    del bundle
+    translator.release_models()
+    gc.collect()
+    assert is_there() is None
+    assert translator.translations(SOURCES) == wanted
+    assert translator.bundle.config == memorised().config
+
+
+def test_torch_keeps_the_model() -> None:
+    translator = Translator(memorised(), engine="torch")
+    translator.release_models()
+    assert translator.bundle.model is memorised().model
