@@ -118,13 +118,24 @@ def test_neighbours_do_not_change_a_bit_of_a_sentence(precision: EnginePrecision
         ids = every.argmax(dim=1)
 
 
+# Large enough, with a hundred rows, for every kind of work to be shared.
+LARGE: dict[str, object] = {
+    "d_model": 256,
+    "num_heads": 4,
+    "d_ff": 512,
+    "tgt_vocab_size": 601,
+    "tied": "target",
+}
+LARGE |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
+
+
 @pytest.mark.parametrize("precision", TOLERANCES)
 def test_threads_that_share_a_step_do_not_change_a_bit(precision: EnginePrecision) -> None:
-    engine = engine_of(model_with({"tgt_vocab_size": 333, "tied": "target"}), precision)
-    sources = sentences(7, 25, seed=6)
+    engine = engine_of(model_with(LARGE), precision)
+    sources = sentences(100, 25, seed=6)
     steps = [EngineStep(engine, sources, threads=threads) for threads in (1, 2, 5, 3)]
-    ids = torch.ones(7, dtype=torch.int64)
-    for _ in range(6):
+    ids = torch.ones(100, dtype=torch.int64)
+    for _ in range(10):
         alone, *shared = [step(ids) for step in steps]
         wanted, (values, best) = alone.log_probs(), alone.top(4, [0, 1], renormalize=True)
         for tokens in shared:
@@ -136,7 +147,7 @@ def test_threads_that_share_a_step_do_not_change_a_bit(precision: EnginePrecisio
 
 
 def test_callers_at_the_same_time_share_with_the_helpers_of_one_of_them() -> None:
-    engine = engine_of(model_with({}), "float32")
+    engine = engine_of(model_with(LARGE), "float32")
     wanted = written_by(engine, 1)
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(partial(written_by, engine), [3] * 12)) == [wanted] * 12
@@ -144,7 +155,7 @@ def test_callers_at_the_same_time_share_with_the_helpers_of_one_of_them() -> Non
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_process_has_helpers_of_its_own() -> None:
-    engine = engine_of(model_with({}), "float32")
+    engine = engine_of(model_with(LARGE), "float32")
     wanted = written_by(engine, 3)  # helpers run in this process now
     with ThreadPoolExecutor(1) as pool:  # and may be in use while the other one is forked
         meanwhile = pool.submit(lambda: [written_by(engine, 3) for _ in range(20)])
@@ -155,8 +166,8 @@ def test_a_forked_process_has_helpers_of_its_own() -> None:
 
 def written_by(engine: Engine, threads: int) -> list[list[int]]:
     """What some sentences become, greedily, in ten steps."""
-    step = EngineStep(engine, sentences(6, 20, seed=7), threads=threads)
-    ids = torch.ones(6, dtype=torch.int64)
+    step = EngineStep(engine, sentences(30, 20, seed=7), threads=threads)
+    ids = torch.ones(30, dtype=torch.int64)
     written = []
     for _ in range(10):
         ids = torch.from_numpy(step(ids).top(1, [], renormalize=False)[1][:, 0])

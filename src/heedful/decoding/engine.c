@@ -173,6 +173,15 @@ static void activate(int32_t kind, float *x, int64_t count) {
 
 #define PIECES 4 /* of a product, for each thread: one may begin late */
 
+/* How many threads so many multiplications are worth. Others must be told, and what they write must come back,
+   so one is sooner done with what takes less than some ten microseconds. */
+static int64_t worth(int64_t threads, int64_t multiplications) {
+    return multiplications < 3000000 ? 1 : threads;
+}
+
+/* Those of a product; to read a weight takes as long as to multiply four times with it. */
+static int64_t cost(int64_t in, int64_t out, int64_t rows) { return in * out * (rows + 4); }
+
 typedef struct {
     const Linear *layer;
     int32_t precision, activation;
@@ -225,6 +234,7 @@ static void multiply(void *task, int64_t piece, int64_t thread) {
 static void linear(const Linear *layer, int32_t precision, int32_t activation, const float *x, int64_t rows,
                    float *y, void *room, int64_t threads) {
     int64_t in = layer->in, panels = layer->out / PANEL;
+    threads = worth(threads, cost(in, layer->out, rows));
     Product product = {layer, precision, activation, x, NULL, rows, 1, y};
     if (threads > 1) product.pieces = panels < PIECES * threads ? panels : PIECES * threads;
     if (precision == BFLOAT16) {
@@ -350,7 +360,7 @@ static int make_room(Room *room, const Model *m, int64_t rows, int64_t longest, 
     room->wide = room->out + rows * width;
     room->scores = room->wide + rows * widest;
     room->narrow = room->scores + lists + 16;
-    room->threads = call_helpers(threads);
+    room->threads = call_helpers(worth(threads, cost(width, widest, rows)));
     return 1;
 }
 
@@ -403,6 +413,13 @@ typedef struct {
     int64_t layer, place;
 } Attention;
 
+/* Do the pieces of an attention, or its rows, over so many places each. An element of a key and a value takes
+   as long as some multiplications of a product. */
+static void attend_together(Attention *a, Work work, int64_t pieces, int64_t places) {
+    int64_t threads = worth(a->room->threads, 16 * a->rows * places * a->model->width);
+    share(threads, work, a, pieces);
+}
+
 /* n keys and values, one after the other: where the thread that attends finds them. */
 static void list(Room *room, int64_t thread, const float *keys, int64_t step, int64_t n, int64_t width) {
     for (int64_t j = 0; j < n; j++) {
@@ -450,7 +467,7 @@ int32_t encode(const Model *m, int64_t threads, const int64_t *ids, const int64_
     for (const Layer *layer = m->encoder; layer < m->encoder + m->num_encoder_layers; layer++) {
         const float *x = opened(m, &layer->self_norm, &room, rows);
         apply(m, &layer->query_key_value, IDENTITY, x, rows, room.wide, &room);
-        share(room.threads, attend_to_sentences, &attention, attention.pieces);
+        attend_together(&attention, attend_to_sentences, attention.pieces, longest);
         apply(m, &layer->self_output, IDENTITY, room.heads, rows, room.out, &room);
         joined(m, &layer->self_norm, &room, rows);
         feed_forward(m, layer, &room, rows);
@@ -516,13 +533,13 @@ int32_t step(const Model *m, int64_t threads, const Past *past, const int64_t *i
         attention.query_step = 3 * width;
         const float *x = opened(m, &layer->self_norm, &room, rows);
         apply(m, &layer->query_key_value, IDENTITY, x, rows, room.wide, &room);
-        share(room.threads, attend_to_past, &attention, rows);
+        attend_together(&attention, attend_to_past, rows, t + 1);
         apply(m, &layer->self_output, IDENTITY, room.heads, rows, room.out, &room);
         joined(m, &layer->self_norm, &room, rows);
         attention.query_step = width;
         x = opened(m, &layer->cross_norm, &room, rows);
         apply(m, &layer->query, IDENTITY, x, rows, room.wide, &room);
-        share(room.threads, attend_to_source, &attention, rows);
+        attend_together(&attention, attend_to_source, rows, longest);
         apply(m, &layer->cross_output, IDENTITY, room.heads, rows, room.out, &room);
         joined(m, &layer->cross_norm, &room, rows);
         feed_forward(m, layer, &room, rows);
@@ -598,7 +615,7 @@ static int32_t choose_of(const Model *m, int64_t threads, const float *states, i
     choice.model = m;
     choice.logits = malloc((size_t)(most * (out + 2 * width)) * sizeof(float));
     if (!choice.logits) return 0;
-    threads = call_helpers(threads);
+    threads = call_helpers(worth(threads, cost(width, out, most)));
     for (int64_t first = 0; first < rows; first += most) {
         int64_t some = rows - first < most ? rows - first : most;
         linear(&m->output, m->precision, IDENTITY, states + first * width, some, choice.logits,
