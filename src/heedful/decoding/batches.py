@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import TypeVar
 
-from heedful.decoding.computation import Computation
+from heedful.decoding.computation import Allowed, Computation
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput, score_outputs
 from heedful.decoding.search import search
+from heedful.decoding.shortlist import Shortlist
 from heedful.text.framing import Framing
 from heedful.text.tokenizer import Tokenizer
 
@@ -29,6 +30,7 @@ class BatchedSearch:
         *,
         tokens: int,
         size: int | None,
+        shortlist: Shortlist | None = None,
     ) -> None:
         """Prepare.
 
@@ -39,11 +41,13 @@ class BatchedSearch:
             tokens: source tokens of one batch at most, padding included; where outputs are given, of the
                 longer side.
             size: sentences of one batch at most; None leaves it to the tokens.
+            shortlist: what the outputs may be written with besides their prefixes; None: all tokens.
         """
         self._computation = computation
         self._start_id, self._eos_id, self._pad_id = framing.start_id, tokenizer.eos_id, tokenizer.pad_id
         self._tokens = tokens
         self._size = size
+        self._shortlist = shortlist
 
     @property
     def position_limit(self) -> int | None:
@@ -79,7 +83,9 @@ class BatchedSearch:
 
         def search_batch(batch: list[int], threads: int) -> list[list[Hypothesis]]:
             together = [sources[i] for i in batch]
-            with self._computation.step(together, threads=threads) as step:
+            begun = None if prefixes is None else [prefixes[i] for i in batch]
+            allowed = self._allowed(together, begun)
+            with self._computation.step(together, threads=threads, allowed=allowed) as step:
                 return search(
                     step,
                     max_lengths=[limits[i] for i in batch],
@@ -88,7 +94,7 @@ class BatchedSearch:
                     pad_id=self._pad_id,
                     options=options,
                     sources=together,
-                    prefixes=None if prefixes is None else [prefixes[i] for i in batch],
+                    prefixes=begun,
                 )
 
         found = self._in_batches(search_batch, [len(ids) for ids in sources])
@@ -114,8 +120,10 @@ class BatchedSearch:
 
         def score_batch(batch: list[int], threads: int) -> list[ScoredOutput]:
             together, given = [sources[i] for i in batch], [outputs[i] for i in batch]
+            begun = None if prefixes is None else [prefixes[i] for i in batch]
+            allowed = self._allowed(together, begun)
             with self._computation.forced_step(
-                together, given, start_id=self._start_id, threads=threads
+                together, given, start_id=self._start_id, threads=threads, allowed=allowed
             ) as step:
                 return score_outputs(
                     step,
@@ -125,11 +133,18 @@ class BatchedSearch:
                     eos_id=self._eos_id,
                     pad_id=self._pad_id,
                     options=options,
-                    prefixes=None if prefixes is None else [prefixes[i] for i in batch],
+                    prefixes=begun,
                 )
 
         lengths = [max(len(source), len(output)) for source, output in zip(sources, outputs, strict=True)]
         return [each or _NOTHING for each in self._in_batches(score_batch, lengths)]
+
+    def _allowed(self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None) -> Allowed:
+        """The ids that each output may be written with, where that is not all."""
+        if self._shortlist is None:
+            return None
+        begun = prefixes or [()] * len(sources)
+        return [self._shortlist.ids(*each) for each in zip(sources, begun, strict=True)]
 
     def _in_batches(
         self, work_on: Callable[[list[int], int], list[_Found]], lengths: Sequence[int]

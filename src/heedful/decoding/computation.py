@@ -9,18 +9,22 @@ from functools import cached_property, partial
 from typing import Literal, get_args
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.decoding.engine import Engine, EnginePrecision, EngineStep
+from heedful.decoding.engine_tokens import EngineShortlist
 from heedful.decoding.ensemble import EnsembleStep
 from heedful.decoding.fastest_precision import fastest, made_up_sources, try_precisions
-from heedful.decoding.step_function import ForcedStep, ModelStep, StepFunction
+from heedful.decoding.step_function import ForcedStep, ModelStep, RestrictedStep, StepFunction
 from heedful.errors import InputError
 from heedful.model import Transformer
 
 PrecisionChoice = Literal["auto", "float32", "bf16", "int8"]
 EngineChoice = Literal["auto", "compiled", "torch"]
+Allowed = Sequence[NDArray[np.int64]] | None  # for each sentence the ids that may be written; None: all
 
 # What "auto" has found, while the first of the models lives: of an engine, and all models by identity.
 _found: WeakKeyDictionary[Transformer, dict[tuple[object, ...], EnginePrecision]] = WeakKeyDictionary()
@@ -76,21 +80,25 @@ class Computation:
         return min((each.max_positions for each in configs if each.positions == "learned"), default=None)
 
     @contextmanager
-    def step(self, sources: Sequence[Sequence[int]], *, threads: int = 1) -> Iterator[StepFunction]:
+    def step(
+        self, sources: Sequence[Sequence[int]], *, threads: int = 1, allowed: Allowed = None
+    ) -> Iterator[StepFunction]:
         """Give the step function of a batch of framed sources, to be used inside the block.
 
         Args:
             sources: at least one.
             threads: of the engine; they change no result.
+            allowed: for each source the ids that its output may be written with, ascending; None: all.
 
         Raises:
             InputError: the engine that is asked for cannot compute these models here.
         """
         if self._engines:
-            yield _together([EngineStep(engine, sources, threads=threads) for engine in self._engines])
+            yield _together([_engine_step(engine, sources, threads, allowed) for engine in self._engines])
             return
         with self._torch():
-            yield _together([ModelStep(model, self._pad(sources, model)) for model in self._models])
+            steps = [ModelStep(model, self._pad(sources, model)) for model in self._models]
+            yield self._restricted(steps, allowed)
 
     @contextmanager
     def forced_step(
@@ -100,6 +108,7 @@ class Computation:
         *,
         start_id: int,
         threads: int = 1,
+        allowed: Allowed = None,
     ) -> Iterator[StepFunction]:
         """Give the step function of a batch as `step` does, to feed it the given outputs and nothing else.
 
@@ -107,16 +116,24 @@ class Computation:
         torch computes all places at once, which differs by rounding alone; in bfloat16 that is too much.
         """
         if self._engines or self.precision != "float32":
-            with self.step(sources, threads=threads) as step:
+            with self.step(sources, threads=threads, allowed=allowed) as step:
                 yield step
             return
         with self._torch():
-            yield _together(
-                [
-                    ForcedStep(model, self._pad(sources, model), outputs, start_id=start_id)
-                    for model in self._models
-                ]
-            )
+            steps = [
+                ForcedStep(model, self._pad(sources, model), outputs, start_id=start_id)
+                for model in self._models
+            ]
+            yield self._restricted(steps, allowed)
+
+    def _restricted(self, steps: Sequence[StepFunction], allowed: Allowed) -> StepFunction:
+        """Torch's step functions as one, whose outputs are written with the allowed ids."""
+        if allowed is None:
+            return _together(steps)
+        size = self._models[0].config.tgt_vocab_size
+        return _together(
+            [RestrictedStep(step, allowed, vocab_size=size, device=self._device) for step in steps]
+        )
 
     @contextmanager
     def _torch(self) -> Iterator[None]:
@@ -182,6 +199,13 @@ class Computation:
         if self.precision == "bf16":
             return torch.autocast(self._device.type, dtype=torch.bfloat16)
         return nullcontext()
+
+
+def _engine_step(
+    engine: Engine, sources: Sequence[Sequence[int]], threads: int, allowed: Allowed
+) -> StepFunction:
+    shortlist = None if allowed is None else EngineShortlist(engine, allowed)
+    return EngineStep(engine, sources, threads=threads, shortlist=shortlist)
 
 
 def _together(steps: Sequence[StepFunction]) -> StepFunction:

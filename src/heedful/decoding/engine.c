@@ -38,7 +38,19 @@ typedef struct {
     const Linear *memory; /* of each decoder layer: source states to keys and values, (2 D) */
     Norm encoder_norm, decoder_norm;
     Linear output;
+    const float *output_weight; /* (V, D), not packed */
 } Model;
+
+/* What may come next in the sentences of a batch, where that is not the whole vocabulary. A few sentences, one
+   after the other, are a group: what any of them may have is computed for them all. */
+typedef struct {
+    int64_t together;      /* sentences of a group */
+    const Linear *outputs; /* of each group */
+    const int64_t *ids;    /* of those outputs, ascending in each group */
+    const int64_t *firsts; /* of each group in `ids` */
+    const int32_t *places; /* among its group's outputs, of what each sentence may have, ascending */
+    const int64_t *starts; /* of each sentence in `places` */
+} Shortlist;
 
 /* ---- products ---- */
 
@@ -557,8 +569,9 @@ static float log_sum(const float *z, int64_t count) {
     return highest + logf(sum);
 }
 
-/* The `count` largest of `of` numbers, filled up to a multiple of PANEL, best first, equal ones by place. */
-static void choose(const float *z, int64_t of, int64_t count, float *values, int64_t *ids) {
+/* The `count` largest of `of` numbers, filled up to a multiple of PANEL, best first, equal ones by place;
+   returns how many there are. */
+static int64_t choose(const float *z, int64_t of, int64_t count, float *values, int64_t *ids) {
     int64_t found = 0;
     float least = -INFINITY; /* of those found, once there are `count` */
     for (int64_t i = 0; i < of; i += PANEL) {
@@ -575,13 +588,18 @@ static void choose(const float *z, int64_t of, int64_t count, float *values, int
             least = found == count ? values[count - 1] : -INFINITY;
         }
     }
+    return found;
 }
 
 /* Rows of logits (rows, out), and what is asked of them. */
 typedef struct {
     const Model *model;
+    const Linear *output;
+    const int64_t *own_ids; /* of that layer's outputs, where there is a shortlist */
     float *logits;
-    int64_t count; /* of the best; 0: all log-probabilities, (rows, vocabulary) */
+    const Shortlist *shortlist; /* or NULL */
+    const int64_t *sentences;   /* of the rows, where there is a shortlist */
+    int64_t count;              /* of the best; 0: all log-probabilities, (rows, vocabulary) */
     const int64_t *banned;
     int64_t num_banned;
     int32_t renormalize;
@@ -589,40 +607,87 @@ typedef struct {
     int64_t *ids;
 } Choice;
 
+/* The logits that a row may choose among: those of its sentence come first, and are as many as returned.
+   They are summed in their order, so that it does not matter what other sentences may have. */
+static int64_t gather(const Choice *c, int64_t row, float *z, const int32_t **places) {
+    if (!c->shortlist) return c->model->vocabulary;
+    const int64_t *starts = c->shortlist->starts + c->sentences[row];
+    *places = c->shortlist->places + starts[0];
+    for (int64_t i = 0; i < starts[1] - starts[0]; i++) z[i] = z[(*places)[i]];
+    return starts[1] - starts[0];
+}
+
+/* The id of logit i of such a row. */
+static int64_t id_of(const Choice *c, const int32_t *places, int64_t i) {
+    return c->shortlist ? c->own_ids[places[i]] : i;
+}
+
+static void ban(const Choice *c, const int32_t *places, int64_t id, float *z, int64_t of) {
+    int64_t first = 0, end = of;
+    while (first < end) {
+        int64_t middle = (first + end) / 2;
+        if (id_of(c, places, middle) < id)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    if (first < of && id_of(c, places, first) == id) z[first] = -INFINITY;
+}
+
 static void choose_in_row(void *task, int64_t row, int64_t thread) {
     (void)thread;
     const Choice *c = task;
-    int64_t vocabulary = c->model->vocabulary, out = c->model->output.out;
-    float *z = c->logits + row * out;
-    float norm = log_sum(z, vocabulary);
+    const int32_t *places = NULL;
+    int64_t vocabulary = c->model->vocabulary;
+    float *z = c->logits + row * c->output->out;
+    int64_t of = gather(c, row, z, &places);
+    float norm = log_sum(z, of);
     if (!c->count) {
-        for (int64_t i = 0; i < vocabulary; i++) c->values[row * vocabulary + i] = z[i] - norm;
+        float *all = c->values + row * vocabulary;
+        if (c->shortlist)
+            for (int64_t i = 0; i < vocabulary; i++) all[i] = -INFINITY;
+        for (int64_t i = 0; i < of; i++) all[id_of(c, places, i)] = z[i] - norm;
         return;
     }
-    for (int64_t i = vocabulary; i < out; i++) z[i] = -INFINITY;
-    for (int64_t i = 0; i < c->num_banned; i++) z[c->banned[i]] = -INFINITY;
-    if (c->renormalize) norm = log_sum(z, vocabulary);
+    for (int64_t i = of; i % PANEL; i++) z[i] = -INFINITY;
+    for (int64_t i = 0; i < c->num_banned; i++) ban(c, places, c->banned[i], z, of);
+    if (c->renormalize) norm = log_sum(z, of);
     float *values = c->values + row * c->count;
-    choose(z, vocabulary, c->count, values, c->ids + row * c->count);
-    for (int64_t i = 0; i < c->count; i++) values[i] -= norm;
+    int64_t *ids = c->ids + row * c->count, found = choose(z, of, c->count, values, ids);
+    for (int64_t i = 0; i < c->count; i++) {
+        values[i] = i < found ? values[i] - norm : -INFINITY;
+        ids[i] = i < found ? id_of(c, places, ids[i]) : 0;
+    }
 }
 
 #define ROWS_OF_LOGITS 24 /* at a time: they stay in the cache */
 
+/* The output layer of the first rows; returns how many of them have the same. */
+static int64_t choose_layer(Choice *c, int64_t rows) {
+    const Shortlist *list = c->shortlist;
+    int64_t group = c->sentences[0] / list->together, same = 1;
+    while (same < rows && c->sentences[same] / list->together == group) same++;
+    c->output = list->outputs + group;
+    c->own_ids = list->ids + list->firsts[group];
+    return same;
+}
+
 static int32_t choose_of(const Model *m, int64_t threads, const float *states, int64_t rows, Choice choice) {
-    int64_t width = m->width, out = m->output.out;
-    int64_t most = rows < ROWS_OF_LOGITS ? rows : ROWS_OF_LOGITS;
     choice.model = m;
-    choice.logits = malloc((size_t)(most * (out + 2 * width)) * sizeof(float));
+    choice.output = &m->output;
+    int64_t width = m->width, most = rows < ROWS_OF_LOGITS ? rows : ROWS_OF_LOGITS;
+    choice.logits = malloc((size_t)(most * (m->output.out + PANEL + 2 * width)) * sizeof(float));
     if (!choice.logits) return 0;
-    threads = call_helpers(worth(threads, cost(width, out, most)));
-    for (int64_t first = 0; first < rows; first += most) {
-        int64_t some = rows - first < most ? rows - first : most;
-        linear(&m->output, m->precision, IDENTITY, states + first * width, some, choice.logits,
-               choice.logits + most * out, threads);
+    threads = call_helpers(worth(threads, cost(width, m->output.out, most)));
+    for (int64_t first = 0, some; first < rows; first += some) {
+        some = rows - first < most ? rows - first : most;
+        if (choice.shortlist) some = choose_layer(&choice, some);
+        linear(choice.output, m->precision, IDENTITY, states + first * width, some, choice.logits,
+               choice.logits + some * choice.output->out, threads);
         share(threads, choose_in_row, &choice, some);
         choice.values += some * (choice.count ? choice.count : m->vocabulary);
         if (choice.count) choice.ids += some * choice.count;
+        if (choice.sentences) choice.sentences += some;
     }
     send_helpers_away(threads);
     free(choice.logits);
@@ -630,15 +695,45 @@ static int32_t choose_of(const Model *m, int64_t threads, const float *states, i
 }
 
 /* The `count` most probable next ids of each row, best first, equal ones by id, and their log-probabilities.
-   Banned ids are never among them; their probability is that of the others where `renormalize`. */
-int32_t top(const Model *m, int64_t threads, const float *states, int64_t rows, int64_t count,
-            const int64_t *banned, int64_t num_banned, int32_t renormalize, float *values, int64_t *ids) {
-    Choice choice = {NULL, NULL, count, banned, num_banned, renormalize, values, ids};
+   Banned ids are never among them; their probability is that of the others where `renormalize`. With a
+   shortlist, those of the row's sentence are all there are; fewer than `count` are filled up with -inf. */
+int32_t top(const Model *m, int64_t threads, const float *states, int64_t rows, const Shortlist *shortlist,
+            const int64_t *sentences, int64_t count, const int64_t *banned, int64_t num_banned,
+            int32_t renormalize, float *values, int64_t *ids) {
+    Choice choice = {.shortlist = shortlist, .sentences = sentences, .count = count, .banned = banned,
+                     .num_banned = num_banned, .renormalize = renormalize, .values = values, .ids = ids};
     return choose_of(m, threads, states, rows, choice);
 }
 
-/* All log-probabilities of what comes next, (rows, vocabulary). */
-int32_t log_probs(const Model *m, int64_t threads, const float *states, int64_t rows, float *result) {
-    Choice choice = {.values = result};
+/* All log-probabilities of what comes next, (rows, vocabulary); -inf outside of the shortlist. */
+int32_t log_probs(const Model *m, int64_t threads, const float *states, int64_t rows,
+                  const Shortlist *shortlist, const int64_t *sentences, float *result) {
+    Choice choice = {.shortlist = shortlist, .sentences = sentences, .values = result};
     return choose_of(m, threads, states, rows, choice);
+}
+
+/* The output layer to some ids alone, packed as that to all of them is, into arrays of the right sizes. Its
+   last panel is filled up with what is there. */
+int32_t pick(const Model *m, const int64_t *ids, int64_t count, uint32_t *weight, float *bias, float *scale,
+             int32_t *sums) {
+    int64_t in = m->width, size = m->precision == INT8 ? 1 : m->precision == BFLOAT16 ? 2 : 4;
+    char *row = malloc((size_t)(in * size)); /* the weights of one output */
+    if (!row) return 0;
+    for (int64_t j = 0; j < count; j++) {
+        const float *from = m->output_weight + ids[j] * in;
+        bias[j] = m->output.bias[ids[j]];
+        if (m->precision == FLOAT32) memcpy(row, from, (size_t)in * sizeof(float));
+        if (m->precision == BFLOAT16)
+            for (int64_t k = 0; k < in; k++) ((uint16_t *)row)[k] = bf16_of(from[k]);
+        if (m->precision == INT8) {
+            float step = scale[j] = m->output.scale[ids[j]];
+            sums[j] = m->output.sums[ids[j]];
+            for (int64_t k = 0; k < in; k++) ((int8_t *)row)[k] = (int8_t)(int32_t)rintf(from[k] / step);
+        }
+        int64_t groups = in * size / 4; /* of inputs, 4 bytes each */
+        uint32_t *to = weight + j / PANEL * groups * PANEL + j % PANEL;
+        for (int64_t k = 0; k < groups; k++) memcpy(to + k * PANEL, row + 4 * k, 4);
+    }
+    free(row);
+    return 1;
 }

@@ -20,8 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from heedful.decoding.step_function import NOT_NUMBERS
-from heedful.errors import InputError
+from heedful.decoding.engine_tokens import ALL, EngineShortlist, EngineTokens, Within
 from heedful.model import Transformer
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.compiling import compiled
@@ -67,6 +66,7 @@ class _Model(ctypes.Structure):
         *(("eps", _FLOAT), ("embedding_scale", _FLOAT)),
         *((name, _POINTER) for name in ("src_embedding", "tgt_embedding", "encoder", "decoder", "memory")),
         *(("encoder_norm", _Norm), ("decoder_norm", _Norm), ("output", _Linear)),
+        ("output_weight", _POINTER),
     )
 
 
@@ -82,8 +82,12 @@ _FUNCTIONS = {
     "supports": (_INT32,),
     "encode": (_MODEL, _INT, _POINTER, _POINTER, _INT, _POINTER, _POINTER),
     "step": (_MODEL, _INT, ctypes.POINTER(_Past), _POINTER, _INT, _INT, _POINTER, _POINTER),
-    "top": (_MODEL, _INT, _POINTER, _INT, _INT, _POINTER, _INT, _INT32, _POINTER, _POINTER),
-    "log_probs": (_MODEL, _INT, _POINTER, _INT, _POINTER),
+    "top": (
+        *(_MODEL, _INT, _POINTER, _INT, _POINTER, _POINTER),
+        *(_INT, _POINTER, _INT, _INT32, _POINTER, _POINTER),
+    ),
+    "log_probs": (_MODEL, _INT, _POINTER, _INT, _POINTER, _POINTER, _POINTER),
+    "pick": (_MODEL, _POINTER, _INT, _POINTER, _POINTER, _POINTER, _POINTER),
 }
 
 
@@ -129,7 +133,7 @@ class Engine:
             self._array(_Layer, [self._layer(layer) for layer in model.decoder.layers]),
             self._array(_Linear, [self._linear(parts) for parts in memory]),
             *(self._norm(model.encoder.final_norm), self._norm(model.decoder.final_norm)),
-            self._linear([model.output]),
+            *(self._linear([model.output]), self._pointer(model.output.weight)),
         )
 
     @staticmethod
@@ -206,6 +210,7 @@ class Engine:
         *,
         renormalize: bool,
         threads: int,
+        within: Within = ALL,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The best next ids of each row and their log-probabilities: see `NextTokens.top`."""
         count = min(count, self.vocab_size)
@@ -213,17 +218,27 @@ class Engine:
         ids = np.empty((len(states), count), np.int64)
         never = [i for i in banned if i < self.vocab_size]
         rest = (_INT * len(never))(*never), len(never), renormalize, _at(values), _at(ids)
-        self._call("top", threads, _at(states), len(states), count, *rest)
+        self._call("top", threads, _at(states), len(states), *within, count, *rest)
         return values, ids
 
-    def log_probs(self, states: NDArray[np.float32], *, threads: int = 1) -> NDArray[np.float32]:
+    def log_probs(
+        self, states: NDArray[np.float32], *, threads: int = 1, within: Within = ALL
+    ) -> NDArray[np.float32]:
         """The log-probabilities of all next ids, (rows, V)."""
         result = np.empty((len(states), self.vocab_size), np.float32)
-        self._call("log_probs", threads, _at(states), len(states), _at(result))
+        self._call("log_probs", threads, _at(states), len(states), *within, _at(result))
         return result
 
-    def _call(self, name: str, threads: int, *arguments: object) -> None:
-        if not getattr(_library(), name)(ctypes.byref(self._model), threads, *arguments):
+    def pick(self, ids: NDArray[np.int64]) -> tuple[ctypes.Structure, list[NDArray[np.generic]]]:
+        """The output layer to some ids alone, and the arrays that it points to."""
+        num_out, size = len(ids) + -len(ids) % _PANEL, {"float32": 4, "bf16": 2, "int8": 1}[self._precision]
+        packed: list[NDArray[np.generic]] = [np.zeros(num_out * self.width * size // 4, np.uint32)]
+        packed += [np.zeros(num_out, kind) for kind in (np.float32, np.float32, np.int32)]
+        self._call("pick", _at(ids), len(ids), *map(_at, packed))
+        return _Linear(self.width, num_out, *map(_at, packed)), packed
+
+    def _call(self, name: str, *arguments: object) -> None:
+        if not getattr(_library(), name)(ctypes.byref(self._model), *arguments):
             raise MemoryError(f"decoding: no memory left for {name}")
 
     def _layer(self, layer: nn.Module) -> _Layer:
@@ -287,35 +302,6 @@ def _at(array: NDArray[np.generic]) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
 
 
-class EngineTokens:
-    """What may come next, computed when it is asked for: see `NextTokens`."""
-
-    def __init__(self, engine: Engine, states: NDArray[np.float32], *, threads: int = 1) -> None:
-        self.vocab_size = engine.vocab_size
-        self._engine = engine
-        self._states = states
-        self._threads = threads
-
-    def top(
-        self, count: int, banned: Sequence[int], *, renormalize: bool
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """See `NextTokens`.
-
-        Raises:
-            InputError: a log-probability is not a number.
-        """
-        values, ids = self._engine.top(
-            self._states, count, banned, renormalize=renormalize, threads=self._threads
-        )
-        if np.isnan(values).any():
-            raise InputError(NOT_NUMBERS)
-        return values.astype(np.float64), ids
-
-    def log_probs(self) -> Tensor:
-        """See `NextTokens`."""
-        return torch.from_numpy(self._engine.log_probs(self._states, threads=self._threads))
-
-
 class EngineStep:
     """The step function of an engine: it neither copies nor reorders keys and values of earlier places.
 
@@ -323,10 +309,18 @@ class EngineStep:
     plane its own past stands, and only that table is reordered.
     """
 
-    def __init__(self, engine: Engine, sources: Sequence[Sequence[int]], *, threads: int = 1) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        sources: Sequence[Sequence[int]],
+        *,
+        threads: int = 1,
+        shortlist: EngineShortlist | None = None,
+    ) -> None:
         """Encode framed sources, one row each; so many threads compute a step together."""
         self._engine = engine
         self._threads = threads
+        self._shortlist = shortlist
         self._starts, self._memory = engine.encode(sources, threads=threads)
         self._memory_pointers = (_POINTER * len(self._memory))(*map(_at, self._memory))
         self._sentences = np.arange(len(sources))
@@ -350,7 +344,7 @@ class EngineStep:
         self._plane_pointers[place], self._plane_rows[place] = _at(plane), len(ids)
         states = engine.step(self._past, ids, place, threads=self._threads)
         self._ancestors[:, place] = np.arange(len(ids))
-        return EngineTokens(engine, states, threads=self._threads)
+        return EngineTokens(engine, states, self._sentences, self._shortlist, threads=self._threads)
 
     def reorder(self, rows: Tensor) -> None:
         """See `StepFunction`."""

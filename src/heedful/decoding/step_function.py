@@ -107,6 +107,40 @@ class ForcedStep:
         self._rows, self._ready_rows = self._rows[rows], self._ready_rows[rows]
 
 
+class RestrictedStep:
+    """Another step function, of which each sentence may be written with some tokens only.
+
+    The others have the log-probability -inf, and the probabilities of those that are left sum to 1. Where all
+    are, nothing changes, to the last bit.
+    """
+
+    def __init__(
+        self,
+        step: StepFunction,
+        allowed: Sequence[NDArray[np.int64]],
+        *,
+        vocab_size: int,
+        device: torch.device,
+    ) -> None:
+        """Wrap a step function that was not fed yet; `allowed` has the ids for each sentence."""
+        is_out = torch.ones(len(allowed), vocab_size, dtype=torch.bool)
+        for row, ids in zip(is_out, allowed, strict=True):
+            row[torch.from_numpy(ids)] = False
+        self._step = step
+        self._is_out = is_out.to(device)
+
+    def __call__(self, last_ids: Tensor) -> Tensor:
+        """See `StepFunction`."""
+        left = all_log_probs(self._step(last_ids)).masked_fill(self._is_out, -torch.inf)
+        is_some_out = self._is_out.any(dim=-1, keepdim=True)
+        return left - left.logsumexp(dim=-1, keepdim=True).masked_fill(~is_some_out, 0.0)
+
+    def reorder(self, rows: Tensor) -> None:
+        """See `StepFunction`."""
+        self._step.reorder(rows)
+        self._is_out = self._is_out[rows.to(self._is_out.device)]
+
+
 def _log_softmax(logits: Tensor) -> Tensor:
     """Log-probabilities (..., V), of a softmax in float32, or float64 for a float64 model."""
     if logits.dtype in (torch.bfloat16, torch.float16):

@@ -23,6 +23,7 @@ from heedful.decoding.inputs import (
 )
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput
+from heedful.decoding.shortlist import Shortlist, check_shortlist
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.text import Framing
@@ -46,6 +47,7 @@ class Translator:
         batch_size: int | None = None,
         ensemble: Sequence[Bundle] = (),
         engine: EngineChoice = "auto",
+        shortlist: Shortlist | None = None,
     ) -> None:
         """Wrap a loaded bundle.
 
@@ -60,10 +62,12 @@ class Translator:
                 have the same tokenizers, and are on the same device. The search is the first one's.
             engine: "compiled" (`engine.py`), which copies the weights when it is first used, "torch", or the
                 compiled one where it can be used.
+            shortlist: of the model, which leaves each sentence a few target tokens; log-probabilities and
+                scores are then those of a model that knows no others.
 
         Raises:
-            InputError: a precision or an engine that does not exist, a budget below 1, or models that cannot
-                translate together.
+            InputError: a precision or an engine that does not exist, a budget below 1, models that cannot
+                translate together, or another model's shortlist.
         """
         self.bundle = bundle
         self.precision = precision
@@ -73,8 +77,9 @@ class Translator:
         for name, size in (("batch_tokens", self.batch_tokens), ("batch_size", batch_size)):
             if size is not None and size < 1:
                 raise InputError(f"{name}={size}: must be at least 1")
-        self.ensemble = tuple(ensemble)
+        self.ensemble, self.shortlist = tuple(ensemble), shortlist
         check_ensemble([bundle, *ensemble])
+        check_shortlist(shortlist, bundle)
         self._device = next(bundle.model.parameters()).device
         models = [each.model for each in (bundle, *ensemble)]
         self._computation = Computation(models, precision=precision, engine=engine)
@@ -85,6 +90,7 @@ class Translator:
             bundle.tokenizers.tgt,
             tokens=self.batch_tokens,
             size=batch_size,
+            shortlist=shortlist,
         )
 
     @classmethod
@@ -134,6 +140,7 @@ class Translator:
             batch_size=self.batch_size,
             ensemble=others,
             engine=self.engine,
+            shortlist=self.shortlist,
         )
 
     def translate(self, texts: Sequence[str], *, options: SearchOptions | None = None) -> list[str]:

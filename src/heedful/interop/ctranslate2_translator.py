@@ -14,6 +14,7 @@ import torch
 from heedful.bundle import Bundle, unique_weights
 from heedful.decoding.computation import EngineChoice, PrecisionChoice
 from heedful.decoding.engine import EnginePrecision
+from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError, InteropError, MissingExtraError
 from heedful.interop.ctranslate2_export import export_ctranslate2
@@ -44,6 +45,7 @@ class CTranslate2Translator(Translator):
         batch_size: int | None = None,
         ensemble: Sequence[Bundle] = (),
         engine: EngineChoice = "auto",
+        shortlist: Shortlist | None = None,
     ) -> None:
         """Wrap a loaded bundle; what is not said here is as in `Translator`.
 
@@ -56,10 +58,11 @@ class CTranslate2Translator(Translator):
             batch_size: sentences of one batch at most.
             ensemble: must be empty.
             engine: of heedful, for what is no search.
+            shortlist: must be None.
 
         Raises:
             InputError: a precision that CTranslate2 does not have here, or "auto"; a model that is on no
-                processor, or an ensemble.
+                processor, an ensemble or a shortlist.
             MissingExtraError: ctranslate2 is not installed.
         """
         if precision == "auto":
@@ -67,8 +70,9 @@ class CTranslate2Translator(Translator):
         super().__init__(
             bundle, precision=precision, batch_tokens=batch_tokens, batch_size=batch_size, engine=engine
         )
-        if ensemble:
-            raise InputError("engine='ctranslate2' cannot search with an ensemble; engine='auto' can")
+        for name, given in (("an ensemble", bool(ensemble)), ("a shortlist", shortlist is not None)):
+            if given:
+                raise InputError(f"engine='ctranslate2' cannot search with {name}; engine='auto' can")
         if self.device.type != "cpu":
             raise InputError(f"engine='ctranslate2': computes on the processor, not on {self.device.type!r}")
         _check_precision(precision)

@@ -1,0 +1,100 @@
+"""What may come next of an engine: of the whole vocabulary, or of what a shortlist leaves each sentence."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from heedful.decoding.step_function import NOT_NUMBERS
+from heedful.errors import InputError
+
+if TYPE_CHECKING:
+    from heedful.decoding.engine import Engine
+
+Within = tuple[int | None, int | None]  # the addresses of an EngineShortlist and of the sentence of each row
+ALL: Within = (None, None)  # the whole vocabulary
+_TOGETHER = 8  # sentences of a group: enough rows for a product, and not too many tokens
+
+
+class _Pointers(ctypes.Structure):
+    _fields_ = (
+        ("together", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("outputs", "ids", "firsts", "places", "starts")),
+    )
+
+
+class EngineShortlist:
+    """For each sentence of a batch its tokens, and their weights, packed as an engine packs.
+
+    A few sentences at a time are a group. What any of them may have is computed for them all, but what a
+    sentence may have is summed and compared apart from the others' tokens, in the order of the ids, so that
+    its log-probabilities have the same bits beside any others.
+    """
+
+    def __init__(self, engine: "Engine", allowed: Sequence[NDArray[np.int64]]) -> None:
+        """Pack the weights.
+
+        Args:
+            engine: whose output layer it is.
+            allowed: for each sentence the ids that may be written, ascending; at least one.
+        """
+        groups, places = [], []
+        for first in range(0, len(allowed), _TOGETHER):
+            is_in = np.zeros(engine.vocab_size, dtype=bool)
+            together = np.concatenate(allowed[first : first + _TOGETHER])
+            is_in[together] = True
+            groups.append(np.flatnonzero(is_in))
+            places.append((is_in.cumsum(dtype=np.int32) - np.int32(1))[together])
+        layers, arrays = zip(*map(engine.pick, groups), strict=True)
+        outputs = (type(layers[0]) * len(layers))(*layers)
+        kept = (
+            *(np.concatenate(groups), np.cumsum([0, *map(len, groups)], dtype=np.int64)),
+            *(np.concatenate(places), np.cumsum([0, *map(len, allowed)], dtype=np.int64)),
+        )
+        self._kept = outputs, arrays, kept
+        self._pointers = _Pointers(_TOGETHER, ctypes.addressof(outputs), *(each.ctypes.data for each in kept))
+        self.address = ctypes.addressof(self._pointers)  # of `Shortlist` in engine.c
+
+
+class EngineTokens:
+    """What may come next, computed when it is asked for: see `NextTokens`."""
+
+    def __init__(
+        self,
+        engine: "Engine",
+        states: NDArray[np.float32],
+        sentences: NDArray[np.int64],
+        shortlist: EngineShortlist | None = None,
+        *,
+        threads: int = 1,
+    ) -> None:
+        self.vocab_size = engine.vocab_size
+        self._engine = engine
+        self._states = states
+        self._threads = threads
+        self._kept = sentences, shortlist  # as long as their addresses
+        self._within = ALL if shortlist is None else (shortlist.address, sentences.ctypes.data)
+
+    def top(
+        self, count: int, banned: Sequence[int], *, renormalize: bool
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """See `NextTokens`.
+
+        Raises:
+            InputError: a log-probability is not a number.
+        """
+        values, ids = self._engine.top(
+            self._states, count, banned, renormalize=renormalize, threads=self._threads, within=self._within
+        )
+        if np.isnan(values).any():
+            raise InputError(NOT_NUMBERS)
+        return values.astype(np.float64), ids
+
+    def log_probs(self) -> Tensor:
+        """See `NextTokens`."""
+        found = self._engine.log_probs(self._states, threads=self._threads, within=self._within)
+        return torch.from_numpy(found)

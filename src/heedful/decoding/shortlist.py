@@ -1,0 +1,210 @@
+"""Shortlists: for each sentence the few target tokens that its translation may be written with."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from heedful.bundle import Bundle
+from heedful.data.lexicon import Ids, Lexicon, learn_lexicon
+from heedful.errors import InputError
+from heedful.text import TokenizerPair
+
+FORMAT_VERSION = 1
+_KEY = "heedful-shortlist"  # of the metadata
+
+
+class Shortlist:
+    """What the tokens of a source sentence may become, and what may stand in every output.
+
+    A search that has one knows no other tokens: their probability is 0, and those of the shortlist sum to 1.
+    """
+
+    def __init__(
+        self,
+        always: NDArray[np.int64],
+        candidates: Lexicon,
+        *,
+        vocab_sizes: tuple[int, int],
+        copies: bool,
+        tokenizers: str,
+        record: Mapping[str, Any],
+    ) -> None:
+        """Put it together; see `learn`.
+
+        Args:
+            always: target ids, for every sentence.
+            candidates: for each source id the target ids that come with it; probabilities do not matter.
+            vocab_sizes: of the model, source and target.
+            copies: whether each source id may stand in the output: ids mean the same on both sides.
+            tokenizers: the fingerprint of those whose ids they are.
+            record: how it was made, for people.
+        """
+        self.src_vocab_size, self.tgt_vocab_size = vocab_sizes
+        self.copies = copies
+        self.tokenizers = tokenizers
+        self.record = dict(record)
+        self._always, self._candidates = always, candidates.tgt
+        self._starts = np.searchsorted(candidates.src, np.arange(self.src_vocab_size + 1))
+        self._is_always = np.zeros(self.tgt_vocab_size, dtype=bool)
+        self._is_always[always] = True
+
+    @classmethod
+    def learn(
+        cls, src: Ids, tgt: Ids, bundle: Bundle, *, candidates: int, frequent: int, record: Mapping[str, Any]
+    ) -> Self:
+        """Learn from sentence pairs what translates what (see `learn_lexicon`).
+
+        Args:
+            src: the ids of source texts, not empty and without what stands around a text.
+            tgt: those of their translations.
+            bundle: of the model; its special pieces may always be written.
+            candidates: for each source token so many of its most probable translations, the frequent ones not
+                counted.
+            frequent: so many target tokens, those that the texts have most often, may always be written.
+            record: how it was made, for people.
+        """
+        sizes = bundle.model.config.src_vocab_size, bundle.model.config.tgt_vocab_size
+        tokenizers = bundle.tokenizers
+        counts = np.bincount(np.fromiter(chain.from_iterable(tgt), np.int64), minlength=sizes[1])
+        most = (-counts).argsort(kind="stable")[:frequent]
+        always = np.union1d(most, _special_ids(tokenizers, sizes[1]))
+        empty_word = sizes[0]  # target tokens may come from it
+        lexicon = learn_lexicon([[empty_word, *ids] for ids in src], tgt)
+        best = lexicon.best(candidates, without=always.tolist())
+        kept = best.src < empty_word
+        return cls(
+            always,
+            Lexicon(best.src[kept], best.tgt[kept], best.probabilities[kept]),
+            vocab_sizes=sizes,
+            copies=tokenizers.joint,
+            tokenizers=tokenizers.fingerprint(),
+            record={"candidates": candidates, "frequent": frequent, "pairs": len(src), **record},
+        )
+
+    def ids(self, source: Sequence[int], besides: Sequence[int] = ()) -> NDArray[np.int64]:
+        """The target ids, ascending, that the translation of a source may be written with.
+
+        Args:
+            source: the ids that the encoder reads.
+            besides: more target ids, such as those of a prefix.
+        """
+        is_in = self._is_always.copy()
+        for token in set(source):
+            is_in[self._candidates[self._starts[token] : self._starts[token + 1]]] = True
+        if self.copies:
+            is_in[[token for token in source if token < self.tgt_vocab_size]] = True
+        is_in[[token for token in besides if token < self.tgt_vocab_size]] = True
+        return np.flatnonzero(is_in)
+
+    def save(self, path: Path) -> None:
+        """Write it as a safetensors file, as a whole or not at all.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        description = {
+            "format_version": FORMAT_VERSION,
+            "src_vocab_size": self.src_vocab_size,
+            "tgt_vocab_size": self.tgt_vocab_size,
+            "copies": self.copies,
+            "tokenizers": self.tokenizers,
+            "record": self.record,
+        }
+        arrays: dict[str, NDArray[Any]] = {
+            "always": self._always.astype(np.int32),
+            "candidates": self._candidates.astype(np.int32),
+            "starts": self._starts.astype(np.int64),
+        }
+        temporary = path.with_name(f".{path.name}.writing")
+        try:
+            temporary.write_bytes(save(arrays, metadata={_KEY: json.dumps(description)}))
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise InputError(f"{path}: cannot be written ({error}); give another --output") from error
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            InputError: there is no such file, it is damaged, or of a newer format.
+        """
+        try:
+            with safe_open(path, framework="numpy") as file:
+                description = json.loads(file.metadata()[_KEY])
+                version = description["format_version"]
+                if version > FORMAT_VERSION:
+                    raise InputError(
+                        f"{path}: format_version {version} is newer than the {FORMAT_VERSION} read here; "
+                        "upgrade heedful"
+                    )
+                always, candidates, starts = map(file.get_tensor, ("always", "candidates", "starts"))
+            sizes = int(description["src_vocab_size"]), int(description["tgt_vocab_size"])
+            _check_arrays(always, candidates, starts, sizes)
+            src = np.repeat(np.arange(sizes[0]), np.diff(starts))
+            return cls(
+                always.astype(np.int64),
+                Lexicon(src, candidates.astype(np.int64), np.ones(len(src))),
+                vocab_sizes=sizes,
+                copies=bool(description["copies"]),
+                tokenizers=str(description["tokenizers"]),
+                record=dict(description["record"]),
+            )
+        except FileNotFoundError:
+            raise InputError(f"{path}: no such file; make one with heedful shortlist") from None
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{path}: no shortlist, or a damaged one ({error}); make one with heedful shortlist"
+            ) from None
+
+
+def check_shortlist(shortlist: Shortlist | None, bundle: Bundle) -> None:
+    """See to it that a shortlist belongs to a model.
+
+    Raises:
+        InputError: it was learned for other vocabularies.
+    """
+    if shortlist is None:
+        return
+    config, tokenizers = bundle.model.config, bundle.tokenizers.fingerprint()
+    sizes = shortlist.src_vocab_size, shortlist.tgt_vocab_size
+    if (shortlist.tokenizers, *sizes) != (tokenizers, config.src_vocab_size, config.tgt_vocab_size):
+        raise InputError(
+            "shortlist: was learned for another model's vocabulary; learn one for this model with "
+            "heedful shortlist"
+        )
+
+
+def _check_arrays(
+    always: NDArray[np.int32],
+    candidates: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    sizes: tuple[int, int],
+) -> None:
+    """Refuse ids that no vocabulary of these sizes has: nobody else looks.
+
+    Raises:
+        ValueError: there are some.
+    """
+    ids = np.concatenate([always, candidates])
+    if (
+        starts.shape != (sizes[0] + 1,)
+        or (starts[0], starts[-1]) != (0, len(candidates))
+        or (np.diff(starts) < 0).any()
+        or not (0 <= ids.min(initial=0) <= ids.max(initial=0) < sizes[1])
+    ):
+        raise ValueError("numbers that cannot be")
+
+
+def _special_ids(tokenizers: TokenizerPair, vocab_size: int) -> list[int]:
+    """The target ids that stand for no text."""
+    tgt = tokenizers.tgt
+    return [i for i in (tgt.pad_id, tgt.unk_id, tgt.bos_id, tgt.eos_id) if i < vocab_size]
