@@ -56,6 +56,7 @@ def decode(
     threads: opt.Threads = None,
     precision: opt.Precision = "float32",
     engine: opt.Engine = "auto",
+    shortlist: opt.Shortlist = None,
     device: opt.Device = "auto",
     as_json: opt.AsJson = False,
 ) -> None:
@@ -82,15 +83,16 @@ def decode(
         batch_tokens=batch_tokens,
         batch_size=batch_size,
     )
+    wishes = SearchWishes(beam_size=beam_size, shortlist=shortlist)
     with bar() as show:
-        found = bench_decoding(
-            run, texts, wishes=SearchWishes(beam_size=beam_size), runtime=runtime, listener=show
-        )
+        found = bench_decoding(run, texts, wishes=wishes, runtime=runtime, listener=show)
     if as_json:
         print(json.dumps(asdict(found)))
         return
     print(f"decoding    {found.sentences:,} sentences, beam {found.beam_size}, {found.precision}")
     print(f"  engine    {found.engine}, {found.threads} threads")
+    if found.shortlist is not None:
+        print(f"  shortlist {found.shortlist}")
     print(f"  speed     {found.output_tokens_per_second:,.0f} output tokens/s")
     print(f"            {found.sentences_per_second:,.1f} sentences/s")
     print(f"  latency   {found.median_latency_ms:,.2f} ms (median), {found.p99_latency_ms:,.2f} ms (99 %)")

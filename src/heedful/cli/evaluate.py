@@ -34,6 +34,7 @@ def evaluate(
     threads: opt.Threads = None,
     precision: opt.Precision = "float32",
     engine: opt.Engine = "auto",
+    shortlist: opt.Shortlist = None,
     device: opt.Device = "auto",
 ) -> None:
     """Translate a test set and score the outputs.
@@ -60,6 +61,7 @@ def evaluate(
             max_length_offset=max_length_offset,
             src_lang=src_lang,
             tgt_lang=tgt_lang,
+            shortlist=shortlist,
         ),
         runtime=Runtime(
             precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens

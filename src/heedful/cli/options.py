@@ -175,6 +175,15 @@ Engine = Annotated[
         rich_help_panel=COMPUTING,
     ),
 ]
+Shortlist = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Of heedful shortlist: write each sentence with a few pieces only; scores are those of a model "
+        "that knows no others.",
+        rich_help_panel=COMPUTING,
+    ),
+]
 Device = Annotated[
     str,
     typer.Option(

@@ -49,6 +49,7 @@ def score(
     threads: opt.Threads = None,
     precision: opt.Precision = "float32",
     engine: opt.Engine = "auto",
+    shortlist: opt.Shortlist = None,
     device: opt.Device = "auto",
 ) -> None:
     """Score given translations: how probable does the model find them?
@@ -66,7 +67,7 @@ def score(
 
     With --json, an object has the keys source, target, score, log_prob (the score's, before the length
     penalty), model_log_prob and tokens (piece, log_prob and model_log_prob of each). null is the logarithm of
-    0.
+    0. With --shortlist, the model is one that knows no other pieces, and finds the others impossible.
 
     The last line on stderr has the perplexity of all pairs by the model's own log-probabilities, per token
     and per word (between spaces; the end of each line is one too); with --json it is an object. A pair of
@@ -81,6 +82,7 @@ def score(
         length_penalty=length_penalty, length_normalization=length_normalization,
         max_length_offset=max_length_offset, max_length=max_length, min_length=min_length,
         no_repeat_ngram_size=no_repeat_ngram_size, src_lang=src_lang, tgt_lang=tgt_lang,
+        shortlist=shortlist,
     )  # fmt: skip
     runtime = Runtime(
         precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens

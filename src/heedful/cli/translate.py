@@ -58,6 +58,7 @@ def translate(
     threads: opt.Threads = None,
     precision: opt.Precision = "float32",
     engine: opt.Engine = "auto",
+    shortlist: opt.Shortlist = None,
     device: opt.Device = "auto",
 ) -> None:
     """Translate lines, from stdin to stdout unless told otherwise.
@@ -87,6 +88,7 @@ def translate(
         no_repeat_ngram_size=no_repeat_ngram_size, repetition_penalty=repetition_penalty,
         num_groups=num_groups, diversity_penalty=diversity_penalty,
         sampling=chance if sample else None, mbr_samples=mbr, src_lang=src_lang, tgt_lang=tgt_lang,
+        shortlist=shortlist,
     )  # fmt: skip
     runtime = Runtime(
         precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens

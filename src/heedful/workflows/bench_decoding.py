@@ -31,6 +31,7 @@ class DecodingBenchmark:
         beam_size: of the search.
         precision: of the products; where "auto" was asked for, what was chosen.
         engine: "compiled" or "torch".
+        shortlist: the file; None: there was none.
         threads: of the processor.
         batch_size: sentences of a batch at most; None where `batch_tokens` alone limits it.
         batch_tokens: source pieces of a batch at most, padding included.
@@ -46,6 +47,7 @@ class DecodingBenchmark:
     beam_size: int
     precision: str
     engine: str
+    shortlist: str | None
     threads: int
     batch_size: int | None
     batch_tokens: int
@@ -97,6 +99,7 @@ def bench_decoding(
         beam_size=options.beam_size,
         precision=translator.precision_in_use,
         engine=translator.engine_in_use,
+        shortlist=None if wishes.shortlist is None else str(wishes.shortlist),
         threads=torch.get_num_threads(),
         batch_size=runtime.batch_size,
         batch_tokens=translator.batch_tokens,

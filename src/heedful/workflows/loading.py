@@ -10,6 +10,7 @@ from heedful.bundle import load_bundle
 from heedful.config import DecodeConfig
 from heedful.decoding.computation import EngineChoice, PrecisionChoice
 from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.interop.ctranslate2_translator import CTranslate2Translator
@@ -47,7 +48,8 @@ class SamplingWishes:
 class SearchWishes:
     """What the user asked of the translation; None leaves it as the bundle has it.
 
-    With `mbr_samples`, so many are drawn, and the best by minimum Bayes risk are taken of them.
+    With `mbr_samples`, so many are drawn, and the best by minimum Bayes risk are taken of them. `shortlist`
+    is a file that `heedful shortlist` wrote.
     """
 
     beam_size: int | None = None
@@ -66,6 +68,7 @@ class SearchWishes:
     mbr_samples: int | None = None
     src_lang: str | None = None
     tgt_lang: str | None = None
+    shortlist: Path | None = None
 
     def options(self, config: DecodeConfig) -> SearchOptions:
         """Put the wishes over the bundle's settings; where only the n-best list grows, so does the beam.
@@ -118,15 +121,15 @@ def load_translator(
 
     Args:
         run: where the bundle is.
-        wishes: the languages of a model that has many; the rest is for the search.
+        wishes: the languages of a model that has many, and the shortlist; the rest is for the search.
         runtime: how to compute.
         ensemble: where more bundles are, whose models translate with that one.
 
     Raises:
         BundleError: nothing there, or a bundle that is damaged or too new.
         HubError: a name that is no path, and that the hub does not know.
-        InputError: a precision or device that does not exist, a language that the model does not have, or
-            models that cannot translate together.
+        InputError: a precision or device that does not exist, a language that the model does not have,
+            models that cannot translate together, or a shortlist that cannot be read or is another model's.
         MissingExtraError: the engine "ctranslate2", and it is not installed.
     """
     for name, value, known in (
@@ -149,6 +152,7 @@ def load_translator(
         batch_size=runtime.batch_size,
         ensemble=others,
         engine=_ENGINES.get(runtime.engine, "auto"),
+        shortlist=None if wishes.shortlist is None else Shortlist.load(wishes.shortlist),
     )
     return translator.for_languages(src_lang=wishes.src_lang, tgt_lang=wishes.tgt_lang)
 

@@ -1,0 +1,179 @@
+"""Learn a shortlist for a model from parallel text, and measure what it changes."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from heedful.bundle import Bundle, load_bundle
+from heedful.data.corpus import read_lines, read_parallel
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.shortlist import Shortlist
+from heedful.decoding.translator import Translator
+from heedful.errors import CorpusError, InputError, RunError
+from heedful.text.framing import Framing
+from heedful.workflows.loading import Runtime, SearchWishes, load_translator
+from heedful.workflows.sources import local_bundle
+
+_FILE = "shortlist.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortlistTask:
+    """What to learn from, and how much to keep.
+
+    Attributes:
+        src: source lines.
+        tgt: their translations.
+        candidates: target pieces for each source piece.
+        frequent: target pieces for every sentence.
+        pairs: of lines, at most, spread over the text.
+        check: sentences that are translated without and with the shortlist.
+    """
+
+    src: Path
+    tgt: Path
+    candidates: int = 100
+    frequent: int = 100
+    pairs: int = 200_000
+    check: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortlistEffect:
+    """What a shortlist changes in the translations of some sentences.
+
+    Attributes:
+        sentences: that were translated, empty ones left out.
+        mean_size: target pieces that a sentence may be written with.
+        tokens: that the search without the shortlist wrote.
+        tokens_outside: of them, those that it could not have written with it.
+        texts_changed: translations that are others.
+    """
+
+    sentences: int
+    mean_size: float
+    tokens: int
+    tokens_outside: int
+    texts_changed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortlistReport:
+    """What was made.
+
+    Attributes:
+        path: of the file.
+        pairs: of lines that it was learned from.
+        seconds: that learning took.
+        vocab_size: target pieces there are.
+        effect: on the sentences that were given for it.
+    """
+
+    path: str
+    pairs: int
+    seconds: float
+    vocab_size: int
+    effect: ShortlistEffect | None
+
+
+def make_shortlist(
+    run: Path, task: ShortlistTask, *, output: Path | None, wishes: SearchWishes, runtime: Runtime
+) -> ShortlistReport:
+    """Learn a shortlist, write it, and translate some sentences with and without it if there are any.
+
+    Args:
+        run: a run directory, a bundle, or the id of one on the hub.
+        task: what to learn from.
+        output: the file to write; None: `shortlist.safetensors` in the directory of the run.
+        wishes: of the search, for what is measured.
+        runtime: likewise.
+
+    Raises:
+        BundleError: no usable bundle.
+        CorpusError: files that cannot be read or are not parallel.
+        InputError: settings that cannot be, or a file that cannot be written.
+        RunError: the output exists.
+    """
+    if output is None and not run.is_dir():
+        raise InputError(f"{run}: is no directory here; say where the shortlist goes with --output")
+    output = output or run / _FILE
+    if output.exists():
+        raise RunError(f"{output}: already exists; remove it, or give another --output")
+    checked = [] if task.check is None else [line for line in read_lines(task.check) if line.strip()]
+    begun = time.monotonic()
+    shortlist = _learn(load_bundle(local_bundle(run)), task)
+    seconds = time.monotonic() - begun
+    shortlist.save(output)
+    effect = None
+    if checked:
+        translator = load_translator(run, wishes, runtime)
+        options = wishes.options(translator.bundle.config.decode)
+        effect = effect_of(shortlist, translator, checked, options)
+    return ShortlistReport(
+        path=str(output),
+        pairs=int(shortlist.record["pairs"]),
+        seconds=round(seconds, 3),
+        vocab_size=shortlist.tgt_vocab_size,
+        effect=effect,
+    )
+
+
+def effect_of(
+    shortlist: Shortlist, translator: Translator, texts: Sequence[str], options: SearchOptions
+) -> ShortlistEffect:
+    """Translate texts, none of them empty, without a shortlist and with it.
+
+    Args:
+        shortlist: of the model.
+        translator: without one.
+        texts: one sentence each.
+        options: of the search.
+    """
+    bundle = translator.bundle
+    restricted = Translator(
+        bundle,
+        precision=translator.precision,
+        batch_tokens=translator.batch_tokens,
+        batch_size=translator.batch_size,
+        engine=translator.engine,
+        shortlist=shortlist,
+    )
+    framing = Framing.of(bundle.config, bundle.tokenizers)
+    sources = [framing.source(ids) for ids in bundle.tokenizers.src.encode_batch(texts)]
+    without, within = (each.translations(texts, options=options) for each in (translator, restricted))
+    sizes, tokens, outside = [], 0, 0
+    for source, found in zip(sources, without, strict=True):
+        allowed = shortlist.ids(source)
+        written = [token for each in found.hypotheses[:1] for token in each.written_ids]
+        sizes.append(len(allowed))
+        tokens += len(written)
+        outside += int((~np.isin(written, allowed)).sum())
+    return ShortlistEffect(
+        sentences=len(texts),
+        mean_size=float(np.mean(sizes)),
+        tokens=tokens,
+        tokens_outside=outside,
+        texts_changed=sum(a.text != b.text for a, b in zip(without, within, strict=True)),
+    )
+
+
+def _learn(bundle: Bundle, task: ShortlistTask) -> Shortlist:
+    text = read_parallel(task.src, task.tgt)
+    some = np.unique(np.linspace(0, len(text) - 1, min(task.pairs, len(text))).round().astype(int))
+    tokenizers = bundle.tokenizers
+    src = tokenizers.src.encode_batch([text.src[i] for i in some])
+    tgt = tokenizers.tgt.encode_batch([text.tgt[i] for i in some])
+    pairs = [each for each in zip(src, tgt, strict=True) if all(each)]
+    if not pairs:
+        raise CorpusError(f"{text.name}: no pair has pieces on both sides; give other text")
+    return Shortlist.learn(
+        [source for source, _ in pairs],
+        [target for _, target in pairs],
+        bundle,
+        candidates=task.candidates,
+        frequent=task.frequent,
+        record={"text": list(text.sources)},
+    )
