@@ -147,6 +147,7 @@ def test_tokens_are_drawn_by_the_same_probabilities(sampling: Sampling) -> None:
         ({"num_groups": 2}, "num_groups=2"),
         ({"forced_last_id": 5}, "forced_last_id=5"),
         ({"prefix_bias": 0.5}, "prefix_bias=0.5"),
+        ({"coverage_penalty": 0.2}, "coverage_penalty=0.2"),
         ({"sampling": Sampling(min_p=0.1)}, "min_p=0.1"),
         ({"sampling": Sampling(epsilon=0.1, seed=3)}, "epsilon=0.1, seed=3"),
     ],

@@ -37,6 +37,14 @@ LengthNormalization = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
+CoveragePenalty = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        help="Beta of the coverage penalty: outputs should attend to all of the input. [default: 0]",
+        rich_help_panel=SEARCH,
+    ),
+]
 EarlyStopping = Annotated[
     str | None,
     typer.Option(
@@ -90,6 +98,14 @@ RepetitionPenalty = Annotated[
     float | None,
     typer.Option(
         help="Above 1, what is written already is held back. [default: as in the bundle]",
+        rich_help_panel=OUTPUTS,
+    ),
+]
+ReplaceUnknown = Annotated[
+    bool,
+    typer.Option(
+        "--replace-unknown",
+        help="Write for an unknown word (or character) the one of the input that it attends to most.",
         rich_help_panel=OUTPUTS,
     ),
 ]

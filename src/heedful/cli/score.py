@@ -40,6 +40,7 @@ def score(
     tgt_lang: opt.TgtLang = None,
     length_penalty: opt.LengthPenalty = None,
     length_normalization: opt.LengthNormalization = None,
+    coverage_penalty: opt.CoveragePenalty = None,
     max_length_offset: opt.MaxLengthOffset = None,
     max_length: opt.MaxLength = None,
     min_length: opt.MinLength = None,
@@ -56,8 +57,8 @@ def score(
 
     One line for each pair, in order: `log-probability<TAB>score<TAB>target`, in nats. The log-probability is
     the model's own, summed over the target's tokens: its pieces and the end of the line. The score is that of
-    translate --scores, over the length penalty; with --length-normalization average --length-penalty 1 it is
-    the mean of a token.
+    translate --scores, over the length penalty, plus the coverage penalty where one is asked for; with
+    --length-normalization average --length-penalty 1 it is the mean of a token.
 
     A score is what a search with the same settings gives this output. A token that the settings force costs
     nothing in it, one that they suppress makes it -inf, and where they renormalise, the probabilities of the
@@ -65,9 +66,9 @@ def score(
     no score; that of --mbr is no probability, and is not computed here. Pieces are cut as the tokenizer does;
     a search may have written the same text in others, with another score: --tgt-ids.
 
-    With --json, an object has the keys source, target, score, log_prob (the score's, before the length
-    penalty), model_log_prob and tokens (piece, log_prob and model_log_prob of each). null is the logarithm of
-    0. With --shortlist, the model is one that knows no other pieces, and finds the others impossible.
+    With --json, an object has the keys source, target, score, log_prob (the score's, before the penalties),
+    model_log_prob and tokens (piece, log_prob and model_log_prob of each). null is the logarithm of 0. With
+    --shortlist, the model is one that knows no other pieces, and finds the others impossible.
 
     The last line on stderr has the perplexity of all pairs by the model's own log-probabilities, per token
     and per word (between spaces; the end of each line is one too); with --json it is an object. A pair of
@@ -80,6 +81,7 @@ def score(
         raise typer.BadParameter("--src and --tgt cannot both be stdin")
     wishes = SearchWishes(
         length_penalty=length_penalty, length_normalization=length_normalization,
+        coverage_penalty=coverage_penalty,
         max_length_offset=max_length_offset, max_length=max_length, min_length=min_length,
         no_repeat_ngram_size=no_repeat_ngram_size, src_lang=src_lang, tgt_lang=tgt_lang,
         shortlist=shortlist,

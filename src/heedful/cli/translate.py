@@ -37,6 +37,7 @@ def translate(
     beam_size: opt.BeamSize = None,
     length_penalty: opt.LengthPenalty = None,
     length_normalization: opt.LengthNormalization = None,
+    coverage_penalty: opt.CoveragePenalty = None,
     early_stopping: opt.EarlyStopping = None,
     num_groups: opt.NumGroups = None,
     diversity_penalty: opt.DiversityPenalty = None,
@@ -45,6 +46,7 @@ def translate(
     min_length: opt.MinLength = None,
     no_repeat_ngram_size: opt.NoRepeatNgramSize = None,
     repetition_penalty: opt.RepetitionPenalty = None,
+    replace_unknown: opt.ReplaceUnknown = False,
     prefix: opt.Prefix = None,
     sample: opt.Sample = False,
     temperature: opt.Temperature = None,
@@ -64,10 +66,11 @@ def translate(
     """Translate lines, from stdin to stdout unless told otherwise.
 
     One line out for each line in, in order; an empty line stays empty, with score 0. A score is the model's
-    log-probability over the length penalty. The n-best form numbers the input lines from 0, as Moses does.
-    With --json, an object has the keys source, text, score and hypotheses; a hypothesis has text, score,
-    log_prob (before the length penalty) and ids, the pieces that were written, for score --tgt-ids. A model
-    of many languages takes --src-lang and --tgt-lang, with its own tags for them, such as fra_Latn or fr.
+    log-probability over the length penalty, plus the coverage penalty where one is asked for. The n-best form
+    numbers the input lines from 0, as Moses does. With --json, an object has the keys source, text, score and
+    hypotheses; a hypothesis has text, score, log_prob (before the penalties) and ids, the pieces that were
+    written, for score --tgt-ids. A model of many languages takes --src-lang and --tgt-lang, with its own tags
+    for them, such as fra_Latn or fr.
     """
     from heedful.workflows.loading import Runtime, SamplingWishes, SearchWishes
 
@@ -83,9 +86,10 @@ def translate(
         raise typer.BadParameter("--beam-size and --sample or --mbr exclude each other; chance needs no beam")
     wishes = SearchWishes(
         beam_size=beam_size, n_best=n_best, length_penalty=length_penalty,
-        length_normalization=length_normalization, early_stopping=early_stopping,
-        max_length_offset=max_length_offset, max_length=max_length, min_length=min_length,
-        no_repeat_ngram_size=no_repeat_ngram_size, repetition_penalty=repetition_penalty,
+        length_normalization=length_normalization, coverage_penalty=coverage_penalty,
+        early_stopping=early_stopping, max_length_offset=max_length_offset, max_length=max_length,
+        min_length=min_length, no_repeat_ngram_size=no_repeat_ngram_size,
+        repetition_penalty=repetition_penalty, replace_unknown=replace_unknown or None,
         num_groups=num_groups, diversity_penalty=diversity_penalty,
         sampling=chance if sample else None, mbr_samples=mbr, src_lang=src_lang, tgt_lang=tgt_lang,
         shortlist=shortlist,

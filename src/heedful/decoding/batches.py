@@ -6,6 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from heedful.decoding.computation import Allowed, Computation
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
@@ -80,12 +83,13 @@ class BatchedSearch:
         limits = [self.max_length(ids, options) for ids in sources]
         if max_lengths is not None:
             limits = list(map(min, limits, max_lengths))
+        computation = self._computation_for(options)
 
         def search_batch(batch: list[int], threads: int) -> list[list[Hypothesis]]:
             together = [sources[i] for i in batch]
             begun = None if prefixes is None else [prefixes[i] for i in batch]
             allowed = self._allowed(together, begun)
-            with self._computation.step(together, threads=threads, allowed=allowed) as step:
+            with computation.step(together, threads=threads, allowed=allowed) as step:
                 return search(
                     step,
                     max_lengths=[limits[i] for i in batch],
@@ -97,7 +101,7 @@ class BatchedSearch:
                     prefixes=begun,
                 )
 
-        found = self._in_batches(search_batch, [len(ids) for ids in sources])
+        found = self._in_batches(search_batch, [len(ids) for ids in sources], computation.batches_at_once)
         return [each or [] for each in found]
 
     def score(
@@ -117,12 +121,13 @@ class BatchedSearch:
             options: of the search.
             prefixes: for each source the ids that a search had to begin its outputs with.
         """
+        computation = self._computation_for(options)
 
         def score_batch(batch: list[int], threads: int) -> list[ScoredOutput]:
             together, given = [sources[i] for i in batch], [outputs[i] for i in batch]
             begun = None if prefixes is None else [prefixes[i] for i in batch]
             allowed = self._allowed(together, begun)
-            with self._computation.forced_step(
+            with computation.forced_step(
                 together, given, start_id=self._start_id, threads=threads, allowed=allowed
             ) as step:
                 return score_outputs(
@@ -137,7 +142,24 @@ class BatchedSearch:
                 )
 
         lengths = [max(len(source), len(output)) for source, output in zip(sources, outputs, strict=True)]
-        return [each or _NOTHING for each in self._in_batches(score_batch, lengths)]
+        found = self._in_batches(score_batch, lengths, computation.batches_at_once)
+        return [each or _NOTHING for each in found]
+
+    def attention(
+        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
+    ) -> list[NDArray[np.float64]]:
+        """What each token of given outputs attends to in its source, (T, S) of each; the order is kept."""
+        start_id, found = self._start_id, [np.zeros((0, 0)) for _ in sources]
+        lengths = [max(len(source), len(output)) for source, output in zip(sources, outputs, strict=True)]
+        for batch in plan_batches(lengths, tokens=self._tokens, size=self._size):
+            together, given = [sources[i] for i in batch], [outputs[i] for i in batch]
+            of_batch = self._computation.attention(together, given, start_id=start_id)
+            for i, weights_TS in zip(batch, of_batch, strict=True):
+                found[i] = weights_TS
+        return found
+
+    def _computation_for(self, options: SearchOptions) -> Computation:
+        return self._computation.covering if options.coverage_penalty else self._computation
 
     def _allowed(self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None) -> Allowed:
         """The ids that each output may be written with, where that is not all."""
@@ -147,13 +169,13 @@ class BatchedSearch:
         return [self._shortlist.ids(*each) for each in zip(sources, begun, strict=True)]
 
     def _in_batches(
-        self, work_on: Callable[[list[int], int], list[_Found]], lengths: Sequence[int]
+        self, work_on: Callable[[list[int], int], list[_Found]], lengths: Sequence[int], most: int
     ) -> list[_Found | None]:
         """What the work on each batch finds for its sentences, in their order; None for one of length 0.
 
-        A batch has one thread; where there are fewer batches than threads, it has its share of them.
+        A batch has one thread; where there are fewer batches than the `most` at a time, it has its share of
+        them.
         """
-        most = self._computation.batches_at_once
         share = math.ceil(len(lengths) / most)  # no batch is so large that threads would stand idle
         size = min(self._size or share, share)
         batches = plan_batches(lengths, tokens=self._tokens, size=size)

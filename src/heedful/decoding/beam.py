@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.decoding.constraints import Candidates, Constraints
+from heedful.decoding.cross_attention import coverage_penalties
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, ended_hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import StepFunction
@@ -34,8 +35,9 @@ def beam_search(
 
     `options.early_stopping` says when a sentence ends before its limit. What "optimal" ends is decided: for
     alpha >= 0 nothing that begins with a hypothesis of log-probability p can score more than
-    p / penalty(limit). A beam of one always ends with its first finished hypothesis: it is greedy search.
-    Sentences that ended leave the batch.
+    p / penalty(limit). A coverage penalty, 0 at most, is added when a hypothesis ends, so that bound holds
+    with it too. A beam of one always ends with its first finished hypothesis: it is greedy search. Sentences
+    that ended leave the batch.
 
     Args:
         step: has one row for each sentence, not fed yet.
@@ -63,7 +65,7 @@ def beam_search(
         candidates = constraints.candidates(
             step(last_ids), options.beam_size + 1, written=beam.written, sentences=beam.sentences_of_rows()
         )
-        rows, next_ids = beam.advance(candidates)
+        rows, next_ids = beam.advance(candidates, coverage_penalties(step, options, len(last_ids)))
         if beam.num_live and not np.array_equal(rows, np.arange(len(candidates.ids))):
             step.reorder(torch.from_numpy(rows))
         last_ids = torch.from_numpy(next_ids)
@@ -102,8 +104,8 @@ class Beam:
     Row b * W + w of the step function is hypothesis w of live sentence b. A hypothesis has a total: the sum
     of the scores of its tokens (see `Candidates`), which is its log-probability where nothing is held back.
     An empty place has the total -inf. Of the ended hypotheses of a sentence the best are kept, as many as
-    decide its end and its n-best list, each with its rank, the total over the length penalty; once there are
-    that many, the rank of the last is the bar to be passed.
+    decide its end and its n-best list, each with its rank, the total over the length penalty plus the
+    coverage penalty; once there are that many, the rank of the last is the bar to be passed.
     """
 
     def __init__(self, max_lengths: Sequence[int], *, eos_id: int, options: SearchOptions) -> None:
@@ -133,11 +135,14 @@ class Beam:
         """Which rows (B * W,) hold a hypothesis; the others are empty places."""
         return self._totals_BW.ravel() > -np.inf
 
-    def advance(self, candidates: Candidates) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def advance(
+        self, candidates: Candidates, coverage: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Extend each hypothesis by one token.
 
         Args:
             candidates: the best next tokens of each row, (B * W, C).
+            coverage: the penalty of each row, (B * W,), should it end with them.
 
         Returns:
             For each row of the next step, its row in this one and the id to feed.
@@ -146,7 +151,7 @@ class Beam:
         count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()
         length = self.written.shape[1] + 1
         ends_BK = (best.ids == self._eos_id) | (self._limits[self._sentences] == length)[:, None]
-        self._keep_ended(best, ends_BK, count, log_probs)
+        self._keep_ended(best, ends_BK, candidates, coverage)
         is_live_BK = ~ends_BK & (best.totals > -np.inf)
         is_live_BK &= is_live_BK.cumsum(axis=1) <= self._options.beam_size
         best_live_B = best.totals.max(axis=1, initial=-np.inf, where=is_live_BK)
@@ -175,14 +180,18 @@ class Beam:
         return _Extensions(totals_BN.take(places_BK), candidates.ids.take(places_BK), places_BK)
 
     def _keep_ended(
-        self, best: _Extensions, ends_BK: NDArray[np.bool_], count: int, log_probs: NDArray[np.float64]
+        self,
+        best: _Extensions,
+        ends_BK: NDArray[np.bool_],
+        candidates: Candidates,
+        coverage: NDArray[np.float64],
     ) -> None:
-        """Keep those of the first beam_size extensions that end here and pass the bar; raise the bars.
-
-        `log_probs` are the model's, of all candidates, of which a row has `count`.
-        """
+        """Keep those of the first beam_size extensions that end here and pass the bar; raise the bars."""
+        count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()
         penalty = self._options.penalty(self.written.shape[1] + 1)
         ranks_BK = best.totals / penalty
+        if self._options.coverage_penalty:
+            ranks_BK += coverage.take(best.places // count)
         is_kept_BK = ends_BK & (ranks_BK > self._bars[self._sentences][:, None])
         if not is_kept_BK.any():
             return
@@ -194,6 +203,7 @@ class Beam:
                 [*self._log_probs[row].tolist(), float(log_probs[place])],
                 eos_id=self._eos_id,
                 penalty=penalty,
+                coverage=float(coverage[row]),
             )
             ended = [*self.ended[sentence], (float(ranks_BK[b, k]), hypothesis)]
             ended.sort(key=by_rank)

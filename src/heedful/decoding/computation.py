@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from heedful.decoding.cross_attention import CoveringStep, listen_to
 from heedful.decoding.engine import Engine, EnginePrecision, EngineStep
 from heedful.decoding.engine_tokens import EngineShortlist
 from heedful.decoding.ensemble import EnsembleStep
@@ -34,9 +35,14 @@ class Computation:
     """The models of a translator, and how they are computed."""
 
     def __init__(
-        self, models: Sequence[Transformer], *, precision: PrecisionChoice, engine: EngineChoice
+        self,
+        models: Sequence[Transformer],
+        *,
+        precision: PrecisionChoice,
+        engine: EngineChoice,
+        covers: bool = False,
     ) -> None:
-        """Choose; see `Translator` for the arguments.
+        """Choose; see `Translator` for the arguments, and `covering` for `covers`.
 
         Raises:
             InputError: a precision or an engine that does not exist.
@@ -50,6 +56,7 @@ class Computation:
         self._models = models
         self._wanted: PrecisionChoice = precision
         self._engine: EngineChoice = engine
+        self._covers = covers
         self._device = next(models[0].parameters()).device
 
     @cached_property
@@ -72,6 +79,20 @@ class Computation:
     def batches_at_once(self) -> int:
         """How many batches to search at a time: each takes one thread of the engine, all of torch's."""
         return torch.get_num_threads() if self._engines else 1
+
+    @cached_property
+    def covering(self) -> "Computation":
+        """The same, with steps that say how much of their sources is covered (see `CoveringStep`), in torch.
+
+        Raises:
+            InputError: the compiled engine is asked for, or int8, which only that has: it gives no attention.
+        """
+        if self._engine == "compiled" or self._wanted == "int8":
+            raise InputError(
+                f"engine={self._engine!r}, precision={self._wanted!r}: no coverage penalty there: the "
+                "compiled engine gives no attention; engine='torch' does, in float32 and bf16"
+            )
+        return Computation(self._models, precision=self._wanted, engine="torch", covers=True)
 
     @property
     def position_limit(self) -> int | None:
@@ -96,9 +117,10 @@ class Computation:
         if self._engines:
             yield _together([_engine_step(engine, sources, threads, allowed) for engine in self._engines])
             return
-        with self._torch():
+        with self._torch(), listen_to(self._models if self._covers else []) as attention:
             steps = [ModelStep(model, self._pad(sources, model)) for model in self._models]
-            yield self._restricted(steps, allowed)
+            step = self._restricted(steps, allowed)
+            yield CoveringStep(step, attention, lengths=list(map(len, sources))) if self._covers else step
 
     @contextmanager
     def forced_step(
@@ -114,8 +136,9 @@ class Computation:
 
         It steps as in a search, so that in every precision it says the same to the last digit. In float32
         torch computes all places at once, which differs by rounding alone; in bfloat16 that is too much.
+        Where coverage counts, it steps too.
         """
-        if self._engines or self.precision != "float32":
+        if self._engines or self.precision != "float32" or self._covers:
             with self.step(sources, threads=threads, allowed=allowed) as step:
                 yield step
             return
@@ -134,6 +157,19 @@ class Computation:
         return _together(
             [RestrictedStep(step, allowed, vocab_size=size, device=self._device) for step in steps]
         )
+
+    def attention(
+        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, start_id: int
+    ) -> list[NDArray[np.float64]]:
+        """What each token of a batch of outputs attends to: of each the weights (T, S), computed in torch."""
+        with self._torch(), listen_to(self._models) as attention:
+            for model in self._models:
+                ForcedStep(model, self._pad(sources, model), outputs, start_id=start_id)
+            weights_BTS = attention.latest().cpu().double().numpy()
+        return [
+            weights_TS[: len(output), : len(source)]
+            for weights_TS, output, source in zip(weights_BTS, outputs, sources, strict=True)
+        ]
 
     @contextmanager
     def _torch(self) -> Iterator[None]:

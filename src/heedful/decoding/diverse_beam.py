@@ -8,6 +8,7 @@ import torch
 
 from heedful.decoding.beam import Beam, best_of, by_rank
 from heedful.decoding.constraints import Constraints
+from heedful.decoding.cross_attention import coverage_penalties
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import StepFunction, all_log_probs
@@ -55,6 +56,7 @@ def diverse_beam_search(
     last_ids = torch.full((len(max_lengths),), start_id)
     while len(last_ids):
         log_probs = all_log_probs(step(last_ids))
+        coverage = coverage_penalties(step, options, len(last_ids))
         costs = log_probs.new_zeros(len(max_lengths), log_probs.shape[-1])  # of each sentence's next token
         moves = []  # of each group, for each row of the next step, its row in this one and the id to feed
         for group, start in zip(groups, starts, strict=True):
@@ -63,7 +65,7 @@ def diverse_beam_search(
                 log_probs[start : start + len(sentences)], size + 1, written=group.written,
                 sentences=sentences, discounts=costs[torch.from_numpy(sentences)],
             )  # fmt: skip
-            rows, ids = group.advance(candidates)
+            rows, ids = group.advance(candidates, coverage[start : start + len(sentences)])
             moves.append((start + rows, ids))
             live = group.is_live()
             tokens = torch.from_numpy(group.sentences_of_rows()[live]), torch.from_numpy(ids[live])

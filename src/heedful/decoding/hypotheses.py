@@ -20,7 +20,8 @@ class Hypothesis:
     Attributes:
         ids: the output without its start and end tokens.
         log_prob: the sum of `token_log_probs`, in float64.
-        score: `log_prob` divided by the length penalty of the number of token log-probabilities.
+        score: `log_prob` divided by the length penalty of the number of token log-probabilities, plus the
+            coverage penalty where there is one.
         token_log_probs: the log-probability that the model gives each token, whatever else the search goes
             by, and 0 where the options forced it; the last is the end token's if finished.
         finished: whether the output has its end token; otherwise the length limit cut it.
@@ -43,14 +44,22 @@ def length_penalty(length: int, alpha: float, normalization: LengthNormalization
 
 
 def ended_hypothesis(
-    tokens: Sequence[int], token_log_probs: Sequence[float], *, eos_id: int, penalty: float
+    tokens: Sequence[int],
+    token_log_probs: Sequence[float],
+    *,
+    eos_id: int,
+    penalty: float,
+    coverage: float = 0.0,
 ) -> Hypothesis:
-    """The hypothesis of these tokens, as generated: finished if the end token is the last of them."""
+    """The hypothesis of these tokens, as generated: finished if the end token is the last of them.
+
+    `penalty` is the length penalty, `coverage` what the coverage penalty adds.
+    """
     assert len(token_log_probs) == len(tokens)
     log_prob = float(sum(token_log_probs))
     finished = tokens[-1] == eos_id
     ids = tuple(tokens[:-1] if finished else tokens)
-    return Hypothesis(ids, log_prob, log_prob / penalty, tuple(token_log_probs), finished)
+    return Hypothesis(ids, log_prob, log_prob / penalty + coverage, tuple(token_log_probs), finished)
 
 
 class Outputs:

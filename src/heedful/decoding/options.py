@@ -13,6 +13,7 @@ _AT_LEAST = {
     **dict.fromkeys(("beam_size", "n_best", "num_groups", "max_length"), 1),
     **dict.fromkeys(("max_length_offset", "min_length", "no_repeat_ngram_size"), 0),
     **dict.fromkeys(("forced_first_id", "forced_last_id", "length_penalty", "diversity_penalty"), 0),
+    "coverage_penalty": 0,
 }
 
 
@@ -64,9 +65,14 @@ class SearchOptions:
         length_penalty: alpha of the penalty that divides log-probabilities, at least 0.
         length_normalization: the penalty of an output Y: "gnmt" is ((5 + |Y|) / 6) ** alpha, "average"
             |Y| ** alpha, which for alpha = 1 makes scores the mean log-probability of a token.
+        coverage_penalty: beta of GNMT's (Wu et al., 2016, equation 14), at least 0. An output that ends has
+            beta * sum over i of log(min(sum over j of p_ij, 1)) added to its score, where p_ij is the
+            attention that its token j pays to token i of the source (see `cross_attention.py`). Live
+            hypotheses are compared without it, as in the paper: they may still cover the rest.
         early_stopping: when to end a sentence. "optimal": when no live hypothesis can still enter its
             n-best list. "estimate": when it has `beam_size` finished hypotheses and the best live one,
-            scored at its present length, is no better than the worst of these. "first": when it has
+            scored at its present length and as if it covered its source, is no better than the worst of
+            these. "first": when it has
             `beam_size` finished hypotheses.
         max_length_offset: an output is at most this much longer than its input.
         max_length: and at most this long; None sets no such limit.
@@ -83,6 +89,8 @@ class SearchOptions:
         prefix_bias: None: outputs begin with the prefixes of their sentences. From 0 to below 1: they lean to
             them. As long as an output follows its prefix, the search goes by (1 - bias) times the probability
             of each next token, and the bias on top for the prefix's (Arivazhagan et al., 2020).
+        replace_unknown: whether texts have, in place of an unknown piece, the word of the source that it
+            attends to most (see `spelling.py`); ids and numbers are as without it.
         num_groups: of the beam, for diverse beam search (Vijayakumar et al., 2016); each has its share of
             `beam_size`, and 1 is the usual beam.
         diversity_penalty: lambda: what a token costs in a group for each hypothesis of the groups before it
@@ -94,6 +102,7 @@ class SearchOptions:
     n_best: int = 1
     length_penalty: float = 0.6
     length_normalization: LengthNormalization = "gnmt"
+    coverage_penalty: float = 0.0
     early_stopping: EarlyStopping = "optimal"
     max_length_offset: int = 50
     max_length: int | None = None
@@ -105,6 +114,7 @@ class SearchOptions:
     no_repeat_ngram_size: int = 0
     repetition_penalty: float = 1.0
     prefix_bias: float | None = None
+    replace_unknown: bool = False
     num_groups: int = 1
     diversity_penalty: float = 0.0
     sampling: Sampling | None = None
@@ -116,6 +126,10 @@ class SearchOptions:
                 raise InputError(f"{name}={value}: must be at least {least}")
         if self.n_best > self.beam_size and self.sampling is None:
             raise InputError(f"n_best={self.n_best}: must be at most beam_size={self.beam_size}")
+        if self.coverage_penalty and self.sampling is not None:
+            raise InputError(
+                f"coverage_penalty={self.coverage_penalty}: ranks no samples; leave out one of the two"
+            )
         if self.beam_size % self.num_groups:
             raise InputError(f"num_groups={self.num_groups}: must divide beam_size={self.beam_size}")
         if not 0 < self.repetition_penalty < math.inf:

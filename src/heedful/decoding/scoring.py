@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from heedful.decoding.constraints import Constraints
+from heedful.decoding.cross_attention import coverage_penalties
 from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import StepFunction
@@ -50,7 +51,8 @@ def score_outputs(
         start_id: fed first.
         eos_id: ends an output.
         pad_id: never written, like `start_id`, unless the options say otherwise.
-        options: the length penalty (for the score) and what is suppressed, forced or renormalised.
+        options: the length and coverage penalties (of the score) and what is suppressed, forced or
+            renormalised.
         prefixes: what the outputs of a search had to begin with (see `Constraints`).
 
     Returns:
@@ -69,12 +71,14 @@ def score_outputs(
     for row, output in zip(ids_BT, outputs, strict=True):
         row[: len(output)] = output
     log_probs_BT, model_log_probs_BT = np.zeros(ids_BT.shape), np.zeros(ids_BT.shape)
+    coverage_B = np.zeros(len(outputs))
     live = np.arange(len(outputs))
     last_ids = torch.full((len(outputs),), start_id)
     for place in range(ids_BT.shape[1]):
         log_probs_BT[live, place], model_log_probs_BT[live, place] = constraints.log_probs_of(
             ids_BT[live, place], step(last_ids), written=ids_BT[live, :place], sentences=live
         )
+        coverage_B[live] = coverage_penalties(step, options, len(live))
         rows = np.flatnonzero(lengths[live] > place + 1)
         if 0 < len(rows) < len(live):
             step.reorder(torch.from_numpy(rows))
@@ -84,7 +88,11 @@ def score_outputs(
     for row, output in enumerate(outputs):
         n = len(output)
         hypothesis = ended_hypothesis(
-            output, log_probs_BT[row, :n].tolist(), eos_id=eos_id, penalty=options.penalty(n)
+            output,
+            log_probs_BT[row, :n].tolist(),
+            eos_id=eos_id,
+            penalty=options.penalty(n),
+            coverage=float(coverage_B[row]),
         )
         found.append(_scored(hypothesis, model_log_probs_BT[row, :n].tolist()))
     return found

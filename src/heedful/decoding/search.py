@@ -45,7 +45,8 @@ def search(
             step, max_lengths=max_lengths, start_id=start_id, eos_id=eos_id, pad_id=pad_id, options=options,
             sources=sources, prefixes=prefixes,
         )  # fmt: skip
-    without_chance = greedy_search if options.beam_size == 1 else beam_search
+    is_greedy = options.beam_size == 1 and not options.coverage_penalty  # a beam of one is the same, with it
+    without_chance = greedy_search if is_greedy else beam_search
     if options.num_groups > 1:
         without_chance = diverse_beam_search
     return without_chance(

@@ -6,7 +6,6 @@ from typing import Self
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.scoring import ScoredOutput
-from heedful.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Translation:
     Attributes:
         source: the line.
         text: the best output.
-        score: its score (log-probability over length penalty).
+        score: its score (log-probability over length penalty, plus the coverage penalty).
         hypotheses: the n-best list, best first, or the samples as they were drawn; empty for an empty line,
             whose text is empty and score 0.
     """
@@ -82,10 +81,10 @@ class Translation:
     hypotheses: tuple[TextHypothesis, ...]
 
     @classmethod
-    def of(cls, source: str, found: Sequence[Hypothesis], tokenizer: Tokenizer) -> Self:
-        """The translation of a line from what a search found, as the target's tokenizer spells it."""
+    def of(cls, source: str, found: Sequence[Hypothesis], texts: Sequence[str], *, eos_id: int) -> Self:
+        """The translation of a line from what a search found and the text of each hypothesis."""
         hypotheses = tuple(
-            TextHypothesis.of(each, tokenizer.decode(each.ids), eos_id=tokenizer.eos_id) for each in found
+            TextHypothesis.of(each, text, eos_id=eos_id) for each, text in zip(found, texts, strict=True)
         )
         if not hypotheses:
             return cls(source, "", 0.0, ())

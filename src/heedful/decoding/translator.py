@@ -24,6 +24,7 @@ from heedful.decoding.inputs import (
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput
 from heedful.decoding.shortlist import Shortlist, check_shortlist
+from heedful.decoding.spelling import translations_of
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.text import Framing
@@ -222,14 +223,15 @@ class Translator:
             raise InputError(f"count={count}: must be at least 1")
         options = replace(self._options(options), n_best=1, prefix_bias=None)
         sources, begun = self._encoded(texts, prefixes, options, first_line=1)
-        num_before, tokenizer = num_before_prefix(options), self.bundle.tokenizers.tgt
+        num_before, eos_id = num_before_prefix(options), self.bundle.tokenizers.tgt.eos_id
         fork = replace(
-            options, beam_size=count, n_best=count, num_groups=1, sampling=None, forced_last_id=None
-        )
+            options, beam_size=count, n_best=count, num_groups=1, sampling=None, forced_last_id=None,
+            coverage_penalty=0.0,
+        )  # fmt: skip
         one_more = [num_before + len(ids) + 1 for ids in begun]
         forks = self._search(sources, options=fork, prefixes=begun, max_lengths=one_more)
         ways = [
-            (i, [*way.ids[num_before:], *[tokenizer.eos_id] * way.finished])
+            (i, [*way.ids[num_before:], *[eos_id] * way.finished])
             for i, found in enumerate(forks)
             for way in found
         ]
@@ -239,7 +241,9 @@ class Translator:
         together: list[list[Hypothesis]] = [[] for _ in texts]
         for (i, _), hypotheses in zip(ways, ends, strict=True):
             together[i] += hypotheses
-        return [Translation.of(text, each, tokenizer) for text, each in zip(texts, together, strict=True)]
+        return translations_of(
+            texts, sources, together, options=options, bundle=self.bundle, search=self._search
+        )
 
     def score(
         self,
@@ -327,8 +331,9 @@ class Translator:
         options = self._options(options)
         sources, begun = self._encoded(texts, prefixes, options, first_line=first_line)
         found = self._search(sources, options=options, prefixes=begun)
-        tokenizer = self.bundle.tokenizers.tgt
-        return [Translation.of(text, each, tokenizer) for text, each in zip(texts, found, strict=True)]
+        return translations_of(
+            texts, sources, found, options=options, bundle=self.bundle, search=self._search
+        )
 
     def _options(self, options: SearchOptions | None) -> SearchOptions:
         """The options, or the bundle's, with the language of the outputs."""

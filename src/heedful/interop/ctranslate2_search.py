@@ -184,6 +184,8 @@ def _lacking(options: SearchOptions, eos_id: int) -> Iterator[str]:
     """What an option asks for that CTranslate2 does not have, and what it has in its place."""
     if options.forced_last_id not in (None, eos_id):
         yield f"forced_last_id={options.forced_last_id}"
+    if options.coverage_penalty:
+        yield f"coverage_penalty={options.coverage_penalty}"
     if options.prefix_bias is not None:
         yield f"prefix_bias={options.prefix_bias}"
     if options.sampling is not None:

@@ -44,7 +44,7 @@ class HuggingFaceTokenizer(Tokenizer):
     ) -> None:
         self._tokenizer = _load(pipeline, name=f"{name}{PIPELINE}")
         added = self._tokenizer.get_added_tokens_decoder()
-        size = max(self._tokenizer.get_vocab_size(), *(i + 1 for i in added))
+        size = max([self._tokenizer.get_vocab_size(), *(i + 1 for i in added)])
         for kind, i in asdict(ids).items():
             if self._tokenizer.id_to_token(i) is None:
                 raise TokenizerError(f"{name}{PIPELINE}: {kind} has id {i}, which is not in the vocabulary")
@@ -87,10 +87,37 @@ class HuggingFaceTokenizer(Tokenizer):
             raise InputError(NOT_UNICODE) from error
         return [encoding.ids for encoding in found]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids. Special pieces, unk among them, vanish wherever they stand."""
-        text: str = self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True)
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where in a text each of its ids comes from: start and end."""
+        try:
+            return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
+        except (TypeError, UnicodeError) as error:
+            raise InputError(NOT_UNICODE) from error
+
+    def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
+        """The text of ids. Special pieces, unk among them, vanish wherever they stand.
+
+        With `unknown`, unknown pieces become these texts, in their order.
+        """
+        text: str
+        if unknown is None:
+            text = self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True)
+        else:
+            text = self._decode_pieces(ids, unknown)
         return close_up_spaces(text) if self._clean_up_spaces and self.kind != "bpe" else text
+
+    def _decode_pieces(self, ids: Iterable[int], unknown: Sequence[str]) -> str:
+        texts, special = iter(unknown), set(self._special.values()) - {self.unk_id}
+        pieces = [
+            next(texts) if i == self.unk_id else self._tokenizer.id_to_token(int(i))
+            for i in ids
+            if i not in special
+        ]
+        decoder = self._tokenizer.decoder
+        if decoder is None:
+            return " ".join(piece.strip() for piece in pieces if piece)
+        text: str = decoder.decode([piece for piece in pieces if piece])
+        return text.strip(" ")
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The subword strings of ids, special ones as they are named."""

@@ -13,6 +13,9 @@ MODEL = ".model"
 # The numbers of sentencepiece's own file format (message TrainerSpec, enum ModelType).
 _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 _TRAINER_SPEC_FIELD, _MODEL_TYPE_FIELD = 2, 3
+# Those of its output (message SentencePieceText and its pieces); spans are counted in bytes.
+_PIECES_FIELD, _BEGIN_FIELD, _END_FIELD = 2, 4, 5
+_SPACE = "▁"
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 
@@ -78,8 +81,19 @@ class SentencePieceTokenizer(Tokenizer):
             raise InputError(NOT_UNICODE) from error
         return ids
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids. Pad, bos and eos vanish wherever they stand; unknown pieces become `⁇`."""
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where in a text each of its ids comes from: start and end."""
+        return piece_spans(self._processor, text)
+
+    def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
+        """The text of ids. Pad, bos and eos vanish wherever they stand; unknown pieces become `⁇`.
+
+        With `unknown`, they become these texts, in their order.
+        """
+        if unknown is not None:
+            texts = iter(unknown)
+            pieces = [next(texts) if i == self.unk_id else self._processor.id_to_piece(int(i)) for i in ids]
+            return decode_pieces(self._processor, pieces)
         text: str = self._processor.decode([int(i) for i in ids])
         return text.strip(" ")
 
@@ -135,6 +149,32 @@ def read_kind(model: bytes) -> str:
                 if inner == _MODEL_TYPE_FIELD and isinstance(number, int):
                     return _KINDS[number]
     return "unigram"  # the format's default, which writers may leave out
+
+
+def piece_spans(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[tuple[int, int]]:
+    """Where in a text each of its pieces comes from: start and end.
+
+    Raises:
+        InputError: text with half of a surrogate pair, which has no UTF-8.
+    """
+    try:
+        data, message = text.encode(), processor.encode(text, out_type="serialized_proto")
+    except UnicodeError as error:
+        raise InputError(NOT_UNICODE) from error
+    spans = []
+    for field, value in _fields(message):
+        if field == _PIECES_FIELD and isinstance(value, bytes):
+            piece = dict(_fields(value))
+            ends = (int(piece.get(name, 0)) for name in (_BEGIN_FIELD, _END_FIELD))
+            start, end = (len(data[:end].decode()) for end in ends)
+            spans.append((start, end))
+    return spans
+
+
+def decode_pieces(processor: sentencepiece.SentencePieceProcessor, pieces: Sequence[str]) -> str:
+    """The text of pieces; one that the model does not know stands there as it is."""
+    text: str = processor.decode_pieces(list(pieces))
+    return text.replace(_SPACE, " ").strip(" ")  # such a one may keep the model's sign for a space
 
 
 def _fields(message: bytes) -> Iterable[tuple[int, int | bytes]]:

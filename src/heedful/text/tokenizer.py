@@ -57,8 +57,16 @@ class Tokenizer(ABC):
         """The ids of many texts; much faster than one call for each. Raises as `encode` does."""
 
     @abstractmethod
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids. Special pieces vanish wherever they stand."""
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where in a text each of its ids comes from: start and end, with the spaces that it stands for."""
+
+    @abstractmethod
+    def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
+        """The text of ids. Special pieces vanish wherever they stand.
+
+        With `unknown`, the unknown pieces among the ids read so, in their order; each text has a space before
+        it where one belongs there.
+        """
 
     @abstractmethod
     def pieces(self, ids: Iterable[int]) -> list[str]:

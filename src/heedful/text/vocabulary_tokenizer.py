@@ -7,13 +7,12 @@ from typing import Any, Self
 
 from heedful.errors import InputError, TokenizerError
 from heedful.text.decoded_text import close_up_spaces
-from heedful.text.sentencepiece_tokenizer import load_processor, read_kind
+from heedful.text.sentencepiece_tokenizer import decode_pieces, load_processor, piece_spans, read_kind
 from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer
 
 MODEL, PIECES = ".spm", ".pieces.json"
 
 _LEADING_TAG = re.compile(r">>.*?<<", re.DOTALL)
-_SPACE = "▁"  # SentencePiece's sign for a space
 
 
 class VocabularyTokenizer(Tokenizer):
@@ -101,18 +100,35 @@ class VocabularyTokenizer(Tokenizer):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts; much faster than one call for each."""
         parts = [self._parts(text) for text in texts]
-        plain = [part for each in parts for part in each if isinstance(part, str)]
+        plain = [part for each in parts for part, _ in each if isinstance(part, str)]
         cut = iter(self._cut(plain))
         return [
-            [i for part in each for i in (next(cut) if isinstance(part, str) else (part,))] for each in parts
+            [i for part, _ in each for i in (next(cut) if isinstance(part, str) else (part,))]
+            for each in parts
         ]
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids. Special pieces, unk among them, vanish wherever they stand."""
-        ordinary = (int(i) for i in ids if int(i) not in self._special_ids and int(i) < self.vocab_size)
-        text: str = self._processor.decode_pieces([self._pieces[i] for i in ordinary])
-        # A piece that the SentencePiece model does not know comes back as it is, sign for the space included.
-        text = text.replace(_SPACE, " ").strip()
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where in a text each of its ids comes from: start and end."""
+        spans, start = [], 0
+        for part, length in self._parts(text):
+            inner = piece_spans(self._processor, part) if isinstance(part, str) else [(0, length)]
+            spans += [(start + first, start + last) for first, last in inner]
+            start += length
+        return spans
+
+    def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
+        """The text of ids. Special pieces, unk among them, vanish wherever they stand.
+
+        With `unknown`, unknown pieces become these texts, in their order.
+        """
+        texts = iter(unknown or ())
+        pieces = []
+        for i in map(int, ids):
+            if i == self.unk_id and unknown is not None:
+                pieces.append(next(texts))
+            elif i not in self._special_ids and i < self.vocab_size:
+                pieces.append(self._pieces[i])
+        text = decode_pieces(self._processor, pieces).strip()
         return close_up_spaces(text) if self._clean_up_spaces else text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
@@ -124,17 +140,18 @@ class VocabularyTokenizer(Tokenizer):
             return self._special
         return self._special | {p: i for p, i in self._ids.items() if _LEADING_TAG.fullmatch(p)}
 
-    def _parts(self, text: str) -> list[int | str]:
-        """A text as the ids of what is spelled out in it and the texts around them."""
-        parts: list[int | str] = []
+    def _parts(self, text: str) -> list[tuple[int | str, int]]:
+        """A text as the ids of what is spelled out in it and the texts around them, with their lengths."""
+        parts: list[tuple[int | str, int]] = []
         for i, part in enumerate(self._split.split(text)):
             if i % 2:
-                parts.append(self._special[part])
+                parts.append((self._special[part], len(part)))
                 continue
             tag = _LEADING_TAG.match(part) if self._leading_tags else None
             if tag:
-                parts.append(self._ids.get(tag[0], self.unk_id))
-            parts.append(part[tag.end() :] if tag else part)
+                parts.append((self._ids.get(tag[0], self.unk_id), tag.end()))
+                part = part[tag.end() :]
+            parts.append((part, len(part)))
         return parts
 
     def _cut(self, texts: Sequence[str]) -> list[list[int]]:

@@ -56,12 +56,14 @@ class SearchWishes:
     n_best: int | None = None
     length_penalty: float | None = None
     length_normalization: str | None = None
+    coverage_penalty: float | None = None
     early_stopping: str | None = None
     max_length_offset: int | None = None
     max_length: int | None = None
     min_length: int | None = None
     no_repeat_ngram_size: int | None = None
     repetition_penalty: float | None = None
+    replace_unknown: bool | None = None
     num_groups: int | None = None
     diversity_penalty: float | None = None
     sampling: SamplingWishes | None = None

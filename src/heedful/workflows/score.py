@@ -57,7 +57,7 @@ class ScoredPair:
     Attributes:
         source: its line.
         target: its line; the text of it, where it was given as ids.
-        score: `log_prob` over the length penalty: what a search gives this output.
+        score: `log_prob` over the length penalty, plus the coverage penalty: what a search gives this output.
         log_prob: the sum over the tokens.
         model_log_prob: the same of the model alone, whatever the options.
         tokens: those that the model writes, the end token the last unless the output is cut; none where both

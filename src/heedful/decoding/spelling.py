@@ -1,0 +1,93 @@
+"""From what a search found to texts, with words of the source in place of unknown ones where asked."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.bundle import Bundle
+from heedful.decoding.batches import BatchedSearch
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.translation import Translation
+from heedful.text.framing import Framing
+from heedful.text.tokenizer import Tokenizer
+
+
+def translations_of(
+    lines: Sequence[str],
+    sources: Sequence[Sequence[int]],
+    found: Sequence[Sequence[Hypothesis]],
+    *,
+    options: SearchOptions,
+    bundle: Bundle,
+    search: BatchedSearch,
+) -> list[Translation]:
+    """What was found for each line, as the target's tokenizer spells it.
+
+    With `options.replace_unknown`, no unknown piece is left. That of a vocabulary of words stands for a word,
+    and becomes the word of the line that was attended to most: a run of pieces up to the next space, whose
+    attention counts together (as in Clark et al., 2019). In other vocabularies it stands for a part of a
+    word, and becomes the text of the one piece that was attended to most. (Vocabularies with single bytes
+    have no unknown pieces.) The attention is that of a pass over the whole output, in torch, whatever has
+    searched.
+
+    Args:
+        lines: the texts that were translated.
+        sources: their ids as the encoder reads them.
+        found: the hypotheses of each line.
+        options: of the search.
+        bundle: its tokenizers and framing.
+        search: gives the attention.
+    """
+    tgt = bundle.tokenizers.tgt
+    spelled = [[tgt.decode(each.ids) for each in one] for one in found]
+    if options.replace_unknown:
+        incomplete = [
+            (i, k) for i, one in enumerate(found) for k, each in enumerate(one) if tgt.unk_id in each.ids
+        ]
+        hypotheses = [found[i][k] for i, k in incomplete]
+        attention = search.attention(
+            [sources[i] for i, _ in incomplete],
+            [(*each.ids, *[tgt.eos_id] * each.finished) for each in hypotheses],
+        )
+        for (i, k), each, weights_TS in zip(incomplete, hypotheses, attention, strict=True):
+            spelled[i][k] = _replaced(each.ids, weights_TS, lines[i], bundle)
+    return [
+        Translation.of(line, one, texts, eos_id=tgt.eos_id)
+        for line, one, texts in zip(lines, found, spelled, strict=True)
+    ]
+
+
+def _replaced(ids: Sequence[int], weights_TS: NDArray[np.float64], line: str, bundle: Bundle) -> str:
+    src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
+    num_before = len(Framing.of(bundle.config, bundle.tokenizers).src_prefix)
+    places = [place for place, i in enumerate(ids) if i == tgt.unk_id]
+    weights_US = weights_TS[places, num_before:]
+    return tgt.decode(ids, unknown=attended_words(weights_US, line, src, whole=tgt.kind == "word"))
+
+
+def attended_words(
+    weights_US: NDArray[np.float64], line: str, tokenizer: Tokenizer, *, whole: bool
+) -> list[str]:
+    """What of a line each of U places attends to most, with a space before it where it begins with one.
+
+    Args:
+        weights_US: the attention (U, S) to each piece of the line, and perhaps to more behind them.
+        line: the source text, in which there is a word.
+        tokenizer: it has cut the line.
+        whole: whether whole words are wanted, or pieces as they stand in the line.
+    """
+    runs: list[list[int]] = []  # of pieces that belong together
+    spans, last = tokenizer.spans(line), 0
+    for piece, (start, end) in enumerate(spans):
+        if runs and whole and start == last and not line[start:end][:1].isspace():
+            runs[-1].append(piece)
+        else:
+            runs.append([piece])
+        last = end
+    texts = [line[spans[run[0]][0] : spans[run[-1]][1]] for run in runs]
+    totals_UR = np.stack([weights_US[:, run].sum(axis=1) for run in runs], axis=1)
+    totals_UR[:, [not text.strip() for text in texts]] = -np.inf
+    chosen = [texts[run] for run in totals_UR.argmax(axis=1)]
+    return [f" {text.strip()}" if whole or text[:1].isspace() else text.strip() for text in chosen]

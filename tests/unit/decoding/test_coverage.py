@@ -1,0 +1,179 @@
+"""The coverage penalty of models: its attention is the one that a recorder sees in a full forward pass."""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from small_models import small_model
+from tiny_bundle import PAIRS, memorised
+
+from heedful.bundle import Bundle
+from heedful.decoding.computation import Computation
+from heedful.decoding.cross_attention import CoveringStep, listen_to
+from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.search import search
+from heedful.decoding.step_function import ModelStep, StepFunction
+from heedful.decoding.translator import Translator
+from heedful.errors import InputError
+from heedful.model import Transformer
+from heedful.nn.recorder import record_attention
+
+PAD, BOS, EOS = 0, 2, 3
+SOURCES, LINES = [[5, 6, 7, 8, EOS], [9, EOS], [6, 6, 10, EOS]], [source for source, _ in PAIRS]
+COVERED = SearchOptions(n_best=4, coverage_penalty=0.5)
+
+
+def model_of(num_layers: int) -> Transformer:
+    model = small_model(3, num_decoder_layers=num_layers).eval()
+    with torch.no_grad():
+        for weight in model.parameters():  # larger than at the start, so that attention is uneven
+            weight.mul_(25.0 if weight.ndim > 1 else 1.0)
+    return model
+
+
+def recorded_coverage(models: Sequence[Transformer], source: list[int], written: Sequence[int]) -> float:
+    """The sum of equation 14, of maps that a full forward pass over the one sentence has recorded."""
+    means = []
+    for model in models:
+        layer = max(1, model.config.num_decoder_layers - 1)
+        with torch.inference_mode(), record_attention(model) as recorder:
+            model(torch.tensor([source]), torch.tensor([[BOS, *written[:-1]]]))
+        [weights] = [
+            each.weights[0]
+            for each in recorder.maps
+            if each.name == f"decoder.layers.{layer - 1}.cross_attention"
+        ]
+        means.append(weights.double().mean(dim=0))
+    sums = torch.stack(means).mean(dim=0).sum(dim=0).tolist()
+    assert len(sums) == len(source)
+    return sum(math.log(min(each, 1.0)) for each in sums)
+
+
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_the_attention_is_that_of_the_last_layer_but_one_in_a_full_pass(num_layers: int) -> None:
+    model = model_of(num_layers)
+    outputs = [[7, 4, 10, 4, EOS], [6, 8, 8], [5, 9, 4, EOS]]
+    computation = Computation([model], precision="float32", engine="torch").covering
+    found = [0.0] * 3
+    rows, last_ids = [0, 1, 2], [BOS] * 3
+    with computation.step(SOURCES) as step:
+        for place in range(5):
+            step(torch.tensor(last_ids))
+            assert isinstance(step, CoveringStep)
+            for row, value in zip(rows, step.coverage().tolist(), strict=True):
+                found[row] = value
+            going_on = [i for i, row in enumerate(rows) if len(outputs[row]) > place + 1][::-1]
+            step.reorder(torch.tensor(going_on, dtype=torch.int64))
+            rows = [rows[i] for i in going_on]
+            last_ids = [outputs[row][place] for row in rows]
+            if not rows:
+                break
+    wanted = [recorded_coverage([model], *pair) for pair in zip(SOURCES, outputs, strict=True)]
+    assert found == pytest.approx(wanted, abs=1e-5)
+    assert min(wanted) < -0.3
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"beam_size": 1, "n_best": 1}, {"num_groups": 2, "diversity_penalty": 1.0}]
+)
+@pytest.mark.parametrize("num_models", [1, 2])
+def test_a_score_is_equation_14_and_scoring_gives_it_too(num_models: int, changes: dict[str, float]) -> None:
+    bundles = ensemble(num_models)
+    options = replace(COVERED, **changes)  # type: ignore[arg-type]
+    translator = Translator(bundles[0], ensemble=bundles[1:])
+    src = bundles[0].tokenizers.src
+    assert translator.translations(LINES) == Translator(bundles[0], ensemble=bundles[1:]).translations(LINES)
+    for line, translation in zip(LINES, translator.translations(LINES, options=options), strict=True):
+        hypotheses = translation.hypotheses
+        source = [*src.encode(line), src.eos_id]
+        for each in hypotheses:
+            coverage = recorded_coverage([one.model for one in bundles], source, each.written_ids)
+            plain = each.log_prob / options.penalty(len(each.written_ids))
+            assert each.score == pytest.approx(plain + 0.5 * coverage, abs=1e-5)
+        given = [each.written_ids for each in hypotheses]
+        scored = translator.score([line] * len(given), given, options=options)
+        assert [each.score for each in scored] == pytest.approx([h.score for h in hypotheses], abs=1e-5)
+        assert [each.log_prob for each in scored] == pytest.approx([h.log_prob for h in hypotheses], abs=1e-5)
+
+
+def ensemble(num_models: int) -> list[Bundle]:
+    others = [copy.deepcopy(memorised()) for _ in range(num_models - 1)]
+    with torch.no_grad():
+        for other in others:
+            for weight in other.model.parameters():
+                weight.mul_(0.9)
+    return [memorised(), *others]
+
+
+def test_a_penalty_of_zero_changes_no_bit() -> None:
+    model = model_of(2)
+    src = torch.full((3, 5), PAD)
+    for row, source in zip(src, SOURCES, strict=True):
+        row[: len(source)] = torch.tensor(source)
+
+    def found(step: StepFunction, options: SearchOptions) -> object:
+        return search(
+            step, max_lengths=[12] * 3, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options,
+            sources=SOURCES,
+        )  # fmt: skip
+
+    with torch.inference_mode(), listen_to([model]) as attention:
+        zero = SearchOptions(n_best=4, coverage_penalty=0.0)
+        listened = found(CoveringStep(ModelStep(model, src), attention, lengths=[5, 2, 4]), zero)
+    with torch.inference_mode():
+        assert found(ModelStep(model, src), SearchOptions(n_best=4)) == listened
+
+
+def test_the_engine_leaves_coverage_to_torch_and_only_coverage() -> None:
+    if Engine.why_not(memorised().model, "float32"):
+        pytest.skip("no engine")
+    auto, in_torch = Translator(memorised()), Translator(memorised(), engine="torch")
+    assert auto.translations(LINES, options=COVERED) == in_torch.translations(LINES, options=COVERED)
+    assert auto.engine_in_use == "compiled"
+
+
+def test_rounded_models_are_scored_as_they_were_found() -> None:
+    translator = Translator(memorised(), precision="bf16")
+    for translation in translator.translations(LINES, options=COVERED):
+        given = [each.written_ids for each in translation.hypotheses]
+        scored = translator.score([translation.source] * len(given), given, options=COVERED)
+        scores = [each.score for each in translation.hypotheses]
+        assert [each.score for each in scored] == pytest.approx(scores, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("engine", "precision"), [("compiled", "float32"), ("compiled", "bf16"), ("auto", "int8")]
+)
+def test_the_compiled_engine_refuses_coverage_by_its_name(engine: str, precision: EnginePrecision) -> None:
+    translator = Translator(memorised(), engine=engine, precision=precision)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=f"^engine='{engine}', precision='{precision}': no coverage penalty"):
+        translator.translate(LINES, options=COVERED)
+    with pytest.raises(InputError, match="no coverage penalty"):
+        translator.score(LINES[:1], LINES[:1], options=COVERED)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(InputError, match=r"coverage_penalty=0\.2: ranks no samples"):
+        SearchOptions(coverage_penalty=0.2, sampling=Sampling())
+    with pytest.raises(InputError, match=r"coverage_penalty=-1: must be at least 0"):
+        SearchOptions(coverage_penalty=-1)
+    model = model_of(1).requires_grad_(False)
+    with pytest.raises(InputError, match=r"coverage_penalty=0\.5: the step function gives no coverage"):
+        search(
+            ModelStep(model, torch.tensor([[5, EOS]])), max_lengths=[3], start_id=BOS, eos_id=EOS,
+            pad_id=PAD, options=COVERED, sources=[[5, EOS]],
+        )  # fmt: skip
+
+
+def test_alternatives_still_part_by_probability() -> None:
+    translator = Translator(memorised())
+    settings = {"prefixes": ["die"], "count": 3}
+    plain, covered = (
+        translator.alternatives(LINES[:1], options=options, **settings)[0]  # type: ignore[arg-type]
+        for options in (SearchOptions(), SearchOptions(coverage_penalty=0.5))
+    )
+    assert [each.ids[1] for each in covered.hypotheses] == [each.ids[1] for each in plain.hypotheses]
