@@ -166,6 +166,11 @@ class SearchOptions:
             repetition_penalty=config.repetition_penalty,
         )
 
+    @property
+    def needs_attention(self) -> bool:
+        """Whether outputs depend on what the decoder attends to; the compiled engine does not give that."""
+        return bool(self.coverage_penalty) or self.replace_unknown
+
     def penalty(self, length: int) -> float:
         """What the log-probability of an output of `length` tokens is divided by."""
         return length_penalty(length, self.length_penalty, self.length_normalization)

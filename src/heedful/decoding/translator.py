@@ -383,13 +383,16 @@ class Translator:
         """Score outputs given as ids: see `BatchedSearch.score`."""
         return self._search.score(sources, outputs, options=options, prefixes=prefixes)
 
-    def release_models(self) -> None:
+    def release_models(self, options: SearchOptions) -> None:
         """Let go of weights that the compiled engine has packed, which are otherwise in memory twice.
 
         Afterwards the models of the bundles have no values, and there is no `for_languages`. Where something
-        else computes, nothing changes.
+        else computes, or torch has to give the attention that such options need, nothing changes.
+
+        Args:
+            options: of all searches that follow.
         """
-        if self.engine_in_use == "compiled":
+        if self.engine_in_use == "compiled" and not options.needs_attention:
             outlines = self._computation.release_models()
             bundles = zip((self.bundle, *self.ensemble), outlines, strict=True)
             self.bundle, *others = (replace(bundle, model=model) for bundle, model in bundles)

@@ -78,8 +78,8 @@ def bench_decoding(
         raise InputError("bench decode: there is no text in the source; give a file of sentences")
     listener("loading", 0.0)
     translator = load_translator(run, wishes, runtime)
-    translator.release_models()
     options = wishes.options(translator.bundle.config.decode)
+    translator.release_models(options)
     single = texts[:: max(1, len(texts) // _SINGLE)][:_SINGLE]
     to_do = _ROUNDS + 3
     outputs = translator.translations(texts, options=options)  # kernels are prepared

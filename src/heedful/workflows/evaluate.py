@@ -49,8 +49,8 @@ def evaluate(run: Path, task: EvaluationTask, *, wishes: SearchWishes, runtime: 
     for path, lines in zip(task.refs, references, strict=True):
         check_parallel(str(task.src), sources, str(path), lines)
     translator = load_translator(run, wishes, runtime)
-    translator.release_models()
     options = wishes.options(translator.bundle.config.decode)
+    translator.release_models(options)
     outputs = translate_distinct(translator, sources, options)
     report = evaluate_texts(sources, outputs, references, task.metrics, lowercase=task.lowercase)
     return Evaluation(report, outputs, translator.precision_in_use)

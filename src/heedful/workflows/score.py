@@ -137,10 +137,10 @@ def score(
             positions, one that holds no ids, or one without a prefix.
     """
     translator = load_translator(run, wishes, runtime, ensemble=ensemble)
-    translator.release_models()
     if runtime.precision == "auto":
         told(translator.precision_in_use)
     options = wishes.options(translator.bundle.config.decode)
+    translator.release_models(options)
     return _scored_pairs(translator, task, options, chunk_lines)
 
 

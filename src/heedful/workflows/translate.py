@@ -40,10 +40,10 @@ def translate(
             learned positions, or a prefix that is missing or too long.
     """
     translator = load_translator(run, wishes, runtime, ensemble=ensemble)
-    translator.release_models()
     if runtime.precision == "auto":
         told(translator.precision_in_use)
     options = wishes.options(translator.bundle.config.decode)
+    translator.release_models(options)
     found = translator.translate_lines(lines, options=options, prefixes=prefixes, chunk_lines=chunk_lines)
     if wishes.mbr_samples is None:
         return found

@@ -104,7 +104,7 @@ def test_a_translator_whose_weights_are_packed_can_do_without_the_model(precisio
     wanted = translator.translations(SOURCES)
     is_there = weakref.ref(bundle.model.encoder.layers[0].feed_forward.inner.weight)  # type: ignore[union-attr]
     del bundle
-    translator.release_models()
+    translator.release_models(SearchOptions())
     gc.collect()
     assert is_there() is None
     assert translator.translations(SOURCES) == wanted
@@ -113,5 +113,13 @@ def test_a_translator_whose_weights_are_packed_can_do_without_the_model(precisio
 
 def test_torch_keeps_the_model() -> None:
     translator = Translator(memorised(), engine="torch")
-    translator.release_models()
+    translator.release_models(SearchOptions())
     assert translator.bundle.model is memorised().model
+
+
+def test_the_model_stays_where_torch_has_to_give_attention() -> None:
+    translator = Translator(memorised())
+    options = SearchOptions(beam_size=2, coverage_penalty=0.2)
+    wanted = translator.translations(SOURCES, options=options)
+    translator.release_models(options)
+    assert translator.translations(SOURCES, options=options) == wanted
