@@ -8,6 +8,7 @@ from typing import Self
 import torch
 
 from heedful.bundle import Bundle, load_bundle, resolve_bundle
+from heedful.decoding.alternatives import search_alternatives
 from heedful.decoding.batches import BatchedSearch
 from heedful.decoding.computation import Computation, EngineChoice, PrecisionChoice
 from heedful.decoding.ensemble import check_ensemble
@@ -16,7 +17,6 @@ from heedful.decoding.inputs import (
     Given,
     chunks,
     encoded_prefixes,
-    num_before_prefix,
     sources_and_outputs,
     sources_and_prefixes,
     without_line_ends,
@@ -223,24 +223,10 @@ class Translator:
             raise InputError(f"count={count}: must be at least 1")
         options = replace(self._options(options), n_best=1, prefix_bias=None)
         sources, begun = self._encoded(texts, prefixes, options, first_line=1)
-        num_before, eos_id = num_before_prefix(options), self.bundle.tokenizers.tgt.eos_id
-        fork = replace(
-            options, beam_size=count, n_best=count, num_groups=1, sampling=None, forced_last_id=None,
-            coverage_penalty=0.0,
+        together = search_alternatives(
+            sources, begun, count=count, options=options, search=self._search,
+            eos_id=self.bundle.tokenizers.tgt.eos_id,
         )  # fmt: skip
-        one_more = [num_before + len(ids) + 1 for ids in begun]
-        forks = self._search(sources, options=fork, prefixes=begun, max_lengths=one_more)
-        ways = [
-            (i, [*way.ids[num_before:], *[eos_id] * way.finished])
-            for i, found in enumerate(forks)
-            for way in found
-        ]
-        ends = self._search(
-            [sources[i] for i, _ in ways], options=options, prefixes=[begin for _, begin in ways]
-        )
-        together: list[list[Hypothesis]] = [[] for _ in texts]
-        for (i, _), hypotheses in zip(ways, ends, strict=True):
-            together[i] += hypotheses
         return translations_of(
             texts, sources, together, options=options, bundle=self.bundle, search=self._search
         )
