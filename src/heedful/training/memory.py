@@ -14,6 +14,16 @@ import torch
 
 _MIB = 1 << 20
 _SHORTEST_PAUSE = 0.005  # seconds between two looks
+_PREPARED_PRODUCTS = "40"  # in each process
+
+
+def keep_few_prepared_products() -> None:
+    """Have oneDNN, which multiplies on a processor, keep fewer prepared products than its thousand.
+
+    There is one for each shape in each process, a hundred MiB after some shapes at base. It looks at that
+    setting once, before its first product; one that is there already stays.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _PREPARED_PRODUCTS)
 
 
 @dataclass
