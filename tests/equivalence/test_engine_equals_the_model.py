@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from heedful.config import ModelConfig
-from heedful.decoding.engine import Engine, EnginePrecision, EngineStep
+from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.step_function import ModelStep, top_candidates
 from heedful.model import Transformer
 
@@ -127,6 +128,33 @@ LARGE: dict[str, object] = {
     "tied": "target",
 }
 LARGE |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
+
+
+@pytest.mark.parametrize("precision", TOLERANCES)
+def test_what_comes_next_does_not_depend_on_how_many_ids_are_fed_at_once(precision: EnginePrecision) -> None:
+    engine, sources = engine_of(model_with({}), precision), sentences(5, 20, seed=1)
+    at_once, one_by_one = EngineStep(engine, sources), EngineStep(engine, sources)
+    rng = np.random.default_rng(2)
+    ids = rng.integers(3, 41, (5, 90))
+    wanted = torch.stack([one_by_one(torch.from_numpy(column)).log_probs() for column in ids.T.copy()])
+    rows, lengths = np.arange(5), np.zeros(5, np.int64)
+    while len(rows):
+        counts = rng.integers(1, 9, len(rows))
+        right = rng.integers(1, counts + 1)  # so many are what is to be fed; the others are taken back
+        fed = []
+        for row, count, some in zip(rows, counts, right, strict=True):
+            known = ids[row, lengths[row] : lengths[row] + some].tolist()
+            fed += known + rng.integers(3, 41, count - len(known)).tolist()
+        found = at_once.feed(torch.tensor(fed), counts).log_probs().split(counts.tolist())
+        for row, some, each in zip(rows, right, found, strict=True):
+            known_places = range(lengths[row], min(lengths[row] + some, 90))
+            assert torch.equal(each[: len(known_places)], wanted[known_places, row])
+        lengths[rows] = np.minimum(lengths[rows] + right, 90)
+        at_once.rewind(lengths[rows])
+        lives_on = np.flatnonzero(lengths[rows] < 90)
+        if len(lives_on):
+            at_once.reorder(torch.from_numpy(lives_on))
+        rows = rows[lives_on]
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)

@@ -13,7 +13,8 @@ from tiny_bundle import PAIRS, memorised
 from heedful import Translator
 from heedful.bundle import Bundle
 from heedful.config import ModelConfig
-from heedful.decoding.engine import Engine, EnginePrecision, EngineStep
+from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.engine_tokens import EngineShortlist
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.shortlist import Shortlist

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.decoding.cross_attention import CoveringStep, listen_to
-from heedful.decoding.engine import Engine, EnginePrecision, EngineStep
+from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.engine_step import EngineStep, ForcedEngineStep
 from heedful.decoding.engine_tokens import EngineShortlist
 from heedful.decoding.ensemble import EnsembleStep
 from heedful.decoding.fastest_precision import fastest, made_up_sources, try_precisions
@@ -115,7 +116,12 @@ class Computation:
             InputError: the engine that is asked for cannot compute these models here.
         """
         if self._engines:
-            yield _together([_engine_step(engine, sources, threads, allowed) for engine in self._engines])
+            yield _together(
+                [
+                    EngineStep(engine, sources, threads=threads, shortlist=shortlist)
+                    for engine, shortlist in self._shortlisted(allowed)
+                ]
+            )
             return
         with self._torch(), listen_to(self._models if self._covers else []) as attention:
             steps = [ModelStep(model, self._pad(sources, model)) for model in self._models]
@@ -134,12 +140,21 @@ class Computation:
     ) -> Iterator[StepFunction]:
         """Give the step function of a batch as `step` does, to feed it the given outputs and nothing else.
 
-        It steps as in a search, so that in every precision it says the same to the last digit. In float32
-        torch computes all places at once, which differs by rounding alone; in bfloat16 that is too much.
-        Where coverage counts, it steps too.
+        It says what a search sees: the engine to the last digit, though it computes all places at once, as
+        torch does in float32, where that differs by rounding alone. In bfloat16 that is too much, and torch
+        steps as in a search; where coverage counts, too.
         """
-        if self._engines or self.precision != "float32" or self._covers:
-            with self.step(sources, threads=threads, allowed=allowed) as step:
+        if self._engines:
+            found = (
+                ForcedEngineStep(
+                    engine, sources, outputs, start_id=start_id, threads=threads, shortlist=shortlist
+                )
+                for engine, shortlist in self._shortlisted(allowed)
+            )
+            yield _together(list(found))
+            return
+        if self.precision != "float32" or self._covers:
+            with self.step(sources, allowed=allowed) as step:
                 yield step
             return
         with self._torch():
@@ -148,6 +163,11 @@ class Computation:
                 for model in self._models
             ]
             yield self._restricted(steps, allowed)
+
+    def _shortlisted(self, allowed: Allowed) -> Iterator[tuple[Engine, EngineShortlist | None]]:
+        """Each engine, and the part of its output layer that writes the allowed ids; None: all of it."""
+        for engine in self._engines:
+            yield engine, None if allowed is None else EngineShortlist(engine, allowed)
 
     def _restricted(self, steps: Sequence[StepFunction], allowed: Allowed) -> StepFunction:
         """Torch's step functions as one, whose outputs are written with the allowed ids."""
@@ -235,13 +255,6 @@ class Computation:
         if self.precision == "bf16":
             return torch.autocast(self._device.type, dtype=torch.bfloat16)
         return nullcontext()
-
-
-def _engine_step(
-    engine: Engine, sources: Sequence[Sequence[int]], threads: int, allowed: Allowed
-) -> StepFunction:
-    shortlist = None if allowed is None else EngineShortlist(engine, allowed)
-    return EngineStep(engine, sources, threads=threads, shortlist=shortlist)
 
 
 def _together(steps: Sequence[StepFunction]) -> StepFunction:

@@ -381,11 +381,8 @@ static void leave_room(Room *room) {
     free(room->memory);
 }
 
-static void embed(const Model *m, const float *table, const int64_t *ids, const float *positions,
-                  int64_t position_step, int64_t rows, float *x) {
-    for (int64_t r = 0; r < rows; r++, positions += position_step)
-        for (int64_t i = 0; i < m->width; i++)
-            x[r * m->width + i] = table[ids[r] * m->width + i] * m->embedding_scale + positions[i];
+static void embed(const Model *m, const float *table, int64_t id, const float *position, float *x) {
+    for (int64_t i = 0; i < m->width; i++) x[i] = table[id * m->width + i] * m->embedding_scale + position[i];
 }
 
 static void apply(const Model *m, const Linear *layer, int32_t activation, const float *x, int64_t rows,
@@ -422,7 +419,8 @@ typedef struct {
     const int64_t *starts; /* of each sentence, in rest */
     int64_t rows, pieces;  /* of the encoder */
     const struct Past *past;
-    int64_t layer, place;
+    const int64_t *outputs, *places; /* of the decoder's rows */
+    int64_t layer;
 } Attention;
 
 /* Do the pieces of an attention, or its rows, over so many places each. An element of a key and a value takes
@@ -470,8 +468,8 @@ int32_t encode(const Model *m, int64_t threads, const int64_t *ids, const int64_
     Room room;
     if (!make_room(&room, m, rows, longest, threads)) return 0;
     for (int64_t b = 0; b < sentences; b++)
-        embed(m, m->src_embedding, ids + starts[b], positions, width, starts[b + 1] - starts[b],
-              room.x + starts[b] * width);
+        for (int64_t r = starts[b]; r < starts[b + 1]; r++)
+            embed(m, m->src_embedding, ids[r], positions + (r - starts[b]) * width, room.x + r * width);
     Attention attention = {m, &room, room.wide, room.wide + width, .starts = starts, .rows = rows};
     attention.pieces = 1;
     attention.query_step = attention.rest_step = 3 * width;
@@ -491,61 +489,72 @@ int32_t encode(const Model *m, int64_t threads, const int64_t *ids, const int64_
     return 1;
 }
 
-/* What the rows of a decoder stand on. Place t of row r was computed in row ancestors[r * stride + t] of its
-   time; planes[t] has keys and values (layers, plane_rows[t], 2 D) of that time. */
+/* What the outputs of a decoder stand on. */
 typedef struct Past {
-    const int64_t *sentences; /* (rows,): of each row */
+    const int64_t *sentences; /* (outputs,): of each output */
     const int64_t *starts;
     float *const *memory;
-    const int32_t *ancestors;
+    float **kept; /* (outputs, stride): where keys and values (layers, 2 D) of each place stand */
     int64_t stride;
-    float *const *planes;
-    const int64_t *plane_rows;
 } Past;
 
-/* A row of the decoder over its past and itself, whose keys and values join the plane. */
+/* The keys and values of all rows in a layer join those of earlier places before any row looks at them. */
+static void keep(const Attention *a) {
+    int64_t width = a->model->width;
+    for (int64_t row = 0; row < a->rows; row++) {
+        float *kept = a->past->kept[a->outputs[row] * a->past->stride + a->places[row]];
+        memcpy(kept + a->layer * 2 * width, a->queries + row * a->query_step + width,
+               2 * width * sizeof(float));
+    }
+}
+
+/* A row of the decoder over what its output has at its place and before. */
 static void attend_to_past(void *task, int64_t row, int64_t thread) {
     const Attention *a = task;
-    const Past *past = a->past;
-    int64_t width = a->model->width, t = a->place;
-    const float **keys = a->room->keys + thread * a->room->longest;
-    memcpy(past->planes[t] + (a->layer * a->rows + row) * 2 * width, a->queries + row * a->query_step + width,
-           2 * width * sizeof(float));
-    for (int64_t j = 0; j <= t; j++) {
-        int64_t then = j < t ? past->ancestors[row * past->stride + j] : row;
-        keys[j] = past->planes[j] + (a->layer * past->plane_rows[j] + then) * 2 * width;
-        a->room->values[thread * a->room->longest + j] = keys[j] + width;
+    int64_t width = a->model->width, n = a->places[row] + 1, first = thread * a->room->longest;
+    float *const *kept = a->past->kept + a->outputs[row] * a->past->stride;
+    for (int64_t j = 0; j < n; j++) {
+        a->room->keys[first + j] = kept[j] + a->layer * 2 * width;
+        a->room->values[first + j] = a->room->keys[first + j] + width;
     }
-    attend_to_list(a, row, t + 1, thread);
+    attend_to_list(a, row, n, thread);
 }
 
 /* A row of the decoder over its source. */
 static void attend_to_source(void *task, int64_t row, int64_t thread) {
     const Attention *a = task;
-    int64_t b = a->past->sentences[row], width = a->model->width;
+    int64_t b = a->past->sentences[a->outputs[row]], width = a->model->width;
     int64_t first = a->past->starts[b], n = a->past->starts[b + 1] - first;
     list(a->room, thread, a->past->memory[a->layer] + first * 2 * width, 2 * width, n, width);
     attend_to_list(a, row, n, thread);
 }
 
-/* Feed one more id to each row, at place t; planes[t] is filled. states (rows, D). */
-int32_t step(const Model *m, int64_t threads, const Past *past, const int64_t *ids, int64_t rows, int64_t t,
-             const float *position, float *states) {
-    int64_t width = m->width, longest = t + 1;
+/* Feed an id to each row, at a place of an output; rows of one output have places that follow each other.
+   positions (longest, D). What is kept of the rows goes to kept (rows, layers, 2 D); states (rows, D). */
+int32_t step(const Model *m, int64_t threads, const Past *past, const int64_t *ids, const int64_t *outputs,
+             const int64_t *places, int64_t rows, const float *positions, float *kept, float *states) {
+    int64_t width = m->width, longest = 0, end = 0;
     for (int64_t r = 0; r < rows; r++) {
-        int64_t b = past->sentences[r];
-        longest = larger(longest, past->starts[b + 1] - past->starts[b]);
+        int64_t b = past->sentences[outputs[r]];
+        end = larger(end, places[r] + 1);
+        longest = larger(longest, larger(end, past->starts[b + 1] - past->starts[b]));
     }
     Room room;
     if (!make_room(&room, m, rows, longest, threads)) return 0;
-    embed(m, m->tgt_embedding, ids, position, 0, rows, room.x);
+    for (int64_t r = 0; r < rows; r++) {
+        past->kept[outputs[r] * past->stride + places[r]] = kept + r * m->num_decoder_layers * 2 * width;
+        embed(m, m->tgt_embedding, ids[r], positions + places[r] * width, room.x + r * width);
+    }
     for (int64_t l = 0; l < m->num_decoder_layers; l++) {
         const Layer *layer = &m->decoder[l];
-        Attention attention = {m, &room, room.wide, .rows = rows, .past = past, .layer = l, .place = t};
+        Attention attention = {m, &room, room.wide, .rows = rows, .past = past, .layer = l};
+        attention.outputs = outputs;
+        attention.places = places;
         attention.query_step = 3 * width;
         const float *x = opened(m, &layer->self_norm, &room, rows);
         apply(m, &layer->query_key_value, IDENTITY, x, rows, room.wide, &room);
-        attend_together(&attention, attend_to_past, rows, t + 1);
+        keep(&attention);
+        attend_together(&attention, attend_to_past, rows, end);
         apply(m, &layer->self_output, IDENTITY, room.heads, rows, room.out, &room);
         joined(m, &layer->self_norm, &room, rows);
         attention.query_step = width;

@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from heedful.decoding.engine_tokens import ALL, EngineShortlist, EngineTokens, Within
 from heedful.model import Transformer
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.compiling import compiled
@@ -29,12 +28,14 @@ from heedful.nn.layers import DecoderLayer, EncoderLayer
 from heedful.nn.positions import LearnedPositions
 
 EnginePrecision = Literal["float32", "bf16", "int8"]
+Within = tuple[int | None, int | None]  # the addresses of an EngineShortlist and of the sentence of each row
+ALL: Within = (None, None)  # the whole vocabulary
 
 _PRECISIONS = {"float32": 0, "bf16": 1, "int8": 2}
 _ACTIVATIONS = {"relu": 1, "gelu": 2, "swish": 3}
 _TABLED = ("sinusoidal", "concatenated", "fairseq", "learned")  # positions that are added to the input
 _PANEL = 32  # PANEL in engine.c: outputs of a layer are filled up to a multiple, and inputs must be one
-_FIRST_PLACES = 64  # of an output, for which tables are made at first
+FIRST_PLACES = 64  # of an output, for which tables are made at first
 
 _POINTER, _INT, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
 
@@ -70,18 +71,17 @@ class _Model(ctypes.Structure):
     )
 
 
-class _Past(ctypes.Structure):
-    _fields_ = (
-        *((name, _POINTER) for name in ("sentences", "starts", "memory", "ancestors")),
-        *(("stride", _INT), ("planes", _POINTER), ("plane_rows", _POINTER)),
-    )
+class Past(ctypes.Structure):
+    """What the outputs of a step stand on: see engine.c."""
+
+    _fields_ = (*((name, _POINTER) for name in ("sentences", "starts", "memory", "kept")), ("stride", _INT))
 
 
 _MODEL = ctypes.POINTER(_Model)
 _FUNCTIONS = {
     "supports": (_INT32,),
     "encode": (_MODEL, _INT, _POINTER, _POINTER, _INT, _POINTER, _POINTER),
-    "step": (_MODEL, _INT, ctypes.POINTER(_Past), _POINTER, _INT, _INT, _POINTER, _POINTER),
+    "step": (_MODEL, _INT, ctypes.POINTER(Past), *3 * [_POINTER], _INT, *3 * [_POINTER]),
     "top": (
         *(_MODEL, _INT, _POINTER, _INT, _POINTER, _POINTER),
         *(_INT, _POINTER, _INT, _INT32, _POINTER, _POINTER),
@@ -172,7 +172,7 @@ class Engine:
         """The first vectors (at least `length`, D) of a side's position table."""
         table = self._positions[id(embedding)]
         if len(table) < length:
-            wanted = max(length, 2 * len(table), _FIRST_PLACES)
+            wanted = max(length, 2 * len(table), FIRST_PLACES)
             if isinstance(embedding.positions, LearnedPositions):
                 wanted = min(wanted, len(embedding.positions.weight))
             vectors = embedding.positions(0, wanted)
@@ -188,19 +188,35 @@ class Engine:
         ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
         memory = [np.empty((len(ids), 2 * self.width), np.float32) for _ in range(self.num_layers)]
         table = self.positions(self._src, int(np.diff(starts).max()))
-        pointers = (_POINTER * self.num_layers)(*map(_at, memory))
-        self._call("encode", threads, _at(ids), _at(starts), len(sources), _at(table), pointers)
+        pointers = (_POINTER * self.num_layers)(*map(address_of, memory))
+        self._call(
+            "encode", threads, address_of(ids), address_of(starts), len(sources), address_of(table), pointers
+        )
         return starts, memory
 
     def step(
-        self, past: _Past, ids: NDArray[np.int64], place: int, *, threads: int = 1
-    ) -> NDArray[np.float32]:
-        """Feed one id to each row, all at one place of their outputs, and return the states (rows, D)."""
-        position = self.positions(self._tgt, place + 1)[place]
+        self,
+        past: Past,
+        ids: NDArray[np.int64],
+        *,
+        outputs: NDArray[np.int64],
+        places: NDArray[np.int64],
+        end: int,
+        threads: int,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Feed ids to outputs, each at a place, all before `end`.
+
+        Returns:
+            The states there, (rows, D), and keys and values, (rows, layers, 2 D), to which the past points.
+        """
+        table = self.positions(self._tgt, end)
+        assert len(table) >= end
+        kept = np.empty((len(ids), self.num_layers, 2 * self.width), np.float32)
         states = np.empty((len(ids), self.width), np.float32)
-        rest = _at(ids), len(ids), place, _at(position), _at(states)
-        self._call("step", threads, ctypes.byref(past), *rest)
-        return states
+        rows = address_of(ids), address_of(outputs), address_of(places), len(ids)
+        rest = address_of(table), address_of(kept), address_of(states)
+        self._call("step", threads, ctypes.byref(past), *rows, *rest)
+        return states, kept
 
     def top(
         self,
@@ -217,8 +233,8 @@ class Engine:
         values = np.empty((len(states), count), np.float32)
         ids = np.empty((len(states), count), np.int64)
         never = [i for i in banned if i < self.vocab_size]
-        rest = (_INT * len(never))(*never), len(never), renormalize, _at(values), _at(ids)
-        self._call("top", threads, _at(states), len(states), *within, count, *rest)
+        rest = (_INT * len(never))(*never), len(never), renormalize, address_of(values), address_of(ids)
+        self._call("top", threads, address_of(states), len(states), *within, count, *rest)
         return values, ids
 
     def log_probs(
@@ -226,7 +242,7 @@ class Engine:
     ) -> NDArray[np.float32]:
         """The log-probabilities of all next ids, (rows, V)."""
         result = np.empty((len(states), self.vocab_size), np.float32)
-        self._call("log_probs", threads, _at(states), len(states), *within, _at(result))
+        self._call("log_probs", threads, address_of(states), len(states), *within, address_of(result))
         return result
 
     def pick(self, ids: NDArray[np.int64]) -> tuple[ctypes.Structure, list[NDArray[np.generic]]]:
@@ -234,8 +250,8 @@ class Engine:
         num_out, size = len(ids) + -len(ids) % _PANEL, {"float32": 4, "bf16": 2, "int8": 1}[self._precision]
         packed: list[NDArray[np.generic]] = [np.zeros(num_out * self.width * size // 4, np.uint32)]
         packed += [np.zeros(num_out, kind) for kind in (np.float32, np.float32, np.int32)]
-        self._call("pick", _at(ids), len(ids), *map(_at, packed))
-        return _Linear(self.width, num_out, *map(_at, packed)), packed
+        self._call("pick", address_of(ids), len(ids), *map(address_of, packed))
+        return _Linear(self.width, num_out, *map(address_of, packed)), packed
 
     def _call(self, name: str, *arguments: object) -> None:
         if not getattr(_library(), name)(ctypes.byref(self._model), *arguments):
@@ -297,64 +313,6 @@ def _bias(layer: nn.Linear) -> Tensor:
     return layer.weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias
 
 
-def _at(array: NDArray[np.generic]) -> int:
+def address_of(array: NDArray[np.generic]) -> int:
     """Where an array is, which has elements and is contiguous; quicker than `array.ctypes`."""
     return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
-
-
-class EngineStep:
-    """The step function of an engine: it neither copies nor reorders keys and values of earlier places.
-
-    They stay where they were computed, a plane for each place. Of each row a table says in which row of each
-    plane its own past stands, and only that table is reordered.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        sources: Sequence[Sequence[int]],
-        *,
-        threads: int = 1,
-        shortlist: EngineShortlist | None = None,
-    ) -> None:
-        """Encode framed sources, one row each; so many threads compute a step together."""
-        self._engine = engine
-        self._threads = threads
-        self._shortlist = shortlist
-        self._starts, self._memory = engine.encode(sources, threads=threads)
-        self._memory_pointers = (_POINTER * len(self._memory))(*map(_at, self._memory))
-        self._sentences = np.arange(len(sources))
-        self._ancestors = np.zeros((len(sources), _FIRST_PLACES), np.int32)
-        self._planes: list[NDArray[np.float32]] = []
-        self._plane_pointers = np.zeros(_FIRST_PLACES, np.uintp)
-        self._plane_rows = np.zeros(_FIRST_PLACES, np.int64)
-        self._past = self._pointers()
-
-    def __call__(self, last_ids: Tensor) -> EngineTokens:
-        """See `StepFunction`."""
-        engine, place = self._engine, len(self._planes)
-        ids = np.ascontiguousarray(last_ids.numpy(), dtype=np.int64)
-        if place == self._ancestors.shape[1]:
-            self._ancestors = np.concatenate([self._ancestors, np.zeros_like(self._ancestors)], axis=1)
-            self._plane_pointers = np.concatenate([self._plane_pointers, np.zeros_like(self._plane_pointers)])
-            self._plane_rows = np.concatenate([self._plane_rows, np.zeros_like(self._plane_rows)])
-            self._past = self._pointers()
-        plane = np.empty((engine.num_layers, len(ids), 2 * engine.width), np.float32)
-        self._planes.append(plane)
-        self._plane_pointers[place], self._plane_rows[place] = _at(plane), len(ids)
-        states = engine.step(self._past, ids, place, threads=self._threads)
-        self._ancestors[:, place] = np.arange(len(ids))
-        return EngineTokens(engine, states, self._sentences, self._shortlist, threads=self._threads)
-
-    def reorder(self, rows: Tensor) -> None:
-        """See `StepFunction`."""
-        kept = rows.numpy()
-        self._ancestors, self._sentences = self._ancestors.take(kept, axis=0), self._sentences.take(kept)
-        self._past = self._pointers()
-
-    def _pointers(self) -> _Past:
-        return _Past(
-            *(_at(self._sentences), _at(self._starts), ctypes.addressof(self._memory_pointers)),
-            *(_at(self._ancestors), self._ancestors.shape[1]),
-            *(_at(self._plane_pointers), _at(self._plane_rows)),
-        )

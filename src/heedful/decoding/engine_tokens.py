@@ -2,21 +2,16 @@
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from heedful.decoding.engine import ALL, Engine
 from heedful.decoding.step_function import NOT_NUMBERS
 from heedful.errors import InputError
 
-if TYPE_CHECKING:
-    from heedful.decoding.engine import Engine
-
-Within = tuple[int | None, int | None]  # the addresses of an EngineShortlist and of the sentence of each row
-ALL: Within = (None, None)  # the whole vocabulary
 _TOGETHER = 8  # sentences of a group: enough rows for a product, and not too many tokens
 
 
@@ -35,7 +30,7 @@ class EngineShortlist:
     its log-probabilities have the same bits beside any others.
     """
 
-    def __init__(self, engine: "Engine", allowed: Sequence[NDArray[np.int64]]) -> None:
+    def __init__(self, engine: Engine, allowed: Sequence[NDArray[np.int64]]) -> None:
         """Pack the weights.
 
         Args:
@@ -65,7 +60,7 @@ class EngineTokens:
 
     def __init__(
         self,
-        engine: "Engine",
+        engine: Engine,
         states: NDArray[np.float32],
         sentences: NDArray[np.int64],
         shortlist: EngineShortlist | None = None,
@@ -98,3 +93,10 @@ class EngineTokens:
         """See `NextTokens`."""
         found = self._engine.log_probs(self._states, threads=self._threads, within=self._within)
         return torch.from_numpy(found)
+
+    def __getitem__(self, rows: Tensor) -> "EngineTokens":
+        """See `NextTokens`."""
+        kept, (sentences, shortlist) = rows.numpy(), self._kept
+        return EngineTokens(
+            self._engine, self._states[kept], sentences[kept], shortlist, threads=self._threads
+        )

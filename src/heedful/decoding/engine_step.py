@@ -1,0 +1,120 @@
+"""The step function of an engine: what its outputs stand on."""
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from heedful.decoding.engine import FIRST_PLACES, Engine, Past, address_of
+from heedful.decoding.engine_tokens import EngineShortlist, EngineTokens
+
+
+class EngineStep:
+    """The steps of an engine: they neither copy nor move keys and values of earlier places.
+
+    These stay where they were computed. A table says where that is for each place of each output, and only
+    the table is reordered. It is a `SpeculativeStep`: outputs may have different lengths.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        sources: Sequence[Sequence[int]],
+        *,
+        threads: int = 1,
+        shortlist: EngineShortlist | None = None,
+    ) -> None:
+        """Encode framed sources, one row each; so many threads compute a step together."""
+        self._engine = engine
+        self._threads = threads
+        self._shortlist = shortlist
+        self._starts, self._memory = engine.encode(sources, threads=threads)
+        self._memory_pointers = (ctypes.c_void_p * len(self._memory))(*map(address_of, self._memory))
+        self._sentences = self._rows = np.arange(len(sources))
+        self._lengths = np.zeros(len(sources), np.int64)  # the ids that each output was fed
+        self._end = 0  # of the longest, or beyond
+        self._kept: list[NDArray[np.float32]] = []  # keys and values: (rows, layers, 2 D) of each step
+        self._table = np.zeros((len(sources), FIRST_PLACES), np.intp)  # where those of each place are
+        self._past = self._pointers()
+
+    def __call__(self, last_ids: Tensor) -> EngineTokens:
+        """See `StepFunction`."""
+        self._end += 1
+        tokens = self._feed(last_ids, self._rows, self._lengths)
+        self._lengths += 1
+        return tokens
+
+    def feed(self, ids: Tensor, counts: NDArray[np.int64]) -> EngineTokens:
+        """See `SpeculativeStep`."""
+        firsts = self._lengths - (np.cumsum(counts) - counts)
+        places = firsts.repeat(counts) + np.arange(len(ids))
+        self._lengths = self._lengths + counts
+        self._end = int(self._lengths.max())
+        return self._feed(ids, self._rows.repeat(counts), places)
+
+    def rewind(self, lengths: NDArray[np.int64]) -> None:
+        """See `SpeculativeStep`."""
+        self._lengths = lengths.copy()
+        self._end = int(lengths.max())
+
+    def reorder(self, rows: Tensor) -> None:
+        """See `StepFunction`."""
+        kept = rows.numpy()
+        self._table, self._sentences = self._table.take(kept, axis=0), self._sentences.take(kept)
+        self._lengths, self._rows = self._lengths.take(kept), np.arange(len(kept))
+        self._past = self._pointers()
+
+    def _feed(self, ids: Tensor, outputs: NDArray[np.int64], places: NDArray[np.int64]) -> EngineTokens:
+        num_outputs, stride = self._table.shape
+        if self._end > stride:
+            before, self._table = self._table, np.zeros((num_outputs, max(self._end, 2 * stride)), np.intp)
+            self._table[:, :stride] = before
+            self._past = self._pointers()
+        states, kept = self._engine.step(
+            self._past,
+            np.ascontiguousarray(ids.numpy(), dtype=np.int64),
+            outputs=outputs, places=places, end=self._end, threads=self._threads,
+        )  # fmt: skip
+        self._kept.append(kept)
+        sentences = self._sentences.take(outputs)
+        return EngineTokens(self._engine, states, sentences, self._shortlist, threads=self._threads)
+
+    def _pointers(self) -> Past:
+        return Past(
+            *(address_of(self._sentences), address_of(self._starts), ctypes.addressof(self._memory_pointers)),
+            *(address_of(self._table), self._table.shape[1]),
+        )
+
+
+class ForcedEngineStep:
+    """The steps of an engine to which nothing but the given outputs will be fed: it is fed them at once."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        start_id: int,
+        threads: int = 1,
+        shortlist: EngineShortlist | None = None,
+    ) -> None:
+        """Encode framed sources, and decode an output of each, which has at least one token."""
+        counts = np.asarray([len(output) for output in outputs])
+        ids = [each for output in outputs for each in (start_id, *output[:-1])]
+        step = EngineStep(engine, sources, threads=threads, shortlist=shortlist)
+        self._tokens = step.feed(torch.tensor(ids), counts)
+        self._rows = np.cumsum(counts) - counts  # of what comes next in each output
+
+    def __call__(self, last_ids: Tensor) -> EngineTokens:
+        """See `StepFunction`; the ids are known."""
+        tokens = self._tokens[torch.from_numpy(self._rows)]
+        self._rows = self._rows + 1
+        return tokens
+
+    def reorder(self, rows: Tensor) -> None:
+        """See `StepFunction`."""
+        self._rows = self._rows[rows.numpy()]
