@@ -41,6 +41,7 @@ def translate(
     early_stopping: opt.EarlyStopping = None,
     num_groups: opt.NumGroups = None,
     diversity_penalty: opt.DiversityPenalty = None,
+    speculate: opt.Speculate = None,
     max_length_offset: opt.MaxLengthOffset = None,
     max_length: opt.MaxLength = None,
     min_length: opt.MinLength = None,
@@ -89,10 +90,9 @@ def translate(
         length_normalization=length_normalization, coverage_penalty=coverage_penalty,
         early_stopping=early_stopping, max_length_offset=max_length_offset, max_length=max_length,
         min_length=min_length, no_repeat_ngram_size=no_repeat_ngram_size,
-        repetition_penalty=repetition_penalty, replace_unknown=replace_unknown or None,
-        num_groups=num_groups, diversity_penalty=diversity_penalty,
+        repetition_penalty=repetition_penalty, replace_unknown=replace_unknown or None, shortlist=shortlist,
+        num_groups=num_groups, diversity_penalty=diversity_penalty, speculate=speculate,
         sampling=chance if sample else None, mbr_samples=mbr, src_lang=src_lang, tgt_lang=tgt_lang,
-        shortlist=shortlist,
     )  # fmt: skip
     runtime = Runtime(
         precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens

@@ -16,7 +16,7 @@ from heedful.decoding.scoring import ScoredOutput, score_outputs
 from heedful.decoding.search import search
 from heedful.decoding.shortlist import Shortlist
 from heedful.text.framing import Framing
-from heedful.text.tokenizer import Tokenizer
+from heedful.text.pair import TokenizerPair
 
 _NOTHING = ScoredOutput((), 0.0, 0.0, (), finished=True, model_log_probs=())  # the output of an empty source
 _Found = TypeVar("_Found")
@@ -29,7 +29,7 @@ class BatchedSearch:
         self,
         computation: Computation,
         framing: Framing,
-        tokenizer: Tokenizer,
+        tokenizers: TokenizerPair,
         *,
         tokens: int,
         size: int | None,
@@ -40,14 +40,16 @@ class BatchedSearch:
         Args:
             computation: of the steps.
             framing: says what an output starts from.
-            tokenizer: of the outputs.
+            tokenizers: of sources and outputs.
             tokens: source tokens of one batch at most, padding included; where outputs are given, of the
                 longer side.
             size: sentences of one batch at most; None leaves it to the tokens.
             shortlist: what the outputs may be written with besides their prefixes; None: all tokens.
         """
         self._computation = computation
-        self._start_id, self._eos_id, self._pad_id = framing.start_id, tokenizer.eos_id, tokenizer.pad_id
+        self._start_id = framing.start_id
+        self._eos_id, self._pad_id = tokenizers.tgt.eos_id, tokenizers.tgt.pad_id
+        self._sides_share_ids = tokenizers.joint
         self._tokens = tokens
         self._size = size
         self._shortlist = shortlist
@@ -89,6 +91,7 @@ class BatchedSearch:
             together = [sources[i] for i in batch]
             begun = None if prefixes is None else [prefixes[i] for i in batch]
             allowed = self._allowed(together, begun)
+            may_be_copied = self._sides_share_ids or not options.speculate
             with computation.step(together, threads=threads, allowed=allowed) as step:
                 return search(
                     step,
@@ -97,7 +100,7 @@ class BatchedSearch:
                     eos_id=self._eos_id,
                     pad_id=self._pad_id,
                     options=options,
-                    sources=together,
+                    sources=together if may_be_copied else [()] * len(batch),
                     prefixes=begun,
                 )
 

@@ -8,7 +8,9 @@ from heedful.decoding.greedy import greedy_search
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import sample_search
-from heedful.decoding.step_function import StepFunction
+from heedful.decoding.speculation import speculative_search
+from heedful.decoding.step_function import SpeculativeStep, StepFunction
+from heedful.errors import InputError
 
 
 def search(
@@ -31,17 +33,28 @@ def search(
         eos_id: ends an output.
         pad_id: never generated, like `start_id`, unless the options say otherwise.
         options: what to search.
-        sources: the ids of each sentence; only chance asks for them.
+        sources: the ids of each sentence; only chance and guesses ask for them.
         prefixes: for each sentence what its outputs begin with (see `Constraints`).
 
     Returns:
         For each sentence at most `options.n_best` hypotheses, best first, or as they were drawn.
 
     Raises:
-        InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
+        InputError: log-probabilities that are not numbers, or that leave a sentence no continuation; guesses
+            where the step function cannot check them.
     """
     if options.sampling is not None:
         return sample_search(
+            step, max_lengths=max_lengths, start_id=start_id, eos_id=eos_id, pad_id=pad_id, options=options,
+            sources=sources, prefixes=prefixes,
+        )  # fmt: skip
+    if options.speculate:
+        if not isinstance(step, SpeculativeStep):
+            raise InputError(
+                f"speculate={options.speculate}: only the compiled engine checks guesses, and of one model; "
+                "set speculate=0 (engine='compiled' says what speaks against the engine here)"
+            )
+        return speculative_search(
             step, max_lengths=max_lengths, start_id=start_id, eos_id=eos_id, pad_id=pad_id, options=options,
             sources=sources, prefixes=prefixes,
         )  # fmt: skip

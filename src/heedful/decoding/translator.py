@@ -88,7 +88,7 @@ class Translator:
         self._search = BatchedSearch(
             self._computation,
             self._framing,
-            bundle.tokenizers.tgt,
+            bundle.tokenizers,
             tokens=self.batch_tokens,
             size=batch_size,
             shortlist=shortlist,

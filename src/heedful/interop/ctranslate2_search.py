@@ -50,8 +50,8 @@ class CTranslate2Search(BatchedSearch):
             tokens: source tokens of one batch at most, padding included.
             size: sentences of one batch at most; None leaves it to the tokens.
         """
-        framing, tgt = Framing.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
-        super().__init__(computation, framing, tgt, tokens=tokens, size=size)
+        framing = Framing.of(bundle.config, bundle.tokenizers)
+        super().__init__(computation, framing, bundle.tokenizers, tokens=tokens, size=size)
         self._names = token_names(bundle)
         self._ids = {name: i for i, name in enumerate(self._names.tgt)}
         self._adds_end = framing.src_suffix == (bundle.tokenizers.src.eos_id,)
@@ -193,6 +193,8 @@ def _lacking(options: SearchOptions, eos_id: int) -> Iterator[str]:
             if value := getattr(options.sampling, name):
                 yield f"{name}={value}"
         return
+    if options.speculate:
+        yield f"speculate={options.speculate}"
     if options.beam_size == 1:
         return
     if options.num_groups > 1:

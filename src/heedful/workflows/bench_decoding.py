@@ -29,6 +29,7 @@ class DecodingBenchmark:
     Attributes:
         sentences: that were translated.
         beam_size: of the search.
+        speculate: tokens guessed in a step at most.
         precision: of the products; where "auto" was asked for, what was chosen.
         engine: "compiled" or "torch".
         shortlist: the file; None: there was none.
@@ -45,6 +46,7 @@ class DecodingBenchmark:
 
     sentences: int
     beam_size: int
+    speculate: int
     precision: str
     engine: str
     shortlist: str | None
@@ -97,6 +99,7 @@ def bench_decoding(
     return DecodingBenchmark(
         sentences=len(texts),
         beam_size=options.beam_size,
+        speculate=options.speculate,
         precision=translator.precision_in_use,
         engine=translator.engine_in_use,
         shortlist=None if wishes.shortlist is None else str(wishes.shortlist),
