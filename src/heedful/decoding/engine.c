@@ -6,7 +6,7 @@
 #include "sharing.h"
 #include "vectors.h"
 
-enum { FLOAT32, BFLOAT16, INT8 };
+enum { FLOAT32, BFLOAT16, INT8, PRECISIONS };
 enum { IDENTITY, RELU, GELU, SWISH };
 #define PANEL 32 /* outputs computed together; packed weights are filled up to a multiple of it */
 #define BLOCK 12 /* rows computed together: 24 accumulators of a processor's 32 vector registers */
@@ -16,7 +16,7 @@ typedef struct {
     const void *weight;  /* [out / PANEL][in / g][PANEL][g], g = 1, 2, 4 for FLOAT32, BFLOAT16, INT8 */
     const float *bias;   /* (out,), zeros where the layer has none */
     const float *scale;  /* INT8: (out,) of each output's weights */
-    const int32_t *sums; /* INT8: (out,) sums of each output's weights, times 128 */
+    const int32_t *sums; /* INT8: (out,) sums of each output's weights, times -128 */
 } Linear;
 
 typedef struct {
@@ -41,8 +41,8 @@ typedef struct {
     const float *output_weight; /* (V, D), not packed */
 } Model;
 
-/* What may come next in the sentences of a batch, where that is not the whole vocabulary. A few sentences, one
-   after the other, are a group: what any of them may have is computed for them all. */
+/* What may come next in the sentences of a batch, where that is not the whole vocabulary. A few sentences,
+   one after the other, are a group: what any of them may have is computed for them all. */
 typedef struct {
     int64_t together;      /* sentences of a group */
     const Linear *outputs; /* of each group */
@@ -54,41 +54,59 @@ typedef struct {
 
 /* ---- products ---- */
 
+/* Unless these loops are unrolled before the compiler looks at arrays, gcc leaves the sums of INT8 in memory,
+   at half the speed. */
+#define EACH_ROW(r, R) _Pragma("GCC unroll 12") for (int r = 0; r < R; r++)
+
+/* Two cache lines of weights that come soon: the processor sees too late by itself that a panel is followed
+   by the next one. */
+#define AHEAD 16384
+#define FETCH(w)                                                                                             \
+    __builtin_prefetch((const char *)(w) + AHEAD);                                                           \
+    __builtin_prefetch((const char *)(w) + AHEAD + 64)
+
 #define FLOAT32_BLOCK(R)                                                                                     \
-    static void float32_block_##R(const float *x, int64_t in, const float *w, const float *bias, float *y,   \
-                                  int64_t out) {                                                             \
+    static void float32_block_##R(const void *rows, const float *row_scales, const Linear *layer,            \
+                                  int64_t first, float *y) {                                                 \
+        (void)row_scales;                                                                                    \
+        int64_t in = layer->in;                                                                              \
+        const float *x = rows, *w = (const float *)layer->weight + first * in, *bias = layer->bias + first;  \
         Floats sum[R][2];                                                                                    \
-        for (int r = 0; r < R; r++) {                                                                        \
-            memcpy(&sum[r][0], bias, 64);                                                                    \
-            memcpy(&sum[r][1], bias + 16, 64);                                                               \
+        EACH_ROW(r, R) {                                                                                     \
+            sum[r][0] = floats_at(bias);                                                                     \
+            sum[r][1] = floats_at(bias + 16);                                                                \
         }                                                                                                    \
         for (int64_t k = 0; k < in; k++, w += PANEL) {                                                       \
-            Floats w0, w1;                                                                                   \
-            memcpy(&w0, w, 64);                                                                              \
-            memcpy(&w1, w + 16, 64);                                                                         \
-            for (int r = 0; r < R; r++) {                                                                    \
+            FETCH(w);                                                                                        \
+            Floats w0 = floats_at(w), w1 = floats_at(w + 16);                                                \
+            EACH_ROW(r, R) {                                                                                 \
                 sum[r][0] += x[r * in + k] * w0;                                                             \
                 sum[r][1] += x[r * in + k] * w1;                                                             \
             }                                                                                                \
         }                                                                                                    \
-        for (int r = 0; r < R; r++) {                                                                        \
-            memcpy(y + r * out, &sum[r][0], 64);                                                             \
-            memcpy(y + r * out + 16, &sum[r][1], 64);                                                        \
+        EACH_ROW(r, R) {                                                                                     \
+            memcpy(y + r * layer->out, &sum[r][0], 64);                                                      \
+            memcpy(y + r * layer->out + 16, &sum[r][1], 64);                                                 \
         }                                                                                                    \
     }
 
 #ifdef __AVX512BF16__
 #define BFLOAT16_BLOCK(R)                                                                                    \
-    static void bfloat16_block_##R(const uint16_t *x, int64_t in, const uint16_t *w, const float *bias,      \
-                                   float *y, int64_t out) {                                                  \
+    static void bfloat16_block_##R(const void *rows, const float *row_scales, const Linear *layer,           \
+                                   int64_t first, float *y) {                                                \
+        (void)row_scales;                                                                                    \
+        int64_t in = layer->in;                                                                              \
+        const uint16_t *x = rows, *w = (const uint16_t *)layer->weight + first * in;                         \
+        const float *bias = layer->bias + first;                                                             \
         __m512 sum[R][2];                                                                                    \
-        for (int r = 0; r < R; r++) {                                                                        \
+        EACH_ROW(r, R) {                                                                                     \
             sum[r][0] = _mm512_loadu_ps(bias);                                                               \
             sum[r][1] = _mm512_loadu_ps(bias + 16);                                                          \
         }                                                                                                    \
         for (int64_t k = 0; k < in; k += 2, w += 2 * PANEL) {                                                \
+            FETCH(w);                                                                                        \
             __m512bh w0 = (__m512bh)_mm512_loadu_si512(w), w1 = (__m512bh)_mm512_loadu_si512(w + PANEL);     \
-            for (int r = 0; r < R; r++) {                                                                    \
+            EACH_ROW(r, R) {                                                                                 \
                 int32_t pair;                                                                                \
                 memcpy(&pair, x + r * in + k, 4);                                                            \
                 __m512bh both = (__m512bh)_mm512_set1_epi32(pair);                                           \
@@ -96,23 +114,42 @@ typedef struct {
                 sum[r][1] = _mm512_dpbf16_ps(sum[r][1], both, w1);                                           \
             }                                                                                                \
         }                                                                                                    \
-        for (int r = 0; r < R; r++) {                                                                        \
-            _mm512_storeu_ps(y + r * out, sum[r][0]);                                                        \
-            _mm512_storeu_ps(y + r * out + 16, sum[r][1]);                                                   \
+        EACH_ROW(r, R) {                                                                                     \
+            _mm512_storeu_ps(y + r * layer->out, sum[r][0]);                                                 \
+            _mm512_storeu_ps(y + r * layer->out + 16, sum[r][1]);                                            \
         }                                                                                                    \
     }
-#else
-#define BFLOAT16_BLOCK(R)
 #endif
 
 #ifdef __AVX512VNNI__
+/* Sums of a panel's outputs become what they stand for, in their place. Rounded once after the second
+   product, whatever the number of rows: left to itself, the compiler decides that for each. */
+static void become_values(float *y, int64_t rows, const float *row_scales, const Linear *layer,
+                          int64_t first) {
+    for (int64_t r = 0; r < rows; r++, y += layer->out)
+        for (int64_t i = 0; i < PANEL; i++) {
+            int32_t sum;
+            memcpy(&sum, y + i, 4);
+            y[i] = fmaf((float)sum * row_scales[r], layer->scale[first + i], layer->bias[first + i]);
+        }
+}
+
 #define INT8_BLOCK(R)                                                                                        \
-    static void int8_block_##R(const uint8_t *x, int64_t in, const int8_t *w, int32_t *y, int64_t out) {     \
+    static void int8_block_##R(const void *rows, const float *row_scales, const Linear *layer,               \
+                               int64_t first, float *y) {                                                    \
+        int64_t in = layer->in;                                                                              \
+        const uint8_t *x = rows;                                                                             \
+        const int8_t *w = (const int8_t *)layer->weight + first * in;                                        \
+        const int32_t *sums = layer->sums + first;                                                           \
         __m512i sum[R][2];                                                                                   \
-        for (int r = 0; r < R; r++) sum[r][0] = sum[r][1] = _mm512_setzero_si512();                          \
+        EACH_ROW(r, R) {                                                                                     \
+            sum[r][0] = _mm512_loadu_si512(sums);                                                            \
+            sum[r][1] = _mm512_loadu_si512(sums + 16);                                                       \
+        }                                                                                                    \
         for (int64_t k = 0; k < in; k += 4, w += 4 * PANEL) {                                                \
+            FETCH(w);                                                                                        \
             __m512i w0 = _mm512_loadu_si512(w), w1 = _mm512_loadu_si512(w + 2 * PANEL);                      \
-            for (int r = 0; r < R; r++) {                                                                    \
+            EACH_ROW(r, R) {                                                                                 \
                 int32_t four;                                                                                \
                 memcpy(&four, x + r * in + k, 4);                                                            \
                 __m512i all = _mm512_set1_epi32(four);                                                       \
@@ -120,43 +157,43 @@ typedef struct {
                 sum[r][1] = _mm512_dpbusd_epi32(sum[r][1], all, w1);                                         \
             }                                                                                                \
         }                                                                                                    \
-        for (int r = 0; r < R; r++) {                                                                        \
-            _mm512_storeu_si512(y + r * out, sum[r][0]);                                                     \
-            _mm512_storeu_si512(y + r * out + 16, sum[r][1]);                                                \
+        EACH_ROW(r, R) {                                                                                     \
+            _mm512_storeu_si512(y + r * layer->out, sum[r][0]);                                              \
+            _mm512_storeu_si512(y + r * layer->out + 16, sum[r][1]);                                         \
         }                                                                                                    \
+        become_values(y, R, row_scales, layer, first);                                                       \
     }
-#else
-#define INT8_BLOCK(R)
 #endif
 
+/* The product of R rows with the panel of the outputs from `first` on. */
+typedef void (*Block)(const void *rows, const float *row_scales, const Linear *layer, int64_t first,
+                      float *y);
+
 #define EACH(B) B(1) B(2) B(3) B(4) B(5) B(6) B(7) B(8) B(9) B(10) B(11) B(12)
-EACH(FLOAT32_BLOCK)
-EACH(BFLOAT16_BLOCK)
-EACH(INT8_BLOCK)
 #define ALL(P)                                                                                               \
     {P##_block_1, P##_block_2, P##_block_3, P##_block_4,  P##_block_5,  P##_block_6,                         \
      P##_block_7, P##_block_8, P##_block_9, P##_block_10, P##_block_11, P##_block_12}
-static void (*const float32_blocks[])(const float *, int64_t, const float *, const float *, float *,
-                                      int64_t) = ALL(float32);
-#ifdef __AVX512BF16__
-static void (*const bfloat16_blocks[])(const uint16_t *, int64_t, const uint16_t *, const float *, float *,
-                                       int64_t) = ALL(bfloat16);
+EACH(FLOAT32_BLOCK)
+#ifdef BFLOAT16_BLOCK
+EACH(BFLOAT16_BLOCK)
 #endif
-#ifdef __AVX512VNNI__
-static void (*const int8_blocks[])(const uint8_t *, int64_t, const int8_t *, int32_t *, int64_t) = ALL(int8);
+#ifdef INT8_BLOCK
+EACH(INT8_BLOCK)
 #endif
+static const Block blocks[][BLOCK] = {
+    [FLOAT32] = ALL(float32),
+#ifdef BFLOAT16_BLOCK
+    [BFLOAT16] = ALL(bfloat16),
+#endif
+#ifdef INT8_BLOCK
+    [INT8] = ALL(int8),
+#endif
+    [PRECISIONS] = {NULL},
+};
+static const int64_t sizes[] = {[FLOAT32] = 4, [BFLOAT16] = 2, [INT8] = 1}; /* of a number */
 
 /* Whether this processor's build multiplies in that precision. */
-int32_t supports(int32_t precision) {
-    if (precision == FLOAT32) return 1;
-#ifdef __AVX512BF16__
-    if (precision == BFLOAT16) return 1;
-#endif
-#ifdef __AVX512VNNI__
-    if (precision == INT8) return 1;
-#endif
-    return 0;
-}
+int32_t supports(int32_t precision) { return blocks[precision][0] != NULL; }
 
 /* A row as whole numbers from -127 to 127, with 128 added; returns what one of them stands for. */
 static float quantised(const float *x, int64_t count, uint8_t *to) {
@@ -185,8 +222,8 @@ static void activate(int32_t kind, float *x, int64_t count) {
 
 #define PIECES 4 /* of a product, for each thread: one may begin late */
 
-/* How many threads so many multiplications are worth. Others must be told, and what they write must come back,
-   so one is sooner done with what takes less than some ten microseconds. */
+/* How many threads so many multiplications are worth. Others must be told, and what they write must come
+   back, so one is sooner done with what takes less than some ten microseconds. */
 static int64_t worth(int64_t threads, int64_t multiplications) {
     return multiplications < 3000000 ? 1 : threads;
 }
@@ -197,8 +234,8 @@ static int64_t cost(int64_t in, int64_t out, int64_t rows) { return in * out * (
 typedef struct {
     const Linear *layer;
     int32_t precision, activation;
-    const void *x; /* in that precision */
-    const float *row_scales;
+    const void *x;           /* in that precision */
+    const float *row_scales; /* INT8 */
     int64_t rows, pieces;
     float *y;
 } Product;
@@ -208,36 +245,16 @@ static void multiply(void *task, int64_t piece, int64_t thread) {
     (void)thread;
     const Product *p = task;
     const Linear *layer = p->layer;
-    int64_t in = layer->in, out = layer->out, panels = out / PANEL;
+    int64_t out = layer->out, panels = out / PANEL;
     int64_t first = panels * piece / p->pieces, end = panels * (piece + 1) / p->pieces;
     for (int64_t n = first * PANEL; n < end * PANEL; n += PANEL)
         for (int64_t r = 0; r < p->rows; r += BLOCK) {
             int64_t some = p->rows - r < BLOCK ? p->rows - r : BLOCK;
-            float *to = p->y + r * out + n;
-            if (p->precision == FLOAT32)
-                float32_blocks[some - 1]((const float *)p->x + r * in, in,
-                                         (const float *)layer->weight + n * in, layer->bias + n, to, out);
-#ifdef __AVX512BF16__
-            else if (p->precision == BFLOAT16)
-                bfloat16_blocks[some - 1]((const uint16_t *)p->x + r * in, in,
-                                          (const uint16_t *)layer->weight + n * in, layer->bias + n, to, out);
-#endif
-#ifdef __AVX512VNNI__
-            else if (p->precision == INT8) {
-                int8_blocks[some - 1]((const uint8_t *)p->x + r * in, in,
-                                      (const int8_t *)layer->weight + n * in, (int32_t *)to, out);
-                for (int64_t i = 0; i < some; i++)
-                    for (int64_t j = 0; j < PANEL; j++) {
-                        int32_t sum;
-                        memcpy(&sum, to + i * out + j, 4);
-                        to[i * out + j] =
-                            (float)(sum - layer->sums[n + j]) * p->row_scales[r + i] * layer->scale[n + j] +
-                            layer->bias[n + j];
-                    }
-            }
-#endif
+            float *y = p->y + r * out + n;
+            const char *x = (const char *)p->x + r * layer->in * sizes[p->precision];
+            blocks[p->precision][some - 1](x, p->row_scales + r, layer, n, y);
             if (p->activation != IDENTITY)
-                for (int64_t i = 0; i < some; i++) activate(p->activation, to + i * out, PANEL);
+                for (int64_t i = 0; i < some; i++) activate(p->activation, y + i * out, PANEL);
         }
 }
 
@@ -247,7 +264,7 @@ static void linear(const Linear *layer, int32_t precision, int32_t activation, c
                    float *y, void *room, int64_t threads) {
     int64_t in = layer->in, panels = layer->out / PANEL;
     threads = worth(threads, cost(in, layer->out, rows));
-    Product product = {layer, precision, activation, x, NULL, rows, 1, y};
+    Product product = {layer, precision, activation, x, room, rows, 1, y};
     if (threads > 1) product.pieces = panels < PIECES * threads ? panels : PIECES * threads;
     if (precision == BFLOAT16) {
         uint16_t *to = room;
@@ -258,7 +275,6 @@ static void linear(const Linear *layer, int32_t precision, int32_t activation, c
         uint8_t *to = (uint8_t *)(row_scales + rows);
         for (int64_t r = 0; r < rows; r++) row_scales[r] = quantised(x + r * in, in, to + r * in);
         product.x = to;
-        product.row_scales = row_scales;
     }
     share(threads, multiply, &product, product.pieces);
 }
@@ -709,8 +725,14 @@ static int32_t choose_of(const Model *m, int64_t threads, const float *states, i
 int32_t top(const Model *m, int64_t threads, const float *states, int64_t rows, const Shortlist *shortlist,
             const int64_t *sentences, int64_t count, const int64_t *banned, int64_t num_banned,
             int32_t renormalize, float *values, int64_t *ids) {
-    Choice choice = {.shortlist = shortlist, .sentences = sentences, .count = count, .banned = banned,
-                     .num_banned = num_banned, .renormalize = renormalize, .values = values, .ids = ids};
+    Choice choice = {.shortlist = shortlist,
+                     .sentences = sentences,
+                     .count = count,
+                     .banned = banned,
+                     .num_banned = num_banned,
+                     .renormalize = renormalize,
+                     .values = values,
+                     .ids = ids};
     return choose_of(m, threads, states, rows, choice);
 }
 

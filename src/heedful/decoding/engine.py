@@ -292,7 +292,7 @@ class Engine:
         else:
             scale = (torch.maximum(weight.amax(dim=1), -weight.amin(dim=1)) / 127.0).clamp_min(1e-30)
             whole = weight.div_(scale[:, None]).round_().to(torch.int8)
-            sums = 128 * whole.sum(dim=1, dtype=torch.int32)  # the engine's inputs have 128 added
+            sums = -128 * whole.sum(dim=1, dtype=torch.int32)  # the engine's inputs have 128 added
             panels = whole.view(-1, _PANEL, num_in // 4, 4)
         packed = panels.transpose(1, 2)
         rest = (None if part is None else self._pointer(part) for part in (scale, sums))
