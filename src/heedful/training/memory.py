@@ -20,8 +20,9 @@ _PREPARED_PRODUCTS = "40"  # in each process
 def keep_few_prepared_products() -> None:
     """Have oneDNN, which multiplies on a processor, keep fewer prepared products than its thousand.
 
-    There is one for each shape in each process, a hundred MiB after some shapes at base. It looks at that
-    setting once, before its first product; one that is there already stays.
+    Each process has one for each shape, 60 to 80 MiB of them after forty steps of tiny or small; fewer cost
+    no speed (docs/log.md). oneDNN looks at that setting once, before its first product; one that is there
+    already stays.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _PREPARED_PRODUCTS)
 
@@ -36,12 +37,12 @@ class PeakMemory:
 
 @contextmanager
 def peak_memory(device: torch.device) -> Iterator[PeakMemory]:
-    """Watch while the block runs; the result is complete when it ends.
+    """Watch while the block runs; the result is complete when it ends, with what is there then.
 
     On a GPU it is what the allocator has given out at most. Where Linux tells how the pages of a process are
     shared (`smaps_rollup`, since 4.14), it is the sum over this process and those that it started, a page of
-    n processes counting 1/n in each; a thread looks all the time, which costs the watched work some time.
-    Elsewhere it is this process's largest resident size since it began.
+    n processes counting 1/n in each; a thread looks all the time and says at once what it sees, which costs
+    the watched work some time. Elsewhere it is this process's largest resident size since it began.
     """
     peak = PeakMemory()
     if device.type == "cuda":
@@ -61,15 +62,15 @@ def peak_memory(device: torch.device) -> Iterator[PeakMemory]:
 def _watched(peak: PeakMemory) -> Iterator[None]:
     processes = [os.getpid(), *(child.pid for child in multiprocessing.active_children() if child.pid)]
     over = threading.Event()
-    highest = 0
+    peak.counted = f"resident in {len(processes)} process{'es' if len(processes) > 1 else ''}"
 
     def watch() -> None:
-        nonlocal highest
-        while True:
+        is_last = False
+        while not is_last:
+            is_last = over.is_set()  # one look comes after the end, however seldom this thread had its turn
             begun = time.perf_counter()
-            highest = max(highest, sum(map(_proportional_size, processes)))
-            if over.wait(max(_SHORTEST_PAUSE, time.perf_counter() - begun)):
-                return
+            peak.mib = max(peak.mib or 0.0, sum(map(_proportional_size, processes)) / _MIB)
+            over.wait(max(_SHORTEST_PAUSE, time.perf_counter() - begun))
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -78,8 +79,6 @@ def _watched(peak: PeakMemory) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-        peak.mib = highest / _MIB
-        peak.counted = f"resident in {len(processes)} process{'es' if len(processes) > 1 else ''}"
 
 
 def _proportional_size(process: int) -> int:
