@@ -34,7 +34,7 @@ MODES = {  # of translate alone, of both
     "prefixes, ensemble": ("--sample --n-best 3", "--prefix PREFIXES --ensemble OTHER"),
 }
 COMPUTATIONS: list[tuple[str, EnginePrecision]] = [
-    ("torch", "float32"), ("torch", "bf16"),
+    ("torch", "float32"), ("torch", "bf16"), ("torch", "fp16"),
     ("compiled", "float32"), ("compiled", "bf16"), ("compiled", "int8"),
 ]  # fmt: skip
 

@@ -136,6 +136,18 @@ def test_evaluate_prints_each_score_with_its_signature(run: Path, tmp_path: Path
     assert plain[0] == f"bleu 100.00  {report['signatures']['bleu']}"
 
 
+def test_evaluate_has_the_coverage_penalty_of_translate(run: Path, tmp_path: Path) -> None:
+    sources = ["the dog sleeps ?", "the dog and the house ?", SOURCES[0]]
+    (tmp_path / "s").write_bytes(text(sources))
+    penalty = ["--beam-size", 4, "--coverage-penalty", 2]
+    wanted = heedful("translate", run, *penalty, stdin=text(sources)).out
+    assert wanted != heedful("translate", run, "--beam-size", 4, stdin=text(sources)).out
+    args = ["evaluate", run, "--src", tmp_path / "s", "--ref", tmp_path / "s", *penalty]
+    assert heedful(*args, "--output", tmp_path / "hyp").code == 0
+    assert (tmp_path / "hyp").read_text(encoding="utf-8") == wanted
+    assert_one_clear_line(heedful(*args, "--engine", "compiled"), 1, "no coverage penalty there")
+
+
 def test_a_source_that_occurs_twice_is_one_item_for_wer(run: Path, tmp_path: Path) -> None:
     (tmp_path / "s").write_bytes(text([SOURCES[0], SOURCES[0], SOURCES[1]]))
     (tmp_path / "r").write_bytes(text(["anders .", TARGETS[0], "falsch ."]))

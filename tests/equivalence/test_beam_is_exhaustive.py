@@ -4,7 +4,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_tables import BOS, EOS, PAD, TableStep, every_output, random_table
+from step_tables import BOS, EOS, PAD, TableStep, every_output, random_table, task_of
 
 from heedful.decoding.beam import beam_search
 from heedful.decoding.options import LengthNormalization, SearchOptions
@@ -15,14 +15,8 @@ def check(seed: int, *, vocab_size: int, limit: int, options: SearchOptions, num
     table = random_table(seed, vocab_size)
     expected = [every_output(table, b, limit=limit, options=options) for b in range(num_sentences)]
     n_best = min(options.n_best, len(expected[0]))
-    found = beam_search(
-        TableStep(table, num_sentences),
-        max_lengths=[limit] * num_sentences,
-        start_id=BOS,
-        eos_id=EOS,
-        pad_id=PAD,
-        options=dataclasses.replace(options, beam_size=len(expected[0]), n_best=n_best),
-    )
+    wide = dataclasses.replace(options, beam_size=len(expected[0]), n_best=n_best)
+    found = beam_search(TableStep(table, num_sentences), task_of([limit] * num_sentences, wide))
     for hypotheses, outputs in zip(found, expected, strict=True):
         tokens = [(*each.ids, EOS) if each.finished else each.ids for each in hypotheses]
         assert tokens == [tokens for _, tokens in outputs[:n_best]]

@@ -11,11 +11,15 @@ from heedful.decoding.beam import beam_search
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import ModelStep
+from heedful.decoding.task import SearchTask
 from heedful.model import Memory, Transformer
 
 PAD, BOS, EOS = 0, 2, 3
 VOCAB_SIZE = 17
-IDS = {"pad_id": PAD, "start_id": BOS, "eos_id": EOS}
+
+
+def task_of(max_lengths: list[int], options: SearchOptions) -> SearchTask:
+    return SearchTask(max_lengths=max_lengths, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options)
 
 
 class FullStep:
@@ -92,7 +96,7 @@ def test_cached_decoding_equals_full_decoding_at_each_step_of_a_search(
     with torch.inference_mode():
         step = BothSteps(tiny_model(**changes), padded_sources())
         options = SearchOptions(beam_size=beam_size, n_best=beam_size)
-        found = search(step, max_lengths=[20, 6, 11, 1, 30], options=options, **IDS)
+        found = search(step, task_of([20, 6, 11, 1, 30], options))
     assert step.largest_difference < 1e-10
     assert step.row_counts[0] == 5
     assert step.row_counts[-1] < max(step.row_counts)  # sentences left the batch
@@ -105,7 +109,7 @@ def test_a_search_score_is_the_models_log_probability_of_the_output(beam_size: i
     options = SearchOptions(beam_size=beam_size, n_best=beam_size)
     with torch.inference_mode():
         step = ModelStep(model, src)
-        for row, hypotheses in enumerate(beam_search(step, max_lengths=[12] * 5, options=options, **IDS)):
+        for row, hypotheses in enumerate(beam_search(step, task_of([12] * 5, options))):
             for hypothesis in hypotheses:
                 tokens = [*hypothesis.ids, EOS] if hypothesis.finished else [*hypothesis.ids]
                 logits = model(src[row : row + 1], torch.tensor([[BOS, *tokens[:-1]]]))
@@ -130,11 +134,11 @@ def test_neighbours_and_padding_change_no_search_result() -> None:
     model, src = tiny_model(), padded_sources()
     options = SearchOptions(beam_size=4, n_best=4)
     with torch.inference_mode():
-        together = beam_search(ModelStep(model, src), max_lengths=[12] * 5, options=options, **IDS)
+        together = beam_search(ModelStep(model, src), task_of([12] * 5, options))
         for row, hypotheses in enumerate(together):
             length = int((src[row] != PAD).sum())
             alone = ModelStep(model, src[row : row + 1, :length])
-            [found] = beam_search(alone, max_lengths=[12], options=options, **IDS)
+            [found] = beam_search(alone, task_of([12], options))
             assert [hypothesis.ids for hypothesis in found] == [hypothesis.ids for hypothesis in hypotheses]
             scores = [hypothesis.score for hypothesis in hypotheses]
             assert [hypothesis.score for hypothesis in found] == pytest.approx(scores, abs=1e-10)

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from step_tables import BOS, EOS, PAD, TableStep, constrained, every_output, random_table
+from step_tables import EOS, TableStep, constrained, every_output, random_table, task_of
 
 from heedful.decoding.beam import beam_search
 from heedful.decoding.greedy import greedy_search
@@ -48,10 +48,8 @@ def test_a_wide_beam_is_exhaustive_under_every_constraint(
     assume(all(expected))
     beam_size = max(map(len, expected))
     wide = dataclasses.replace(options, beam_size=max(beam_size, options.n_best))
-    found = beam_search(
-        TableStep(table, NUM_SENTENCES), max_lengths=[limit] * NUM_SENTENCES, start_id=BOS, eos_id=EOS,
-        pad_id=PAD, options=wide, prefixes=prefixes,
-    )  # fmt: skip
+    task = task_of([limit] * NUM_SENTENCES, wide, prefixes=prefixes)
+    found = beam_search(TableStep(table, NUM_SENTENCES), task)
     for b, (hypotheses, outputs) in enumerate(zip(found, expected, strict=True)):
         assert list(map(tokens_of, hypotheses)) == [tokens for _, tokens in outputs[: options.n_best]]
         for hypothesis in hypotheses:  # their numbers are the model's, whatever the search went by
@@ -79,10 +77,9 @@ def test_greedy_search_takes_the_best_token_that_is_allowed(
     table = random_table(seed, VOCAB_SIZE)
     allowed = constrained(table, options, limit, prefixes)
     one = dataclasses.replace(options, beam_size=1, n_best=1)
-    settings = {"start_id": BOS, "eos_id": EOS, "pad_id": PAD, "options": one, "prefixes": prefixes}
-    limits = [limit] * NUM_SENTENCES
+    task = task_of([limit] * NUM_SENTENCES, one, prefixes=prefixes)
     try:
-        found = greedy_search(TableStep(table, NUM_SENTENCES), max_lengths=limits, **settings)  # type: ignore[arg-type]
+        found = greedy_search(TableStep(table, NUM_SENTENCES), task)
     except InputError:
         return  # with few tokens and no repetition there may be no way on
     for b, [hypothesis] in enumerate(found):
@@ -90,5 +87,4 @@ def test_greedy_search_takes_the_best_token_that_is_allowed(
         for t, token in enumerate(tokens):
             row = allowed(b, tokens[:t])
             assert row[token] == max(row)
-    beam = beam_search(TableStep(table, NUM_SENTENCES), max_lengths=limits, **settings)  # type: ignore[arg-type]
-    assert beam == found
+    assert beam_search(TableStep(table, NUM_SENTENCES), task) == found

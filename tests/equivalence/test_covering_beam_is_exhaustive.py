@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from step_tables import BOS, EOS, PAD, Table, TableStep, every_output, random_table
+from step_tables import EOS, Table, TableStep, every_output, random_table, task_of
 
 from heedful.decoding.beam import beam_search
 from heedful.decoding.hypotheses import Hypothesis
@@ -18,7 +18,6 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.search import search
 
 Attention = Callable[[int, tuple[int, ...]], Sequence[float]]
-IDS = {"start_id": BOS, "eos_id": EOS, "pad_id": PAD}
 
 
 def random_attention(seed: int, num_tokens: int) -> Attention:
@@ -77,12 +76,9 @@ def test_a_wide_beam_equals_exhaustive_search_with_coverage(
 ) -> None:
     table, attention = random_table(seed, vocab_size), random_attention(seed, num_src)
     every = [every_output(table, b, limit=limit, options=options) for b in range(2)]
-    found = beam_search(
-        CoveringTableStep(table, attention, 2), max_lengths=[limit] * 2, **IDS,
-        options=dataclasses.replace(
-            options, beam_size=len(every[0]), n_best=min(options.n_best, len(every[0]))
-        ),
-    )  # fmt: skip
+    num_all = len(every[0])
+    wide = dataclasses.replace(options, beam_size=num_all, n_best=min(options.n_best, num_all))
+    found = beam_search(CoveringTableStep(table, attention, 2), task_of([limit] * 2, wide))
     for b, hypotheses in enumerate(found):
         scored = {
             tokens: score + equation_14(attention, b, tokens, options.coverage_penalty)
@@ -102,7 +98,7 @@ def test_coverage_changes_what_is_best_and_ends_no_search_early() -> None:
     for beta in (0.0, 2.0):
         options = SearchOptions(beam_size=3, length_penalty=0.0, coverage_penalty=beta)
         step = CoveringTableStep(table, attention, 3)
-        found[beta] = beam_search(step, max_lengths=[9] * 3, options=options, **IDS)
+        found[beta] = beam_search(step, task_of([9] * 3, options))
     lengths = {beta: [len(tokens_of(each)) for [each] in lists] for beta, lists in found.items()}
     assert lengths[0.0] < lengths[2.0]
     for b, [each] in enumerate(found[2.0]):
@@ -115,10 +111,7 @@ def test_a_beam_of_one_is_greedy_search_with_coverage_in_its_scores() -> None:
     found = {}
     for beta in (0.0, 0.7):
         options = SearchOptions(beam_size=1, coverage_penalty=beta)
-        found[beta] = search(
-            CoveringTableStep(table, attention, 3), max_lengths=[9] * 3, options=options, **IDS,
-            sources=[[1]] * 3,
-        )  # fmt: skip
+        found[beta] = search(CoveringTableStep(table, attention, 3), task_of([9] * 3, options))
     for b, ([plain], [covered]) in enumerate(zip(found[0.0], found[0.7], strict=True)):
         assert covered.token_log_probs == plain.token_log_probs
         wanted = plain.score + equation_14(attention, b, tokens_of(plain), 0.7)
@@ -131,7 +124,7 @@ def test_groups_count_coverage_too() -> None:
         beam_size=3, n_best=3, num_groups=3, diversity_penalty=2.0, coverage_penalty=0.7, min_length=4
     )
     step = CoveringTableStep(table, attention, 2)
-    found = search(step, max_lengths=[6] * 2, options=options, sources=[[1]] * 2, **IDS)
+    found = search(step, task_of([6] * 2, options))
     for b, hypotheses in enumerate(found):
         assert len(hypotheses) > 1
         for each in hypotheses:

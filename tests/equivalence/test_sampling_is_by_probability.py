@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping
 
 import pytest
 import torch
-from step_tables import BOS, EOS, PAD, Table, TableStep, random_table
+from step_tables import BOS, EOS, PAD, Table, TableStep, random_table, task_of
 from torch import Tensor
 from transformers.generation.logits_process import (
     EpsilonLogitsWarper,
@@ -92,11 +92,10 @@ def assert_drawn_by(expected: Mapping[Hashable, float], drawn: Iterable[Hashable
 def outputs(
     table: Table, sampling: Sampling, *, num_sentences: int, n_best: int
 ) -> list[list[tuple[int, ...]]]:
-    found = sample_search(
-        TableStep(lambda _b, written: table(0, written), num_sentences), start_id=BOS, eos_id=EOS, pad_id=PAD,
-        max_lengths=[LIMIT] * num_sentences, sources=[[i] for i in range(num_sentences)],
-        options=SearchOptions(n_best=n_best, sampling=sampling),
-    )  # fmt: skip
+    options = SearchOptions(n_best=n_best, sampling=sampling)
+    sources = [[i] for i in range(num_sentences)]
+    step = TableStep(lambda _b, written: table(0, written), num_sentences)
+    found = sample_search(step, task_of([LIMIT] * num_sentences, options, sources=sources))
     return [[(*each.ids, EOS) if each.finished else each.ids for each in drawn] for drawn in found]
 
 

@@ -1,5 +1,7 @@
 """What a search found has, scored as a given output in one pass, the numbers that the search gave it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,12 +12,12 @@ from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.scoring import score_outputs
 from heedful.decoding.search import search
 from heedful.decoding.step_function import ForcedStep, ModelStep
+from heedful.decoding.task import SearchTask
 from heedful.model import Transformer
 
 PAD, BOS, EOS, TAG = 0, 2, 3, 9
 VOCAB_SIZE = 17
 LIMITS = [20, 6, 11, 1, 30]
-IDS = {"pad_id": PAD, "start_id": BOS, "eos_id": EOS}
 MODES: dict[str, dict[str, object]] = {
     "the paper's": {},
     "no penalty": {"length_penalty": 0.0},
@@ -86,19 +88,21 @@ def assert_scored_as_found(
     """Search; score what was found, in one pass and step by step; compare; return what was found."""
     src, prefixes = padded_sources(), PREFIXES if wishes.get("prefix") else None
     options = SearchOptions(**{name: wish for name, wish in wishes.items() if name != "prefix"})  # type: ignore[arg-type]
+    task = SearchTask(
+        max_lengths=LIMITS, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options, sources=src.tolist(),
+        prefixes=prefixes,
+    )  # fmt: skip
     with torch.inference_mode():
-        lists = search(
-            ModelStep(model, src), max_lengths=LIMITS, options=options, sources=src.tolist(),
-            prefixes=prefixes, **IDS,
-        )  # fmt: skip
+        lists = search(ModelStep(model, src), task)
         rows = [row for row, hypotheses in enumerate(lists) for _ in hypotheses]
         found = [hypothesis for hypotheses in lists for hypothesis in hypotheses]
         outputs = [written(each) for each in found]
         for step in (ForcedStep(model, src[rows], outputs, start_id=BOS), ModelStep(model, src[rows])):
-            scored = score_outputs(
-                step, outputs, max_lengths=[LIMITS[row] for row in rows], options=options,
-                prefixes=prefixes and [prefixes[row] for row in rows], **IDS,
+            of_rows = replace(
+                task, max_lengths=[LIMITS[row] for row in rows],
+                prefixes=prefixes and [prefixes[row] for row in rows],
             )  # fmt: skip
+            scored = score_outputs(step, outputs, of_rows)
             for one, other in zip(scored, found, strict=True):
                 assert (one.ids, one.finished) == (other.ids, other.finished)
                 assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=abs_error)

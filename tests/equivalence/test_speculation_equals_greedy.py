@@ -20,6 +20,7 @@ from heedful.decoding.engine_tokens import EngineShortlist, EngineTokens
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.search import search
 from heedful.decoding.speculation import Lookup
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.text import TokenizerPair
@@ -74,6 +75,12 @@ def sentences(count: int, seed: int) -> list[list[int]]:
     return [rng.integers(3, VOCAB_SIZE, rng.integers(1, 20)).tolist() for _ in range(count)]
 
 
+def task_of(limits: list[int], options: SearchOptions, sources: list[list[int]]) -> SearchTask:
+    return SearchTask(
+        max_lengths=limits, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options, sources=sources
+    )
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_guesses_change_no_bit_and_save_steps(name: str, precision: EnginePrecision) -> None:
@@ -83,12 +90,7 @@ def test_guesses_change_no_bit_and_save_steps(name: str, precision: EnginePrecis
     for most in (0, 1, 4, 11):
         step = CountingStep(engine(precision), sources)
         options = replace(OPTIONS[name], speculate=most)
-        found.append(
-            search(
-                step, max_lengths=limits, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options,
-                sources=sources,
-            )
-        )  # fmt: skip
+        found.append(search(step, task_of(limits, options, sources)))
         steps.append(len(step.row_counts))
     assert found[1:] == found[:1] * 3
     assert steps == sorted(steps, reverse=True)
@@ -103,12 +105,7 @@ def test_guesses_change_no_bit_within_shortlists_and_save_steps(precision: Engin
     for most in (0, 5):
         step = CountingStep(engine(precision), sources, allowed)
         options = SearchOptions(beam_size=1, speculate=most)
-        found.append(
-            search(
-                step, max_lengths=[*range(1, 17), *[60] * 4], start_id=BOS, eos_id=EOS, pad_id=PAD,
-                options=options, sources=sources,
-            )
-        )  # fmt: skip
+        found.append(search(step, task_of([*range(1, 17), *[60] * 4], options, sources)))
         steps.append(len(step.row_counts))
     assert found[1] == found[0]
     assert steps[1] <= 0.7 * steps[0]

@@ -21,19 +21,25 @@ from heedful.decoding.beam import beam_search
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import EarlyStopping, SearchOptions
+from heedful.decoding.step_function import StepFunction
+from heedful.decoding.task import SearchTask
 
 LIMIT = 11
 THEIR_STOPPING: dict[EarlyStopping, bool | str] = {"estimate": False, "first": True, "optimal": "never"}
 
 
 def ours(
-    search: Callable[..., list[list[Hypothesis]]], options: SearchOptions, *, limit: int, start_id: int
+    search: Callable[[StepFunction, SearchTask], list[list[Hypothesis]]],
+    options: SearchOptions,
+    *,
+    limit: int,
+    start_id: int,
 ) -> list[Hypothesis]:
+    task = SearchTask(
+        max_lengths=[limit] * NUM_SENTENCES, start_id=start_id, eos_id=EOS, pad_id=PAD, options=options
+    )
     with torch.inference_mode():
-        found = search(
-            TransformersStep(), max_lengths=[limit] * NUM_SENTENCES, start_id=start_id, eos_id=EOS,
-            pad_id=PAD, options=options,
-        )  # fmt: skip
+        found = search(TransformersStep(), task)
     assert all(len(hypotheses) == options.n_best for hypotheses in found)
     return [hypothesis for hypotheses in found for hypothesis in hypotheses]
 

@@ -20,6 +20,7 @@ from transformers_step import (
 from heedful.decoding.beam import beam_search
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.task import SearchTask
 
 LIMIT = 12
 OPTIONS = SearchOptions(
@@ -45,11 +46,12 @@ def log_prob_model() -> LogProbModel:
 
 
 def ours(options: SearchOptions, prefixes: list[list[int]] | None = None) -> list[Hypothesis]:
+    task = SearchTask(
+        max_lengths=[LIMIT] * NUM_SENTENCES, start_id=START, eos_id=EOS, pad_id=PAD, options=options,
+        prefixes=prefixes,
+    )  # fmt: skip
     with torch.inference_mode():
-        found = beam_search(
-            TransformersStep(), max_lengths=[LIMIT] * NUM_SENTENCES, start_id=START, eos_id=EOS, pad_id=PAD,
-            options=options, prefixes=prefixes,
-        )  # fmt: skip
+        found = beam_search(TransformersStep(), task)
     return [hypothesis for hypotheses in found for hypothesis in hypotheses]
 
 

@@ -21,6 +21,7 @@ from transformers_step import (
 
 from heedful.decoding.diverse_beam import diverse_beam_search
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.task import SearchTask
 
 LIMIT = 8
 
@@ -77,11 +78,11 @@ def test_groups_are_beams_that_avoid_what_those_before_them_write(
         beam_size=beam_size, n_best=beam_size, num_groups=num_groups, diversity_penalty=penalty,
         length_penalty=1.0, length_normalization="average", min_length=LIMIT, forced_last_id=EOS,
     )  # fmt: skip
+    task = SearchTask(
+        max_lengths=[LIMIT] * NUM_SENTENCES, start_id=START, eos_id=EOS, pad_id=PAD, options=options
+    )
     with torch.inference_mode():
-        found = diverse_beam_search(
-            TransformersStep(), max_lengths=[LIMIT] * NUM_SENTENCES, start_id=START, eos_id=EOS, pad_id=PAD,
-            options=options,
-        )  # fmt: skip
+        found = diverse_beam_search(TransformersStep(), task)
     expected = theirs(options)
     assert [[[*each.ids, EOS] for each in one] for one in found] == [
         [ids for _, ids in one] for one in expected

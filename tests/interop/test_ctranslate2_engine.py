@@ -1,5 +1,6 @@
 """`--engine ctranslate2` finds and scores what heedful does, and refuses by name what it cannot."""
 
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -162,9 +163,11 @@ def test_an_option_that_ctranslate2_lacks_is_refused_by_name(changes: dict[str, 
 def test_what_is_no_option_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="cannot search with an ensemble"):
         CTranslate2Translator(memorised(), ensemble=[memorised()])
-    if "bfloat16" not in ctranslate2.get_supported_compute_types("cpu"):
-        with pytest.raises(InputError, match=r"precision='bf16': .* on this processor, but float32, int8"):
-            CTranslate2Translator(memorised(), precision="bf16")
+    for precision, kind in (("bf16", "bfloat16"), ("fp16", "float16")):
+        if kind not in ctranslate2.get_supported_compute_types("cpu"):
+            refused = rf"precision='{precision}': .* on this processor, but float32, int8"
+            with pytest.raises(InputError, match=refused):
+                CTranslate2Translator(memorised(), precision=precision)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=rf"line 1: .* positions end at {NUM_POSITIONS:,}; split the line"):
         CTranslate2Translator(memorised()).translate(["the cat " * NUM_POSITIONS])
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
@@ -191,6 +194,27 @@ def _changed(bundle: Bundle) -> Bundle:
     with torch.no_grad():
         bundle.model.output.weight[3, 5] += 1e-3
     return bundle
+
+
+def test_the_four_models_that_were_in_use_last_are_kept(cache: Path) -> None:
+    bundle, other, lines = random_bundle(), random_bundle(), ["r7 r9", "r5"]
+    first, second = CTranslate2Translator(bundle), CTranslate2Translator(bundle, precision="int8")
+    wanted = [each.translate(lines, options=FIRST) for each in (first, second)]
+    again, gone = first.directory, second.directory
+    (cache / "ctranslate2-0.killed").mkdir()  # of a process that did not come to its end
+    os.utime(cache / "ctranslate2-0.killed", (0, 0))
+    (cache / "engine-0.so").write_bytes(b"")
+    others = [CTranslate2Translator(_changed(other)).directory for _ in range(2)]
+    assert {*cache.iterdir()} == {again, gone, *others, cache / "engine-0.so"}
+    assert CTranslate2Translator(bundle).directory == again  # which is now the last in use
+    others.append(CTranslate2Translator(_changed(other)).directory)
+    assert {*cache.iterdir()} == {again, *others, cache / "engine-0.so"}
+    # Whoever has loaded a model goes on, and whoever loads it afterwards makes it anew.
+    assert second.translate(lines, options=FIRST) == wanted[1]
+    assert not gone.exists()
+    assert second.directory == gone
+    assert gone.is_dir()
+    assert [each.translate(lines, options=FIRST) for each in (first, second)] == wanted
 
 
 def test_translators_that_export_at_the_same_time_share_one_directory(cache: Path) -> None:

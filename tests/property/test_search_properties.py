@@ -4,7 +4,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_tables import BOS, EOS, PAD, Table, TableStep, constrained, random_table
+from step_tables import BOS, EOS, PAD, Table, TableStep, constrained, random_table, task_of
 
 from heedful.decoding.beam import beam_search
 from heedful.decoding.greedy import greedy_search
@@ -37,7 +37,7 @@ def search_options(draw: st.DrawFn) -> SearchOptions:
 
 
 def search(step: TableStep, limits: list[int], options: SearchOptions) -> list[list[Hypothesis]]:
-    return beam_search(step, max_lengths=limits, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options)
+    return beam_search(step, task_of(limits, options))
 
 
 @settings(max_examples=60, deadline=None)
@@ -78,10 +78,7 @@ def test_a_sentence_does_not_depend_on_its_neighbours(
 @given(table=TABLES, limits=LIMITS, options=search_options())
 def test_a_beam_of_one_is_greedy(table: Table, limits: list[int], options: SearchOptions) -> None:
     options = dataclasses.replace(options, beam_size=1, n_best=1)
-    greedy = greedy_search(
-        TableStep(table, len(limits)),
-        max_lengths=limits, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options,
-    )  # fmt: skip
+    greedy = greedy_search(TableStep(table, len(limits)), task_of(limits, options))
     assert search(TableStep(table, len(limits)), limits, options) == greedy
 
 

@@ -2,7 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_tables import BOS, EOS, PAD, SpeculativeTableStep, Table, TableStep, random_table
+from step_tables import BOS, EOS, PAD, SpeculativeTableStep, Table, TableStep, random_table, task_of
 
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.options import SearchOptions
@@ -63,16 +63,8 @@ def test_guesses_change_no_bit_of_an_output(
     has_prefixes: bool,
 ) -> None:
     max_lengths, sources, prefixes = ([each[i] for each in sentences] for i in range(3))
-    given_prefixes = prefixes if has_prefixes else None
+    task = task_of(max_lengths, options, sources=sources, prefixes=prefixes if has_prefixes else None)
     step = SpeculativeTableStep(table, len(sentences))
     plain = TableStep(table, len(sentences))
-    found = speculative_search(
-        step, max_lengths=max_lengths, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options,
-        sources=sources, prefixes=given_prefixes,
-    )  # fmt: skip
-    wanted = greedy_search(
-        plain, max_lengths=max_lengths, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options,
-        prefixes=given_prefixes,
-    )  # fmt: skip
-    assert found == wanted
+    assert speculative_search(step, task) == greedy_search(plain, task)
     assert len(step.row_counts) <= len(plain.row_counts)

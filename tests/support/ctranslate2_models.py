@@ -10,7 +10,7 @@ from option_models import SRC_PAD, SRC_VOCAB, TGT_PAD, TGT_VOCAB, option_model
 
 from heedful.bundle import Bundle
 from heedful.config import Config, TokenizerConfig
-from heedful.decoding import Hypothesis, ModelStep, SearchOptions
+from heedful.decoding import Hypothesis, ModelStep, SearchOptions, SearchTask
 from heedful.decoding.beam import beam_search
 from heedful.interop.ctranslate2_export import export_ctranslate2
 from heedful.model import Transformer
@@ -77,13 +77,10 @@ def search(model: Transformer, sources: Ids, beam_size: int, alpha: float) -> li
         early_stopping="first" if alpha else "optimal",
         suppressed_ids=(),
     )
+    task = SearchTask(
+        max_lengths=[MAX_LENGTH] * len(sources), start_id=BOS, eos_id=EOS, pad_id=model.config.tgt_pad_id,
+        options=options,
+    )  # fmt: skip
     with torch.inference_mode():
-        found = beam_search(
-            ModelStep(model, src),
-            max_lengths=[MAX_LENGTH] * len(sources),
-            start_id=BOS,
-            eos_id=EOS,
-            pad_id=model.config.tgt_pad_id,
-            options=options,
-        )
+        found = beam_search(ModelStep(model, src), task)
     return [hypotheses[0] for hypotheses in found]

@@ -11,9 +11,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.task import SearchTask
 
 PAD, BOS, EOS = 0, 1, 2
 Table = Callable[[int, tuple[int, ...]], Sequence[float]]
+
+
+def task_of(
+    max_lengths: Sequence[int],
+    options: SearchOptions,
+    *,
+    sources: Sequence[Sequence[int]] = (),
+    prefixes: Sequence[Sequence[int]] | None = None,
+) -> SearchTask:
+    """What to search with a table, whose special ids are those above."""
+    return SearchTask(
+        max_lengths=max_lengths, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options, sources=sources,
+        prefixes=prefixes,
+    )  # fmt: skip
 
 
 class TableStep:

@@ -41,7 +41,8 @@ CoveragePenalty = Annotated[
     float | None,
     typer.Option(
         min=0.0,
-        help="Beta of the coverage penalty: outputs should attend to all of the input. [default: 0]",
+        help="Beta of the coverage penalty: outputs should attend to all of the input; 0.2 where "
+        "--length-normalization is gnmt, and far less with average. [default: 0]",
         rich_help_panel=SEARCH,
     ),
 ]
@@ -188,8 +189,9 @@ Threads = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        metavar="float32|bf16|int8|auto",
-        help="Arithmetic; bf16 and int8 are faster on some processors, and auto tries out which.",
+        metavar="float32|bf16|fp16|int8|auto",
+        help="Arithmetic; bf16 and int8 are faster on some processors, and auto tries out which; fp16 is for "
+        "GPUs, and slow elsewhere.",
         rich_help_panel=COMPUTING,
     ),
 ]

@@ -4,6 +4,7 @@ from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import score_outputs
 from heedful.decoding.step_function import ModelStep, StepFunction
+from heedful.decoding.task import SearchTask
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.decoding.translator import Translator
 
@@ -11,6 +12,7 @@ __all__ = [
     "Hypothesis",
     "ModelStep",
     "SearchOptions",
+    "SearchTask",
     "StepFunction",
     "TextHypothesis",
     "Translation",

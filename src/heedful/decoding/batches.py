@@ -1,6 +1,5 @@
 """Which sentences are searched or scored together, and how many batches at a time."""
 
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -9,12 +8,14 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.decoding.batch_plan import plan_batches, share_out
 from heedful.decoding.computation import Allowed, Computation
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput, score_outputs
 from heedful.decoding.search import search
 from heedful.decoding.shortlist import Shortlist
+from heedful.decoding.task import SearchTask
 from heedful.text.framing import Framing
 from heedful.text.pair import TokenizerPair
 
@@ -92,19 +93,20 @@ class BatchedSearch:
             begun = None if prefixes is None else [prefixes[i] for i in batch]
             allowed = self._allowed(together, begun)
             may_be_copied = self._sides_share_ids or not options.speculate
+            task = self._task(
+                options,
+                max_lengths=[limits[i] for i in batch],
+                sources=together if may_be_copied else [()] * len(batch),
+                prefixes=begun,
+            )
             with computation.step(together, threads=threads, allowed=allowed) as step:
-                return search(
-                    step,
-                    max_lengths=[limits[i] for i in batch],
-                    start_id=self._start_id,
-                    eos_id=self._eos_id,
-                    pad_id=self._pad_id,
-                    options=options,
-                    sources=together if may_be_copied else [()] * len(batch),
-                    prefixes=begun,
-                )
+                return search(step, task)
 
-        found = self._in_batches(search_batch, [len(ids) for ids in sources], computation.batches_at_once)
+        lengths = [len(ids) for ids in sources]
+        steps = [
+            min(max(length, options.min_length), limit) for length, limit in zip(lengths, limits, strict=True)
+        ]
+        found = self._in_batches(search_batch, lengths, steps, computation.batches_at_once)
         return [each or [] for each in found]
 
     def score(
@@ -130,22 +132,15 @@ class BatchedSearch:
             together, given = [sources[i] for i in batch], [outputs[i] for i in batch]
             begun = None if prefixes is None else [prefixes[i] for i in batch]
             allowed = self._allowed(together, begun)
+            limits = [self.max_length(ids, options) for ids in together]
+            task = self._task(options, max_lengths=limits, sources=together, prefixes=begun)
             with computation.forced_step(
                 together, given, start_id=self._start_id, threads=threads, allowed=allowed
             ) as step:
-                return score_outputs(
-                    step,
-                    given,
-                    max_lengths=[self.max_length(ids, options) for ids in together],
-                    start_id=self._start_id,
-                    eos_id=self._eos_id,
-                    pad_id=self._pad_id,
-                    options=options,
-                    prefixes=begun,
-                )
+                return score_outputs(step, given, task)
 
         lengths = [max(len(source), len(output)) for source, output in zip(sources, outputs, strict=True)]
-        found = self._in_batches(score_batch, lengths, computation.batches_at_once)
+        found = self._in_batches(score_batch, lengths, lengths, computation.batches_at_once)
         return [each or _NOTHING for each in found]
 
     def attention(
@@ -164,6 +159,24 @@ class BatchedSearch:
     def _computation_for(self, options: SearchOptions) -> Computation:
         return self._computation.covering if options.coverage_penalty else self._computation
 
+    def _task(
+        self,
+        options: SearchOptions,
+        *,
+        max_lengths: list[int],
+        sources: list[Sequence[int]],
+        prefixes: list[Sequence[int]] | None,
+    ) -> SearchTask:
+        return SearchTask(
+            max_lengths=max_lengths,
+            start_id=self._start_id,
+            eos_id=self._eos_id,
+            pad_id=self._pad_id,
+            options=options,
+            sources=sources,
+            prefixes=prefixes,
+        )
+
     def _allowed(self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None) -> Allowed:
         """The ids that each output may be written with, where that is not all."""
         if self._shortlist is None:
@@ -172,16 +185,18 @@ class BatchedSearch:
         return [self._shortlist.ids(*each) for each in zip(sources, begun, strict=True)]
 
     def _in_batches(
-        self, work_on: Callable[[list[int], int], list[_Found]], lengths: Sequence[int], most: int
+        self,
+        work_on: Callable[[list[int], int], list[_Found]],
+        lengths: Sequence[int],
+        steps: Sequence[int],
+        most: int,
     ) -> list[_Found | None]:
         """What the work on each batch finds for its sentences, in their order; None for one of length 0.
 
         A batch has one thread; where there are fewer batches than the `most` at a time, it has its share of
         them.
         """
-        share = math.ceil(len(lengths) / most)  # no batch is so large that threads would stand idle
-        size = min(self._size or share, share)
-        batches = plan_batches(lengths, tokens=self._tokens, size=size)
+        batches = share_out(lengths, steps, most, tokens=self._tokens, size=self._size)
         at_once = min(most, len(batches))
         threads = [most // max(at_once, 1)] * len(batches)
         found: list[_Found | None] = [None] * len(lengths)
@@ -191,24 +206,3 @@ class BatchedSearch:
                 for i, result in zip(batch, results, strict=True):
                     found[i] = result
         return found
-
-
-def plan_batches(lengths: Sequence[int], *, tokens: int, size: int | None = None) -> list[list[int]]:
-    """Group indices by length, longest first, so that rows x longest <= tokens; a longer one goes alone.
-
-    No group has more than `size`, where that is given.
-
-    Lengths of 0 are left out: they need no search.
-
-    >>> plan_batches([3, 0, 7, 3, 2], tokens=6)
-    [[2], [0, 3], [4]]
-    """
-    batches: list[list[int]] = []
-    order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: (-lengths[i], i))
-    for i in order:
-        latest = batches[-1] if batches else []
-        if latest and (len(latest) + 1) * lengths[latest[0]] <= tokens and len(latest) != size:
-            latest.append(i)
-        else:
-            batches.append([i])
-    return batches

@@ -10,21 +10,12 @@ from numpy.typing import NDArray
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.cross_attention import coverage_penalties
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, ended_hypothesis
-from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import StepFunction
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
 
-def beam_search(
-    step: StepFunction,
-    *,
-    max_lengths: Sequence[int],
-    start_id: int,
-    eos_id: int,
-    pad_id: int,
-    options: SearchOptions,
-    prefixes: Sequence[Sequence[int]] | None = None,
-) -> list[list[Hypothesis]]:
+def beam_search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
     """Search the best outputs of each sentence, with `options.beam_size` live hypotheses at each step.
 
     Of the extensions of its live hypotheses by one token, a sentence looks at the 2 * beam_size most
@@ -41,12 +32,7 @@ def beam_search(
 
     Args:
         step: has one row for each sentence, not fed yet.
-        max_lengths: for each sentence, the most tokens to generate, the end token included; at least 1.
-        start_id: fed first.
-        eos_id: ends an output.
-        pad_id: never generated, like `start_id`, unless the options say otherwise.
-        options: what to search.
-        prefixes: what the outputs of each sentence begin with (see `Constraints`).
+        task: what to search.
 
     Returns:
         For each sentence at most `options.n_best` hypotheses, best first. Their numbers are the model's own;
@@ -55,11 +41,8 @@ def beam_search(
     Raises:
         InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
     """
-    constraints = Constraints(
-        options, start_id=start_id, eos_id=eos_id, pad_id=pad_id, max_lengths=max_lengths, prefixes=prefixes
-    )
-    beam = Beam(max_lengths, eos_id=eos_id, options=options)
-    last_ids = torch.full((len(max_lengths),), start_id)
+    constraints, beam, options = Constraints(task), Beam(task), task.options
+    last_ids = task.start_ids()
     while beam.num_live:
         # A row has one extension by the end token: with one more, beam_size others are always among them.
         candidates = constraints.candidates(
@@ -108,19 +91,19 @@ class Beam:
     coverage penalty; once there are that many, the rank of the last is the bar to be passed.
     """
 
-    def __init__(self, max_lengths: Sequence[int], *, eos_id: int, options: SearchOptions) -> None:
-        num_sentences = len(max_lengths)
+    def __init__(self, task: SearchTask) -> None:
+        options, num_sentences = task.options, len(task.max_lengths)
         self.written = np.zeros((num_sentences, 0), dtype=np.int64)  # (B * W, T), of each row
         self._log_probs = np.zeros((num_sentences, 0))  # of those tokens
-        self._eos_id = eos_id
+        self._eos_id = task.eos_id
         self._options = options
         self._sentences = np.arange(num_sentences)
         self._totals_BW = np.zeros((num_sentences, 1))
-        self._limits = np.asarray(max_lengths, dtype=np.int64)
-        self._limit_penalties = np.asarray([options.penalty(limit) for limit in max_lengths])
+        self._limits = np.asarray(task.max_lengths, dtype=np.int64)
+        self._limit_penalties = np.asarray([options.penalty(limit) for limit in task.max_lengths])
         self._num_kept = options.n_best if options.early_stopping == "optimal" else options.beam_size
         self._bars = np.full(num_sentences, -np.inf)  # -inf: fewer than num_kept have ended
-        self.ended: list[list[tuple[float, Hypothesis]]] = [[] for _ in max_lengths]
+        self.ended: list[list[tuple[float, Hypothesis]]] = [[] for _ in task.max_lengths]
 
     @property
     def num_live(self) -> int:

@@ -24,9 +24,11 @@ from heedful.decoding.step_function import ForcedStep, ModelStep, RestrictedStep
 from heedful.errors import InputError
 from heedful.model import Transformer
 
-PrecisionChoice = Literal["auto", "float32", "bf16", "int8"]
+PrecisionChoice = Literal["auto", "float32", "bf16", "fp16", "int8"]
 EngineChoice = Literal["auto", "compiled", "torch"]
 Allowed = Sequence[NDArray[np.int64]] | None  # for each sentence the ids that may be written; None: all
+
+_ROUNDED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 # What "auto" has found, while the first of the models lives: of an engine, and all models by identity.
 _found: WeakKeyDictionary[Transformer, dict[tuple[object, ...], EnginePrecision]] = WeakKeyDictionary()
@@ -91,7 +93,7 @@ class Computation:
         if self._engine == "compiled" or self._wanted == "int8":
             raise InputError(
                 f"engine={self._engine!r}, precision={self._wanted!r}: no coverage penalty there: the "
-                "compiled engine gives no attention; engine='torch' does, in float32 and bf16"
+                "compiled engine gives no attention; engine='torch' does, in float32, bf16 and fp16"
             )
         return Computation(self._models, precision=self._wanted, engine="torch", covers=True)
 
@@ -141,8 +143,8 @@ class Computation:
         """Give the step function of a batch as `step` does, to feed it the given outputs and nothing else.
 
         It says what a search sees: the engine to the last digit, though it computes all places at once, as
-        torch does in float32, where that differs by rounding alone. In bfloat16 that is too much, and torch
-        steps as in a search; where coverage counts, too.
+        torch does in float32, where that differs by rounding alone. In bfloat16 and float16 that is too much,
+        and torch steps as in a search; where coverage counts, too.
         """
         if self._engines:
             found = (
@@ -220,7 +222,7 @@ class Computation:
         reason = reasons[0] if reasons else "engine='torch' is asked for"
         raise InputError(
             f"engine={self._engine!r}, precision={self.precision!r}: not possible here: {reason}; "
-            "engine='torch' computes every model, in float32 and bf16"
+            "engine='torch' computes every model, in float32, bf16 and fp16"
         )
 
     def release_models(self) -> list[Transformer]:
@@ -232,6 +234,7 @@ class Computation:
 
     def _fastest(self) -> EnginePrecision:
         """Try out what can be computed: by the compiled engine where that is to be used, or by torch."""
+        # Without fp16: a processor is slow in it, and made-up sources do not tell what overflows.
         names: Sequence[EnginePrecision] = ("float32", "bf16", "int8")
         compiled = [each for each in names if not any(Engine.why_not(m, each) for m in self._models)]
         if self._engine == "torch" or not compiled:
@@ -252,9 +255,8 @@ class Computation:
         return src.to(self._device)
 
     def _autocast(self) -> AbstractContextManager[object]:
-        if self.precision == "bf16":
-            return torch.autocast(self._device.type, dtype=torch.bfloat16)
-        return nullcontext()
+        dtype = _ROUNDED.get(self.precision)
+        return torch.autocast(self._device.type, dtype=dtype) if dtype else nullcontext()
 
 
 def _together(steps: Sequence[StepFunction]) -> StepFunction:

@@ -10,8 +10,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import NOT_NUMBERS, NextTokens, all_log_probs, top_candidates
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
 FREE = -1  # in place of an id: the search may choose
@@ -45,36 +45,18 @@ class Constraints:
     for it is no choice. It counts in the length.
     """
 
-    def __init__(
-        self,
-        options: SearchOptions,
-        *,
-        start_id: int,
-        eos_id: int,
-        pad_id: int,
-        max_lengths: Sequence[int],
-        prefixes: Sequence[Sequence[int]] | None = None,
-    ) -> None:
-        """Prepare for a batch of sentences.
-
-        Args:
-            options: of the search.
-            start_id: suppressed unless the options say otherwise, or it is the end token.
-            eos_id: waits for the minimal length.
-            pad_id: suppressed like `start_id`.
-            max_lengths: of the output of each sentence.
-            prefixes: for each sentence the ids that its output begins with, after `forced_first_id` where
-                there is one; what goes beyond its length limit is not written.
-        """
-        suppressed = options.suppressed_ids
+    def __init__(self, task: SearchTask) -> None:
+        """Prepare for a batch of sentences."""
+        options, suppressed, prefixes = task.options, task.options.suppressed_ids, task.prefixes or ()
         self._options = options
-        self._eos_id = eos_id
-        self._suppressed_ids = sorted({start_id, pad_id} - {eos_id}) if suppressed is None else suppressed
-        self._limits = np.asarray(max_lengths, dtype=np.int64)
+        self._eos_id = task.eos_id
+        special = sorted({task.start_id, task.pad_id} - {task.eos_id})
+        self._suppressed_ids = special if suppressed is None else suppressed
+        self._limits = np.asarray(task.max_lengths, dtype=np.int64)
         num_before = 0 if options.forced_first_id is None else 1
-        longest = max(map(len, prefixes or ()), default=0)
-        self._prefixes = np.full((len(max_lengths), num_before + longest), FREE)  # the id of each place
-        for sentence, prefix in enumerate(prefixes or ()):
+        longest = max(map(len, prefixes), default=0)
+        self._prefixes = np.full((len(task.max_lengths), num_before + longest), FREE)  # the id of each place
+        for sentence, prefix in enumerate(prefixes):
             self._prefixes[sentence, num_before : num_before + len(prefix)] = prefix
 
     def candidates(

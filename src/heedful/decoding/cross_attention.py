@@ -81,7 +81,7 @@ class CoveringStep:
     def reorder(self, rows: Tensor) -> None:
         """See `StepFunction`."""
         self._step.reorder(rows)
-        self._sums_BS = self._sums_BS[rows.to(self._sums_BS.device)]
+        self._sums_BS = self._sums_BS[rows.to(self._sums_BS.device, non_blocking=True)]
 
     def coverage(self) -> NDArray[np.float64]:
         """See `Covering`."""

@@ -10,20 +10,11 @@ from heedful.decoding.beam import Beam, best_of, by_rank
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.cross_attention import coverage_penalties
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import StepFunction, all_log_probs
+from heedful.decoding.task import SearchTask
 
 
-def diverse_beam_search(
-    step: StepFunction,
-    *,
-    max_lengths: Sequence[int],
-    start_id: int,
-    eos_id: int,
-    pad_id: int,
-    options: SearchOptions,
-    prefixes: Sequence[Sequence[int]] | None = None,
-) -> list[list[Hypothesis]]:
+def diverse_beam_search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
     """Search outputs that differ, in `options.num_groups` groups (Vijayakumar et al., 2016, algorithm 1).
 
     Each group is a beam of its own. At each place the groups choose one after the other, and a token costs
@@ -32,12 +23,7 @@ def diverse_beam_search(
 
     Args:
         step: has one row for each sentence, not fed yet.
-        max_lengths: for each sentence, the most tokens to generate, the end token included; at least 1.
-        start_id: fed first.
-        eos_id: ends an output.
-        pad_id: never generated, like `start_id`, unless the options say otherwise.
-        options: what to search.
-        prefixes: what the outputs of each sentence begin with (see `Constraints`).
+        task: what to search.
 
     Returns:
         For each sentence at most `options.n_best` different hypotheses of all groups, best first by what the
@@ -46,18 +32,18 @@ def diverse_beam_search(
     Raises:
         InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
     """
-    constraints = Constraints(
-        options, start_id=start_id, eos_id=eos_id, pad_id=pad_id, max_lengths=max_lengths, prefixes=prefixes
-    )
+    constraints, options = Constraints(task), task.options
     size = options.beam_size // options.num_groups
     share = replace(options, beam_size=size, n_best=min(size, options.n_best), num_groups=1)
-    groups = [Beam(max_lengths, eos_id=eos_id, options=share) for _ in range(options.num_groups)]
+    groups = [Beam(replace(task, options=share)) for _ in range(options.num_groups)]
     starts = [0] * options.num_groups  # the first row of each group; they share the rows of the first step
-    last_ids = torch.full((len(max_lengths),), start_id)
+    last_ids = task.start_ids()
     while len(last_ids):
         log_probs = all_log_probs(step(last_ids))
         coverage = coverage_penalties(step, options, len(last_ids))
-        costs = log_probs.new_zeros(len(max_lengths), log_probs.shape[-1])  # of each sentence's next token
+        costs = log_probs.new_zeros(
+            len(task.max_lengths), log_probs.shape[-1]
+        )  # of each sentence's next token
         moves = []  # of each group, for each row of the next step, its row in this one and the id to feed
         for group, start in zip(groups, starts, strict=True):
             sentences = group.sentences_of_rows()

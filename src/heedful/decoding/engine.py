@@ -27,7 +27,8 @@ from heedful.nn.embeddings import InputEmbedding
 from heedful.nn.layers import DecoderLayer, EncoderLayer
 from heedful.nn.positions import LearnedPositions
 
-EnginePrecision = Literal["float32", "bf16", "int8"]
+# What the products of an engine may be asked to be computed in; this one has no fp16, which is for GPUs.
+EnginePrecision = Literal["float32", "bf16", "fp16", "int8"]
 Within = tuple[int | None, int | None]  # the addresses of an EngineShortlist and of the sentence of each row
 ALL: Within = (None, None)  # the whole vocabulary
 
@@ -142,6 +143,8 @@ class Engine:
         config, library = model.config, _library()
         if library is None:
             return "no C compiler"
+        if precision not in _PRECISIONS:
+            return f"the engine has no {precision}"
         if not library.supports(_PRECISIONS[precision]):
             return f"this processor has no instructions for {precision}"
         linear = all(

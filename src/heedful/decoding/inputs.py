@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from heedful.bundle import Bundle
 from heedful.decoding.batches import BatchedSearch
 from heedful.decoding.options import SearchOptions
 from heedful.errors import InputError
 from heedful.text.framing import Framing
+from heedful.text.pair import TokenizerPair
 from heedful.text.tokenizer import Tokenizer
 
 Ids = list[list[int]]
@@ -20,7 +20,8 @@ def sources_and_prefixes(
     texts: Sequence[str],
     prefixes: Sequence[str] | None,
     *,
-    bundle: Bundle,
+    tokenizers: TokenizerPair,
+    framing: Framing,
     search: BatchedSearch,
     options: SearchOptions,
     first_line: int,
@@ -30,7 +31,8 @@ def sources_and_prefixes(
     Args:
         texts: one sentence or line each; an empty one has no ids.
         prefixes: for each text; None: nothing.
-        bundle: its tokenizers and framing say what the model reads and writes.
+        tokenizers: of the model.
+        framing: what it reads and writes around a text.
         search: it knows how long sequences may be.
         options: of the search.
         first_line: the number of the first text, for messages.
@@ -39,9 +41,8 @@ def sources_and_prefixes(
         InputError: a text or a prefix that is too long, or unequal numbers of them.
     """
     _refuse_one_string("texts", texts)
-    framing = Framing.of(bundle.config, bundle.tokenizers)
-    sources = [framing.source(ids) if ids else [] for ids in _encoded(bundle.tokenizers.src, texts)]
-    begun = encoded_prefixes(prefixes, bundle=bundle, texts=texts) or [[] for _ in texts]
+    sources = [framing.source(ids) if ids else [] for ids in _encoded(tokenizers.src, texts)]
+    begun = encoded_prefixes(prefixes, texts=texts, tokenizer=tokenizers.tgt) or [[] for _ in texts]
     for line, (source, prefix) in enumerate(zip(sources, begun, strict=True), start=first_line):
         _check_length(f"line {line:,}", source, search)
         most = search.max_length(source, options) - num_before_prefix(options)
@@ -57,7 +58,8 @@ def sources_and_outputs(
     sources: Sequence[str],
     targets: Sequence[Given],
     *,
-    bundle: Bundle,
+    tokenizers: TokenizerPair,
+    framing: Framing,
     search: BatchedSearch,
     options: SearchOptions,
     first_line: int,
@@ -68,7 +70,8 @@ def sources_and_outputs(
         sources: one sentence or line each.
         targets: the translation of each, as text, or as ids with the end token unless it is cut; where both
             are empty, neither has ids.
-        bundle: its tokenizers and framing say what the model reads and writes.
+        tokenizers: of the model.
+        framing: what it reads and writes around a text.
         search: it knows how long sequences may be.
         options: of the search.
         first_line: the number of the first pair, for messages.
@@ -80,7 +83,6 @@ def sources_and_outputs(
     _refuse_one_string("sources", sources)
     _refuse_one_string("targets", targets)
     _check_one_for_each("targets", targets, "sources", sources)
-    tokenizers, framing = bundle.tokenizers, Framing.of(bundle.config, bundle.tokenizers)
     read: Ids = []
     written: Ids = []
     texts = [target if isinstance(target, str) else "" for target in targets]
@@ -97,14 +99,16 @@ def sources_and_outputs(
     return read, written
 
 
-def encoded_prefixes(prefixes: Sequence[str] | None, *, bundle: Bundle, texts: Sequence[str]) -> Ids | None:
+def encoded_prefixes(
+    prefixes: Sequence[str] | None, *, texts: Sequence[str], tokenizer: Tokenizer
+) -> Ids | None:
     """The ids of what the outputs of texts begin with, if anything is given.
 
     Raises:
         InputError: unequal numbers of them.
     """
     _check_one_for_each("prefixes", prefixes, "texts", texts)
-    return None if prefixes is None else bundle.tokenizers.tgt.encode_batch(prefixes)
+    return None if prefixes is None else tokenizer.encode_batch(prefixes)
 
 
 def num_before_prefix(options: SearchOptions) -> int:

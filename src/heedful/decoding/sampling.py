@@ -11,22 +11,13 @@ from torch import Tensor
 
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, Outputs
-from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.options import Sampling
 from heedful.decoding.step_function import NOT_NUMBERS, StepFunction, all_log_probs
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
 
-def sample_search(
-    step: StepFunction,
-    *,
-    max_lengths: Sequence[int],
-    start_id: int,
-    eos_id: int,
-    pad_id: int,
-    options: SearchOptions,
-    sources: Sequence[Sequence[int]],
-    prefixes: Sequence[Sequence[int]] | None = None,
-) -> list[list[Hypothesis]]:
+def sample_search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
     """Draw `options.n_best` outputs of each sentence, each independent of the others.
 
     What is drawn for a sentence depends on the model, the options and its source alone, not on the sentences
@@ -36,13 +27,8 @@ def sample_search(
 
     Args:
         step: has one row for each sentence, not fed yet.
-        max_lengths: for each sentence, the most tokens to generate, the end token included; at least 1.
-        start_id: fed first.
-        eos_id: ends an output.
-        pad_id: never generated, like `start_id`, unless the options say otherwise.
-        options: how to draw (`options.sampling`), how many, and what is suppressed, held back or forced.
-        sources: the ids of each sentence.
-        prefixes: what the outputs of each sentence begin with (see `Constraints`).
+        task: with the sources; its options say how to draw (`options.sampling`), how many, and what is
+            suppressed, held back or forced.
 
     Returns:
         For each sentence its outputs in the order in which they were drawn. Their log-probabilities are the
@@ -51,13 +37,11 @@ def sample_search(
     Raises:
         InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
     """
-    sampling, copies = options.sampling or Sampling(), options.n_best
-    outputs = Outputs([limit for limit in max_lengths for _ in range(copies)], eos_id=eos_id)
-    constraints = Constraints(
-        options, start_id=start_id, eos_id=eos_id, pad_id=pad_id, max_lengths=max_lengths, prefixes=prefixes
-    )
-    chance = _chance(sampling.seed, sources, max_lengths, copies)
-    last_ids = torch.full((len(max_lengths),), start_id)
+    sampling, copies = task.options.sampling or Sampling(), task.options.n_best
+    outputs = Outputs([limit for limit in task.max_lengths for _ in range(copies)], eos_id=task.eos_id)
+    constraints = Constraints(task)
+    chance = _chance(sampling.seed, task, copies)
+    last_ids = task.start_ids()
     while num_live := len(outputs.live):
         log_probs = all_log_probs(step(last_ids))
         fed = np.arange(num_live) // (num_live // len(log_probs))  # the row of the step for each live output
@@ -71,7 +55,7 @@ def sample_search(
         if len(rows) and not np.array_equal(fed[rows], np.arange(fed[-1] + 1)):
             step.reorder(torch.from_numpy(fed[rows]))
         last_ids = torch.from_numpy(ids[rows])
-    found = outputs.hypotheses(options.penalty)
+    found = outputs.hypotheses(task.options.penalty)
     return [found[start : start + copies] for start in range(0, len(found), copies)]
 
 
@@ -114,12 +98,10 @@ def random_numbers(seed: int, source: Sequence[int], sample: int, count: int) ->
     return (generator.random_raw(count) >> np.uint64(12)).astype(np.float64) * 2.0**-52
 
 
-def _chance(
-    seed: int, sources: Sequence[Sequence[int]], max_lengths: Sequence[int], copies: int
-) -> NDArray[np.float64]:
+def _chance(seed: int, task: SearchTask, copies: int) -> NDArray[np.float64]:
     """The random numbers of every output and place, (sentences * copies, T)."""
-    chance = np.zeros((len(sources) * copies, max(max_lengths, default=0)))
-    for sentence, (source, length) in enumerate(zip(sources, max_lengths, strict=True)):
+    chance = np.zeros((len(task.sources) * copies, max(task.max_lengths, default=0)))
+    for sentence, (source, length) in enumerate(zip(task.sources, task.max_lengths, strict=True)):
         for sample in range(copies):
             chance[sentence * copies + sample, :length] = random_numbers(seed, source, sample, length)
     return chance

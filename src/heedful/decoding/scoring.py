@@ -1,7 +1,7 @@
 """Forced decoding: the log-probabilities of outputs that are given."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -9,8 +9,8 @@ import torch
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.cross_attention import coverage_penalties
 from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
-from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import StepFunction
+from heedful.decoding.task import SearchTask
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,7 @@ class ScoredOutput(Hypothesis):
 
 
 def score_outputs(
-    step: StepFunction,
-    outputs: Sequence[Sequence[int]],
-    *,
-    max_lengths: Sequence[int],
-    start_id: int,
-    eos_id: int,
-    pad_id: int,
-    options: SearchOptions,
-    prefixes: Sequence[Sequence[int]] | None = None,
+    step: StepFunction, outputs: Sequence[Sequence[int]], task: SearchTask
 ) -> list[ScoredOutput]:
     """Score one given output for each sentence, as a search scores what it finds.
 
@@ -47,13 +39,8 @@ def score_outputs(
         step: has one row for each sentence, not fed yet.
         outputs: for each sentence the ids that the decoder writes, at least one: with a tag where the model
             writes one, and with the end token unless the output is cut.
-        max_lengths: for each sentence, the most tokens of a search, the end token included.
-        start_id: fed first.
-        eos_id: ends an output.
-        pad_id: never written, like `start_id`, unless the options say otherwise.
-        options: the length and coverage penalties (of the score) and what is suppressed, forced or
-            renormalised.
-        prefixes: what the outputs of a search had to begin with (see `Constraints`).
+        task: of the search; of its options, the length and coverage penalties (of the score) and what is
+            suppressed, forced or renormalised.
 
     Returns:
         For each sentence its output, with the numbers of a hypothesis.
@@ -62,23 +49,20 @@ def score_outputs(
         InputError: log-probabilities that are not numbers, or a forced token that does not exist.
     """
     lengths = np.asarray([len(output) for output in outputs], dtype=np.int64)
-    limits = np.where(lengths > np.asarray(max_lengths), lengths + 1, max_lengths)
-    constraints = Constraints(
-        options, start_id=start_id, eos_id=eos_id, pad_id=pad_id, max_lengths=limits.tolist(),
-        prefixes=prefixes,
-    )  # fmt: skip
-    ids_BT = np.full((len(outputs), lengths.max(initial=0)), eos_id, dtype=np.int64)
+    limits = np.where(lengths > np.asarray(task.max_lengths), lengths + 1, task.max_lengths)
+    constraints = Constraints(replace(task, max_lengths=limits.tolist()))
+    ids_BT = np.full((len(outputs), lengths.max(initial=0)), task.eos_id, dtype=np.int64)
     for row, output in zip(ids_BT, outputs, strict=True):
         row[: len(output)] = output
     log_probs_BT, model_log_probs_BT = np.zeros(ids_BT.shape), np.zeros(ids_BT.shape)
     coverage_B = np.zeros(len(outputs))
     live = np.arange(len(outputs))
-    last_ids = torch.full((len(outputs),), start_id)
+    last_ids = task.start_ids()
     for place in range(ids_BT.shape[1]):
         log_probs_BT[live, place], model_log_probs_BT[live, place] = constraints.log_probs_of(
             ids_BT[live, place], step(last_ids), written=ids_BT[live, :place], sentences=live
         )
-        coverage_B[live] = coverage_penalties(step, options, len(live))
+        coverage_B[live] = coverage_penalties(step, task.options, len(live))
         rows = np.flatnonzero(lengths[live] > place + 1)
         if 0 < len(rows) < len(live):
             step.reorder(torch.from_numpy(rows))
@@ -90,8 +74,8 @@ def score_outputs(
         hypothesis = ended_hypothesis(
             output,
             log_probs_BT[row, :n].tolist(),
-            eos_id=eos_id,
-            penalty=options.penalty(n),
+            eos_id=task.eos_id,
+            penalty=task.options.penalty(n),
             coverage=float(coverage_B[row]),
         )
         found.append(_scored(hypothesis, model_log_probs_BT[row, :n].tolist()))

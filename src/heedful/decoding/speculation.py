@@ -17,31 +17,17 @@ from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, ended_hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import NextTokens, SpeculativeStep
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
 
-def speculative_search(
-    step: SpeculativeStep,
-    *,
-    max_lengths: Sequence[int],
-    start_id: int,
-    eos_id: int,
-    pad_id: int,
-    options: SearchOptions,
-    sources: Sequence[Sequence[int]],
-    prefixes: Sequence[Sequence[int]] | None = None,
-) -> list[list[Hypothesis]]:
+def speculative_search(step: SpeculativeStep, task: SearchTask) -> list[list[Hypothesis]]:
     """Search what `greedy_search` finds, with at most `options.speculate` guessed tokens in a step.
 
     Args:
         step: has one row for each sentence, not fed yet.
-        max_lengths: for each sentence, the most tokens to generate, the end token included; at least 1.
-        start_id: fed first.
-        eos_id: ends an output.
-        pad_id: never generated, like `start_id`, unless the options say otherwise.
-        options: as for greedy search.
-        sources: for each sentence, tokens that its output may repeat.
-        prefixes: what the output of each sentence begins with (see `Constraints`): a guess without a limit.
+        task: as for greedy search, with sources, which outputs may repeat; prefixes are guesses without a
+            limit.
 
     Returns:
         For each sentence a list of one hypothesis.
@@ -49,14 +35,12 @@ def speculative_search(
     Raises:
         InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
     """
-    constraints = Constraints(
-        options, start_id=start_id, eos_id=eos_id, pad_id=pad_id, max_lengths=max_lengths, prefixes=prefixes
-    )
+    constraints, options = Constraints(task), task.options
     forced = [] if options.forced_first_id is None else [options.forced_first_id]
-    begun = [[*forced, *prefix] for prefix in prefixes or [()] * len(max_lengths)]
+    begun = [[*forced, *prefix] for prefix in task.prefixes or [()] * len(task.max_lengths)]
     outputs = [
-        _Output(*each, start_id=start_id, eos_id=eos_id)
-        for each in zip(range(len(max_lengths)), max_lengths, sources, begun, strict=True)
+        _Output(*each, start_id=task.start_id, eos_id=task.eos_id)
+        for each in zip(range(len(begun)), task.max_lengths, task.sources, begun, strict=True)
     ]
     live = outputs
     while live:

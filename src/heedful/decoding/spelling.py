@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.bundle import Bundle
 from heedful.decoding.batches import BatchedSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
 from heedful.text.framing import Framing
+from heedful.text.pair import TokenizerPair
 from heedful.text.tokenizer import Tokenizer
 
 
@@ -20,7 +20,8 @@ def translations_of(
     found: Sequence[Sequence[Hypothesis]],
     *,
     options: SearchOptions,
-    bundle: Bundle,
+    tokenizers: TokenizerPair,
+    framing: Framing,
     search: BatchedSearch,
 ) -> list[Translation]:
     """What was found for each line, as the target's tokenizer spells it.
@@ -37,10 +38,11 @@ def translations_of(
         sources: their ids as the encoder reads them.
         found: the hypotheses of each line.
         options: of the search.
-        bundle: its tokenizers and framing.
+        tokenizers: of the model.
+        framing: what it reads around a text.
         search: gives the attention.
     """
-    tgt = bundle.tokenizers.tgt
+    tgt, num_before = tokenizers.tgt, len(framing.src_prefix)
     spelled = [[tgt.decode(each.ids) for each in one] for one in found]
     if options.replace_unknown:
         incomplete = [
@@ -52,19 +54,20 @@ def translations_of(
             [(*each.ids, *[tgt.eos_id] * each.finished) for each in hypotheses],
         )
         for (i, k), each, weights_TS in zip(incomplete, hypotheses, attention, strict=True):
-            spelled[i][k] = _replaced(each.ids, weights_TS, lines[i], bundle)
+            spelled[i][k] = _replaced(each.ids, weights_TS[:, num_before:], lines[i], tokenizers)
     return [
         Translation.of(line, one, texts, eos_id=tgt.eos_id)
         for line, one, texts in zip(lines, found, spelled, strict=True)
     ]
 
 
-def _replaced(ids: Sequence[int], weights_TS: NDArray[np.float64], line: str, bundle: Bundle) -> str:
-    src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
-    num_before = len(Framing.of(bundle.config, bundle.tokenizers).src_prefix)
+def _replaced(
+    ids: Sequence[int], weights_TS: NDArray[np.float64], line: str, tokenizers: TokenizerPair
+) -> str:
+    src, tgt = tokenizers.src, tokenizers.tgt
     places = [place for place, i in enumerate(ids) if i == tgt.unk_id]
-    weights_US = weights_TS[places, num_before:]
-    return tgt.decode(ids, unknown=attended_words(weights_US, line, src, whole=tgt.kind == "word"))
+    words = attended_words(weights_TS[places], line, src, whole=tgt.kind == "word")
+    return tgt.decode(ids, unknown=words)
 
 
 def attended_words(

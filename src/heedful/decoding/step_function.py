@@ -14,7 +14,11 @@ from heedful.model import Transformer
 
 _NUMBERS_AT_ONCE = 1 << 22  # log-probabilities of a forced step, 16 MiB in float32, unless one place has more
 _ROWS_MULTIPLE = 64
-NOT_NUMBERS = "search: the model's log-probabilities are not numbers; its weights are damaged"
+_SPARE = 4  # candidates more than are asked for
+NOT_NUMBERS = (
+    "search: the model's log-probabilities are not numbers; its weights are damaged, or too large for fp16, "
+    "where bf16 has the range of float32"
+)
 
 
 class NextTokens(Protocol):
@@ -40,7 +44,8 @@ class NextTokens(Protocol):
 class StepFunction(Protocol):
     """One step of generation for a number of rows, each a sequence under construction.
 
-    At first there is one row for each sentence, and each has been fed nothing.
+    At first there is one row for each sentence, and each has been fed nothing. What a step is given is on the
+    processor; what it gives may be on a GPU, which neither method waits for.
     """
 
     def __call__(self, last_ids: Tensor) -> Tensor | NextTokens:
@@ -86,11 +91,12 @@ class ModelStep:
 
     def __call__(self, last_ids: Tensor) -> Tensor:
         """See `StepFunction`."""
-        return _log_softmax(self._model.decode_step(last_ids.to(self._device), self._cache))
+        ids = last_ids.to(self._device, non_blocking=True)
+        return _log_softmax(self._model.decode_step(ids, self._cache))
 
     def reorder(self, rows: Tensor) -> None:
         """See `StepFunction`."""
-        self._cache.reorder(rows.to(self._device))
+        self._cache.reorder(rows)
 
 
 class ForcedStep:
@@ -130,7 +136,7 @@ class ForcedStep:
 
     def reorder(self, rows: Tensor) -> None:
         """See `StepFunction`."""
-        rows = rows.to(self._rows.device)
+        rows = rows.to(self._rows.device, non_blocking=True)
         self._rows, self._ready_rows = self._rows[rows], self._ready_rows[rows]
 
 
@@ -165,7 +171,7 @@ class RestrictedStep:
     def reorder(self, rows: Tensor) -> None:
         """See `StepFunction`."""
         self._step.reorder(rows)
-        self._is_out = self._is_out[rows.to(self._is_out.device)]
+        self._is_out = self._is_out[rows.to(self._is_out.device, non_blocking=True)]
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
@@ -185,7 +191,8 @@ def top_candidates(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The `count` best next ids of each row and their log-probabilities, best first, ties to the lower id.
 
-    Banned ids come last, with -inf; no probability is renormalised. One transfer from the device.
+    Banned ids come last, with -inf; no probability is renormalised. One transfer from the device, but for
+    rows where more candidates tie than there are to spare; logits in bfloat16 often tie.
 
     Args:
         log_probs: (rows, V).
@@ -200,20 +207,19 @@ def top_candidates(
     """
     vocab_size = log_probs.shape[-1]
     needed = min(count + len(banned), vocab_size)
-    best = torch.topk(log_probs, min(needed + 1, vocab_size), dim=-1)
+    best = torch.topk(log_probs, min(needed + _SPARE, vocab_size), dim=-1)
     # One transfer: ids are exact in float32, as vocabularies are far smaller than 2 ** 24.
     packed = torch.stack((best.values, best.indices.to(best.values.dtype))).cpu().numpy()
     values, ids = packed[0].astype(np.float64), packed[1].astype(np.int64)
     if np.isnan(values).any():
         raise InputError(NOT_NUMBERS)
     if values.shape[1] > needed:
-        tied = np.flatnonzero(values[:, needed] == values[:, needed - 1])
+        tied = np.flatnonzero(values[:, -1] == values[:, needed - 1])
         if len(tied):  # topk may keep any of the tied ids: sort these rows in full
             rows = log_probs[torch.as_tensor(tied, device=log_probs.device)]
             ordered = torch.sort(rows, dim=-1, descending=True, stable=True)
-            ids[tied] = ordered.indices[:, : needed + 1].cpu().numpy()
-            values[tied] = ordered.values[:, : needed + 1].cpu().numpy()
-        values, ids = values[:, :needed], ids[:, :needed]
+            ids[tied] = ordered.indices[:, : ids.shape[1]].cpu().numpy()
+            values[tied] = ordered.values[:, : ids.shape[1]].cpu().numpy()
     if banned:
         values = np.where(np.isin(ids, banned), -np.inf, values)
     order = np.lexsort((ids, -values), axis=-1)[:, :count]

@@ -5,26 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-import torch
-
 from heedful.bundle import Bundle, load_bundle, resolve_bundle
-from heedful.decoding.alternatives import search_alternatives
 from heedful.decoding.batches import BatchedSearch
 from heedful.decoding.computation import Computation, EngineChoice, PrecisionChoice
 from heedful.decoding.ensemble import check_ensemble
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.inputs import (
-    Given,
-    chunks,
-    encoded_prefixes,
-    sources_and_outputs,
-    sources_and_prefixes,
-    without_line_ends,
-)
+from heedful.decoding.inputs import Given, chunks, without_line_ends
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput
 from heedful.decoding.shortlist import Shortlist, check_shortlist
-from heedful.decoding.spelling import translations_of
+from heedful.decoding.text_search import TextSearch
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.text import Framing
@@ -54,8 +44,9 @@ class Translator:
 
         Args:
             bundle: model and tokenizers; the model stays on the device where it is.
-            precision: of the matrix products; "int8" only in the compiled engine. "auto" is the fastest of
-                those that cost no quality, tried out when the model is first used: `fastest_precision.py`.
+            precision: of the matrix products; "int8" only in the compiled engine, "fp16" only in torch, for
+                GPUs. "auto" is the fastest of the others that cost no quality, tried out when the model is
+                first used: `fastest_precision.py`.
             batch_tokens: source tokens of one batch, padding included; by default the bundle's. Where targets
                 are given, those of the longer side.
             batch_size: sentences of one batch at most; by default the tokens alone decide.
@@ -81,18 +72,18 @@ class Translator:
         self.ensemble, self.shortlist = tuple(ensemble), shortlist
         check_ensemble([bundle, *ensemble])
         check_shortlist(shortlist, bundle)
-        self._device = next(bundle.model.parameters()).device
+        self.device = next(bundle.model.parameters()).device  # where it is computed
         models = [each.model for each in (bundle, *ensemble)]
         self._computation = Computation(models, precision=precision, engine=engine)
-        self._framing = Framing.of(bundle.config, bundle.tokenizers)
-        self._search = BatchedSearch(
+        search = BatchedSearch(
             self._computation,
-            self._framing,
+            Framing.of(bundle.config, bundle.tokenizers),
             bundle.tokenizers,
             tokens=self.batch_tokens,
             size=batch_size,
             shortlist=shortlist,
         )
+        self._texts = TextSearch(bundle, search)
 
     @classmethod
     def load(
@@ -125,15 +116,14 @@ class Translator:
         Raises:
             InputError: a language that the model does not have, with close ones named, or no choice at all.
         """
-        first, *others = [
-            replace(
-                bundle,
-                config=choose_languages(
-                    bundle.config, bundle.tokenizers, src_lang=src_lang, tgt_lang=tgt_lang
-                ),
+
+        def chosen(bundle: Bundle) -> Bundle:
+            config, tokenizers = bundle.config, bundle.tokenizers
+            return replace(
+                bundle, config=choose_languages(config, tokenizers, src_lang=src_lang, tgt_lang=tgt_lang)
             )
-            for bundle in (self.bundle, *self.ensemble)
-        ]
+
+        first, *others = map(chosen, (self.bundle, *self.ensemble))
         return type(self)(
             first,
             precision=self.precision,
@@ -166,7 +156,7 @@ class Translator:
             InputError: a text that is longer than learned positions allow, or a prefix that is longer than
                 the translation may be.
         """
-        return self._translate_chunk(texts, options=options, prefixes=prefixes, first_line=1)
+        return self._texts.translations(texts, options=options, prefixes=prefixes)
 
     def translate_lines(
         self,
@@ -192,7 +182,7 @@ class Translator:
                 prefix is too long; those of earlier chunks came out.
         """
         for first_line, chunk, given in chunks(without_line_ends(lines), prefixes, chunk_lines):
-            yield from self._translate_chunk(chunk, options=options, prefixes=given, first_line=first_line)
+            yield from self._texts.translations(chunk, options=options, prefixes=given, first_line=first_line)
 
     def alternatives(
         self,
@@ -219,17 +209,7 @@ class Translator:
         Raises:
             InputError: as `translations` does.
         """
-        if count < 1:
-            raise InputError(f"count={count}: must be at least 1")
-        options = replace(self._options(options), n_best=1, prefix_bias=None)
-        sources, begun = self._encoded(texts, prefixes, options, first_line=1)
-        together = search_alternatives(
-            sources, begun, count=count, options=options, search=self._search,
-            eos_id=self.bundle.tokenizers.tgt.eos_id,
-        )  # fmt: skip
-        return translations_of(
-            texts, sources, together, options=options, bundle=self.bundle, search=self._search
-        )
+        return self._texts.alternatives(texts, prefixes=prefixes, count=count, options=options)
 
     def score(
         self,
@@ -261,7 +241,7 @@ class Translator:
             InputError: unequal numbers of texts, ids that no output has, or a text that is longer than
                 learned positions allow.
         """
-        return self._score_chunk(sources, targets, options=options, prefixes=prefixes, first_line=1)
+        return self._texts.scores(sources, targets, options=options, prefixes=prefixes)
 
     def score_lines(
         self,
@@ -279,67 +259,9 @@ class Translator:
         """
         for first_line, chunk, given in chunks(iter(pairs), prefixes, chunk_lines):
             sources, targets = zip(*chunk, strict=True)
-            yield from self._score_chunk(
+            yield from self._texts.scores(
                 sources, targets, options=options, prefixes=given, first_line=first_line
             )
-
-    def _score_chunk(
-        self,
-        sources: Sequence[str],
-        targets: Sequence[Given],
-        *,
-        options: SearchOptions | None,
-        prefixes: Sequence[str] | None,
-        first_line: int,
-    ) -> list[ScoredText]:
-        options = self._options(options)
-        read, written = sources_and_outputs(
-            sources, targets, bundle=self.bundle, search=self._search, options=options, first_line=first_line
-        )
-        begun = encoded_prefixes(prefixes, bundle=self.bundle, texts=sources)
-        tokenizer = self.bundle.tokenizers.tgt
-        found = self._search.score(read, written, options=options, prefixes=begun)
-        return [
-            ScoredText.of_given(
-                each, given if isinstance(given, str) else tokenizer.decode(each.ids), eos_id=tokenizer.eos_id
-            )
-            for each, given in zip(found, targets, strict=True)
-        ]
-
-    def _translate_chunk(
-        self,
-        texts: Sequence[str],
-        *,
-        options: SearchOptions | None,
-        prefixes: Sequence[str] | None,
-        first_line: int,
-    ) -> list[Translation]:
-        options = self._options(options)
-        sources, begun = self._encoded(texts, prefixes, options, first_line=first_line)
-        found = self._search(sources, options=options, prefixes=begun)
-        return translations_of(
-            texts, sources, found, options=options, bundle=self.bundle, search=self._search
-        )
-
-    def _options(self, options: SearchOptions | None) -> SearchOptions:
-        """The options, or the bundle's, with the language of the outputs."""
-        options = options or SearchOptions.from_config(self.bundle.config.decode)
-        if self._framing.tgt_prefix:
-            options = replace(options, forced_first_id=self._framing.tgt_prefix[0])
-        return options
-
-    def _encoded(
-        self,
-        texts: Sequence[str],
-        prefixes: Sequence[str] | None,
-        options: SearchOptions,
-        *,
-        first_line: int,
-    ) -> tuple[list[list[int]], list[list[int]]]:
-        """The ids of texts and of their prefixes: see `sources_and_prefixes`."""
-        return sources_and_prefixes(
-            texts, prefixes, bundle=self.bundle, search=self._search, options=options, first_line=first_line
-        )
 
     def search_ids(
         self,
@@ -356,7 +278,7 @@ class Translator:
             options: the search.
             prefixes: for each source the ids that its outputs begin with.
         """
-        return self._search(sources, options=options, prefixes=prefixes)
+        return self._texts.search(sources, options=options, prefixes=prefixes)
 
     def score_ids(
         self,
@@ -367,7 +289,7 @@ class Translator:
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[ScoredOutput]:
         """Score outputs given as ids: see `BatchedSearch.score`."""
-        return self._search.score(sources, outputs, options=options, prefixes=prefixes)
+        return self._texts.search.score(sources, outputs, options=options, prefixes=prefixes)
 
     def release_models(self, options: SearchOptions) -> None:
         """Let go of weights that the compiled engine has packed, which are otherwise in memory twice.
@@ -378,16 +300,11 @@ class Translator:
         Args:
             options: of all searches that follow.
         """
-        if self.engine_in_use == "compiled" and not options.needs_attention:
+        if not options.needs_attention and self.engine_in_use == "compiled":  # which packs the weights
             outlines = self._computation.release_models()
             bundles = zip((self.bundle, *self.ensemble), outlines, strict=True)
             self.bundle, *others = (replace(bundle, model=model) for bundle, model in bundles)
             self.ensemble = tuple(others)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model is."""
-        return self._device
 
     @property
     def engine_in_use(self) -> str:
@@ -396,5 +313,5 @@ class Translator:
 
     @property
     def precision_in_use(self) -> str:
-        """What the products are computed in: "float32", "bf16" or "int8"."""
+        """What the products are computed in: "float32", "bf16", "fp16" or "int8"."""
         return self._computation.precision

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from heedful.bundle import Bundle
-from heedful.decoding.batches import BatchedSearch, plan_batches
+from heedful.decoding.batch_plan import plan_batches
+from heedful.decoding.batches import BatchedSearch
 from heedful.decoding.computation import Computation
 from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
 from heedful.decoding.options import SearchOptions

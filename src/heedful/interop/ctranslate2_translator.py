@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+import os
 import tempfile
 from collections.abc import Sequence
-from functools import cached_property
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from heedful.bundle import Bundle, unique_weights
 from heedful.decoding.computation import EngineChoice, PrecisionChoice
 from heedful.decoding.engine import EnginePrecision
 from heedful.decoding.shortlist import Shortlist
+from heedful.decoding.text_search import TextSearch
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError, InteropError, MissingExtraError
 from heedful.interop.ctranslate2_export import export_ctranslate2
@@ -24,8 +26,15 @@ from heedful.text.framing import Framing
 if TYPE_CHECKING:
     import ctranslate2
 
+_NUM_KEPT = 4  # exported models in the user's cache: those that were in use last
+_PREFIX = "ctranslate2-"
 _FORMAT = "heedful-ctranslate2-1"  # a part of the name: another way to export never meets an old directory
-_TYPES: dict[EnginePrecision, str] = {"float32": "float32", "bf16": "bfloat16", "int8": "int8"}
+_TYPES: dict[EnginePrecision, str] = {
+    "float32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "int8": "int8",
+}
 
 
 class CTranslate2Translator(Translator):
@@ -49,7 +58,8 @@ class CTranslate2Translator(Translator):
     ) -> None:
         """Wrap a loaded bundle; what is not said here is as in `Translator`.
 
-        The first search exports the model to a directory of the user's cache, where later ones find it.
+        The first search exports the model to a directory of the user's cache, where later ones find it. The
+        four that were in use last are kept there.
 
         Args:
             bundle: model and tokenizers; the model is on the processor.
@@ -77,7 +87,7 @@ class CTranslate2Translator(Translator):
             raise InputError(f"engine='ctranslate2': computes on the processor, not on {self.device.type!r}")
         _check_precision(precision)
         self._precision: EnginePrecision = precision
-        self._search = CTranslate2Search(
+        search = CTranslate2Search(
             bundle,
             self._load,
             self._computation,
@@ -85,6 +95,8 @@ class CTranslate2Translator(Translator):
             tokens=self.batch_tokens,
             size=batch_size,
         )
+        self._texts = TextSearch(bundle, search)
+        self._exported: Path | None = None
         self._loaded: dict[int, ctranslate2.Translator] = {}
 
     @property
@@ -92,15 +104,22 @@ class CTranslate2Translator(Translator):
         """What computes: "ctranslate2"."""
         return "ctranslate2"
 
-    @cached_property
+    @property
     def directory(self) -> Path:
-        """Where the exported model is; it is exported where it is not there yet.
+        """Where the exported model is; it is exported where it is not there, or not any more.
 
         Raises:
             InteropError: it cannot be written.
         """
+        if self._exported is None or not self._exported.is_dir():
+            self._exported = self._export()
+        with suppress(OSError):
+            os.utime(self._exported)
+        return self._exported
+
+    def _export(self) -> Path:
         cache = platformdirs.user_cache_path("heedful")
-        path = cache / f"ctranslate2-{_fingerprint(self.bundle, self._precision)}"
+        path = cache / f"{_PREFIX}{_fingerprint(self.bundle, self._precision)}"
         if path.is_dir():
             return path
         try:
@@ -116,6 +135,7 @@ class CTranslate2Translator(Translator):
                         raise
         except OSError as error:
             raise InteropError(f"{cache}: the model cannot be written ({error}); free some space") from error
+        _remove_unused(cache)
         return path
 
     def _load(self, at_once: int, threads: int) -> "ctranslate2.Translator":
@@ -150,6 +170,30 @@ def _check_precision(precision: EnginePrecision) -> None:
         raise InputError(
             f"precision={precision!r}: CTranslate2 has none of that on this processor, but {here}"
         )
+
+
+def _remove_unused(cache: Path) -> None:
+    """Remove all exported models but those that were in use last, and what killed processes left of theirs.
+
+    One that another process has loaded is in its memory, and one that it is about to load is among the last.
+    Each vanishes as a whole, before its files are removed.
+    """
+    by_use = sorted(cache.glob(f"{_PREFIX}*"), key=_last_use, reverse=True)
+    for path in by_use[_NUM_KEPT:]:
+        with (
+            suppress(OSError),  # another process is removing it, or has it open where that matters
+            tempfile.TemporaryDirectory(
+                dir=cache, prefix=f"{_PREFIX}removed.", ignore_cleanup_errors=True
+            ) as removed,
+        ):
+            path.rename(Path(removed) / path.name)
+
+
+def _last_use(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:  # it is gone
+        return 0
 
 
 def _fingerprint(bundle: Bundle, precision: EnginePrecision) -> str:

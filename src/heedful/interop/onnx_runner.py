@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.decoding.batches import plan_batches
+from heedful.decoding.batch_plan import plan_batches
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.search import search
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError, InteropError, MissingExtraError
 from heedful.interop.onnx_settings import ENCODER_FILE, STEP_FILE, OnnxSettings, read_settings
 from heedful.text import TokenizerPair
@@ -174,8 +175,7 @@ class OnnxTranslator:
         for row, ids in enumerate(sources):
             src[row, : len(ids)] = torch.tensor(ids)
         caps = [cap for cap in (options.max_length, settings.max_positions) if cap is not None]
-        return search(
-            OnnxStep(self._encoder, self._decoder, src),
+        task = SearchTask(
             max_lengths=[min([len(ids) + options.max_length_offset, *caps]) for ids in sources],
             start_id=settings.start_id,
             eos_id=settings.eos_id,
@@ -183,6 +183,7 @@ class OnnxTranslator:
             options=options,
             sources=sources,
         )
+        return search(OnnxStep(self._encoder, self._decoder, src), task)
 
 
 def _session(file: Path, options: object, providers: Sequence[str]) -> "InferenceSession":

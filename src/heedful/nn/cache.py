@@ -46,7 +46,7 @@ class DecoderCache:
         self.layers = layers
         self.memory_mask = memory_mask
         self.length = 0
-        self._sentences = torch.arange(memory_mask.shape[0], device=memory_mask.device)
+        self._sentences = torch.arange(memory_mask.shape[0])  # on the processor, which compares them
 
     @property
     def num_rows(self) -> int:
@@ -57,11 +57,13 @@ class DecoderCache:
         """Keep, repeat or drop rows: row i of the future is what row `rows[i]` has been.
 
         Args:
-            rows: int64 (new number of rows,), each below `num_rows`. Where every row stays with its sentence,
-                as between two steps of a beam, the source side is not copied.
+            rows: int64 (new number of rows,), each below `num_rows`; on the processor, so that a GPU is not
+                waited for. Where every row stays with its sentence, as between two steps of a beam, the
+                source side is not copied.
         """
         sentences = self._sentences.index_select(0, rows)
         memory_too = not torch.equal(sentences, self._sentences)
+        rows = rows.to(self.memory_mask.device, non_blocking=True)
         for layer in self.layers:
             layer.reorder(rows, memory_too=memory_too)
         if memory_too:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import get_args
 
 import torch
 
@@ -16,10 +17,8 @@ from heedful.errors import InputError
 from heedful.interop.ctranslate2_translator import CTranslate2Translator
 from heedful.workflows.sources import local_bundle
 
-_PRECISIONS: dict[str, PrecisionChoice] = {
-    **{"auto": "auto", "float32": "float32", "bf16": "bf16", "int8": "int8"},
-}
-_ENGINES: dict[str, EngineChoice] = {"auto": "auto", "compiled": "compiled", "torch": "torch"}
+_PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(PrecisionChoice)}
+_ENGINES: dict[str, EngineChoice] = {name: name for name in get_args(EngineChoice)}
 _CTRANSLATE2 = "ctranslate2"
 _DEVICES = ("auto", "cpu", "cuda")
 
@@ -100,7 +99,8 @@ class Runtime:
     """How to compute: it changes the speed, and the results at most in their last digits.
 
     Attributes:
-        precision: "float32", "bf16", "int8", or "auto", the fastest here that costs no quality.
+        precision: "float32", "bf16", "fp16", "int8", or "auto", the fastest of all but fp16 that costs no
+            quality here.
         engine: "compiled", "torch", "auto", the compiled one where it can be used, or "ctranslate2", which
             searches in its own way (see `CTranslate2Search`) and only on the processor.
         device: "cpu", "cuda", or "auto", a GPU where there is one.

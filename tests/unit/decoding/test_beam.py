@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from step_tables import BOS, EOS, PAD, TableStep, probability_table, random_table
+from step_tables import EOS, TableStep, probability_table, random_table, task_of
 
 from heedful.decoding.beam import beam_search
 from heedful.decoding.greedy import greedy_search
@@ -27,7 +27,7 @@ GARDEN_PATH = probability_table(
 
 def search(step: TableStep, max_lengths: list[int], **options: object) -> list[list[Hypothesis]]:
     asked = SearchOptions(**options)  # type: ignore[arg-type]
-    return beam_search(step, max_lengths=max_lengths, start_id=BOS, eos_id=EOS, pad_id=PAD, options=asked)
+    return beam_search(step, task_of(max_lengths, asked))
 
 
 def test_a_beam_of_two_leaves_the_path_that_greedy_takes() -> None:
@@ -165,9 +165,7 @@ def test_a_batch_equals_its_sentences_one_by_one() -> None:
 def test_a_beam_of_one_is_greedy_search() -> None:
     for seed in range(20):
         table, limits = random_table(seed, 6, sharpness=2.0), [6, 1, 9, 9]
-        options = SearchOptions(beam_size=1)
-        ids = {"start_id": BOS, "eos_id": EOS, "pad_id": PAD}
-        greedy = greedy_search(TableStep(table, 4), max_lengths=limits, options=options, **ids)
+        greedy = greedy_search(TableStep(table, 4), task_of(limits, SearchOptions(beam_size=1)))
         assert search(TableStep(table, 4), limits, beam_size=1) == greedy
 
 

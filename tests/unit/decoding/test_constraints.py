@@ -6,6 +6,7 @@ import torch
 
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
 PAD, START, EOS = 0, 1, 2
@@ -17,11 +18,11 @@ def candidates(
     max_lengths: tuple[int, ...] = (99, 99), prefixes: list[list[int]] | None = None, **options: object,
 ) -> Candidates:  # fmt: skip
     asked = SearchOptions(**options)  # type: ignore[arg-type]
-    constraints = Constraints(
-        asked, start_id=start_id, eos_id=EOS, pad_id=PAD, max_lengths=max_lengths, prefixes=prefixes
+    task = SearchTask(
+        max_lengths=max_lengths, start_id=start_id, eos_id=EOS, pad_id=PAD, options=asked, prefixes=prefixes
     )
     so_far = np.array(written, dtype=np.int64).reshape(len(written), -1)
-    return constraints.candidates(log_probs, count, written=so_far, sentences=np.arange(len(written)))
+    return Constraints(task).candidates(log_probs, count, written=so_far, sentences=np.arange(len(written)))
 
 
 def best(

@@ -17,6 +17,7 @@ from heedful.decoding.engine import Engine, EnginePrecision
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.search import search
 from heedful.decoding.step_function import ModelStep, StepFunction
+from heedful.decoding.task import SearchTask
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.model import Transformer
@@ -109,6 +110,10 @@ def ensemble(num_models: int) -> list[Bundle]:
     return [memorised(), *others]
 
 
+def task_of(limits: list[int], options: SearchOptions) -> SearchTask:
+    return SearchTask(max_lengths=limits, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options)
+
+
 def test_a_penalty_of_zero_changes_no_bit() -> None:
     model = model_of(2)
     src = torch.full((3, 5), PAD)
@@ -116,10 +121,7 @@ def test_a_penalty_of_zero_changes_no_bit() -> None:
         row[: len(source)] = torch.tensor(source)
 
     def found(step: StepFunction, options: SearchOptions) -> object:
-        return search(
-            step, max_lengths=[12] * 3, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options,
-            sources=SOURCES,
-        )  # fmt: skip
+        return search(step, task_of([12] * 3, options))
 
     with torch.inference_mode(), listen_to([model]) as attention:
         zero = SearchOptions(n_best=4, coverage_penalty=0.0)
@@ -164,10 +166,7 @@ def test_what_cannot_be_is_refused() -> None:
         SearchOptions(coverage_penalty=-1)
     model = model_of(1).requires_grad_(False)
     with pytest.raises(InputError, match=r"coverage_penalty=0\.5: the step function gives no coverage"):
-        search(
-            ModelStep(model, torch.tensor([[5, EOS]])), max_lengths=[3], start_id=BOS, eos_id=EOS,
-            pad_id=PAD, options=COVERED, sources=[[5, EOS]],
-        )  # fmt: skip
+        search(ModelStep(model, torch.tensor([[5, EOS]])), task_of([3], COVERED))
 
 
 def test_alternatives_still_part_by_probability() -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from step_tables import BOS, EOS, PAD, Table, TableStep, constrained, random_table
+from step_tables import EOS, Table, TableStep, constrained, random_table, task_of
 
 from heedful.decoding.beam import beam_search
 from heedful.decoding.diverse_beam import diverse_beam_search
@@ -22,10 +22,7 @@ def search(
     options: SearchOptions,
     prefixes: list[list[int]] | None = None,
 ) -> list[list[Hypothesis]]:
-    return diverse_beam_search(
-        step, max_lengths=max_lengths, start_id=BOS, eos_id=EOS, pad_id=PAD, options=options,
-        prefixes=prefixes,
-    )  # fmt: skip
+    return diverse_beam_search(step, task_of(max_lengths, options, prefixes=prefixes))
 
 
 def tokens_of(hypothesis: Hypothesis) -> tuple[int, ...]:
@@ -116,9 +113,7 @@ def test_without_a_penalty_every_group_is_the_same_beam() -> None:
     table = random_table(4, 9)
     plain = SearchOptions(beam_size=3, n_best=3)
     grouped = dataclasses.replace(plain, beam_size=9, num_groups=3)
-    expected = beam_search(
-        TableStep(table, 4), max_lengths=[7, 3, 9, 1], start_id=BOS, eos_id=EOS, pad_id=PAD, options=plain
-    )
+    expected = beam_search(TableStep(table, 4), task_of([7, 3, 9, 1], plain))
     assert search(TableStep(table, 4), [7, 3, 9, 1], grouped) == expected
 
 

@@ -4,11 +4,13 @@ import gc
 import weakref
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
+from heedful.decoding.computation import Computation
 from heedful.decoding.engine import Engine, EnginePrecision
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.errors import InputError
@@ -72,6 +74,24 @@ def test_neither_batch_nor_order_nor_threads_change_a_bit(precision: EnginePreci
         )
 
 
+def test_threads_share_sentences_by_the_steps_that_they_will_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, _ = translators()
+    sizes: list[int] = []
+    step = Computation.step
+
+    def counted(self: Computation, sources: list[list[int]], **rest: Any) -> Any:  # noqa: ANN401
+        sizes.append(len(sources))
+        return step(self, sources, **rest)
+
+    monkeypatch.setattr(Computation, "step", counted)
+    sources = [[5] * 20] * 10 + [[5] * 10] * 20
+    with using_threads(2):
+        compiled.search_ids(sources, options=SearchOptions(beam_size=1, max_length=30))
+        compiled.search_ids(sources, options=SearchOptions(beam_size=1, max_length=9))
+        compiled.search_ids(sources, options=SearchOptions(beam_size=1, min_length=25, max_length=25))
+    assert [sorted(each) for each in (sizes[:2], sizes[2:4], sizes[4:])] == [[10, 20], [15, 15], [15, 15]]
+
+
 def test_two_models_translate_together_as_with_torch() -> None:
     bundle = memorised()
     both = [Translator(bundle, ensemble=[bundle], engine=engine) for engine in ("auto", "torch")]
@@ -84,6 +104,11 @@ def test_what_cannot_be_computed_is_refused_or_left_to_torch() -> None:
     assert Translator(bundle, engine="torch").engine_in_use == "torch"
     with pytest.raises(InputError, match="int8"):
         Translator(bundle, engine="torch", precision="int8").translate(["the cat"])
+    assert Translator(bundle, precision="fp16").engine_in_use == "torch"
+    with pytest.raises(
+        InputError, match="precision='fp16': not possible here: the engine has no fp16; engine"
+    ):
+        Translator(bundle, engine="compiled", precision="fp16").translate(["the cat"])
     double = replace(bundle, model=bundle.model.outline(bundle.config.model).double())
     assert Engine.why_not(double.model, "float32") is not None
     assert Translator(double).engine_in_use == "torch"

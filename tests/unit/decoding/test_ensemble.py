@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from step_tables import BOS, EOS, PAD, Table, TableStep, random_table
+from step_tables import BOS, Table, TableStep, random_table, task_of
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
@@ -37,10 +37,7 @@ def test_a_search_over_tables_is_one_over_the_table_of_their_mean_probabilities(
         return [math.log(sum(map(math.exp, row)) / 3) for row in rows]
 
     def found(step: TableStep | EnsembleStep) -> list[tuple[tuple[int, ...], float]]:
-        hypotheses = beam_search(
-            step, max_lengths=[8, 5], start_id=BOS, eos_id=EOS, pad_id=PAD,
-            options=SearchOptions(beam_size=4, n_best=4),
-        )  # fmt: skip
+        hypotheses = beam_search(step, task_of([8, 5], SearchOptions(beam_size=4, n_best=4)))
         return [(each.ids, pytest.approx(each.log_prob)) for one in hypotheses for each in one]
 
     assert found(EnsembleStep([TableStep(table, 2) for table in tables])) == found(TableStep(mean, 2))

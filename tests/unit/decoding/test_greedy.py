@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from step_tables import BOS, EOS, PAD, TableStep, probability_table, random_table
+from step_tables import BOS, EOS, PAD, TableStep, probability_table, random_table, task_of
 
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.hypotheses import Hypothesis
@@ -14,7 +14,7 @@ A, B = 3, 4
 
 def search(step: TableStep, max_lengths: list[int], **options: object) -> list[list[Hypothesis]]:
     asked = SearchOptions(beam_size=1, **options)  # type: ignore[arg-type]
-    return greedy_search(step, max_lengths=max_lengths, start_id=BOS, eos_id=EOS, pad_id=PAD, options=asked)
+    return greedy_search(step, task_of(max_lengths, asked))
 
 
 def test_the_most_probable_token_is_taken_until_the_end() -> None:

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from step_tables import BOS, EOS, PAD, TableStep, probability_table, random_table
+from step_tables import BOS, EOS, PAD, TableStep, probability_table, random_table, task_of
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import Sampling, SearchOptions
@@ -20,10 +20,7 @@ def sample(
     prefixes: list[list[int]] | None = None, sampling: Sampling | None = None, **options: object,
 ) -> list[list[Hypothesis]]:  # fmt: skip
     asked = SearchOptions(sampling=sampling or Sampling(), **options)  # type: ignore[arg-type]
-    return sample_search(
-        step, max_lengths=max_lengths, start_id=BOS, eos_id=EOS, pad_id=PAD, options=asked, sources=sources,
-        prefixes=prefixes,
-    )  # fmt: skip
+    return sample_search(step, task_of(max_lengths, asked, sources=sources, prefixes=prefixes))
 
 
 def test_a_sentence_draws_the_same_whatever_its_neighbours_and_its_place() -> None:

@@ -3,12 +3,13 @@ import math
 import pytest
 import torch
 from small_models import small_model
-from step_tables import TableStep, random_table
+from step_tables import TableStep, random_table, task_of
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import score_outputs
 from heedful.decoding.step_function import ForcedStep, ModelStep
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 from heedful.model import Transformer
 
@@ -21,11 +22,10 @@ def score(
     **options: object,
 ) -> list[Hypothesis]:  # fmt: skip
     asked = SearchOptions(**options)  # type: ignore[arg-type]
+    task = SearchTask(max_lengths=limits, start_id=BOS, eos_id=EOS, pad_id=PAD, options=asked)
     with torch.inference_mode():
-        return score_outputs(
-            ForcedStep(model or small_model().eval(), SRC, outputs, start_id=BOS), outputs,
-            max_lengths=limits, start_id=BOS, eos_id=EOS, pad_id=PAD, options=asked,
-        )  # fmt: skip
+        step = ForcedStep(model or small_model().eval(), SRC, outputs, start_id=BOS)
+        return score_outputs(step, outputs, task)
 
 
 def test_a_log_probability_is_the_models_own() -> None:
@@ -103,9 +103,7 @@ def test_rows_of_a_forced_step_may_be_repeated_dropped_and_moved() -> None:
 def test_any_step_function_will_do_and_outputs_that_end_leave_it() -> None:
     step = TableStep(random_table(3, 7), 3)
     outputs = [[3, 4, 5, 2], [2], [6, 2]]
-    found = score_outputs(
-        step, outputs, max_lengths=[9, 9, 9], start_id=1, eos_id=2, pad_id=0, options=SearchOptions()
-    )
+    found = score_outputs(step, outputs, task_of([9, 9, 9], SearchOptions()))
     table = random_table(3, 7)
     for sentence, (output, hypothesis) in enumerate(zip(outputs, found, strict=True)):
         looked_up = [table(sentence, tuple(output[:place]))[i] for place, i in enumerate(output)]
@@ -114,8 +112,7 @@ def test_any_step_function_will_do_and_outputs_that_end_leave_it() -> None:
 
 
 def test_no_outputs_are_no_work() -> None:
-    step, options = TableStep(random_table(1, 5), 0), SearchOptions()
-    assert score_outputs(step, [], max_lengths=[], start_id=1, eos_id=2, pad_id=0, options=options) == []
+    assert score_outputs(TableStep(random_table(1, 5), 0), [], task_of([], SearchOptions())) == []
 
 
 def test_log_probabilities_that_are_no_numbers_are_reported() -> None:

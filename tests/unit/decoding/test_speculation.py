@@ -2,7 +2,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from step_tables import BOS, EOS, PAD, SpeculativeTableStep, TableStep, probability_table
+from step_tables import EOS, PAD, SpeculativeTableStep, TableStep, probability_table, task_of
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import Sampling, SearchOptions
@@ -24,7 +24,7 @@ def searched(step: TableStep, **changes: object) -> list[Hypothesis]:
     options = {name: value for name, value in changes.items() if name not in settings}
     settings |= {name: value for name, value in changes.items() if name in settings}
     asked = SearchOptions(beam_size=1, **options)  # type: ignore[arg-type]
-    found = search(step, start_id=BOS, eos_id=EOS, pad_id=PAD, options=asked, **settings)  # type: ignore[arg-type]
+    found = search(step, task_of(options=asked, **settings))  # type: ignore[arg-type]
     return [hypothesis for [hypothesis] in found]
 
 

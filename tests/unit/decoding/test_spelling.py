@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.spelling import attended_words, translations_of
 from heedful.decoding.translator import Translator
 from heedful.model import Transformer
-from heedful.text import HuggingFaceTokenizer, SpecialIds, TokenizerPair
+from heedful.text import Framing, HuggingFaceTokenizer, SpecialIds, TokenizerPair
 from heedful.text.word_list import tokenizer_from_words
 
 SRC = tokenizer_from_words(["<unk>", "<s>", "</s>", "<pad>", "one", "two", "three", "four", "five", "six"])
@@ -87,15 +87,15 @@ def test_a_word_is_the_one_that_an_alignment_made_by_hand_says() -> None:
     first = np.asarray([[1, 0, 0, 0, 0], [0, 0.3, 0.1, 0.2, 0.4], [0, 0.1, 0.2, 0.4, 0.3], [0, 0, 0, 0, 1.0]])
     last = np.asarray([[0.1, 0.9], [0, 1.0]])
     search = Aligned([first, last])
-    translations = translations_of(
-        lines, sources, [[each] for each in hypotheses], options=REPLACED, bundle=counting(), search=search
-    )
+    pair = TokenizerPair(SRC, TGT)
+    spelled = partial(
+        translations_of, lines, sources, [[each] for each in hypotheses], tokenizers=pair,
+        framing=Framing.plain(pair), search=search,
+    )  # fmt: skip
+    translations = spelled(options=REPLACED)
     assert [each.text for each in translations] == ["eins Ærø Kiel !", "zwei", "Sund"]
     assert [each.hypotheses[0].ids for each in translations] == [(4, 3, 3), (5,), (3,)]
-    plain = translations_of(
-        lines, sources, [[each] for each in hypotheses], options=SearchOptions(), bundle=counting(),
-        search=search,
-    )  # fmt: skip
+    plain = spelled(options=SearchOptions())
     assert [each.text for each in plain] == ["eins ⁇ ⁇", "zwei", "⁇"]
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from heedful.bundle import Bundle, save_bundle
 from heedful.config import Config, DecodeConfig, ModelConfig, TokenizerConfig
-from heedful.decoding.batches import plan_batches
+from heedful.decoding.batch_plan import plan_batches
+from heedful.decoding.engine import EnginePrecision
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import BundleError, InputError
@@ -138,12 +139,15 @@ def test_sinusoids_take_a_line_of_any_length(bundle: Bundle) -> None:
     assert len(found.hypotheses[0].ids) >= 1000
 
 
-def test_bfloat16_computes_in_it_and_leaves_the_weights_alone(bundle: Bundle) -> None:
+@pytest.mark.parametrize(("precision", "rel"), [("bf16", 0.1), ("fp16", 0.01)])
+def test_rounded_products_are_close_and_leave_the_weights_alone(
+    bundle: Bundle, precision: EnginePrecision, rel: float
+) -> None:
     before = {name: value.clone() for name, value in bundle.model.state_dict().items()}
     exact = Translator(bundle).translations(LINES, options=SHORT)
-    rounded = Translator(bundle, precision="bf16").translations(LINES, options=SHORT)
+    rounded = Translator(bundle, precision=precision).translations(LINES, options=SHORT)
     assert [each.score for each in rounded] != [each.score for each in exact]
-    assert [each.score for each in rounded] == pytest.approx([each.score for each in exact], rel=0.1)
+    assert [each.score for each in rounded] == pytest.approx([each.score for each in exact], rel=rel)
     assert all(torch.equal(value, before[name]) for name, value in bundle.model.state_dict().items())
 
 

@@ -8,6 +8,7 @@ from heedful.bundle import load_bundle, save_bundle
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.step_function import ModelStep
+from heedful.decoding.task import SearchTask
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.workflows.attention import attention_of
@@ -34,15 +35,12 @@ def test_the_encoder_reads_the_framed_text_and_the_decoder_starts_as_the_model_s
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
     (translation,) = Translator(bundle).translations([LINES[1]], options=GREEDY)
     ids = [src.tag_id("eng_Latn"), *src.encode(LINES[1]), src.eos_id]
+    task = SearchTask(
+        max_lengths=[len(ids) + 6], start_id=tgt.eos_id, eos_id=tgt.eos_id, pad_id=tgt.pad_id,
+        options=SearchOptions(beam_size=1, max_length_offset=6, forced_first_id=tgt.tag_id("deu_Latn")),
+    )  # fmt: skip
     with torch.inference_mode():
-        [[expected]] = greedy_search(
-            ModelStep(bundle.model, torch.tensor([ids])),
-            max_lengths=[len(ids) + 6],
-            start_id=tgt.eos_id,
-            eos_id=tgt.eos_id,
-            pad_id=tgt.pad_id,
-            options=SearchOptions(beam_size=1, max_length_offset=6, forced_first_id=tgt.tag_id("deu_Latn")),
-        )
+        [[expected]] = greedy_search(ModelStep(bundle.model, torch.tensor([ids])), task)
     assert translation.hypotheses[0].ids == expected.ids
     assert translation.score == pytest.approx(expected.score)
 

@@ -224,7 +224,9 @@ def test_a_model_in_training_is_left_in_training_and_scores_as_in_use() -> None:
     assert bundle.model.training
 
 
-@pytest.mark.parametrize(("precision", "kind"), [("float32", ForcedStep), ("bf16", ModelStep)])
+@pytest.mark.parametrize(
+    ("precision", "kind"), [("float32", ForcedStep), ("bf16", ModelStep), ("fp16", ModelStep)]
+)
 def test_torch_takes_all_places_at_once_only_where_rounding_is_small(
     precision: EnginePrecision, kind: type
 ) -> None:
@@ -233,11 +235,18 @@ def test_torch_takes_all_places_at_once_only_where_rounding_is_small(
         assert isinstance(step, kind)
 
 
-def test_bfloat16_computes_in_it() -> None:
+@pytest.mark.parametrize(("precision", "off"), [("bf16", 0.03), ("fp16", 0.003)])
+def test_scores_are_computed_in_the_precision(precision: EnginePrecision, off: float) -> None:
     exact = Translator(memorised()).score(SOURCES, TARGETS)
-    rounded = Translator(memorised(), precision="bf16").score(SOURCES, TARGETS)
+    rounded = Translator(memorised(), precision=precision).score(SOURCES, TARGETS)
     assert [each.score for each in rounded] != [each.score for each in exact]
-    assert [each.score for each in rounded] == pytest.approx([each.score for each in exact], abs=0.03)
+    assert [each.score for each in rounded] == pytest.approx([each.score for each in exact], abs=off)
+
+
+@pytest.mark.parametrize("name", ["beam", "greedy"])
+def test_half_precision_scores_as_it_searches(name: str) -> None:
+    options = {"beam": SearchOptions(n_best=4), "greedy": SearchOptions(beam_size=1)}[name]
+    assert_scored_as_found(Translator(memorised(), precision="fp16"), options)
 
 
 def test_bad_arguments_are_input_errors() -> None:

@@ -1,0 +1,38 @@
+"""What is searched in one batch, as one frozen value."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from heedful.decoding.options import SearchOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTask:
+    """The sentences of a batch, B of them, and how their outputs are searched.
+
+    Attributes:
+        max_lengths: for each sentence, the most tokens to generate, the end token included; at least 1.
+        start_id: fed first; never generated, unless the options say otherwise or it is the end token.
+        eos_id: ends an output; waits for the minimal length of the options.
+        pad_id: never generated, like `start_id`.
+        options: the search.
+        sources: for each sentence its ids, of which chance is made and in which guesses are looked up; no
+            other search asks for them.
+        prefixes: for each sentence the ids that its outputs begin with, after `options.forced_first_id` where
+            there is one; what goes beyond its length limit is not written. None: no outputs begin with any.
+    """
+
+    max_lengths: Sequence[int]
+    start_id: int
+    eos_id: int
+    pad_id: int
+    options: SearchOptions = field(default_factory=SearchOptions)
+    sources: Sequence[Sequence[int]] = ()
+    prefixes: Sequence[Sequence[int]] | None = None
+
+    def start_ids(self) -> Tensor:
+        """What is fed first, (B,)."""
+        return torch.full((len(self.max_lengths),), self.start_id)

@@ -1,0 +1,118 @@
+"""A search of ids, asked about texts: what a translator does between lines in and lines out."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from heedful.bundle import Bundle
+from heedful.decoding.alternatives import search_alternatives
+from heedful.decoding.batches import BatchedSearch
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.inputs import (
+    Given,
+    Ids,
+    encoded_prefixes,
+    sources_and_outputs,
+    sources_and_prefixes,
+)
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.spelling import translations_of
+from heedful.decoding.translation import ScoredText, Translation
+from heedful.errors import InputError
+from heedful.text.framing import Framing
+
+
+class TextSearch:
+    """Cuts texts into pieces, frames them, searches or scores, and spells what is found.
+
+    What is asked, and what is refused, is written at the methods of `Translator`. Options are the bundle's
+    where none are given; the number of the first line is for messages.
+    """
+
+    def __init__(self, bundle: Bundle, search: BatchedSearch) -> None:
+        """Take what a bundle says of its texts, and none of its weights."""
+        self.search = search
+        self._tokenizers = bundle.tokenizers
+        self._framing = Framing.of(bundle.config, bundle.tokenizers)
+        self._default = SearchOptions.from_config(bundle.config.decode)
+
+    def translations(
+        self,
+        texts: Sequence[str],
+        *,
+        options: SearchOptions | None,
+        prefixes: Sequence[str] | None,
+        first_line: int = 1,
+    ) -> list[Translation]:
+        """See `Translator.translations`."""
+        options = self._with_language(options)
+        sources, begun = self._encoded(texts, prefixes, options, first_line=first_line)
+        found = self.search(sources, options=options, prefixes=begun)
+        return self._spelled(texts, sources, found, options)
+
+    def alternatives(
+        self, texts: Sequence[str], *, prefixes: Sequence[str], count: int, options: SearchOptions | None
+    ) -> list[Translation]:
+        """See `Translator.alternatives`."""
+        if count < 1:
+            raise InputError(f"count={count}: must be at least 1")
+        options = replace(self._with_language(options), n_best=1, prefix_bias=None)
+        sources, begun = self._encoded(texts, prefixes, options, first_line=1)
+        eos_id = self._tokenizers.tgt.eos_id
+        found = search_alternatives(
+            sources, begun, count=count, options=options, search=self.search, eos_id=eos_id
+        )
+        return self._spelled(texts, sources, found, options)
+
+    def scores(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[Given],
+        *,
+        options: SearchOptions | None,
+        prefixes: Sequence[str] | None,
+        first_line: int = 1,
+    ) -> list[ScoredText]:
+        """See `Translator.score`."""
+        options, tgt = self._with_language(options), self._tokenizers.tgt
+        read, written = sources_and_outputs(
+            sources, targets, tokenizers=self._tokenizers, framing=self._framing, search=self.search,
+            options=options, first_line=first_line,
+        )  # fmt: skip
+        begun = encoded_prefixes(prefixes, texts=sources, tokenizer=tgt)
+        scored = self.search.score(read, written, options=options, prefixes=begun)
+        return [
+            ScoredText.of_given(
+                each, given if isinstance(given, str) else tgt.decode(each.ids), eos_id=tgt.eos_id
+            )
+            for each, given in zip(scored, targets, strict=True)
+        ]
+
+    def _with_language(self, options: SearchOptions | None) -> SearchOptions:
+        """The options, or the bundle's, with the language of the outputs."""
+        options, tag = options or self._default, self._framing.tgt_prefix
+        return replace(options, forced_first_id=tag[0]) if tag else options
+
+    def _encoded(
+        self,
+        texts: Sequence[str],
+        prefixes: Sequence[str] | None,
+        options: SearchOptions,
+        *,
+        first_line: int,
+    ) -> tuple[Ids, Ids]:
+        return sources_and_prefixes(
+            texts, prefixes, tokenizers=self._tokenizers, framing=self._framing, search=self.search,
+            options=options, first_line=first_line,
+        )  # fmt: skip
+
+    def _spelled(
+        self,
+        texts: Sequence[str],
+        sources: Ids,
+        found: Sequence[Sequence[Hypothesis]],
+        options: SearchOptions,
+    ) -> list[Translation]:
+        return translations_of(
+            texts, sources, found, options=options, tokenizers=self._tokenizers, framing=self._framing,
+            search=self.search,
+        )  # fmt: skip
