@@ -25,7 +25,10 @@ from heedful.training.shared_team import SharedTeam, shared_memory_of
 from heedful.training.team import Rank, StepOrder
 from heedful.training.team_choice import team_size
 
-ADAPTERS = {"lora": {"rank": 3}, "train": {"init": "a bundle", "ema_decay": 0.9}}
+ADAPTERS = {
+    "lora": {"rank": 3},
+    "train": {"precision": "float32", "init": "a bundle", "ema_decay": 0.9},  # bf16 rounds by shape
+}
 
 
 @pytest.fixture(scope="module")

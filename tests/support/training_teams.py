@@ -77,6 +77,12 @@ def take_steps(source: BatchSource, config: Config, *, size: int, distributed: b
     return Outcome({n: w.detach() for n, w in model.named_parameters()}, average.weights, metrics)
 
 
+def threads_of_torch_distributed() -> list[str]:
+    """Their names, where Linux tells them."""
+    names = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if "gloo" in name]
+
+
 if __name__ == "__main__":
     follows = join_team("cpu")
     for sections, file in zip(({}, MUON), sys.argv[2:], strict=True):
@@ -87,3 +93,4 @@ if __name__ == "__main__":
         losses = torch.tensor([metrics.loss for metrics in outcome.metrics], dtype=torch.float64)
         torch.save({"weights": outcome.weights, "average": outcome.average, "losses": losses}, file)
     leave_team()
+    assert not threads_of_torch_distributed()  # one that outlives Python aborts the process

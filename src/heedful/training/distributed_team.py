@@ -49,6 +49,9 @@ def join_team(device: str) -> int | None:
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if not dist.is_initialized():
+        # Imported after there is a group, as building an optimiser does, it keeps the group for ever.
+        from torch.distributed.nn import functional  # noqa: F401
+
         dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=_PATIENCE)
     return dist.get_rank()
 
@@ -59,7 +62,11 @@ def in_team() -> bool:
 
 
 def leave_team() -> None:
-    """Leave it, at the end."""
+    """Leave it, at the end.
+
+    The group's threads end here, as long as nothing else refers to the group: they let go of tensors, for
+    which they need Python, and abort the process where Python ends first.
+    """
     if in_team():
         dist.destroy_process_group()
 
