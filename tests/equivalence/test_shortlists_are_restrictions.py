@@ -137,7 +137,7 @@ def test_torch_has_the_probabilities_of_what_is_left() -> None:
         )
         step.reorder(torch.tensor([1, 0, 0]))
         found = step(torch.ones(3, dtype=torch.int64))
-    assert torch.equal(found[1:], every[[0, 0]])
+    torch.testing.assert_close(found[1:], every[[0, 0]])  # torch multiplies three rows otherwise than two
     torch.testing.assert_close(found[0, own], every[1, own].log_softmax(-1))
     assert int(found[0].isfinite().sum()) == 3
 
