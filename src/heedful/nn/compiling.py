@@ -18,7 +18,6 @@ _FLAGS = (
     # Sums may be taken in another order; infinities and NaN keep their meaning.
     *("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math"),
 )
-_HEADERS = ("vectors.h", "sharing.h")
 _SECONDS = 300  # a compiler that takes longer is given up; on a busy machine one minute is not enough
 
 
@@ -29,13 +28,18 @@ def compiled(package: str, source: str) -> ctypes.CDLL | None:
 
     Args:
         package: such as "heedful.nn".
-        source: a file of it, "kernels.c"; it may include `vectors.h` and `sharing.h`.
+        source: a file of it, "kernels.c"; it may include the headers of its package and those of heedful.nn.
     """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         return None
     code = resources.files(package).joinpath(source).read_bytes()
-    headers = {name: resources.files("heedful.nn").joinpath(name).read_bytes() for name in _HEADERS}
+    headers = {
+        file.name: file.read_bytes()
+        for directory in sorted({"heedful.nn", package})
+        for file in sorted(resources.files(directory).iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".h")
+    }
     machine = f"{platform.machine()} {platform.system()} {torch.cpu.get_capabilities()} {compiler} {_FLAGS}"
     digest = hashlib.sha256(b"".join([*headers.values(), code, machine.encode()])).hexdigest()[:16]
     try:
