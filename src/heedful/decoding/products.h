@@ -88,9 +88,9 @@ typedef struct {
 #ifdef __AVX512VNNI__
 /* Sums of a panel's outputs become what they stand for, in their place. Rounded once after the second
    product, whatever the number of rows: left to itself, the compiler decides that for each. */
-static void become_values(float *y, int64_t rows, const float *row_scales, const Linear *layer,
-                          int64_t first) {
-    for (int64_t r = 0; r < rows; r++, y += layer->out)
+static void become_values(float *y, int64_t stride, int64_t rows, const float *row_scales,
+                          const Linear *layer, int64_t first) {
+    for (int64_t r = 0; r < rows; r++, y += stride)
         for (int64_t i = 0; i < PANEL; i++) {
             int32_t sum;
             memcpy(&sum, y + i, 4);
@@ -125,7 +125,7 @@ static void become_values(float *y, int64_t rows, const float *row_scales, const
             _mm512_storeu_si512(y + r * layer->out, sum[r][0]);                                              \
             _mm512_storeu_si512(y + r * layer->out + 16, sum[r][1]);                                         \
         }                                                                                                    \
-        become_values(y, R, row_scales, layer, first);                                                       \
+        become_values(y, layer->out, R, row_scales, layer, first);                                           \
     }
 #endif
 
@@ -204,6 +204,109 @@ typedef struct {
     float *y;
 } Product;
 
+#if defined(__AMX_BF16__) && defined(__AMX_INT8__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Some processors multiply tiles (AMX), of 16 rows of 64 bytes, several times as fast as vectors. A panel's
+   weights are two tiles wide as they are. */
+#define TILE 16
+#define FEW 8 /* rows, for which vectors of INT8 are as fast */
+static int has_tiles = 0;
+
+/* Linux gives tiles to processes that have asked for them. */
+__attribute__((constructor)) static void ask_for_tiles(void) {
+    long request_permission = 0x1023, tile_data = 18; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+    has_tiles = syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
+/* For bfloat16 whatever the number of rows, as a row's sums would depend on it; those of INT8 are exact. */
+static int fits_tiles(const Product *p) {
+    int64_t bytes = p->layer->in * sizes[p->precision];
+    return has_tiles && bytes % 64 == 0 &&
+           (p->precision == BFLOAT16 || (p->precision == INT8 && p->rows >= FEW));
+}
+
+/* All is written that may be read there: compilers do not see what tiles are loaded from. */
+static inline void settle(const void *there) { __asm__ volatile("" : : "r"(there) : "memory"); }
+
+/* Tiles 0 and 1 are for sums of some rows, 2 and 3 for those of more rows, 4 and 5 for what is summed of
+   either, and 6 and 7 for weights. */
+static void shape_tiles(int64_t rows) {
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } shapes = {.palette = 1};
+    uint8_t some = (uint8_t)(rows < TILE ? rows : TILE), more = (uint8_t)(rows > TILE ? rows - TILE : 1);
+    uint8_t each[] = {some, some, more, more, some, more, TILE, TILE};
+    for (int tile = 0; tile < 8; tile++) {
+        shapes.bytes[tile] = 64;
+        shapes.rows[tile] = each[tile];
+    }
+    settle(&shapes);
+    _tile_loadconfig(&shapes);
+}
+
+/* Sums of up to two tiles of rows with a panel, (rows, PANEL), from `begin`, a row of what they begin with.
+ */
+#define SUM_TILES(precision, DOT)                                                                            \
+    static void precision##_tiles(const char *x, const char *w, int64_t bytes, const void *begin,            \
+                                  float *sums, int has_more, int is_first) {                                 \
+        const char *begin_too = (const char *)begin + 64, *x_too = x + TILE * bytes;                         \
+        _tile_loadd(0, begin, 0);                                                                            \
+        _tile_loadd(1, begin_too, 0);                                                                        \
+        _tile_loadd(2, begin, 0);                                                                            \
+        _tile_loadd(3, begin_too, 0);                                                                        \
+        for (int64_t k = 0; k < bytes; k += 64, w += 2 * TILE * 64) {                                        \
+            if (is_first)                                                                                    \
+                for (int row = 0; row < TILE; row++) {                                                       \
+                    FETCH(w + 128 * row);                                                                    \
+                }                                                                                            \
+            _tile_loadd(4, x + k, bytes);                                                                    \
+            _tile_loadd(6, w, 128);                                                                          \
+            _tile_loadd(7, w + 64, 128);                                                                     \
+            DOT(0, 4, 6);                                                                                    \
+            DOT(1, 4, 7);                                                                                    \
+            if (!has_more) continue;                                                                         \
+            _tile_loadd(5, x_too + k, bytes);                                                                \
+            DOT(2, 5, 6);                                                                                    \
+            DOT(3, 5, 7);                                                                                    \
+        }                                                                                                    \
+        _tile_stored(0, sums, 4 * PANEL);                                                                    \
+        _tile_stored(1, sums + 16, 4 * PANEL);                                                               \
+        if (!has_more) return;                                                                               \
+        _tile_stored(2, sums + TILE * PANEL, 4 * PANEL);                                                     \
+        _tile_stored(3, sums + TILE * PANEL + 16, 4 * PANEL);                                                \
+    }
+SUM_TILES(bfloat16, _tile_dpbf16ps)
+SUM_TILES(int8, _tile_dpbusd)
+
+/* Panels of a product. Blocks of rows are of one size: the last one repeats some of the one before. */
+static void multiply_tiles(const Product *p, int64_t first, int64_t end) {
+    const Linear *layer = p->layer;
+    int64_t bytes = layer->in * sizes[p->precision], out = layer->out, rows = p->rows;
+    int64_t blocks = (rows + 2 * TILE - 1) / (2 * TILE), size = (rows + blocks - 1) / blocks;
+    _Alignas(64) float sums[2 * TILE * PANEL];
+    shape_tiles(size);
+    settle(p->x);
+    for (int64_t n = first * PANEL; n < end * PANEL; n += PANEL)
+        for (int64_t block = 0; block < blocks; block++) {
+            int64_t r = block + 1 < blocks ? block * size : rows - size;
+            const char *x = (const char *)p->x + r * bytes, *w = (const char *)layer->weight + n * bytes;
+            if (p->precision == BFLOAT16) {
+                bfloat16_tiles(x, w, bytes, layer->bias + n, sums, size > TILE, block == 0);
+            } else {
+                int8_tiles(x, w, bytes, layer->sums + n, sums, size > TILE, block == 0);
+                become_values(sums, PANEL, size, p->row_scales + r, layer, n);
+            }
+            activate(p->activation, sums, size * PANEL);
+            for (int64_t i = 0; i < size; i++) memcpy(p->y + (r + i) * out + n, sums + i * PANEL, 4 * PANEL);
+        }
+    _tile_release();
+}
+#endif
+
 /* A piece of the outputs of a product: some panels. */
 static void multiply(void *task, int64_t piece, int64_t thread) {
     (void)thread;
@@ -211,14 +314,19 @@ static void multiply(void *task, int64_t piece, int64_t thread) {
     const Linear *layer = p->layer;
     int64_t out = layer->out, panels = out / PANEL;
     int64_t first = panels * piece / p->pieces, end = panels * (piece + 1) / p->pieces;
+#ifdef TILE
+    if (fits_tiles(p)) {
+        multiply_tiles(p, first, end);
+        return;
+    }
+#endif
     for (int64_t n = first * PANEL; n < end * PANEL; n += PANEL)
         for (int64_t r = 0; r < p->rows; r += BLOCK) {
             int64_t some = p->rows - r < BLOCK ? p->rows - r : BLOCK;
             float *y = p->y + r * out + n;
             const char *x = (const char *)p->x + r * layer->in * sizes[p->precision];
             blocks[p->precision][some - 1](x, p->row_scales + r, layer, n, y);
-            if (p->activation != IDENTITY)
-                for (int64_t i = 0; i < some; i++) activate(p->activation, y + i * out, PANEL);
+            for (int64_t i = 0; i < some; i++) activate(p->activation, y + i * out, PANEL);
         }
 }
 
