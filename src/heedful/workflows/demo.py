@@ -103,7 +103,7 @@ def demo(
     Args:
         output: the run directory; the text goes into its `data/`.
         overwrite: replace the run that is there.
-        max_minutes: of training; the default reaches a BLEU of 90 on two slow cores, above 95 on fast ones.
+        max_minutes: of training; the default reaches a BLEU of 86 on two slow cores, above 95 on fast ones.
         seed: of the text and of the training.
         listeners: told of every training event.
 
