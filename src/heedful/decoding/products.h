@@ -223,8 +223,8 @@ __attribute__((constructor)) static void ask_for_tiles(void) {
 /* For bfloat16 whatever the number of rows, as a row's sums would depend on it; those of INT8 are exact. */
 static int fits_tiles(const Product *p) {
     int64_t bytes = p->layer->in * sizes[p->precision];
-    return has_tiles && bytes % 64 == 0 &&
-           (p->precision == BFLOAT16 || (p->precision == INT8 && p->rows >= FEW));
+    return has_tiles && bytes % 64 == 0 && p->precision != FLOAT32 &&
+           p->rows >= (p->precision == INT8 ? FEW : 1);
 }
 
 /* All is written that may be read there: compilers do not see what tiles are loaded from. */

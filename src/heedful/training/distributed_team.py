@@ -49,7 +49,8 @@ def join_team(device: str) -> int | None:
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if not dist.is_initialized():
-        # Imported after there is a group, as building an optimiser does, it keeps the group for ever.
+        # Building an optimiser imports this; if there were a group by then, it would be kept for ever, as
+        # a default of its functions.
         from torch.distributed.nn import functional  # noqa: F401
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=_PATIENCE)
