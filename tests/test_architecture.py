@@ -20,6 +20,7 @@ PACKAGE = ROOT / "src" / "heedful"
 LAYERS: dict[str, float] = {
     "errors": -1,
     "config": 0,
+    "native": 0.5,
     **dict.fromkeys(("nn", "text"), 1),
     "assembly": 1.5,
     **dict.fromkeys(("model", "data"), 2),

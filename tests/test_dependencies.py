@@ -42,3 +42,9 @@ def test_dependencies_have_a_floor_and_no_ceiling() -> None:
         if not requirement.startswith("heedful["):
             assert re.fullmatch(r"[A-Za-z0-9_-]+>=[0-9.]+", requirement), requirement
     assert re.fullmatch(r">=[0-9.]+", PROJECT["requires-python"])
+
+
+def test_what_is_installed_for_development_is_pinned() -> None:
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {name_of(line) for line in pins if re.fullmatch(r"[A-Za-z0-9_-]+==[0-9.]+", line)}
+    assert {name_of(requirement) for requirement in REQUIRED + OPTIONAL} <= pinned | {"heedful"}

@@ -17,8 +17,12 @@ from heedful.config import ModelConfig
 from heedful.decoding.engine import Engine, EnginePrecision
 from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.step_function import ModelStep, top_candidates
+from heedful.errors import InputError
 from heedful.model import Transformer
+from heedful.native import native
 
+# Every level of the native library that this machine can run; one that is missing is skipped with its reason.
+LEVELS = [level.name for level in native().levels] or ["no library"]
 TOLERANCES: dict[EnginePrecision, float] = {"float32": 2e-5, "bf16": 0.1, "int8": 0.5}
 OPTIONS: dict[str, dict[str, object]] = {
     "paper": {},
@@ -47,11 +51,14 @@ def model_with(options: dict[str, object]) -> Transformer:
     return model
 
 
-def engine_of(model: Transformer, precision: EnginePrecision) -> Engine:
-    reason = Engine.why_not(model, precision)
+def engine_of(model: Transformer, precision: EnginePrecision, level: str | None = None) -> Engine:
+    if native().level is None:
+        pytest.skip(native().describe())
+    missing = {each.name: each.why_not for each in native().levels}.get(level or "")
+    reason = missing or Engine.why_not(model, precision, level=level)
     if reason is not None:
         pytest.skip(reason)
-    return Engine(model, precision)
+    return Engine(model, precision, level=level)
 
 
 def padded(sources: list[list[int]]) -> Tensor:
@@ -66,11 +73,14 @@ def sentences(count: int, longest: int, seed: int) -> list[list[int]]:
     return [rng.integers(1, 41, rng.integers(1, longest + 1)).tolist() for _ in range(count)]
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize("name", OPTIONS)
-def test_every_step_has_the_models_log_probabilities(name: str, precision: EnginePrecision) -> None:
+def test_every_step_has_the_models_log_probabilities(
+    name: str, precision: EnginePrecision, level: str
+) -> None:
     model = model_with(OPTIONS[name])
-    engine = engine_of(model, precision)
+    engine = engine_of(model, precision, level)
     sources = sentences(5, 20, seed=2)
     ours, theirs = EngineStep(engine, sources), ModelStep(model, padded(sources))
     rng = np.random.default_rng(3)
@@ -105,10 +115,11 @@ def test_the_best_candidates_are_those_of_all_log_probabilities(count: int, bann
         np.testing.assert_allclose(np.exp(renormalised).sum(axis=1), 1.0, rtol=1e-5)
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("precision", TOLERANCES)
-def test_neighbours_do_not_change_a_bit_of_a_sentence(precision: EnginePrecision) -> None:
-    engine = engine_of(model_with({}), precision)
-    sources = sentences(35, 25, seed=5)  # which fill neither blocks of twelve rows nor tiles
+def test_neighbours_do_not_change_a_bit_of_a_sentence(precision: EnginePrecision, level: str) -> None:
+    engine = engine_of(model_with({}), precision, level)
+    sources = sentences(35, 25, seed=5)  # which fill neither blocks of rows nor tiles
     together = EngineStep(engine, sources)
     alone = [EngineStep(engine, [source]) for source in sources]
     ids = torch.ones(35, dtype=torch.int64)
@@ -130,9 +141,12 @@ LARGE: dict[str, object] = {
 LARGE |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("precision", TOLERANCES)
-def test_what_comes_next_does_not_depend_on_how_many_ids_are_fed_at_once(precision: EnginePrecision) -> None:
-    engine, sources = engine_of(model_with({}), precision), sentences(5, 20, seed=1)
+def test_what_comes_next_does_not_depend_on_how_many_ids_are_fed_at_once(
+    precision: EnginePrecision, level: str
+) -> None:
+    engine, sources = engine_of(model_with({}), precision, level), sentences(5, 20, seed=1)
     at_once, one_by_one = EngineStep(engine, sources), EngineStep(engine, sources)
     rng = np.random.default_rng(2)
     ids = rng.integers(3, 41, (5, 90))
@@ -157,9 +171,10 @@ def test_what_comes_next_does_not_depend_on_how_many_ids_are_fed_at_once(precisi
         rows = rows[lives_on]
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("precision", TOLERANCES)
-def test_threads_that_share_a_step_do_not_change_a_bit(precision: EnginePrecision) -> None:
-    engine = engine_of(model_with(LARGE), precision)
+def test_threads_that_share_a_step_do_not_change_a_bit(precision: EnginePrecision, level: str) -> None:
+    engine = engine_of(model_with(LARGE), precision, level)
     sources = sentences(100, 25, seed=6)
     steps = [EngineStep(engine, sources, threads=threads) for threads in (1, 2, 5, 3)]
     ids = torch.ones(100, dtype=torch.int64)
@@ -249,8 +264,52 @@ def test_other_models_are_left_to_torch() -> None:
         ({"d_ff": 100}, "32"),
     ):
         found = Engine.why_not(model_with(options), "float32")
-        assert found == "no C compiler" or reason in str(found)
-    assert Engine.why_not(model_with({}).double(), "float32") in (
-        "no C compiler",
-        "weights that are not float32",
-    )
+        assert native().level is None or reason in str(found)
+    double = Engine.why_not(model_with({}).double(), "float32")
+    assert native().level is None or double == "weights that are not float32"
+
+
+def bad_feeds() -> dict[str, tuple[list[int], list[int], list[int]]]:
+    """Ids, outputs and positions of two rows, of which one number is out of range."""
+    return {
+        "id beyond the vocabulary": ([1, 41], [0, 1], [0, 0]),
+        "huge id": ([1, 10**12], [0, 1], [0, 0]),
+        "negative id": ([-1, 1], [0, 1], [0, 0]),
+        "no such output": ([1, 1], [0, 2], [0, 0]),
+        "negative output": ([1, 1], [0, -1], [0, 0]),
+        "position beyond the table": ([1, 1], [0, 1], [0, 10**6]),
+        "negative position": ([1, 1], [0, 1], [0, -1]),
+    }
+
+
+@pytest.mark.parametrize("case", bad_feeds())
+@pytest.mark.parametrize("level", LEVELS)
+def test_numbers_out_of_range_are_refused_before_anything_is_read(level: str, case: str) -> None:
+    engine = engine_of(model_with({}), "float32", level)
+    step = EngineStep(engine, [[5, 6], [7]])
+    ids, outputs, positions = (np.asarray(each, dtype=np.int64) for each in bad_feeds()[case])
+    with pytest.raises(InputError, match="outside of the vocabulary"):
+        engine.step(step._past, ids, outputs=outputs, places=positions, end=1, threads=1)
+
+
+@pytest.mark.parametrize("ids", [[41], [-1], [10**12]])
+@pytest.mark.parametrize("level", LEVELS)
+def test_source_ids_out_of_range_are_refused(level: str, ids: list[int]) -> None:
+    engine = engine_of(model_with({}), "float32", level)
+    with pytest.raises(InputError, match="outside of the vocabulary"):
+        engine.encode([[5, 6], ids])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_is_not_finite_stays_so_in_its_sentence_alone(
+    precision: EnginePrecision, level: str, bad: float
+) -> None:
+    model = model_with({"tied": "none"})
+    with torch.no_grad():
+        model.encoder.embedding.tokens.weight[9, 3] = bad
+    engine = engine_of(model, precision, level)
+    found = EngineStep(engine, [[5, 6], [9, 5], [7]])(torch.ones(3, dtype=torch.int64)).log_probs()
+    assert found[1].isnan().all()
+    assert found[0].isfinite().all() and found[2].isfinite().all()

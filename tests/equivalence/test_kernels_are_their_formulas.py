@@ -1,6 +1,7 @@
-"""The compiled kernels against the operations of torch that they stand for, forward and backward."""
+"""The native kernels, at every level, against the operations of torch that they stand for."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from heedful.config import ModelConfig
 from heedful.model import Transformer
+from heedful.native import functions_of, native
 from heedful.nn import kernels
 from heedful.nn.attention import attention_weights
 from heedful.nn.dropout import Dropout
@@ -19,10 +21,13 @@ from heedful.training.shared_team import using_threads
 TOLERANCES = {torch.float32: 3e-6, torch.bfloat16: 2e-2}
 
 
-@pytest.fixture(autouse=True)
-def in_use() -> Iterator[None]:
-    if kernels.library() is None:
-        pytest.skip("no C compiler")
+@pytest.fixture(autouse=True, params=[level.name for level in native().levels] or ["no library"])
+def in_use(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    known = {level.name: level.why_not for level in native().levels}
+    if reason := known.get(request.param, native().describe()):
+        pytest.skip(reason)
+    at_level = replace(native(), level=request.param, functions=functions_of(request.param))
+    monkeypatch.setattr(kernels, "native", lambda: at_level)
     with using_threads(1), kernels.using_kernels(wanted=True):
         yield
 

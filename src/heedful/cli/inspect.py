@@ -3,21 +3,40 @@
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from heedful.cli import options as opt
 
 if TYPE_CHECKING:
-    from heedful.workflows.inspect import BundleSummary, Inspection, RunSummary
+    from heedful.workflows.inspect import BundleSummary, Inspection, MachineSummary, RunSummary
 
 
-def inspect(run: opt.Run, as_json: opt.AsJson = False) -> None:
-    """Show what a run or a bundle holds.
+def inspect(
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="A run, a bundle, or the id of one on the hub.")
+    ] = None,
+    machine: Annotated[
+        bool, typer.Option("--machine", help="Show what this machine computes with, in place of a run.")
+    ] = False,
+    as_json: opt.AsJson = False,
+) -> None:
+    """Show what a run or a bundle holds, or what this machine computes with.
 
-    Sizes, parameters, scores and every setting; the files of a bundle are checked against their checksums.
+    Of a run: sizes, parameters, scores and every setting; the files of a bundle are checked against their
+    checksums. Of the machine: the level of the native library that is in use, and why no faster one is.
     """
     from heedful.workflows.inspect import inspect as look_at
+    from heedful.workflows.inspect import inspect_machine
 
+    if machine == (run is not None):
+        raise typer.BadParameter("give either a run or bundle, or --machine")
+    if run is None:
+        summary = inspect_machine()
+        print(json.dumps(asdict(summary)) if as_json else "\n".join(_machine_text(summary)))
+        return
     found = look_at(run)
     print(json.dumps(asdict(found), ensure_ascii=False) if as_json else "\n".join(_text(found)))
 
@@ -30,6 +49,22 @@ def _text(found: "Inspection") -> Iterator[str]:
     for section, values in found.config.items():
         yield f"[{section}]"
         yield from (f"  {key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
+
+
+def _machine_text(machine: "MachineSummary") -> Iterator[str]:
+    yield f"CPU         {machine.cpu}, {machine.cores} cores in use"
+    yield from (f"GPU         {name}" for name in machine.gpus)
+    yield f"torch       {machine.torch}"
+    if machine.level is None:
+        yield f"native      none: {machine.why_not}"
+        yield "  decoding  by torch, several times slower"
+    else:
+        yield f"native      level {machine.level}" + (f" ({machine.why_not})" if machine.why_not else "")
+        yield f"  decoding  {', '.join(machine.decoding)}"
+    yield f"  training  {machine.training}"
+    for name, why_not in machine.levels.items():
+        in_use = "in use" if name == machine.level else "possible"
+        yield f"  {name:<11} {why_not or in_use}"
 
 
 def _run_text(run: "RunSummary") -> Iterator[str]:

@@ -19,10 +19,11 @@ from heedful.decoding.engine import Engine, EnginePrecision
 from heedful.decoding.engine_step import EngineStep, ForcedEngineStep
 from heedful.decoding.engine_tokens import EngineShortlist
 from heedful.decoding.ensemble import EnsembleStep
-from heedful.decoding.fastest_precision import fastest, made_up_sources, try_precisions
+from heedful.decoding.fastest_precision import Way, fastest, made_up_sources, try_precisions
 from heedful.decoding.step_function import ForcedStep, ModelStep, RestrictedStep, StepFunction
 from heedful.errors import InputError
 from heedful.model import Transformer
+from heedful.native import cpu_has_bf16
 
 PrecisionChoice = Literal["auto", "float32", "bf16", "fp16", "int8"]
 EngineChoice = Literal["auto", "compiled", "torch"]
@@ -31,7 +32,7 @@ Allowed = Sequence[NDArray[np.int64]] | None  # for each sentence the ids that m
 _ROUNDED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 # What "auto" has found, while the first of the models lives: of an engine, and all models by identity.
-_found: WeakKeyDictionary[Transformer, dict[tuple[object, ...], EnginePrecision]] = WeakKeyDictionary()
+_found: WeakKeyDictionary[Transformer, dict[tuple[object, ...], Way]] = WeakKeyDictionary()
 
 
 class Computation:
@@ -62,11 +63,13 @@ class Computation:
         self._covers = covers
         self._device = next(models[0].parameters()).device
 
-    @cached_property
+    @property
     def precision(self) -> EnginePrecision:
-        """What products are computed in; "auto" is tried out the first time, and found once for a model."""
-        if self._wanted != "auto":
-            return self._wanted
+        """What matrices are multiplied in; "auto" is tried out the first time, and found once for a model."""
+        return self._wanted if self._wanted != "auto" else self._fastest_way[1]
+
+    @cached_property
+    def _fastest_way(self) -> Way:
         key = (self._engine, *map(id, self._models))
         known = _found.setdefault(self._models[0], {})
         if key not in known:
@@ -209,15 +212,18 @@ class Computation:
     @cached_property
     def _engines(self) -> list[Engine]:
         """The compiled engine of each model, where it is wanted and can compute them all; otherwise none."""
-        if self._engine == "torch" and self.precision != "int8":
+        engine = self._engine
+        if self._wanted == "auto" and engine == "auto":
+            engine = self._fastest_way[0]
+        if engine == "torch" and self.precision != "int8":
             return []
         found = (Engine.why_not(model, self.precision) for model in self._models)
         reasons = [reason for reason in found if reason]
-        if not reasons and self._engine != "torch":
+        if not reasons and engine != "torch":
             engines = [Engine(model, self.precision) for model in self._models]
             _return_free_memory()
             return engines
-        if self._engine == "auto" and self.precision != "int8":
+        if engine == "auto" and self.precision != "int8":
             return []
         reason = reasons[0] if reasons else "engine='torch' is asked for"
         raise InputError(
@@ -232,21 +238,34 @@ class Computation:
             _return_free_memory()
         return list(self._models)
 
-    def _fastest(self) -> EnginePrecision:
-        """Try out what can be computed: by the compiled engine where that is to be used, or by torch."""
-        # Without fp16: a processor is slow in it, and made-up sources do not tell what overflows.
+    def _possible_ways(self) -> list[Way]:
+        """What can compute these models here, the first in float32. Nothing that a CPU emulates is tried."""
+        # Without fp16: a CPU is slow in it, and made-up sources do not tell what overflows.
         names: Sequence[EnginePrecision] = ("float32", "bf16", "int8")
-        compiled = [each for each in names if not any(Engine.why_not(m, each) for m in self._models)]
-        if self._engine == "torch" or not compiled:
-            compiled = ["float32"] if self._engine == "compiled" else ["float32", "bf16"]
+        ways: list[Way] = []
+        if self._engine != "torch":
+            possible = [each for each in names if not any(Engine.why_not(m, each) for m in self._models)]
+            ways += [("compiled", each) for each in possible]
+        if self._engine == "compiled":
+            return ways or [("compiled", "float32")]
+        ways.append(("torch", "float32"))
+        if self._device.type != "cpu" or cpu_has_bf16():
+            ways.append(("torch", "bf16"))
+        return ways
+
+    def _fastest(self) -> Way:
+        """Try out what can compute these models, each with one thread on a CPU."""
         config, most = self._models[0].config, self.position_limit
         sources = made_up_sources(config.src_vocab_size, pad_id=config.src_pad_id, most=most)
-        ways = {each: Computation(self._models, precision=each, engine=self._engine) for each in compiled}
-        starts = {name: partial(way.step, sources) for name, way in ways.items()}
+        ways = {
+            way: Computation(self._models, precision=way[1], engine=way[0]) for way in self._possible_ways()
+        }
+        starts = {way: partial(each.step, sources) for way, each in ways.items()}
         # A thread's own clock is too coarse there, and stands still while a GPU computes.
         is_wall = sys.platform == "win32" or self._device.type != "cpu"
         clock = time.perf_counter if is_wall else time.thread_time
-        return fastest(try_precisions(starts, places=most, clock=clock))
+        with _one_thread():
+            return fastest(try_precisions(starts, places=most, clock=clock))
 
     def _pad(self, sources: Sequence[Sequence[int]], model: Transformer) -> Tensor:
         src = torch.full((len(sources), max(map(len, sources))), model.config.src_pad_id)
@@ -257,6 +276,17 @@ class Computation:
     def _autocast(self) -> AbstractContextManager[object]:
         dtype = _ROUNDED.get(self.precision)
         return torch.autocast(self._device.type, dtype=dtype) if dtype else nullcontext()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch compute with one thread, as the engine does for each batch."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _together(steps: Sequence[StepFunction]) -> StepFunction:

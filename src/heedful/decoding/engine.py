@@ -1,10 +1,10 @@
-"""A trained model on a processor, without torch: `engine.c`, with weights packed for it, as a step function.
+"""A trained model on a CPU, computed by the native library without torch, with weights packed for it.
 
 A decoding step of a small model is some hundred short operations; in torch, most of its time goes to calling
 them. The engine computes a whole step in one call. Several threads search several batches, each on its own,
-or share the work of a single one (`nn/sharing.h`). It multiplies in float32, in bfloat16 (where the processor
-has instructions for it) or in int8 (as well): weights with a scale for each output, activations with one for
-each row, found as they come. Every sentence is computed as if it were alone and by one thread: neither
+or share the work of a single one (`native/workers.h`). It multiplies in float32, in bfloat16 (where the CPU
+has instructions for it) or in int8: weights with a scale for each output, activations with one for each row,
+found as they come. Every sentence is computed as if it were alone and by one thread: neither
 padding, nor the other rows of a batch, nor the number of threads change a bit of it.
 
 Models of other shapes than the paper's (see `Engine.why_not`) stay with torch.
@@ -12,7 +12,6 @@ Models of other shapes than the paper's (see `Engine.why_not`) stay with torch.
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -20,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from heedful.errors import InputError
 from heedful.model import Transformer
+from heedful.native import Functions, Layer, Linear, Model, Norm, Past, functions_of, native
 from heedful.nn.attention import MultiHeadAttention
-from heedful.nn.compiling import compiled
 from heedful.nn.embeddings import InputEmbedding
 from heedful.nn.layers import DecoderLayer, EncoderLayer
 from heedful.nn.positions import LearnedPositions
@@ -33,86 +33,30 @@ Within = tuple[int | None, int | None]  # the addresses of an EngineShortlist an
 ALL: Within = (None, None)  # the whole vocabulary
 
 _PRECISIONS = {"float32": 0, "bf16": 1, "int8": 2}
+_SIZES = {"float32": 4, "bf16": 2, "int8": 1}  # bytes of a weight
 _ACTIVATIONS = {"relu": 1, "gelu": 2, "swish": 3}
 _TABLED = ("sinusoidal", "concatenated", "fairseq", "learned")  # positions that are added to the input
-_PANEL = 32  # PANEL in engine.c: outputs of a layer are filled up to a multiple, and inputs must be one
+_WIDTH_STEP = 32  # widths are multiples of it: of the panels of every level, and of what it packs together
 FIRST_PLACES = 64  # of an output, for which tables are made at first
 
-_POINTER, _INT, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
-
-
-class _Linear(ctypes.Structure):
-    _fields_ = (
-        *(("in", _INT), ("out", _INT)),
-        *(("weight", _POINTER), ("bias", _POINTER), ("scale", _POINTER), ("sums", _POINTER)),
-    )
-
-
-class _Norm(ctypes.Structure):
-    _fields_ = (("gain", _POINTER), ("shift", _POINTER))
-
-
-class _Layer(ctypes.Structure):
-    _fields_ = (
-        *((name, _Linear) for name in ("query_key_value", "self_output", "query", "cross_output")),
-        *((name, _Linear) for name in ("inner", "outer")),
-        *((name, _Norm) for name in ("self_norm", "cross_norm", "outer_norm")),
-    )
-
-
-class _Model(ctypes.Structure):
-    _fields_ = (
-        *((name, _INT) for name in ("width", "inner", "heads", "vocabulary")),
-        *((name, _INT) for name in ("num_encoder_layers", "num_decoder_layers")),
-        *((name, _INT32) for name in ("precision", "activation", "norm_first", "has_final_norm")),
-        *(("eps", _FLOAT), ("embedding_scale", _FLOAT)),
-        *((name, _POINTER) for name in ("src_embedding", "tgt_embedding", "encoder", "decoder", "memory")),
-        *(("encoder_norm", _Norm), ("decoder_norm", _Norm), ("output", _Linear)),
-        ("output_weight", _POINTER),
-    )
-
-
-class Past(ctypes.Structure):
-    """What the outputs of a step stand on: see engine.c."""
-
-    _fields_ = (*((name, _POINTER) for name in ("sentences", "starts", "memory", "kept")), ("stride", _INT))
-
-
-_MODEL = ctypes.POINTER(_Model)
-_FUNCTIONS = {
-    "supports": (_INT32,),
-    "encode": (_MODEL, _INT, _POINTER, _POINTER, _INT, _POINTER, _POINTER),
-    "step": (_MODEL, _INT, ctypes.POINTER(Past), *3 * [_POINTER], _INT, *3 * [_POINTER]),
-    "top": (
-        *(_MODEL, _INT, _POINTER, _INT, _POINTER, _POINTER),
-        *(_INT, _POINTER, _INT, _INT32, _POINTER, _POINTER),
-    ),
-    "log_probs": (_MODEL, _INT, _POINTER, _INT, _POINTER, _POINTER, _POINTER),
-    "pick": (_MODEL, _POINTER, _INT, _POINTER, _POINTER, _POINTER, _POINTER),
-}
-
-
-@cache
-def _library() -> ctypes.CDLL | None:
-    loaded = compiled("heedful.decoding", "engine.c")
-    if loaded is not None:
-        for name, arguments in _FUNCTIONS.items():
-            function = getattr(loaded, name)
-            function.argtypes, function.restype = arguments, _INT32
-    return loaded
+_OK, _NO_MEMORY, _BAD_ARGUMENT = range(3)  # what native functions return
 
 
 class Engine:
     """The weights of a model, packed; they are copies, so a model that trains on needs a new engine."""
 
-    def __init__(self, model: Transformer, precision: EnginePrecision) -> None:
+    def __init__(self, model: Transformer, precision: EnginePrecision, *, level: str | None = None) -> None:
         """Pack a model.
 
         Args:
             model: on any device; one that `why_not` has nothing against.
-            precision: what products are computed in.
+            precision: what matrices are multiplied in.
+            level: of the native library; None: the one in use.
         """
-        assert self.why_not(model, precision) is None
+        assert self.why_not(model, precision, level=level) is None
+        functions = _functions(level)
+        assert functions is not None
+        self._functions = functions
         config = model.config
         self.num_layers = config.num_decoder_layers
         self.width = config.d_model
@@ -123,30 +67,30 @@ class Engine:
         self._positions = {id(part): np.zeros((0, self.width), np.float32) for part in (self._src, self._tgt)}
         decoder_layers = [layer for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
         memory = [[each.cross_attention.key, each.cross_attention.value] for each in decoder_layers]
-        self._model = _Model(
-            *(config.d_model, config.d_ff, config.num_heads, config.tgt_vocab_size),
+        self._model = Model(
+            *(config.d_model, config.d_ff, config.num_heads, config.src_vocab_size, config.tgt_vocab_size),
             *(config.num_encoder_layers, config.num_decoder_layers),
             *(_PRECISIONS[precision], _ACTIVATIONS[config.activation]),
             *(config.norm == "pre", isinstance(model.decoder.final_norm, nn.LayerNorm)),
             *(config.layer_norm_eps, self._tgt.scale),
             *(self._pointer(self._src.tokens.weight), self._pointer(self._tgt.tokens.weight)),
-            self._array(_Layer, [self._layer(layer) for layer in model.encoder.layers]),
-            self._array(_Layer, [self._layer(layer) for layer in model.decoder.layers]),
-            self._array(_Linear, [self._linear(parts) for parts in memory]),
+            self._array(Layer, [self._layer(layer) for layer in model.encoder.layers]),
+            self._array(Layer, [self._layer(layer) for layer in model.decoder.layers]),
+            self._array(Linear, [self._linear(parts) for parts in memory]),
             *(self._norm(model.encoder.final_norm), self._norm(model.decoder.final_norm)),
             *(self._linear([model.output]), self._pointer(model.output.weight)),
         )
 
     @staticmethod
-    def why_not(model: Transformer, precision: EnginePrecision) -> str | None:
+    def why_not(model: Transformer, precision: EnginePrecision, *, level: str | None = None) -> str | None:
         """Say why this model cannot be computed here in that precision; None where it can."""
-        config, library = model.config, _library()
-        if library is None:
-            return "no C compiler"
+        config, functions = model.config, _functions(level)
+        if functions is None:
+            return native().describe()
         if precision not in _PRECISIONS:
             return f"the engine has no {precision}"
-        if not library.supports(_PRECISIONS[precision]):
-            return f"this processor has no instructions for {precision}"
+        if not functions.groups[_PRECISIONS[precision]]:
+            return f"{precision}: this CPU has no instructions for it ({native().describe()})"
         linear = all(
             type(getattr(attention, name)) is nn.Linear
             for attention in model.modules()
@@ -165,8 +109,10 @@ class Engine:
                 config.head_key_size == config.head_value_size
                 and config.head_key_size * config.num_heads == config.d_model
             ),
-            "widths that are no multiples of 32": not (config.d_model % _PANEL or config.d_ff % _PANEL),
-            "weights that are not on the processor": model.output.weight.device.type == "cpu",
+            f"widths that are no multiples of {_WIDTH_STEP}": not (
+                config.d_model % _WIDTH_STEP or config.d_ff % _WIDTH_STEP
+            ),
+            "weights that are not on the CPU": model.output.weight.device.type == "cpu",
             "weights that are not float32": model.output.weight.dtype == torch.float32,
         }
         return next((reason for reason, holds in needed.items() if not holds), None)
@@ -191,10 +137,9 @@ class Engine:
         ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
         memory = [np.empty((len(ids), 2 * self.width), np.float32) for _ in range(self.num_layers)]
         table = self.positions(self._src, int(np.diff(starts).max()))
-        pointers = (_POINTER * self.num_layers)(*map(address_of, memory))
-        self._call(
-            "encode", threads, address_of(ids), address_of(starts), len(sources), address_of(table), pointers
-        )
+        pointers = (ctypes.c_void_p * self.num_layers)(*map(address_of, memory))
+        rows = address_of(ids), address_of(starts), len(sources)
+        self._call("encode", threads, *rows, address_of(table), len(table), pointers)
         return starts, memory
 
     def step(
@@ -213,11 +158,10 @@ class Engine:
             The states there, (rows, D), and keys and values, (rows, layers, 2 D), to which the past points.
         """
         table = self.positions(self._tgt, end)
-        assert len(table) >= end
         kept = np.empty((len(ids), self.num_layers, 2 * self.width), np.float32)
         states = np.empty((len(ids), self.width), np.float32)
         rows = address_of(ids), address_of(outputs), address_of(places), len(ids)
-        rest = address_of(table), address_of(kept), address_of(states)
+        rest = address_of(table), len(table), address_of(kept), address_of(states)
         self._call("step", threads, ctypes.byref(past), *rows, *rest)
         return states, kept
 
@@ -236,7 +180,8 @@ class Engine:
         values = np.empty((len(states), count), np.float32)
         ids = np.empty((len(states), count), np.int64)
         never = [i for i in banned if i < self.vocab_size]
-        rest = (_INT * len(never))(*never), len(never), renormalize, address_of(values), address_of(ids)
+        without = (ctypes.c_int64 * len(never))(*never), len(never), renormalize
+        rest = *without, address_of(values), address_of(ids)
         self._call("top", threads, address_of(states), len(states), *within, count, *rest)
         return values, ids
 
@@ -250,24 +195,31 @@ class Engine:
 
     def pick(self, ids: NDArray[np.int64]) -> tuple[ctypes.Structure, list[NDArray[np.generic]]]:
         """The output layer to some ids alone, and the arrays that it points to."""
-        num_out, size = len(ids) + -len(ids) % _PANEL, {"float32": 4, "bf16": 2, "int8": 1}[self._precision]
+        num_out, size = len(ids) + -len(ids) % self._functions.panel, _SIZES[self._precision]
         packed: list[NDArray[np.generic]] = [np.zeros(num_out * self.width * size // 4, np.uint32)]
         packed += [np.zeros(num_out, kind) for kind in (np.float32, np.float32, np.int32)]
         self._call("pick", address_of(ids), len(ids), *map(address_of, packed))
-        return _Linear(self.width, num_out, *map(address_of, packed)), packed
+        return Linear(self.width, num_out, *map(address_of, packed)), packed
 
     def _call(self, name: str, *arguments: object) -> None:
-        if not getattr(_library(), name)(ctypes.byref(self._model), *arguments):
+        status = getattr(self._functions, name)(ctypes.byref(self._model), *arguments)
+        if status == _NO_MEMORY:
             raise MemoryError(f"decoding: no memory left for {name}")
+        if status == _BAD_ARGUMENT:
+            raise InputError(
+                f"decoding: {name} was given an id outside of the vocabulary ({self._model.src_vocabulary:,} "
+                f"source tokens, {self._model.tgt_vocabulary:,} target tokens) or a position beyond the last"
+            )
+        assert status == _OK
 
-    def _layer(self, layer: nn.Module) -> _Layer:
+    def _layer(self, layer: nn.Module) -> Layer:
         assert isinstance(layer, (EncoderLayer, DecoderLayer))
         attention, cross = layer.self_attention, getattr(layer, "cross_attention", None)
-        return _Layer(
+        return Layer(
             self._linear([attention.query, attention.key, attention.value]),
             self._linear([attention.output]),
-            self._linear([cross.query]) if cross else _Linear(),
-            self._linear([cross.output]) if cross else _Linear(),
+            self._linear([cross.query]) if cross else Linear(),
+            self._linear([cross.output]) if cross else Linear(),
             self._linear([layer.feed_forward.inner]),
             self._linear([layer.feed_forward.outer]),
             self._norm(layer.self_attention_norm),
@@ -275,31 +227,31 @@ class Engine:
             self._norm(layer.feed_forward_norm),
         )
 
-    def _norm(self, norm: nn.Module) -> _Norm:
+    def _norm(self, norm: nn.Module) -> Norm:
         if not isinstance(norm, nn.LayerNorm):
-            return _Norm()
-        return _Norm(self._pointer(norm.weight), self._pointer(norm.bias))
+            return Norm()
+        return Norm(self._pointer(norm.weight), self._pointer(norm.bias))
 
-    def _linear(self, layers: Sequence[nn.Linear]) -> _Linear:
+    def _linear(self, layers: Sequence[nn.Linear]) -> Linear:
         """Pack layers of the same inputs as one: panels of outputs, in which inputs follow each other."""
         num_in, num_out = layers[0].in_features, sum(layer.out_features for layer in layers)
-        filled_up = num_out + -num_out % _PANEL
+        panel, group = self._functions.panel, self._functions.groups[_PRECISIONS[self._precision]]
+        filled_up = num_out + -num_out % panel
         weight, bias = torch.zeros(filled_up, num_in), torch.zeros(filled_up)
         torch.cat([layer.weight.detach() for layer in layers], out=weight[:num_out])
         torch.cat([_bias(layer).detach() for layer in layers], out=bias[:num_out])
         scale = sums = None
-        if self._precision == "float32":
-            panels = weight.view(-1, _PANEL, num_in, 1)
-        elif self._precision == "bf16":
-            panels = weight.bfloat16().view(-1, _PANEL, num_in // 2, 2)
-        else:
-            scale = (torch.maximum(weight.amax(dim=1), -weight.amin(dim=1)) / 127.0).clamp_min(1e-30)
-            whole = weight.div_(scale[:, None]).round_().to(torch.int8)
-            sums = -128 * whole.sum(dim=1, dtype=torch.int32)  # the engine's inputs have 128 added
-            panels = whole.view(-1, _PANEL, num_in // 4, 4)
+        if self._precision == "bf16":
+            weight = weight.bfloat16()
+        elif self._precision == "int8":
+            largest = torch.maximum(weight.amax(dim=1), -weight.amin(dim=1))
+            scale = (largest / self._functions.weight_limit).clamp_min(1e-30)
+            weight = weight.div_(scale[:, None]).round_().to(torch.int8)
+            sums = -128 * weight.sum(dim=1, dtype=torch.int32)  # unsigned inputs have 128 added
+        panels = weight.view(-1, panel, num_in // group, group)
         packed = panels.transpose(1, 2)
         rest = (None if part is None else self._pointer(part) for part in (scale, sums))
-        return _Linear(num_in, filled_up, self._pointer(packed), self._pointer(bias), *rest)
+        return Linear(num_in, filled_up, self._pointer(packed), self._pointer(bias), *rest)
 
     def _pointer(self, tensor: Tensor) -> int:
         kept = tensor.detach().cpu().contiguous()
@@ -310,6 +262,16 @@ class Engine:
         array = (kind * len(items))(*items)
         self._kept.append(array)
         return ctypes.addressof(array)
+
+
+def engine_precisions() -> list[str]:
+    """The precisions that the engine multiplies in on this machine; none without the native library."""
+    functions = _functions(None)
+    return [] if functions is None else [name for name, i in _PRECISIONS.items() if functions.groups[i]]
+
+
+def _functions(level: str | None) -> Functions | None:
+    return native().functions if level is None else functions_of(level)
 
 
 def _bias(layer: nn.Linear) -> Tensor:

@@ -8,8 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.decoding.engine import FIRST_PLACES, Engine, Past, address_of
+from heedful.decoding.engine import FIRST_PLACES, Engine, address_of
 from heedful.decoding.engine_tokens import EngineShortlist, EngineTokens
+from heedful.native import Past
 
 
 class EngineStep:
@@ -84,8 +85,9 @@ class EngineStep:
 
     def _pointers(self) -> Past:
         return Past(
+            *(len(self._sentences), len(self._starts) - 1, self._table.shape[1]),
             *(address_of(self._sentences), address_of(self._starts), ctypes.addressof(self._memory_pointers)),
-            *(address_of(self._table), self._table.shape[1]),
+            address_of(self._table),
         )
 
 

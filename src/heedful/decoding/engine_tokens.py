@@ -11,15 +11,9 @@ from torch import Tensor
 from heedful.decoding.engine import ALL, Engine
 from heedful.decoding.step_function import NOT_NUMBERS
 from heedful.errors import InputError
+from heedful.native import Shortlist
 
 _TOGETHER = 8  # sentences of a group: enough rows for a product, and not too many tokens
-
-
-class _Pointers(ctypes.Structure):
-    _fields_ = (
-        ("together", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("outputs", "ids", "firsts", "places", "starts")),
-    )
 
 
 class EngineShortlist:
@@ -51,8 +45,9 @@ class EngineShortlist:
             *(np.concatenate(places), np.cumsum([0, *map(len, allowed)], dtype=np.int64)),
         )
         self._kept = outputs, arrays, kept
-        self._pointers = _Pointers(_TOGETHER, ctypes.addressof(outputs), *(each.ctypes.data for each in kept))
-        self.address = ctypes.addressof(self._pointers)  # of `Shortlist` in engine.c
+        addresses = ctypes.addressof(outputs), *(each.ctypes.data for each in kept)
+        self._pointers = Shortlist(_TOGETHER, len(allowed), *addresses)
+        self.address = ctypes.addressof(self._pointers)  # of a HeedfulShortlist
 
 
 class EngineTokens:

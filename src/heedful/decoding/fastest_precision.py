@@ -1,4 +1,4 @@
-"""Which precision of the products is the fastest here: some steps of the models at hand, in each of them.
+"""Which engine and precision is the fastest here: some steps of the models at hand, with each of them.
 
 A precision that costs quality is left out. What it costs is the mean divergence of its next-token
 probabilities from those of float32, in nats for each token: that is how much the loss grows. On Multi30k,
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ LEAST_GAIN = (
     1.1  # times the speed of what is more exact; less is not worth it, and may be the machine's noise
 )
 _ORDER: tuple[EnginePrecision, ...] = ("float32", "bf16", "int8")  # the more exact ones first
+Way = tuple[Literal["compiled", "torch"], EnginePrecision]  # what computes, and in which precision
 _SENTENCES, _BEAM, _PLACES = 8, 4, 8
 _ROUNDS = 3
 
@@ -52,17 +54,17 @@ def made_up_sources(vocab_size: int, *, pad_id: int, most: int | None) -> list[l
 
 
 def try_precisions(
-    starts: Mapping[EnginePrecision, Start], *, places: int | None, clock: Clock = time.perf_counter
-) -> dict[EnginePrecision, Trial]:
-    """Take steps in each precision, in turns, with the tokens that float32 finds the most probable.
+    starts: Mapping[Way, Start], *, places: int | None, clock: Clock = time.perf_counter
+) -> dict[Way, Trial]:
+    """Take steps in each way, in turns, with the tokens that float32 finds the most probable.
 
     Args:
-        starts: of each precision, float32 among them; `made_up_sources` from their beginning.
+        starts: of each way, the first of which is in float32; `made_up_sources` from their beginning.
         places: the longest output that the models can write; None is no limit.
         clock: in seconds; that of a thread does not count what others compute meanwhile.
     """
     places = _PLACES if places is None else min(_PLACES, places)
-    exact = _log_probs(starts["float32"], [None] * places)
+    exact = _log_probs(next(iter(starts.values())), [None] * places)
     written = [each.argmax(dim=-1) for each in exact]
     losses = {name: _divergence(exact, _log_probs(start, written)) for name, start in starts.items()}
     rounds = [
@@ -74,13 +76,14 @@ def try_precisions(
     }
 
 
-def fastest(trials: Mapping[EnginePrecision, Trial]) -> EnginePrecision:
-    """The fastest precision of those that cost no quality, and the more exact one where that is no gain."""
-    best: EnginePrecision = "float32"
-    for name in _ORDER:
-        trial = trials.get(name)
-        if trial and trial.loss <= MOST_LOSS and trial.seconds * LEAST_GAIN < trials[best].seconds:
-            best = name
+def fastest(trials: Mapping[Way, Trial]) -> Way:
+    """The fastest way of those that cost no quality; the more exact, then the first where that is no gain."""
+    ways = sorted(trials, key=lambda way: _ORDER.index(way[1]))
+    best = ways[0]
+    for way in ways[1:]:
+        trial = trials[way]
+        if trial.loss <= MOST_LOSS and trial.seconds * LEAST_GAIN < trials[best].seconds:
+            best = way
     return best
 
 

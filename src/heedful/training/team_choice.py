@@ -9,7 +9,7 @@ from heedful.config import Config
 from heedful.data import BatchSource
 from heedful.errors import ConfigError
 from heedful.model import Transformer
-from heedful.nn.kernels import library
+from heedful.native import native
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import compiles
 from heedful.training.distributed_team import DistributedTeam, in_team
@@ -32,9 +32,9 @@ def gather_team(
     Raises:
         ConfigError: what is asked for cannot be had here: shared memory, or compiled kernels.
     """
-    if config.train.kernels == "compiled" and library() is None:
+    if config.train.kernels == "compiled" and native().level is None:
         raise ConfigError(
-            'train.kernels="compiled" needs a C compiler: install one (cc, gcc or clang, or name it in $CC), '
+            f'train.kernels="compiled" needs the native library: {native().describe()}; '
             'or set train.kernels="auto"'
         )
     if in_team():
@@ -53,8 +53,9 @@ def describe(team: Team, config: Config, device: torch.device) -> str:
     if device.type != "cpu":
         return f"{processes} on {device.type}{layers}"
     threads = f"{team.threads} thread{'s' if team.threads > 1 else ''}"
-    compiled = team.threads == 1 and config.train.kernels != "torch" and library() is not None
-    return f"{processes} of {threads}{', with compiled kernels' if compiled else ''}{layers}"
+    compiled = team.threads == 1 and config.train.kernels != "torch" and native().level is not None
+    kernels = f", with native kernels ({native().level})" if compiled else ""
+    return f"{processes} of {threads}{kernels}{layers}"
 
 
 def team_size(config: Config, model: Transformer) -> tuple[int, int]:

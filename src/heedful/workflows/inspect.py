@@ -1,12 +1,18 @@
 """What a run or a bundle holds, without changing anything."""
 
+import platform
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from heedful.analysis.curves import Curve, Curves, read_curves
 from heedful.bundle import Bundle, load_bundle
 from heedful.config import load_config
+from heedful.decoding.engine import engine_precisions
 from heedful.errors import BundleError
+from heedful.native import native
+from heedful.training.precision import resolve_precision
 from heedful.workflows.plot import LOG
 from heedful.workflows.sources import local_bundle
 
@@ -63,6 +69,61 @@ def inspect(path: Path) -> Inspection:
         return Inspection(load_config(path / _RUN_CONFIG).model_dump(), None, run)
     bundle = load_bundle(path)
     return Inspection(bundle.config.model_dump(), _summarise_bundle(bundle), run)
+
+
+@dataclass(frozen=True)
+class MachineSummary:
+    """What this machine computes with.
+
+    Attributes:
+        cpu: its name, as the system gives it.
+        cores: that torch uses.
+        torch: its version.
+        level: of the native library's instruction set that is in use; None without the library.
+        why_not: why nothing better is in use; None where it is the best there is.
+        levels: of each level of the library, why this machine cannot run it; None where it can.
+        decoding: the precisions that the native engine has here.
+        training: what matrices are multiplied in by `train.precision="auto"` on the CPU.
+        gpus: by name.
+    """
+
+    cpu: str
+    cores: int
+    torch: str
+    level: str | None
+    why_not: str | None
+    levels: dict[str, str | None]
+    decoding: list[str]
+    training: str
+    gpus: list[str]
+
+
+def inspect_machine() -> MachineSummary:
+    """Say what this machine computes with, and why not with anything faster.
+
+    Raises:
+        ConfigError: HEEDFUL_ISA names a level that cannot be.
+    """
+    found = native()
+    return MachineSummary(
+        cpu=cpu_name(),
+        cores=torch.get_num_threads(),
+        torch=torch.__version__,
+        level=found.level,
+        why_not=found.why_not,
+        levels={level.name: level.why_not for level in found.levels},
+        decoding=engine_precisions(),
+        training=resolve_precision("auto", torch.device("cpu")),
+        gpus=[torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count())],
+    )
+
+
+def cpu_name() -> str:
+    """The name of the CPU: the system's, or else its architecture."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
 
 
 def _summarise_bundle(bundle: Bundle) -> BundleSummary:

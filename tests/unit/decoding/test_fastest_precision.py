@@ -21,12 +21,14 @@ from heedful.decoding.fastest_precision import (
     MOST_LOSS,
     Start,
     Trial,
+    Way,
     fastest,
     made_up_sources,
     try_precisions,
 )
 from heedful.decoding.step_function import StepFunction
 from heedful.errors import InputError
+from heedful.native import cpu_has_bf16
 
 SOURCES = [source for source, _ in PAIRS]
 NAMES: tuple[EnginePrecision, ...] = ("float32", "bf16", "int8")
@@ -47,13 +49,44 @@ NAMES: tuple[EnginePrecision, ...] = ("float32", "bf16", "int8")
 def test_the_fastest_is_chosen_of_those_that_cost_nothing(
     seconds: tuple[float, ...], losses: tuple[float, ...], wanted: str
 ) -> None:
-    trials = {name: Trial(*each) for name, *each in zip(NAMES, seconds, losses, strict=True)}
-    assert fastest(trials) == wanted
+    trials = {compiled(name): Trial(*each) for name, *each in zip(NAMES, seconds, losses, strict=True)}
+    assert fastest(trials) == ("compiled", wanted)
 
 
 def test_a_precision_that_is_not_there_is_not_chosen() -> None:
-    assert fastest({"float32": Trial(3.0, 0.0)}) == "float32"
-    assert fastest({"float32": Trial(3.0, 0.0), "int8": Trial(1.0, 0.0)}) == "int8"
+    assert fastest({compiled("float32"): Trial(3.0, 0.0)}) == compiled("float32")
+    assert fastest({compiled("float32"): Trial(3.0, 0.0), compiled("int8"): Trial(1.0, 0.0)})[1] == "int8"
+
+
+@pytest.mark.parametrize(
+    ("engine", "torchs", "int8", "wanted"),
+    [
+        (1.0, 2.0, 0.5, ("compiled", "int8")),
+        (30.0, 1.0, 20.0, ("torch", "float32")),
+        (1.0, 0.95, 2.0, ("compiled", "float32")),  # a twentieth may be noise
+    ],
+)
+def test_torch_is_chosen_where_it_is_faster_than_the_engine(
+    engine: float, torchs: float, int8: float, wanted: Way
+) -> None:
+    trials = {("compiled", "float32"): engine, ("compiled", "int8"): int8, ("torch", "float32"): torchs}
+    assert fastest({way: Trial(seconds, 0.0) for way, seconds in trials.items()}) == wanted  # type: ignore[misc]
+
+
+def test_auto_tries_torch_beside_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Way] = []
+
+    def torch_is_fastest(starts: dict[Way, Start], **rest: object) -> dict[Way, Trial]:
+        tried.extend(starts)
+        return {way: Trial(0.1 if way == ("torch", "float32") else 1.0, 0.0) for way in starts}
+
+    monkeypatch.setattr(computation, "try_precisions", torch_is_fastest)
+    translator = Translator(fresh(), precision="auto")
+    assert (translator.engine_in_use, translator.precision_in_use) == ("torch", "float32")
+    possible = [name for name in NAMES if not Engine.why_not(translator.bundle.model, name)]
+    assert tried[: len(possible) + 1] == [*map(compiled, possible), ("torch", "float32")]
+    assert (("torch", "bf16") in tried) == cpu_has_bf16()
+    translator.translations(SOURCES[:1])
 
 
 class HandStep:
@@ -75,24 +108,29 @@ class HandStep:
         self._fed = self._fed[rows]
 
 
+def compiled(precision: EnginePrecision) -> Way:
+    return "compiled", precision
+
+
 @contextmanager
 def started(seconds: float, noise: float) -> Iterator[StepFunction]:
     yield HandStep(seconds, noise)
 
 
 def test_steps_are_timed_and_compared_with_those_of_float32() -> None:
-    starts: dict[EnginePrecision, Start] = {
-        "float32": partial(started, 0.03, 0.0),
-        "bf16": partial(started, 0.0, 0.02),
-        "int8": partial(started, 0.01, 1.0),
+    starts: dict[Way, Start] = {
+        compiled("float32"): partial(started, 0.03, 0.0),
+        compiled("bf16"): partial(started, 0.0, 0.02),
+        compiled("int8"): partial(started, 0.01, 1.0),
     }
-    found = try_precisions(starts, places=None)
+    trials = try_precisions(starts, places=None)
+    found = {precision: trial for (_, precision), trial in trials.items()}
     assert found["float32"].seconds > 0.03
     assert 0.01 < found["int8"].seconds < found["float32"].seconds
     assert found["bf16"].seconds < found["int8"].seconds
     assert found["float32"].loss == 0.0
     assert 0 < found["bf16"].loss < MOST_LOSS < found["int8"].loss
-    assert fastest(found) == "bf16"
+    assert fastest(trials) == compiled("bf16")
 
 
 def test_a_translator_writes_with_what_was_chosen_and_chooses_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,5 +177,7 @@ def fresh() -> Bundle:
 def trials_of(bundle: Bundle) -> dict[EnginePrecision, Trial]:
     config = bundle.config.model
     sources = made_up_sources(config.src_vocab_size, pad_id=config.src_pad_id, most=None)
-    ways = {name: Computation([bundle.model], precision=name, engine="auto") for name in NAMES}
-    return try_precisions({name: partial(way.step, sources) for name, way in ways.items()}, places=None)
+    names = [name for name in NAMES if not Engine.why_not(bundle.model, name)]
+    ways = {name: Computation([bundle.model], precision=name, engine="compiled") for name in names}
+    starts: dict[Way, Start] = {compiled(name): partial(way.step, sources) for name, way in ways.items()}
+    return {name: trial for (_, name), trial in try_precisions(starts, places=None).items()}

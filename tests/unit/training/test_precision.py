@@ -1,7 +1,15 @@
 import pytest
 import torch
 
-from heedful.training.precision import Precision, autocast, resolve_precision, settled_float32
+from heedful.native import Native
+from heedful.training import precision as module
+from heedful.training.precision import (
+    Precision,
+    autocast,
+    emulation_warning,
+    resolve_precision,
+    settled_float32,
+)
 
 CPU = torch.device("cpu")
 
@@ -25,7 +33,10 @@ def test_auto_is_bf16_where_the_processor_has_instructions_for_it(
     monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], wanted: str
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    monkeypatch.setattr("heedful.native.native", lambda: Native("avx512_bf16", None, None, ()))
     assert resolve_precision("auto", CPU) == wanted
+    monkeypatch.setattr("heedful.native.native", lambda: Native("avx2", None, "forced", ()))
+    assert resolve_precision("auto", CPU) == "float32"
 
 
 @pytest.mark.parametrize("supported", [False, True])
@@ -35,6 +46,29 @@ def test_auto_is_bf16_where_the_gpu_supports_it(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", asked)
     assert resolve_precision("auto", torch.device("cuda")) == ("bf16" if supported else "float32")
+
+
+@pytest.mark.parametrize("emulated", [False, True])
+def test_emulated_bf16_is_warned_of_with_its_measured_cost(
+    monkeypatch: pytest.MonkeyPatch, emulated: bool
+) -> None:
+    monkeypatch.setattr(module, "has_bf16", lambda device: not emulated)
+    monkeypatch.setattr(module, "_seconds_of_product", {torch.bfloat16: 0.051, torch.float32: 0.002}.get)
+    assert emulation_warning("float32", CPU) is None
+    assert emulation_warning("bf16", torch.device("cuda")) is None
+    warning = emulation_warning("bf16", CPU)
+    if not emulated:
+        assert warning is None
+        return
+    assert warning == (
+        "train.precision=bf16: this CPU has no bf16 instructions and emulates them: a matrix multiplication "
+        "takes 25.5 times as long as in float32; take train.precision=float32"
+    )
+
+
+def test_the_cost_of_emulation_is_a_time() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        assert module._seconds_of_product(dtype) > 0.0
 
 
 def test_other_devices_stay_in_float32() -> None:

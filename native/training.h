@@ -1,13 +1,17 @@
-/* Parts of a training step in one pass over memory each, where torch takes several: see kernels.py.
+/* Parts of a training step in one pass over memory each, where torch takes several: src/heedful/nn/kernels.py.
 
    Every function works on contiguous rows, in float32 or bfloat16 (as uint16_t); sums are float32 always. */
+#ifndef HEEDFUL_TRAINING_H
+#define HEEDFUL_TRAINING_H
+
+#include "heedful.h"
 #include "vectors.h"
 
 #define WIDEST 65536 /* elements of a row; MAX_WIDTH in kernels.py */
 
 static inline float float_of(float x) { return x; }
 
-/* Random bits of an element are a hash of its place and a seed: backward asks again and nothing is stored. */
+/* Random bits of an element are a hash of its index and a seed: backward asks again and nothing is stored. */
 static inline uint32_t hashed(uint32_t x) {
     x ^= x >> 16;
     x *= 0x21f0aaadu;
@@ -25,25 +29,24 @@ static inline float kept(uint32_t key, int64_t element, uint32_t threshold, floa
 
 /* y = gain (s - mean) / deviation + shift, where s = x + dropout(h), row by row. */
 #define RESIDUAL_NORM(NAME, T, IN, OUT)                                                                      \
-    void NAME(const T *restrict x, const T *restrict h, const float *restrict gain,                          \
-              const float *restrict shift, T *restrict y, T *restrict normed, float *restrict inverse,       \
-              int64_t rows, int64_t width, float eps, uint64_t seed, uint32_t threshold, float scale) {      \
+    static void NAME(const T *restrict x, const T *restrict h, const float *restrict gain,                   \
+                     const float *restrict shift, T *restrict y, T *restrict normed,                         \
+                     float *restrict inverse, int64_t rows, int64_t width, float eps, uint64_t seed,         \
+                     uint32_t threshold, float scale) {                                                      \
         float s[WIDEST];                                                                                     \
         for (int64_t row = 0; row < rows; row++, x += width, h += width, y += width, normed += width) {      \
             uint32_t key = row_key(seed, row);                                                               \
-            float sum = 0.0f, squares = 0.0f;                                                                \
             if (threshold) {                                                                                 \
                 for (int64_t i = 0; i < width; i++)                                                          \
                     s[i] = IN(x[i]) + IN(h[i]) * kept(key, i, threshold, scale);                             \
             } else {                                                                                         \
                 for (int64_t i = 0; i < width; i++) s[i] = IN(x[i]) + IN(h[i]);                              \
             }                                                                                                \
-            for (int64_t i = 0; i < width; i++) sum += s[i];                                                 \
-            float mean = sum / (float)width;                                                                 \
-            for (int64_t i = 0; i < width; i++) squares += (s[i] - mean) * (s[i] - mean);                    \
-            inverse[row] = 1.0f / sqrtf(squares / (float)width + eps);                                       \
+            float mean = total(s, width) / (float)width;                                                     \
+            float share = 1.0f / sqrtf(squares(s, width, mean) / (float)width + eps);                        \
+            inverse[row] = share;                                                                            \
             for (int64_t i = 0; i < width; i++) {                                                            \
-                float n = (s[i] - mean) * inverse[row];                                                      \
+                float n = (s[i] - mean) * share;                                                             \
                 normed[i] = OUT(n);                                                                          \
                 y[i] = OUT(n * gain[i] + shift[i]);                                                          \
             }                                                                                                \
@@ -52,28 +55,25 @@ static inline float kept(uint32_t key, int64_t element, uint32_t threshold, floa
 RESIDUAL_NORM(residual_norm_float32, float, float_of, float_of)
 RESIDUAL_NORM(residual_norm_bfloat16, uint16_t, float_of_bf16, bf16_of)
 
-/* Gradients by x, h, gain and shift (the latter two are added to); dh may be NULL where nothing is dropped.
- */
+/* Gradients by x, h, gain and shift (the latter two are added to); dh may be NULL where nothing is dropped. */
 #define RESIDUAL_NORM_BACKWARD(NAME, T, IN, OUT)                                                             \
-    void NAME(const T *restrict dy, const T *restrict normed, const float *restrict inverse,                 \
-              const float *restrict gain, T *restrict dx, T *restrict dh, float *restrict dgain,             \
-              float *restrict dshift, int64_t rows, int64_t width, uint64_t seed, uint32_t threshold,        \
-              float scale) {                                                                                 \
-        float dn[WIDEST];                                                                                    \
+    static void NAME(const T *restrict dy, const T *restrict normed, const float *restrict inverse,          \
+                     const float *restrict gain, T *restrict dx, T *restrict dh, float *restrict dgain,      \
+                     float *restrict dshift, int64_t rows, int64_t width, uint64_t seed, uint32_t threshold, \
+                     float scale) {                                                                          \
+        float dn[WIDEST], n[WIDEST];                                                                         \
         for (int64_t row = 0; row < rows; row++, dy += width, normed += width, dx += width) {                \
-            float sum = 0.0f, along = 0.0f;                                                                  \
             for (int64_t i = 0; i < width; i++) {                                                            \
-                float d = IN(dy[i]), n = IN(normed[i]);                                                      \
-                dgain[i] += d * n;                                                                           \
+                float d = IN(dy[i]);                                                                         \
+                n[i] = IN(normed[i]);                                                                        \
+                dgain[i] += d * n[i];                                                                        \
                 dshift[i] += d;                                                                              \
                 dn[i] = d * gain[i];                                                                         \
-                sum += dn[i];                                                                                \
-                along += dn[i] * n;                                                                          \
             }                                                                                                \
-            sum /= (float)width;                                                                             \
-            along /= (float)width;                                                                           \
+            float mean = total(dn, width) / (float)width, along = dot(dn, n, width) / (float)width;          \
+            float share = inverse[row];                                                                      \
             for (int64_t i = 0; i < width; i++) {                                                            \
-                dn[i] = inverse[row] * (dn[i] - sum - IN(normed[i]) * along);                                \
+                dn[i] = share * (dn[i] - mean - n[i] * along);                                               \
                 dx[i] = OUT(dn[i]);                                                                          \
             }                                                                                                \
             if (threshold) {                                                                                 \
@@ -89,67 +89,63 @@ RESIDUAL_NORM_BACKWARD(residual_norm_backward_bfloat16, uint16_t, float_of_bf16,
 /* Scores (B, H, T, S) become softmax(scale scores) where the mask allows; a row without any choice is zero.
    The mask (B or 1, 1, T or 1, S) is read with a stride of 0 where it says the same for all. */
 #define MASKED_SOFTMAX(NAME, T, IN, OUT)                                                                     \
-    void NAME(T *restrict scores, const uint8_t *restrict mask, int64_t rows, int64_t heads,                 \
-              int64_t queries, int64_t keys, int64_t mask_row, int64_t mask_query, float scale) {            \
+    static void NAME(T *restrict scores, const uint8_t *restrict mask, int64_t rows, int64_t heads,          \
+                     int64_t queries, int64_t keys, int64_t mask_row, int64_t mask_query, float scale) {     \
         float s[WIDEST];                                                                                     \
-        int64_t filled = (keys + LANES - 1) / LANES * LANES;                                                 \
-        for (int64_t i = keys; i < filled; i++) s[i] = -INFINITY;                                            \
-        for (int64_t place = 0; place < rows * heads * queries; place++, scores += keys) {                   \
-            int64_t row = place / (heads * queries), query = place % queries;                                \
+        for (int64_t at = 0; at < rows * heads * queries; at++, scores += keys) {                            \
+            int64_t row = at / (heads * queries), query = at % queries;                                      \
             const uint8_t *allowed = mask + row * mask_row + query * mask_query;                             \
             for (int64_t i = 0; i < keys; i++) s[i] = allowed[i] ? IN(scores[i]) * scale : -INFINITY;        \
-            float highest = largest(s, filled), sum = 0.0f;                                                  \
-            float least = highest == -INFINITY ? 0.0f : highest;                                             \
-            for (int64_t i = 0; i < filled; i++) {                                                           \
-                float e = exp_of_negative(s[i] - least);                                                     \
-                s[i] = s[i] == -INFINITY ? 0.0f : e;                                                         \
-                sum += s[i];                                                                                 \
-            }                                                                                                \
+            float highest = largest(s, keys);                                                                \
+            float sum = exponentials_of(s, keys, highest == -INFINITY ? 0.0f : highest);                     \
             float share = sum == 0.0f ? 0.0f : 1.0f / sum;                                                   \
             for (int64_t i = 0; i < keys; i++) scores[i] = OUT(s[i] * share);                                \
-            for (int64_t i = keys; i < filled; i++) s[i] = -INFINITY;                                        \
         }                                                                                                    \
     }
 MASKED_SOFTMAX(masked_softmax_float32, float, float_of, float_of)
 MASKED_SOFTMAX(masked_softmax_bfloat16, uint16_t, float_of_bf16, bf16_of)
 
 #define MASKED_SOFTMAX_BACKWARD(NAME, T, IN, OUT)                                                            \
-    void NAME(const T *restrict dweights, const T *restrict weights, T *restrict dscores, int64_t rows,      \
-              int64_t keys, float scale) {                                                                   \
+    static void NAME(const T *restrict dweights, const T *restrict weights, T *restrict dscores,             \
+                     int64_t rows, int64_t keys, float scale) {                                              \
+        float d[WIDEST], w[WIDEST];                                                                          \
         for (int64_t row = 0; row < rows; row++, dweights += keys, weights += keys, dscores += keys) {       \
-            float along = 0.0f;                                                                              \
-            for (int64_t i = 0; i < keys; i++) along += IN(dweights[i]) * IN(weights[i]);                    \
-            for (int64_t i = 0; i < keys; i++)                                                               \
-                dscores[i] = OUT((IN(dweights[i]) - along) * IN(weights[i]) * scale);                        \
+            for (int64_t i = 0; i < keys; i++) {                                                             \
+                d[i] = IN(dweights[i]);                                                                      \
+                w[i] = IN(weights[i]);                                                                       \
+            }                                                                                                \
+            float along = dot(d, w, keys);                                                                   \
+            for (int64_t i = 0; i < keys; i++) dscores[i] = OUT((d[i] - along) * w[i] * scale);              \
         }                                                                                                    \
     }
 MASKED_SOFTMAX_BACKWARD(masked_softmax_backward_float32, float, float_of, float_of)
 MASKED_SOFTMAX_BACKWARD(masked_softmax_backward_bfloat16, uint16_t, float_of_bf16, bf16_of)
 
-/* Logits become softmax(logits) less `sure` at the wanted id: the gradient of the loss by them, but for what
-   is the same in every row. nll gets Z - z_w of each row, norms Z, where Z = log sum exp. */
+/* Logits become softmax(logits) less `confidence` at the target: the gradient of the loss by them, but for
+   what is the same in every row. nll gets Z - z_target of each row, norms Z, where Z = log sum exp. */
 #define LOSS_ROWS(NAME, T, IN, OUT)                                                                          \
-    void NAME(T *restrict logits, const int64_t *restrict wanted, float *restrict nll,                       \
-              float *restrict norms, int64_t rows, int64_t width, float sure) {                              \
+    static int32_t NAME(T *restrict logits, const int64_t *restrict targets, float *restrict nll,            \
+                        float *restrict norms, int64_t rows, int64_t width, float confidence) {              \
         float s[WIDEST];                                                                                     \
+        for (int64_t row = 0; row < rows; row++)                                                             \
+            if (targets[row] < 0 || targets[row] >= width) return HEEDFUL_BAD_ARGUMENT;                      \
         for (int64_t row = 0; row < rows; row++, logits += width) {                                          \
             for (int64_t i = 0; i < width; i++) s[i] = IN(logits[i]);                                        \
-            float highest = largest(s, width), sum = 0.0f, z = s[wanted[row]];                               \
-            for (int64_t i = 0; i < width; i++) {                                                            \
-                s[i] = exp_of_negative(s[i] - highest);                                                      \
-                sum += s[i];                                                                                 \
-            }                                                                                                \
-            float share = 1.0f / sum;                                                                        \
+            float highest = largest(s, width), z = s[targets[row]];                                          \
+            float sum = exponentials_of(s, width, highest), share = 1.0f / sum;                              \
             norms[row] = highest + logf(sum);                                                                \
             nll[row] = norms[row] - z;                                                                       \
-            s[wanted[row]] -= sure * sum;                                                                    \
+            s[targets[row]] -= confidence * sum;                                                             \
             for (int64_t i = 0; i < width; i++) logits[i] = OUT(s[i] * share);                               \
         }                                                                                                    \
+        return HEEDFUL_OK;                                                                                   \
     }
 LOSS_ROWS(loss_rows_float32, float, float_of, float_of)
 LOSS_ROWS(loss_rows_bfloat16, uint16_t, float_of_bf16, bf16_of)
 
 /* Add a bfloat16 matrix to a float32 one. */
-void add_bfloat16(float *restrict sum, const uint16_t *restrict addend, int64_t count) {
+static void add_bfloat16(float *restrict sum, const uint16_t *restrict addend, int64_t count) {
     for (int64_t i = 0; i < count; i++) sum[i] += float_of_bf16(addend[i]);
 }
+
+#endif

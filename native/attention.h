@@ -1,0 +1,80 @@
+/* What stands between the matrix multiplications of a layer: attention, and the layer norm. */
+#ifndef HEEDFUL_ATTENTION_H
+#define HEEDFUL_ATTENTION_H
+
+#include "heedful.h"
+#include "vectors.h"
+
+static void normalise(const HeedfulNorm *norm, const float *x, float *y, int64_t rows, int64_t width,
+                      float eps) {
+    for (int64_t r = 0; r < rows; r++, x += width, y += width) {
+        float mean = total(x, width) / (float)width;
+        float inverse = 1.0f / sqrtf(squares(x, width, mean) / (float)width + eps);
+        for (int64_t i = 0; i < width; i++) y[i] = (x[i] - mean) * inverse * norm->gain[i] + norm->shift[i];
+    }
+}
+
+/* Scores of n keys become weights that sum to 1. */
+static void softmax(float *scores, int64_t n) {
+    float sum = exponentials_of(scores, n, largest(scores, n));
+    float share = 1.0f / sum;
+    for (int64_t j = 0; j < n; j++) scores[j] *= share;
+}
+
+/* One query over n keys and values, given by pointers to their rows; `scores` has room for n filled up to
+   whole vectors. Every head has its own part of each row, `size` wide. */
+static inline __attribute__((always_inline)) void attend_heads(const float *query, const float **keys,
+                                                               const float **values, int64_t n,
+                                                               int64_t heads, int64_t size, float *scores,
+                                                               float *result) {
+    float scale = 1.0f / sqrtf((float)size);
+    int64_t whole = size - size % LANES, rest = size % LANES;
+    for (int64_t h = 0; h < heads; h++) {
+        const float *q = query + h * size;
+        for (int64_t first = 0; first < n; first += LANES) {
+            Floats dots[LANES] = {{0}};
+            for (int64_t j = 0; j < LANES && first + j < n; j++) {
+                const float *key = keys[first + j] + h * size;
+                for (int64_t i = 0; i < whole; i += LANES)
+                    dots[j] = multiply_add(load(q + i), load(key + i), dots[j]);
+                if (rest)
+                    dots[j] = multiply_add(load_some(q + whole, rest, 0.0f),
+                                           load_some(key + whole, rest, 0.0f), dots[j]);
+            }
+            store(scores + first, sums_of(dots) * scale);
+        }
+        softmax(scores, n);
+        int64_t i = 0;
+        for (; i + 4 * LANES <= whole; i += 4 * LANES) { /* four sums at a time, which do not wait */
+            Floats sum[4] = {{0}};
+            for (int64_t j = 0; j < n; j++)
+                for (int c = 0; c < 4; c++)
+                    sum[c] = multiply_add(all(scores[j]), load(values[j] + h * size + i + c * LANES), sum[c]);
+            for (int c = 0; c < 4; c++) store(result + h * size + i + c * LANES, sum[c]);
+        }
+        for (; i < whole; i += LANES) {
+            Floats sum = {0};
+            for (int64_t j = 0; j < n; j++)
+                sum = multiply_add(all(scores[j]), load(values[j] + h * size + i), sum);
+            store(result + h * size + i, sum);
+        }
+        for (; i < size; i++) {
+            float sum = 0.0f;
+            for (int64_t j = 0; j < n; j++) sum += scores[j] * values[j][h * size + i];
+            result[h * size + i] = sum;
+        }
+    }
+}
+
+/* The same, compiled for the usual sizes of heads. */
+static void attend(const float *query, const float **keys, const float **values, int64_t n, int64_t heads,
+                   int64_t size, float *scores, float *result) {
+    if (size == 32)
+        attend_heads(query, keys, values, n, heads, 32, scores, result);
+    else if (size == 64)
+        attend_heads(query, keys, values, n, heads, 64, scores, result);
+    else
+        attend_heads(query, keys, values, n, heads, size, scores, result);
+}
+
+#endif

@@ -1,0 +1,305 @@
+/* `encode` and `step` of small models: against the naive model, and the same bits whatever is computed
+ * together. */
+#include "checks.h"
+
+enum { SENTENCES = 7, OUTPUTS = 9, STRIDE = POSITIONS - 1 };
+
+static const int64_t src_lengths[SENTENCES] = {7, 1, 13, 0, 5, 20, 3}; /* one has nothing to attend to */
+static const int64_t tgt_lengths[OUTPUTS] = {5, 9, 1, 17, 4, 8, 2, 21, 6};
+static const int64_t sources[OUTPUTS] = {0, 1, 2, 3, 4, 5, 6, 2, 5};
+
+/* Sources of a model with their memory, and outputs with what they are given. */
+typedef struct {
+    const SmallModel *small;
+    int64_t starts[SENTENCES + 1], tgt_starts[OUTPUTS + 1];
+    int64_t *src_ids, *tgt_ids;
+    float *memory[LAYERS];
+} Batch;
+
+static float **encode(const SmallModel *small, int64_t threads, const int64_t *ids, const int64_t *starts,
+                      int64_t sentences) {
+    float **memory = allocate(LAYERS * sizeof(float *));
+    int64_t width = small->model.d_model, rows = starts[sentences];
+    for (int64_t l = 0; l < LAYERS; l++) memory[l] = allocate((size_t)(rows * 2 * width) * sizeof(float));
+    expect_status(level.functions->encode(&small->model, threads, ids, starts, sentences, small->positions,
+                                          POSITIONS, memory),
+                  HEEDFUL_OK, "encode");
+    return memory;
+}
+
+static Batch random_batch(const SmallModel *small) {
+    Batch batch = {small, {0}, {0}, NULL, NULL, {NULL}};
+    for (int64_t b = 0; b < SENTENCES; b++) batch.starts[b + 1] = batch.starts[b] + src_lengths[b];
+    for (int64_t o = 0; o < OUTPUTS; o++) batch.tgt_starts[o + 1] = batch.tgt_starts[o] + tgt_lengths[o];
+    batch.src_ids = random_ids(batch.starts[SENTENCES], small->model.src_vocabulary);
+    batch.tgt_ids = random_ids(batch.tgt_starts[OUTPUTS], small->model.tgt_vocabulary);
+    memcpy(batch.memory, encode(small, 1, batch.src_ids, batch.starts, SENTENCES), sizeof batch.memory);
+    return batch;
+}
+
+static void check_encode(const Batch *batch, double tolerance) {
+    int64_t row = 2 * batch->small->model.d_model;
+    for (int64_t b = 0; b < SENTENCES; b++) {
+        int64_t first = batch->starts[b], n = src_lengths[b], own_starts[2] = {0, n};
+        float **alone = encode(batch->small, 1, batch->src_ids + first, own_starts, 1);
+        double *exact[LAYERS];
+        for (int64_t l = 0; l < LAYERS; l++) exact[l] = allocate((size_t)(n * row) * sizeof(double));
+        reference_encode(batch->small, batch->src_ids + first, n, exact);
+        for (int64_t l = 0; l < LAYERS; l++) {
+            expect_same(batch->memory[l] + first * row, alone[l], n * row, "memory of a sentence in a batch");
+            expect_close(alone[l], exact[l], n * row, tolerance, "memory");
+        }
+    }
+}
+
+/* ---- step ---- */
+
+/* Outputs while they are decoded: `states` and `cache` have a row for each of their positions. */
+typedef struct {
+    const Batch *batch;
+    HeedfulPast past;
+    float *pointers[OUTPUTS *
+                    STRIDE]; /* NULL where nothing was written, so that to read there ends the program */
+    int64_t lengths[OUTPUTS], row_of[OUTPUTS * STRIDE];
+    float *states, *cache;
+} Decoder;
+
+static Decoder *open_decoder(const Batch *batch) {
+    Decoder *d = allocate(sizeof *d);
+    int64_t rows = batch->tgt_starts[OUTPUTS], width = batch->small->model.d_model;
+    memset(d->pointers, 0, sizeof d->pointers);
+    memset(d->lengths, 0, sizeof d->lengths);
+    d->batch = batch;
+    d->past = (HeedfulPast){OUTPUTS, SENTENCES, STRIDE, sources, batch->starts, batch->memory, d->pointers};
+    d->states = allocate((size_t)(rows * width) * sizeof(float));
+    d->cache = allocate((size_t)(rows * LAYERS * 2 * width) * sizeof(float));
+    return d;
+}
+
+/* Give outputs their next ids, as many as `counts` says. */
+static void feed(Decoder *d, int64_t threads, const int64_t *counts) {
+    const SmallModel *small = d->batch->small;
+    int64_t width = small->model.d_model, kept = LAYERS * 2 * width, rows = 0, all = 0;
+    for (int64_t o = 0; o < OUTPUTS; o++) all += counts[o];
+    int64_t *ids = allocate((size_t)all * 8), *outputs = allocate((size_t)all * 8),
+            *at = allocate((size_t)all * 8);
+    float *states = allocate((size_t)(all * width) * sizeof(float));
+    float *cache = allocate((size_t)(all * kept) * sizeof(float));
+    for (int64_t o = 0; o < OUTPUTS; o++)
+        for (int64_t i = 0; i < counts[o]; i++, rows++) {
+            outputs[rows] = o;
+            at[rows] = d->lengths[o]++;
+            ids[rows] = d->batch->tgt_ids[d->batch->tgt_starts[o] + at[rows]];
+        }
+    expect_status(level.functions->step(&small->model, threads, &d->past, ids, outputs, at, rows,
+                                        small->positions, POSITIONS, cache, states),
+                  HEEDFUL_OK, "step");
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t row = d->batch->tgt_starts[outputs[r]] + at[r];
+        memcpy(d->states + row * width, states + r * width, (size_t)width * sizeof(float));
+        memcpy(d->cache + row * kept, cache + r * kept, (size_t)kept * sizeof(float));
+        if (d->pointers[outputs[r] * STRIDE + at[r]] != cache + r * kept) fail("step notes another cache");
+    }
+}
+
+static void expect_same_decoding(const Decoder *d, const Decoder *other, int64_t first, int64_t end,
+                                 const char *name) {
+    int64_t width = d->batch->small->model.d_model, kept = LAYERS * 2 * width;
+    expect_same(d->states + first * width, other->states + first * width, (end - first) * width, name);
+    expect_same(d->cache + first * kept, other->cache + first * kept, (end - first) * kept, name);
+}
+
+/* Decode with up to `most` positions of each output at a time, sampled where `is_random`. */
+static Decoder *decode(const Batch *batch, int64_t threads, int64_t most, int is_random) {
+    Decoder *d = open_decoder(batch);
+    for (int64_t rows = 1; rows;) {
+        int64_t counts[OUTPUTS];
+        rows = 0;
+        for (int64_t o = 0; o < OUTPUTS; o++) {
+            int64_t left = tgt_lengths[o] - d->lengths[o], some = is_random ? random_below(most + 1) : most;
+            rows += counts[o] = some < left ? some : left;
+            if (is_random && !rows && left) rows += counts[o] = 1;
+        }
+        if (rows) feed(d, threads, counts);
+    }
+    return d;
+}
+
+static void check_reference(const Batch *batch, const Decoder *d, double tolerance) {
+    int64_t width = batch->small->model.d_model;
+    for (int64_t o = 0; o < OUTPUTS; o++) {
+        int64_t b = sources[o], n = tgt_lengths[o], first = batch->tgt_starts[o];
+        double *memory[LAYERS], *states = allocate((size_t)(n * width) * sizeof(double));
+        for (int64_t l = 0; l < LAYERS; l++) {
+            memory[l] = allocate((size_t)(src_lengths[b] * 2 * width) * sizeof(double));
+            for (int64_t i = 0; i < src_lengths[b] * 2 * width; i++)
+                memory[l][i] = (double)batch->memory[l][batch->starts[b] * 2 * width + i];
+        }
+        reference_decode(batch->small, memory, src_lengths[b], batch->tgt_ids + first, n, states);
+        expect_close(d->states + first * width, states, n * width, tolerance, "states");
+    }
+}
+
+/* An output whose table points to another's keys and values goes on as that one does. */
+static void check_reordered(const Batch *batch, const Decoder *whole) {
+    Decoder *d = open_decoder(batch);
+    int64_t from = 7, to = 2, n = tgt_lengths[from] - 1, width = batch->small->model.d_model;
+    int64_t counts[OUTPUTS] = {[7] = n}, id = batch->tgt_ids[batch->tgt_starts[from] + n], output = to;
+    feed(d, 1, counts); /* both have the same source */
+    for (int64_t i = 0; i < n; i++) d->pointers[to * STRIDE + i] = d->pointers[from * STRIDE + i];
+    float *states = allocate((size_t)width * sizeof(float));
+    float *cache = allocate((size_t)(LAYERS * 2 * width) * sizeof(float));
+    expect_status(level.functions->step(&batch->small->model, 1, &d->past, &id, &output, &n, 1,
+                                        batch->small->positions, POSITIONS, cache, states),
+                  HEEDFUL_OK, "step");
+    expect_same(states, whole->states + (batch->tgt_starts[from] + n) * width, width,
+                "states after a reorder");
+}
+
+static void check_step(const Batch *batch, double tolerance) {
+    int64_t rows = batch->tgt_starts[OUTPUTS];
+    Decoder *whole = decode(batch, 1, STRIDE, 0), *alone = open_decoder(batch);
+    check_reference(batch, whole, tolerance);
+    for (int64_t o = 0; o < OUTPUTS; o++) {
+        int64_t counts[OUTPUTS] = {0};
+        counts[o] = tgt_lengths[o];
+        feed(alone, 1, counts);
+    }
+    expect_same_decoding(alone, whole, 0, rows, "outputs alone and in a batch");
+    expect_same_decoding(decode(batch, 1, 1, 0), whole, 0, rows, "positions one by one and at once");
+    expect_same_decoding(decode(batch, 2, 3, 1), whole, 0, rows, "positions some at a time and at once");
+    check_reordered(batch, whole);
+}
+
+/* ---- arguments ---- */
+
+static void check_encode_refusals(const SmallModel *small) {
+    int64_t vocabulary = small->model.src_vocabulary, width = small->model.d_model;
+    float **memory = encode(small, 1, (int64_t[]){1, 2, 3}, (int64_t[]){0, 1, 3}, 2);
+    const struct {
+        const char *name;
+        int64_t threads, ids[3], starts[3], sentences, positions;
+    } bad[] = {
+        {"no threads", 0, {1, 2, 3}, {0, 1, 3}, 2, POSITIONS},
+        {"a negative id", 1, {1, -1, 3}, {0, 1, 3}, 2, POSITIONS},
+        {"an id beyond the vocabulary", 1, {1, 2, vocabulary}, {0, 1, 3}, 2, POSITIONS},
+        {"a start that is not 0", 1, {1, 2, 3}, {1, 1, 3}, 2, POSITIONS},
+        {"a negative start", 1, {1, 2, 3}, {-1, 1, 3}, 2, POSITIONS},
+        {"starts that descend", 1, {1, 2, 3}, {0, 3, 1}, 2, POSITIONS},
+        {"no sentences", 1, {1, 2, 3}, {0, 1, 3}, 0, POSITIONS},
+        {"too few positions", 1, {1, 2, 3}, {0, 1, 3}, 2, 1},
+        {"no positions", 1, {1, 2, 3}, {0, 1, 3}, 2, 0},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        expect_status(level.functions->encode(&small->model, bad[i].threads, bad[i].ids, bad[i].starts,
+                                              bad[i].sentences, small->positions, bad[i].positions, memory),
+                      HEEDFUL_BAD_ARGUMENT, bad[i].name);
+    float **nothing = encode(small, 2, NULL, (int64_t[]){0, 0, 0}, 2); /* empty sentences are none */
+    expect_same(nothing[0], memory[0], 0 * width, "memory of empty sentences");
+}
+
+static void check_step_refusals(const Batch *batch) {
+    const SmallModel *small = batch->small;
+    Decoder *d = open_decoder(batch);
+    int64_t width = small->model.d_model, vocabulary = small->model.tgt_vocabulary;
+    float *states = allocate((size_t)width * 2 * sizeof(float));
+    float *cache = allocate((size_t)(2 * LAYERS * 2 * width) * sizeof(float));
+    const struct {
+        const char *name;
+        int64_t threads, ids[2], outputs[2], at[2], rows, positions;
+    } bad[] = {
+        {"no threads", 0, {1, 2}, {0, 1}, {0, 0}, 2, POSITIONS},
+        {"a negative id", 1, {1, -1}, {0, 1}, {0, 0}, 2, POSITIONS},
+        {"an id beyond the vocabulary", 1, {1, vocabulary}, {0, 1}, {0, 0}, 2, POSITIONS},
+        {"a negative output", 1, {1, 2}, {0, -1}, {0, 0}, 2, POSITIONS},
+        {"an output beyond the last", 1, {1, 2}, {0, OUTPUTS}, {0, 0}, 2, POSITIONS},
+        {"a negative position", 1, {1, 2}, {0, 1}, {0, -1}, 2, POSITIONS},
+        {"a position beyond the stride", 1, {1, 2}, {0, 1}, {0, STRIDE}, 2, POSITIONS},
+        {"a position beyond the table", 1, {1, 2}, {0, 0}, {0, 1}, 2, 1},
+        {"no rows", 1, {1, 2}, {0, 1}, {0, 0}, 0, POSITIONS},
+        {"-1 rows", 1, {1, 2}, {0, 1}, {0, 0}, -1, POSITIONS},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        expect_status(level.functions->step(&small->model, bad[i].threads, &d->past, bad[i].ids,
+                                            bad[i].outputs, bad[i].at, bad[i].rows, small->positions,
+                                            bad[i].positions, cache, states),
+                      HEEDFUL_BAD_ARGUMENT, bad[i].name);
+    for (int64_t source = -1; source <= SENTENCES; source += SENTENCES + 1) {
+        int64_t bad_sources[OUTPUTS] = {0}, id = 1, output = 3, at = 0;
+        bad_sources[output] = source;
+        HeedfulPast past = d->past;
+        past.sources = bad_sources;
+        expect_status(level.functions->step(&small->model, 1, &past, &id, &output, &at, 1, small->positions,
+                                            POSITIONS, cache, states),
+                      HEEDFUL_BAD_ARGUMENT, "a source that there is not");
+    }
+    for (int64_t i = 0; i < OUTPUTS * STRIDE; i++) expect(!d->pointers[i], "a refused step notes its cache");
+}
+
+/* ---- all of it ---- */
+
+enum { MANY = 60, LENGTH = 14 };
+
+/* Outputs as long as their sources, at all positions at once, from the sentence `first` on. */
+static float *states_of(const SmallModel *small, int64_t threads, float *const *memory, int64_t first,
+                        const int64_t *ids) {
+    int64_t rows = (MANY - first) * LENGTH, width = small->model.d_model, starts[MANY + 1], own[MANY];
+    int64_t *outputs = allocate((size_t)rows * 8), *at = allocate((size_t)rows * 8);
+    float *states = allocate((size_t)(rows * width) * sizeof(float));
+    float *cache = allocate((size_t)(rows * LAYERS * 2 * width) * sizeof(float));
+    float **pointers = allocate((size_t)rows * sizeof(float *));
+    HeedfulPast past = {MANY - first, MANY - first, LENGTH, own, starts, memory, pointers};
+    for (int64_t b = 0; b <= MANY - first; b++) starts[b] = b * LENGTH;
+    for (int64_t b = 0; b < MANY - first; b++) own[b] = b;
+    for (int64_t r = 0; r < rows; r++) {
+        outputs[r] = r / LENGTH;
+        at[r] = r % LENGTH;
+    }
+    expect_status(level.functions->step(&small->model, threads, &past, ids + first * LENGTH, outputs, at,
+                                        rows, small->positions, POSITIONS, cache, states),
+                  HEEDFUL_OK, "step");
+    return states;
+}
+
+/* Enough rows and a model that is wide enough for two threads. */
+static void check_threads(int32_t precision) {
+    HeedfulModel settings = small_settings(precision, 4, RELU, 0);
+    settings.d_model = 128;
+    settings.d_ff = 256;
+    const SmallModel *small = random_model(settings);
+    int64_t starts[MANY + 1], rows = MANY * LENGTH, last = rows - LENGTH, width = small->model.d_model;
+    int64_t *ids = random_ids(rows, small->model.src_vocabulary);
+    for (int64_t b = 0; b <= MANY; b++) starts[b] = b * LENGTH;
+    float **memory = encode(small, 1, ids, starts, MANY), **by_two = encode(small, 2, ids, starts, MANY);
+    float **alone = encode(small, 1, ids + last, starts, 1);
+    for (int64_t l = 0; l < LAYERS; l++) {
+        expect_same(by_two[l], memory[l], rows * 2 * width, "memory by two threads and by one");
+        expect_same(alone[l], memory[l] + last * 2 * width, LENGTH * 2 * width,
+                    "memory of the last sentence");
+    }
+    float *states = states_of(small, 1, memory, 0, ids), *own = states_of(small, 1, alone, MANY - 1, ids);
+    expect_same(states_of(small, 2, memory, 0, ids), states, rows * width,
+                "states by two threads and by one");
+    expect_same(own, states + last * width, LENGTH * width, "states of the last sentence");
+}
+
+void check_decoding(int32_t precision) {
+    static const double tolerances[PRECISIONS] = {3e-5, 0.1,
+                                                  0.2}; /* rounded inputs may round the other way */
+    static const int64_t heads[] = {1, 2, 4, 8, 16};    /* of 64, 32, 16, 8 and 4 */
+    seed_random(2);
+    for (int64_t i = 0; i < 10; i++) {
+        HeedfulModel settings = small_settings(precision, heads[i / 2], RELU + (int32_t)(i / 2 % 3), i % 2);
+        if (i == 3) settings.has_final_norm = 0;
+        const SmallModel *small = random_model(settings);
+        describe("decoding in precision %d with %lld heads, activation %d, %s", precision,
+                 (long long)settings.num_heads, settings.activation, i % 2 ? "pre-norm" : "post-norm");
+        Batch batch = random_batch(small);
+        check_encode(&batch, tolerances[precision]);
+        check_step(&batch, tolerances[precision]);
+        if (i == 0) check_threads(precision);
+        if (i == 0) check_encode_refusals(small);
+        if (i == 0) check_step_refusals(&batch);
+        release_memory();
+    }
+}

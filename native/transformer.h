@@ -1,0 +1,305 @@
+/* Encoder and decoder steps of a trained model: `encode` and `step` of heedful.h.
+
+   Activations are float32; a linear layer multiplies in the precision its weights were packed in. A
+   sentence's result depends on nothing but the sentence. */
+#ifndef HEEDFUL_TRANSFORMER_H
+#define HEEDFUL_TRANSFORMER_H
+
+#include "attention.h"
+#include "matmul.h"
+
+/* Memory for the activations of some rows, and for one attention of each thread. */
+typedef struct {
+    int64_t threads, longest;
+    float *x, *normed, *wide, *heads, *out, *scores;
+    const float **keys, **values;
+    void *narrow, *memory;
+} Workspace;
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Get that memory, and workers; returns 0 where there is no memory left. */
+static int open_workspace(Workspace *space, const HeedfulModel *m, int64_t rows, int64_t longest,
+                          int64_t threads) {
+    int64_t width = m->d_model, widest = larger(3 * width, m->d_ff);
+    longest += -longest & (LANES - 1);
+    int64_t lists = threads * longest;
+    size_t floats = (size_t)(rows * (4 * width + widest) + lists + 16);
+    char *memory =
+        malloc(floats * sizeof(float) + narrow_bytes(rows, widest) + 2 * (size_t)lists * sizeof(float *));
+    space->memory = memory;
+    if (!memory) return 0;
+    space->longest = longest;
+    space->keys = (const float **)memory;
+    space->values = space->keys + lists;
+    space->x = (float *)(space->values + lists);
+    space->normed = space->x + rows * width;
+    space->heads = space->normed + rows * width;
+    space->out = space->heads + rows * width;
+    space->wide = space->out + rows * width;
+    space->scores = space->wide + rows * widest;
+    space->narrow = space->scores + lists + 16;
+    space->threads = heedful_call_workers(worth(threads, cost(width, widest, rows)));
+    return 1;
+}
+
+static void close_workspace(Workspace *space) {
+    heedful_dismiss_workers(space->threads);
+    free(space->memory);
+}
+
+static void embed(const HeedfulModel *m, const float *table, int64_t id, const float *position, float *x) {
+    const float *vector = table + id * m->d_model;
+    for (int64_t i = 0; i < m->d_model; i++) x[i] = vector[i] * m->embedding_scale + position[i];
+}
+
+static void apply(const HeedfulModel *m, const HeedfulLinear *layer, int32_t activation, const float *x,
+                  int64_t rows, float *y, Workspace *space) {
+    linear(layer, m->precision, activation, x, rows, y, space->narrow, space->threads);
+}
+
+/* The input of a sub-layer: the residual stream itself, or normalised (pre-norm). */
+static const float *sublayer_input(const HeedfulModel *m, const HeedfulNorm *norm, Workspace *space,
+                                   int64_t rows) {
+    if (!m->norm_first) return space->x;
+    normalise(norm, space->x, space->normed, rows, m->d_model, m->eps);
+    return space->normed;
+}
+
+/* Add its output to the residual stream, and normalise that (post-norm). */
+static void add_residual(const HeedfulModel *m, const HeedfulNorm *norm, Workspace *space, int64_t rows) {
+    for (int64_t i = 0; i < rows * m->d_model; i++) space->x[i] += space->out[i];
+    if (!m->norm_first) normalise(norm, space->x, space->x, rows, m->d_model, m->eps);
+}
+
+static void feed_forward(const HeedfulModel *m, const HeedfulLayer *layer, Workspace *space, int64_t rows) {
+    const float *x = sublayer_input(m, &layer->outer_norm, space, rows);
+    apply(m, &layer->inner, m->activation, x, rows, space->wide, space);
+    apply(m, &layer->outer, IDENTITY, space->wide, rows, space->out, space);
+    add_residual(m, &layer->outer_norm, space, rows);
+}
+
+/* The rows of an attention: their queries, and where keys and values (2 D together) are. */
+typedef struct {
+    const HeedfulModel *model;
+    Workspace *space;
+    const float *queries, *keys; /* keys: keys and values of all rows of the encoder */
+    int64_t query_stride, key_stride;
+    const int64_t *starts; /* of each sentence, in keys */
+    int64_t rows, chunks;  /* of the encoder */
+    const HeedfulPast *past;
+    const int64_t *outputs, *at; /* of the decoder's rows */
+    int64_t layer;
+} Attention;
+
+/* Do the chunks of an attention over so many positions. An element of a key and a value takes as long as some
+   multiplications of a matrix. */
+static void attend_in_parallel(Attention *a, HeedfulWork work, int64_t chunks, int64_t positions) {
+    int64_t threads = worth(a->space->threads, 16 * a->rows * positions * a->model->d_model);
+    heedful_parallel_for(threads, work, a, chunks);
+}
+
+/* n keys and values, one after the other: where the thread that attends finds them. */
+static void list_keys(Workspace *space, int64_t thread, const float *keys, int64_t stride, int64_t n,
+                      int64_t width) {
+    for (int64_t j = 0; j < n; j++) {
+        space->keys[thread * space->longest + j] = keys + j * stride;
+        space->values[thread * space->longest + j] = keys + j * stride + width;
+    }
+}
+
+static void attend_to_listed(const Attention *a, int64_t row, int64_t n, int64_t thread) {
+    int64_t width = a->model->d_model, first = thread * a->space->longest;
+    attend(a->queries + row * a->query_stride, a->space->keys + first, a->space->values + first, n,
+           a->model->num_heads, width / a->model->num_heads, a->space->scores + first,
+           a->space->heads + row * width);
+}
+
+/* Some rows of sentences that stand one after the other, each over its own sentence. */
+static void attend_to_sentences(void *task, int64_t chunk, int64_t thread) {
+    const Attention *a = task;
+    int64_t b = 0, listed = -1;
+    for (int64_t row = a->rows * chunk / a->chunks; row < a->rows * (chunk + 1) / a->chunks; row++) {
+        while (a->starts[b + 1] - a->starts[0] <= row) b++;
+        int64_t first = a->starts[b] - a->starts[0], n = a->starts[b + 1] - a->starts[b];
+        const float *keys = a->keys + first * a->key_stride;
+        if (listed != b) list_keys(a->space, thread, keys, a->key_stride, n, a->model->d_model);
+        listed = b;
+        attend_to_listed(a, row, n, thread);
+    }
+}
+
+/* Whether sentences follow each other and have known ids and positions; `longest` gets the longest. */
+static int are_sentences(const HeedfulModel *m, const int64_t *ids, const int64_t *starts, int64_t sentences,
+                         int64_t num_positions, int64_t *longest) {
+    *longest = 0;
+    if (sentences < 1 || starts[0] != 0) return 0;
+    for (int64_t b = 0; b < sentences; b++) {
+        if (starts[b + 1] < starts[b]) return 0;
+        *longest = larger(*longest, starts[b + 1] - starts[b]);
+    }
+    for (int64_t r = 0; r < starts[sentences]; r++)
+        if (ids[r] < 0 || ids[r] >= m->src_vocabulary) return 0;
+    return *longest <= num_positions;
+}
+
+/* Rows computed together at most: what they need stays in the cache, and their number is enough for weights to
+   be read seldom. */
+#ifndef ROWS_TOGETHER
+#define ROWS_TOGETHER 128
+#endif
+
+/* The first sentences of those that start at `starts`, one at least, that are computed together. */
+static int64_t sentences_together(const int64_t *starts, int64_t sentences) {
+    int64_t count = 1;
+    while (count < sentences && starts[count + 1] - starts[0] <= ROWS_TOGETHER) count++;
+    return count;
+}
+
+/* Encode sentences whose rows are computed together. */
+static void encode_together(const HeedfulModel *m, Workspace *space, const int64_t *ids,
+                            const int64_t *starts, int64_t sentences, const float *positions,
+                            float *const *memory) {
+    int64_t first = starts[0], rows = starts[sentences] - first, width = m->d_model, longest = 0;
+    if (rows == 0) return;
+    for (int64_t b = 0; b < sentences; b++) {
+        longest = larger(longest, starts[b + 1] - starts[b]);
+        for (int64_t r = starts[b]; r < starts[b + 1]; r++)
+            embed(m, m->src_embedding, ids[r], positions + (r - starts[b]) * width,
+                  space->x + (r - first) * width);
+    }
+    Attention attention = {m, space, space->wide, space->wide + width, .starts = starts, .rows = rows};
+    attention.chunks = 1;
+    attention.query_stride = attention.key_stride = 3 * width;
+    if (space->threads > 1)
+        attention.chunks = rows < CHUNKS * space->threads ? rows : CHUNKS * space->threads;
+    for (const HeedfulLayer *layer = m->encoder; layer < m->encoder + m->num_encoder_layers; layer++) {
+        const float *x = sublayer_input(m, &layer->self_norm, space, rows);
+        apply(m, &layer->query_key_value, IDENTITY, x, rows, space->wide, space);
+        attend_in_parallel(&attention, attend_to_sentences, attention.chunks, longest);
+        apply(m, &layer->self_output, IDENTITY, space->heads, rows, space->out, space);
+        add_residual(m, &layer->self_norm, space, rows);
+        feed_forward(m, layer, space, rows);
+    }
+    if (m->has_final_norm) normalise(&m->encoder_norm, space->x, space->x, rows, width, m->eps);
+    for (int64_t l = 0; l < m->num_decoder_layers; l++)
+        apply(m, &m->memory[l], IDENTITY, space->x, rows, memory[l] + first * 2 * width, space);
+}
+
+static int32_t encode(const HeedfulModel *m, int64_t threads, const int64_t *ids, const int64_t *starts,
+                      int64_t sentences, const float *positions, int64_t num_positions,
+                      float *const *memory) {
+    int64_t longest;
+    if (threads < 1 || !are_sentences(m, ids, starts, sentences, num_positions, &longest))
+        return HEEDFUL_BAD_ARGUMENT;
+    Workspace space;
+    int64_t rows = larger(longest, starts[sentences] < ROWS_TOGETHER ? starts[sentences] : ROWS_TOGETHER);
+    if (!open_workspace(&space, m, rows, longest, threads)) return HEEDFUL_NO_MEMORY;
+    for (int64_t first = 0, some; first < sentences; first += some) {
+        some = sentences_together(starts + first, sentences - first);
+        encode_together(m, &space, ids, starts + first, some, positions, memory);
+    }
+    close_workspace(&space);
+    return HEEDFUL_OK;
+}
+
+/* The keys and values of all rows in a layer join those of earlier positions before any row looks at them. */
+static void extend_cache(const Attention *a) {
+    int64_t width = a->model->d_model;
+    for (int64_t row = 0; row < a->rows; row++) {
+        float *cache = a->past->cache[a->outputs[row] * a->past->stride + a->at[row]];
+        memcpy(cache + a->layer * 2 * width, a->queries + row * a->query_stride + width,
+               2 * (size_t)width * sizeof(float));
+    }
+}
+
+/* A row of the decoder over what its output has at its position and before. */
+static void attend_to_past(void *task, int64_t row, int64_t thread) {
+    const Attention *a = task;
+    int64_t width = a->model->d_model, n = a->at[row] + 1, first = thread * a->space->longest;
+    float *const *cache = a->past->cache + a->outputs[row] * a->past->stride;
+    for (int64_t j = 0; j < n; j++) {
+        a->space->keys[first + j] = cache[j] + a->layer * 2 * width;
+        a->space->values[first + j] = a->space->keys[first + j] + width;
+    }
+    attend_to_listed(a, row, n, thread);
+}
+
+/* A row of the decoder over its source. */
+static void attend_to_source(void *task, int64_t row, int64_t thread) {
+    const Attention *a = task;
+    int64_t b = a->past->sources[a->outputs[row]], width = a->model->d_model;
+    int64_t first = a->past->starts[b], n = a->past->starts[b + 1] - first;
+    list_keys(a->space, thread, a->past->memory[a->layer] + first * 2 * width, 2 * width, n, width);
+    attend_to_listed(a, row, n, thread);
+}
+
+/* Whether rows have known ids, outputs and positions; `longest` gets the most keys of any attention. */
+static int are_rows(const HeedfulModel *m, const HeedfulPast *past, const int64_t *ids,
+                    const int64_t *outputs, const int64_t *at, int64_t rows, int64_t num_positions,
+                    int64_t *longest) {
+    *longest = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        if (ids[r] < 0 || ids[r] >= m->tgt_vocabulary) return 0;
+        if (outputs[r] < 0 || outputs[r] >= past->num_outputs) return 0;
+        if (at[r] < 0 || at[r] >= past->stride || at[r] >= num_positions) return 0;
+        int64_t b = past->sources[outputs[r]];
+        if (b < 0 || b >= past->num_sources) return 0;
+        *longest = larger(*longest, larger(at[r] + 1, past->starts[b + 1] - past->starts[b]));
+    }
+    return rows > 0;
+}
+
+/* A step of rows that are computed together. */
+static void step_together(const HeedfulModel *m, Workspace *space, const HeedfulPast *past,
+                          const int64_t *outputs, const int64_t *at, int64_t rows, int64_t longest) {
+    int64_t width = m->d_model;
+    for (int64_t l = 0; l < m->num_decoder_layers; l++) {
+        const HeedfulLayer *layer = &m->decoder[l];
+        Attention attention = {m, space, space->wide, .rows = rows, .past = past, .layer = l};
+        attention.outputs = outputs;
+        attention.at = at;
+        attention.query_stride = 3 * width;
+        const float *x = sublayer_input(m, &layer->self_norm, space, rows);
+        apply(m, &layer->query_key_value, IDENTITY, x, rows, space->wide, space);
+        extend_cache(&attention);
+        attend_in_parallel(&attention, attend_to_past, rows, longest);
+        apply(m, &layer->self_output, IDENTITY, space->heads, rows, space->out, space);
+        add_residual(m, &layer->self_norm, space, rows);
+        attention.query_stride = width;
+        x = sublayer_input(m, &layer->cross_norm, space, rows);
+        apply(m, &layer->query, IDENTITY, x, rows, space->wide, space);
+        attend_in_parallel(&attention, attend_to_source, rows, longest);
+        apply(m, &layer->cross_output, IDENTITY, space->heads, rows, space->out, space);
+        add_residual(m, &layer->cross_norm, space, rows);
+        feed_forward(m, layer, space, rows);
+    }
+    if (m->has_final_norm) normalise(&m->decoder_norm, space->x, space->x, rows, width, m->eps);
+}
+
+/* Rows of one output come in the order of their positions, so that those computed later find the keys and
+   values of earlier ones. */
+static int32_t step(const HeedfulModel *m, int64_t threads, const HeedfulPast *past, const int64_t *ids,
+                    const int64_t *outputs, const int64_t *at, int64_t rows, const float *positions,
+                    int64_t num_positions, float *cache, float *states) {
+    int64_t width = m->d_model, longest;
+    if (threads < 1 || !are_rows(m, past, ids, outputs, at, rows, num_positions, &longest))
+        return HEEDFUL_BAD_ARGUMENT;
+    Workspace space;
+    int64_t most = rows < ROWS_TOGETHER ? rows : ROWS_TOGETHER;
+    if (!open_workspace(&space, m, most, longest, threads)) return HEEDFUL_NO_MEMORY;
+    for (int64_t r = 0; r < rows; r++)
+        past->cache[outputs[r] * past->stride + at[r]] = cache + r * m->num_decoder_layers * 2 * width;
+    int64_t parts = (rows + most - 1) / most;
+    for (int64_t part = 0; part < parts; part++) {
+        int64_t first = rows * part / parts, some = rows * (part + 1) / parts - first;
+        for (int64_t r = first; r < first + some; r++)
+            embed(m, m->tgt_embedding, ids[r], positions + at[r] * width, space.x + (r - first) * width);
+        step_together(m, &space, past, outputs + first, at + first, some, longest);
+        memcpy(states + first * width, space.x, (size_t)(some * width) * sizeof(float));
+    }
+    close_workspace(&space);
+    return HEEDFUL_OK;
+}
+
+#endif
