@@ -234,7 +234,7 @@ class TrainConfig(Section):
     ema_decay: Probability = 0.0  # 0: no moving average of the weights
     average_checkpoints: Positive = 5  # 6.1; 1: the last weights as they are
     checkpoint_every_steps: Positive = 1500  # 6.1: every 10 minutes, at 0.4 seconds a step (5.2)
-    checkpoint_every_minutes: PositiveFloat | None = 10.0  # for safety; these are not averaged
+    checkpoint_every_minutes: PositiveFloat | None = 10.0  # since the last; for safety, not averaged
     keep_checkpoints: Positive = 5
     precision: Literal["auto", "float32", "bf16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -269,6 +269,9 @@ class ValidConfig(Section):
     """How a model is judged while it trains, and when to stop."""
 
     every_steps: Positive = 1000
+    # of the time of a run that train.max_minutes alone limits: validates and writes a checkpoint after each,
+    # in place of every_steps and train.checkpoint_every_steps; None: these hold there too
+    every_fraction: Annotated[float, Field(gt=0.0, le=1.0)] | None = 0.1
     metric: Literal["nll", "bleu", "chrf", "exact"] = "nll"  # what `best/` is best at
     decode_sentences: Count = 500  # of the validation set, decoded greedily for the other metrics; 0: none
     patience: Count = 0  # validations without a better value before training stops; 0: never

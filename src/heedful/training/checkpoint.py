@@ -13,6 +13,7 @@ It is written under a temporary name, synced, then renamed: a directory called `
 import json
 import os
 import shutil
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -42,6 +43,8 @@ class Progress:
         best_value: the best validation so far (lower is better; scores are negated).
         best_step: the step of that validation; 0 before the first.
         stale_validations: validations since then.
+        validated_at: the seconds at which the last validation ended; 0 before the first.
+        milestones: steps of the newest checkpoints that may be averaged.
         computed_by: what took the last steps (see `team_choice.describe`); empty where that is not known.
     """
 
@@ -52,6 +55,8 @@ class Progress:
     best_value: float = float("inf")
     best_step: int = 0
     stale_validations: int = 0
+    validated_at: float = 0.0
+    milestones: tuple[int, ...] = ()
     computed_by: str = ""
 
 
@@ -72,7 +77,7 @@ def save_checkpoint(resumable: Resumable, root: Path) -> Path:
     Raises:
         CheckpointError: the disk is full or cannot be written; earlier checkpoints are untouched.
     """
-    path = root / f"step-{resumable.progress.step}"
+    path = checkpoint_path(root, resumable.progress.step)
     temporary = root / f".{path.name}.writing"
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -124,6 +129,11 @@ def load_checkpoint(path: Path, resumable: Resumable) -> None:
         setattr(resumable.progress, name, value)
 
 
+def checkpoint_path(root: Path, step: int) -> Path:
+    """Return where the checkpoint of a step is, or would be."""
+    return root / f"step-{step}"
+
+
 def list_checkpoints(root: Path) -> list[Path]:
     """Return the checkpoints under a run's `checkpoints/`, oldest first."""
     found = [path for path in root.glob("step-*") if path.name.removeprefix("step-").isdigit()]
@@ -153,11 +163,8 @@ def is_complete(path: Path) -> bool:
         return False
 
 
-def prune_checkpoints(root: Path, *, keep: int, milestone: int) -> None:
-    """Keep the newest `keep` checkpoints at multiples of `milestone` steps, and the newest of all."""
-    checkpoints = list_checkpoints(root)
-    milestones = [path for path in checkpoints if checkpoint_step(path) % milestone == 0]
-    kept = {*milestones[-keep:], *checkpoints[-1:]}
-    for path in checkpoints:
-        if path not in kept:
+def prune_checkpoints(root: Path, *, kept: Collection[int]) -> None:
+    """Remove all checkpoints but those of these steps."""
+    for path in list_checkpoints(root):
+        if checkpoint_step(path) not in kept:
             shutil.rmtree(path)

@@ -17,9 +17,8 @@ from heedful.training.averaging import MovingAverage, average_weights, swapped_w
 from heedful.training.checkpoint import (
     Progress,
     Resumable,
-    checkpoint_step,
+    checkpoint_path,
     is_complete,
-    list_checkpoints,
     load_checkpoint,
     prune_checkpoints,
     save_checkpoint,
@@ -35,8 +34,9 @@ from heedful.training.events import (
     WarningEvent,
 )
 from heedful.training.interrupt import signals_noted
+from heedful.training.milestones import due_after_step, goes_by_the_clock
 from heedful.training.optimizer import build_optimizer
-from heedful.training.precision import resolve_precision
+from heedful.training.precision import emulation_warning, resolve_precision
 from heedful.training.schedule import learning_rate
 from heedful.training.step import StepMetrics
 from heedful.training.team import StepOrder, Team
@@ -117,10 +117,7 @@ class Trainer:
             while (reason := self._reason_to_stop()) is None:
                 self._step(team, places)
                 self._log_if_due()
-                if self.progress.step % self.config.valid.every_steps == 0:
-                    self._validate(self.average.weights if self.average else None)
-                if self._checkpoint_is_due():
-                    self._checkpoint()
+                self._do_what_is_due()
                 if asked_to_stop():
                     self._checkpoint()
                     self._emit(WarningEvent, message="stopped on request; --resume goes on from here")
@@ -203,6 +200,18 @@ class Trainer:
             return f"{patience} validations without a better {self.config.valid.metric}"
         return None
 
+    def _do_what_is_due(self) -> None:
+        due = due_after_step(
+            self.config,
+            step=self.progress.step,
+            seconds=self._seconds(),
+            validated_at=self.progress.validated_at,
+        )
+        if due.validation:
+            self._validate(self.average.weights if self.average else None)
+        if due.checkpoint or self._safety_checkpoint_is_due():
+            self._checkpoint(is_milestone=due.checkpoint)
+
     def _validate(self, weights: dict[str, Tensor] | None) -> None:
         """Judge the model, with other weights where given, and keep it if it is the best so far."""
         scores: Scores = {}
@@ -219,14 +228,15 @@ class Trainer:
                 self.surroundings.keep_model("best", self.model, scores, self.progress.step)
             else:
                 self.progress.stale_validations += 1
+        self.progress.validated_at = self._seconds()
         self._emit(ValidationEvent, scores=scores, is_best=is_best)
         self._judged = (self.progress.step, scores)
 
     def _finish(self, reason: str) -> EndEvent:
         """Judge and keep the final weights: the moving average, or the mean of the last checkpoints."""
         self._log()
-        if not (self.surroundings.checkpoints / f"step-{self.progress.step}").exists():
-            self._checkpoint()
+        if not checkpoint_path(self.surroundings.checkpoints, self.progress.step).exists():
+            self._checkpoint(is_milestone=goes_by_the_clock(self.config))
         mean = None if self.average else self._mean_of_checkpoints()
         weights = self.average.weights if self.average else mean
         if self._judged[0] != self.progress.step or mean is not None:
@@ -240,27 +250,22 @@ class Trainer:
         return end
 
     def _mean_of_checkpoints(self) -> dict[str, Tensor] | None:
-        train = self.config.train
-        milestones = [
-            path
-            for path in list_checkpoints(self.surroundings.checkpoints)
-            if checkpoint_step(path) % train.checkpoint_every_steps == 0 and is_complete(path)
-        ][-train.average_checkpoints :]
-        return average_weights(milestones) if len(milestones) > 1 else None
+        paths = [checkpoint_path(self.surroundings.checkpoints, step) for step in self.progress.milestones]
+        averaged = [path for path in paths if is_complete(path)][-self.config.train.average_checkpoints :]
+        return average_weights(averaged) if len(averaged) > 1 else None
 
-    def _checkpoint_is_due(self) -> bool:
-        if self.progress.step % self.config.train.checkpoint_every_steps == 0:
-            return True
+    def _safety_checkpoint_is_due(self) -> bool:
         minutes = self.config.train.checkpoint_every_minutes
         return minutes is not None and self._seconds() - self._saved_at >= 60.0 * minutes
 
-    def _checkpoint(self) -> None:
-        train = self.config.train
+    def _checkpoint(self, *, is_milestone: bool = False) -> None:
+        if is_milestone:
+            steps = (*self.progress.milestones, self.progress.step)
+            self.progress.milestones = steps[-self.config.train.keep_checkpoints :]
         self.progress.seconds = self._seconds()
         path = save_checkpoint(self._resumable(), self.surroundings.checkpoints)
-        prune_checkpoints(
-            self.surroundings.checkpoints, keep=train.keep_checkpoints, milestone=train.checkpoint_every_steps
-        )
+        kept = {*self.progress.milestones, self.progress.step}
+        prune_checkpoints(self.surroundings.checkpoints, kept=kept)
         self._saved_at = self._seconds()
         self._emit(CheckpointEvent, path=path.name)
 
@@ -301,6 +306,8 @@ class Trainer:
             max_steps=self.config.train.max_steps,
             max_minutes=self.config.train.max_minutes,
         )
+        if warning := emulation_warning(self.precision, self.device):
+            self._emit(WarningEvent, message=warning)
 
     def _emit(self, kind: Callable[..., Event], **fields: object) -> None:
         self._tell(kind(step=self.progress.step, seconds=self._seconds(), **fields))

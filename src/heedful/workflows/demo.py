@@ -8,14 +8,18 @@ from pathlib import Path
 from heedful.config import Config
 from heedful.data.phrasebook import PhraseBook, generate
 from heedful.decoding.translator import Translator
+from heedful.errors import MissingExtraError
 from heedful.evaluation.metrics import evaluate_texts
 from heedful.workflows.attention import attention_of, write_attention
-from heedful.workflows.material import Listener
+from heedful.workflows.demo_plan import Plan, plan_training, time_steps
+from heedful.workflows.material import Listener, Notes
 from heedful.workflows.run_directory import RunDirectory
 from heedful.workflows.train import TrainTask, train
 
 _SIZES = {"num_train": 40_000, "num_valid": 500, "num_test": 1000, "num_unseen": 500}
 _SHOWN = 6
+_TIMED_PAIRS = 4000  # which the steps that are timed are taken of
+_FOUR_MINUTES = 230.0  # less what starting Python takes, and something to spare
 
 # Small enough to learn the phrase book on two cores in less than three minutes, with Muon even on slow ones.
 _SETTINGS = {
@@ -63,7 +67,7 @@ class DemoReport:
         signatures: of the scores.
         examples: some test sentences.
         bundle: the trained model.
-        picture: its attention map for the longest example.
+        picture: its attention map for the longest example; a page where there is no matplotlib.
     """
 
     seconds: float
@@ -100,10 +104,13 @@ def demo(
 ) -> DemoReport:
     """Generate the phrase book, train on it through the ordinary workflow, and show what came of it.
 
+    A few steps are timed first: training is as long as it takes to be good, or as what fits into four minutes.
+    The listeners are told which, and what to expect of it, before it starts.
+
     Args:
         output: the run directory; the text goes into its `data/`.
         overwrite: replace the run that is there.
-        max_minutes: of training; the default reaches a BLEU of 86 on two slow cores, above 95 on fast ones.
+        max_minutes: of training, in place of that choice.
         seed: of the text and of the training.
         listeners: told of every training event.
 
@@ -115,8 +122,14 @@ def demo(
     book = generate(seed=seed, **_SIZES)
     files = _write(book, output / "data")
     config = Config.model_validate(_SETTINGS | {"data": files})
-    limits = {"max_minutes": max_minutes} if max_minutes else {}
-    config = config.replace(train=config.train.replace(seed=seed, **limits).model_dump())
+    config = config.replace(train=config.train.replace(seed=seed).model_dump())
+    seconds_per_step = time_steps(config, book.train[:_TIMED_PAIRS])
+    if max_minutes is None:
+        plan = plan_training(seconds_per_step, seconds=_FOUR_MINUTES - (time.monotonic() - started))
+    else:
+        plan = Plan(seconds_per_step, steps=None, seconds=60.0 * max_minutes)
+    config = config.replace(train=config.train.replace(**plan.limits).model_dump())
+    Notes(listeners).add(plan.message)
     result = train(
         TrainTask(config=config, output=output, overwrite=overwrite, command="heedful demo"),
         listeners=listeners,
@@ -126,8 +139,7 @@ def demo(
     _, unseen, _ = _score(translator, book.unseen)
     pairs = sorted(zip(book.test[:_SHOWN], outputs, strict=False), key=lambda pair: len(pair[0][0]))
     examples = [Example(source, out, reference) for (source, reference), out in pairs]
-    picture = output / "attention.png"
-    write_attention(attention_of(translator, examples[-1].source), picture)
+    picture = _draw_attention(translator, examples[-1].source, output)
     return DemoReport(time.monotonic() - started, scores, unseen, signatures, examples, result.best, picture)
 
 
@@ -156,3 +168,15 @@ def _score(
     outputs = translator.translate(sources)
     report = evaluate_texts(sources, outputs, [references], ["bleu", "chrf", "exact"])
     return outputs, report.scores, report.signatures
+
+
+def _draw_attention(translator: Translator, source: str, directory: Path) -> Path:
+    """Draw the attention map of a sentence, or write it as a page where there is no matplotlib."""
+    maps = attention_of(translator, source)
+    picture, page = directory / "attention.png", directory / "attention.html"
+    try:
+        write_attention(maps, picture)
+    except MissingExtraError:
+        write_attention(maps, page)
+        return page
+    return picture

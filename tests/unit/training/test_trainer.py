@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,15 @@ from heedful.config import Config
 from heedful.data import Batch, collate
 from heedful.errors import CheckpointError, TrainingError
 from heedful.model import Transformer
-from heedful.training.checkpoint import list_checkpoints
-from heedful.training.events import EndEvent, Event, StepEvent, ValidationEvent, WarningEvent
+from heedful.training.checkpoint import latest_checkpoint, list_checkpoints
+from heedful.training.events import (
+    CheckpointEvent,
+    EndEvent,
+    Event,
+    StepEvent,
+    ValidationEvent,
+    WarningEvent,
+)
 from heedful.training.schedule import learning_rate
 from heedful.training.shared_team import using_threads
 from heedful.training.trainer import Surroundings, Trainer
@@ -121,7 +129,7 @@ def test_every_batch_of_an_epoch_is_taken_once_and_epochs_follow_each_other(tmp_
 def test_epochs_end_with_their_last_batch_even_inside_an_accumulation(
     tmp_path: Path, accumulation: int, steps: int
 ) -> None:
-    limits = {"max_steps": None, "max_epochs": 2}
+    limits = {"max_steps": None, "max_epochs": 2, "processes": 1}
     world = make(tmp_path, train=limits, batch={"accumulation": accumulation})
     end = world.trainer.fit()
     assert world.source.taken == [(0, n) for n in range(5)] + [(1, n) for n in range(5)]
@@ -227,6 +235,116 @@ def test_the_mean_of_the_last_checkpoints_is_what_is_kept_at_the_end(tmp_path: P
     assert torch.equal(world.trainer.model.output.weight, weights[12])
 
 
+TEN_MINUTES = {"max_steps": None, "max_minutes": 10.0, "processes": 1}
+
+
+class Clock:
+    """Seconds that pass only where a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("heedful.training.trainer.time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def pace(self, world: World, *, step: float, validation: float = 0.0, killed_at: int = 0) -> None:
+        """Let each step and each validation take so long; the step `killed_at` ends the program."""
+        inner, (validate,) = world.trainer.optimizer.step, world.trainer.surroundings.validators
+
+        def paced_step() -> None:
+            if world.trainer.progress.step == killed_at:
+                raise SystemExit
+            self.now += step
+            inner()
+
+        def paced_validator(model: Transformer) -> dict[str, float]:
+            self.now += validation
+            return validate(model)
+
+        world.trainer.optimizer.step = paced_step  # type: ignore[method-assign, assignment]
+        object.__setattr__(world.trainer.surroundings, "validators", [paced_validator])
+
+
+def steps_of(world: World, kind: type[Event]) -> list[int]:
+    return [event.step for event in world.of(kind)]
+
+
+def test_a_run_of_minutes_validates_and_saves_at_each_tenth_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step takes ten seconds, a tenth of the run six steps; there are fewer than `valid.every_steps`."""
+    clock, world = Clock(monkeypatch), make(tmp_path, train=TEN_MINUTES)
+    clock.pace(world, step=10.0)
+    assert world.trainer.fit().step == 60
+    tenths = list(range(6, 61, 6))
+    assert steps_of(world, ValidationEvent) == tenths
+    assert steps_of(world, CheckpointEvent) == tenths
+
+
+def test_a_validation_that_takes_longer_than_a_fraction_is_not_followed_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, world = Clock(monkeypatch), make(tmp_path, train=TEN_MINUTES)
+    clock.pace(world, step=10.0, validation=70.0)
+    world.trainer.fit()
+    begun = [event.seconds - 70.0 for event in world.of(ValidationEvent)]
+    assert begun == [60.0, 180.0, 300.0, 420.0, 540.0]
+
+
+def test_patience_counts_the_validations_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    world = make(tmp_path, values=[3.0, 2.0, 2.5, 2.5, 1.0], train=TEN_MINUTES, valid={"patience": 2})
+    clock.pace(world, step=10.0)
+    end = world.trainer.fit()
+    assert (end.step, end.best_step) == (24, 12)
+    assert end.reason == "2 validations without a better nll"
+
+
+@pytest.mark.parametrize("killed_at", [15, 18, 19])
+def test_a_resumed_run_of_minutes_repeats_no_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
+) -> None:
+    """Killed between two tenths, before the step that ends the third, and after it."""
+    clock, killed = Clock(monkeypatch), make(tmp_path, train=TEN_MINUTES)
+    clock.pace(killed, step=10.0, killed_at=killed_at)
+    with pytest.raises(SystemExit):
+        killed.trainer.fit()
+    resumed = make(tmp_path, train=TEN_MINUTES)
+    clock.pace(resumed, step=10.0)
+    newest = latest_checkpoint(tmp_path / "checkpoints")
+    assert newest is not None
+    resumed.trainer.resume(newest)
+    assert resumed.trainer.fit().step == 60
+    assert steps_of(killed, ValidationEvent) + steps_of(resumed, ValidationEvent) == list(range(6, 61, 6))
+
+
+def test_the_mean_of_a_run_of_minutes_is_over_its_last_fractions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints for safety, each 100 seconds after the last checkpoint, have no part in it."""
+    train = {"average_checkpoints": 3, "keep_checkpoints": 3, "checkpoint_every_minutes": 100.0 / 60.0}
+    clock = Clock(monkeypatch)
+    world = make(tmp_path, train=TEN_MINUTES | train, valid={"every_fraction": 0.25})
+    clock.pace(world, step=10.0)
+    weights: dict[int, torch.Tensor] = {}
+    inner = world.trainer.optimizer.step
+
+    def step() -> None:
+        inner()
+        weights[len(weights) + 1] = world.trainer.model.output.weight.detach().clone()
+
+    world.trainer.optimizer.step = step  # type: ignore[method-assign, assignment]
+    world.trainer.fit()
+    assert steps_of(world, CheckpointEvent) == [10, 15, 25, 30, 40, 45, 55, 60]
+    assert [path.name for path in list_checkpoints(tmp_path / "checkpoints")] == [
+        "step-30",
+        "step-45",
+        "step-60",
+    ]
+    wanted = torch.stack([weights[number] for number in (30, 45, 60)]).mean(0)
+    torch.testing.assert_close(world.kept[-1][1]["encoder.embedding.tokens.weight"], wanted)
+
+
 def test_a_loss_that_is_not_finite_stops_with_one_line(tmp_path: Path) -> None:
     world = make(tmp_path)
     with torch.no_grad():
@@ -236,6 +354,18 @@ def test_a_loss_that_is_not_finite_stops_with_one_line(tmp_path: Path) -> None:
     ) as caught:
         world.trainer.fit()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_bf16_on_a_processor_that_emulates_it_is_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    monkeypatch.setattr("heedful.training.precision.has_bf16", lambda device: False)
+    world = make(tmp_path, train={"max_steps": 3, "precision": precision})
+    world.trainer.fit()
+    warnings = [event.message for event in world.of(WarningEvent)]
+    assert len(warnings) == (precision == "bf16")
+    assert all("this CPU has no bf16 instructions and emulates them" in warning for warning in warnings)
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path: Path) -> None:

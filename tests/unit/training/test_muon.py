@@ -1,0 +1,210 @@
+"""Muon: its polynomials computed anew, its directions against the SVD, its step against torch's own."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from heedful.training import muon
+from heedful.training.muon import COEFFICIENTS, Muon, orthogonalise
+
+LOWEST = 0.003  # of the singular values, for a norm of 1, that the polynomials bring close to 1
+BAND = 0.79, 1.21
+BFLOAT16_BAND = 0.7, 1.3
+SHAPES = [(48, 48), (300, 300), (40, 80), (40, 160), (80, 40), (260, 520), (520, 260)]
+
+Polynomial = tuple[float, float, float]
+
+
+def applied(polynomials: list[Polynomial], x: np.ndarray) -> np.ndarray:
+    for a, b, c in polynomials:
+        x = a * x + b * x**3 + c * x**5
+    return x
+
+
+def closest_to_one(low: float, high: float) -> Polynomial:
+    """The odd quintic that differs least from 1 on an interval, by Remez's exchange algorithm.
+
+    It differs by as much, with alternating signs, at both ends and at its two extrema between them.
+    """
+    inner = (3 * low + high) / 4, (low + 3 * high) / 4
+    for _ in range(100):
+        points = np.array([low, *inner, high])
+        matrix = np.stack([points, points**3, points**5, np.array([1, -1, 1, -1])], axis=1)
+        a, b, c, _ = np.linalg.solve(matrix, np.ones(4))
+        squares = np.roots([5 * c, 3 * b, a])  # of the extrema
+        inner = tuple(np.sort(np.sqrt(squares.real)))
+    return float(a), float(b), float(c)
+
+
+def greedy_composition(low: float, number: int, *, cushion: float) -> list[Polynomial]:
+    """Each polynomial for the interval that those before it leave, scaled so that its image centres on 1.
+
+    None is computed for an interval that begins below `cushion` times its end: it would bring values in the
+    middle of that close to 0.
+    """
+    polynomials, high = [], 1.0
+    for _ in range(number):
+        best = closest_to_one(max(low, cushion * high), high)
+        ends = applied([best], np.array([low, high]))
+        a, b, c = (coefficient * 2 / ends.sum() for coefficient in best)
+        polynomials.append((a, b, c))
+        low, high = applied([(a, b, c)], np.array([low, high]))
+    return polynomials
+
+
+def test_the_polynomials_are_the_greedy_composition_of_optimal_quintics() -> None:
+    np.testing.assert_allclose(
+        greedy_composition(LOWEST, 4, cushion=0.02407327424182761), COEFFICIENTS, rtol=1e-9
+    )
+
+
+def test_the_polynomials_bring_values_close_to_one_and_never_beyond_their_interval() -> None:
+    values = applied(list(COEFFICIENTS), np.geomspace(LOWEST, 1.0, 10_000))
+    assert values.min() == pytest.approx(0.795, abs=0.005)
+    assert values.max() == pytest.approx(1.205, abs=0.005)
+    below = applied(list(COEFFICIENTS), np.geomspace(1e-6, LOWEST, 1000))
+    assert np.all(np.diff(below) > 0)
+    assert below.min() > 0
+
+
+def matrix_with(values: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+    """A matrix with these singular values, and the orthogonal one nearest to it."""
+    generator = torch.Generator().manual_seed(rows + columns)
+    u, _ = torch.linalg.qr(torch.randn(rows, len(values), generator=generator, dtype=torch.float64))
+    v, _ = torch.linalg.qr(torch.randn(columns, len(values), generator=generator, dtype=torch.float64))
+    return (u * values @ v.T).float(), (u @ v.T).float()
+
+
+def spread_values(number: int) -> Tensor:
+    """From 1 down to a little more than LOWEST times their norm."""
+    values = torch.logspace(0, -3, number, dtype=torch.float64)
+    return values.clamp_min(1.1 * LOWEST * float(values.norm()))
+
+
+@pytest.mark.parametrize(("rows", "columns"), SHAPES)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_singular_values_come_close_to_one_and_vectors_stay(rows: int, columns: int, scale: float) -> None:
+    matrix, nearest = matrix_with(spread_values(min(rows, columns)), rows, columns)
+    result = orthogonalise(scale * matrix)
+    assert result.shape == matrix.shape
+    assert result.dtype == matrix.dtype
+    u, _, vh = torch.linalg.svd(matrix.double(), full_matrices=False)
+    torch.testing.assert_close((u @ vh).float(), nearest, atol=1e-4, rtol=0.0)
+    inner = u.T @ result.double() @ vh.T  # diagonal where the singular vectors are the same
+    values = inner.diagonal()
+    assert BAND[0] <= values.min() <= values.max() <= BAND[1]
+    assert (inner - torch.diag(values)).abs().max() < 1e-3
+    torch.testing.assert_close(u @ inner @ vh, result.double(), atol=1e-3, rtol=0.0)  # and nothing else
+
+
+@pytest.mark.parametrize(("rows", "columns"), SHAPES)
+def test_in_bfloat16_the_band_is_a_little_wider(
+    monkeypatch: pytest.MonkeyPatch, rows: int, columns: int
+) -> None:
+    used: list[torch.dtype] = []
+    by_steps = muon._by_steps
+
+    def watched(x: Tensor) -> Tensor:
+        used.append(x.dtype)
+        return by_steps(x)
+
+    monkeypatch.setattr(muon, "has_bf16", lambda device: True)
+    monkeypatch.setattr(muon, "_by_steps", watched)
+    values = torch.linspace(0.1, 1.0, min(rows, columns), dtype=torch.float64)
+    result = orthogonalise(matrix_with(values, rows, columns)[0])
+    assert used == [torch.bfloat16]
+    assert result.dtype == torch.float32
+    found = torch.linalg.svdvals(result.double())
+    assert BFLOAT16_BAND[0] <= found.min() <= found.max() <= BFLOAT16_BAND[1]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(5, 10), (40, 160), (260, 520), (300, 300)])
+def test_both_ways_agree(rows: int, columns: int) -> None:
+    x = matrix_with(spread_values(rows), rows, columns)[0]
+    x = x / x.norm()
+    torch.testing.assert_close(muon._by_gram_matrix(x), muon._by_steps(x), atol=2e-3, rtol=0.0)
+
+
+@pytest.mark.parametrize(("shape", "way"), [((40, 79), "steps"), ((40, 80), "gram"), ((80, 40), "gram")])
+def test_wide_and_tall_matrices_go_by_the_gram_matrix(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], way: str
+) -> None:
+    taken: list[str] = []
+
+    def watch(name: str, inner: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        def watched(x: Tensor) -> Tensor:
+            taken.append(name)
+            return inner(x)
+
+        return watched
+
+    monkeypatch.setattr(muon, "_by_steps", watch("steps", muon._by_steps))
+    monkeypatch.setattr(muon, "_by_gram_matrix", watch("gram", muon._by_gram_matrix))
+    orthogonalise(torch.ones(shape))
+    assert taken == [way]
+
+
+@pytest.mark.parametrize("size", [1, 5, 127, 128, 256, 300, 512])
+def test_a_symmetric_product_is_the_plain_one(size: int) -> None:
+    torch.manual_seed(size)
+    x = torch.randn(size, 2 * size + 3)
+    torch.testing.assert_close(muon._symmetric(x, x.T), x @ x.T, atol=1e-3, rtol=1e-5)
+    gram = x @ x.T / size
+    torch.testing.assert_close(muon._symmetric(gram, gram), gram @ gram, atol=1e-3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("has_bf16", [False, True])
+@pytest.mark.parametrize("shape", [(5, 7), (48, 160), (160, 48), (300, 300), (301, 777), (520, 512)])
+def test_the_multiplications_are_counted_as_they_are_done(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], has_bf16: bool
+) -> None:
+    monkeypatch.setattr(muon, "has_bf16", lambda device: has_bf16)
+    matrix = torch.ones(shape)
+    with FlopCounterMode(display=False) as counter:
+        orthogonalise(matrix)
+    assert 2 * muon.num_multiplications(matrix) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (4, 8), (300, 300)])
+def test_a_zero_matrix_stays_zero(shape: tuple[int, int]) -> None:
+    assert torch.equal(orthogonalise(torch.zeros(shape)), torch.zeros(shape))
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch before 2.9 has no Muon")
+def test_a_step_is_that_of_torchs_muon_with_this_direction(
+    monkeypatch: pytest.MonkeyPatch, weight_decay: float
+) -> None:
+    """Momentum, Nesterov's look ahead, decay and scale are torch's; only the direction is exchanged."""
+    import torch.optim._muon as theirs
+
+    monkeypatch.setattr(theirs, "_zeropower_via_newtonschulz", lambda update, *_: orthogonalise(update))
+    torch.manual_seed(5)
+    shapes = [(8, 8), (8, 24), (24, 8)]
+    ours, others = ([torch.nn.Parameter(torch.ones(shape)) for shape in shapes] for _ in range(2))
+    one = Muon([{"params": ours, "lr": 0.0, "momentum": 0.95, "weight_decay": weight_decay}])
+    other = torch.optim.Muon(others, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+    for step in range(1, 6):
+        for mine, another in zip(ours, others, strict=True):
+            mine.grad = torch.randn_like(mine)
+            another.grad = mine.grad.clone()
+        for optimizer in (one, other):
+            optimizer.param_groups[0]["lr"] = 0.01 * step
+            optimizer.step()
+        for mine, another in zip(ours, others, strict=True):
+            torch.testing.assert_close(mine, another, atol=1e-6, rtol=1e-6)
+    assert not torch.allclose(ours[0], torch.ones(8, 8), atol=1e-2)
+
+
+def test_a_weight_without_a_gradient_stays() -> None:
+    moved, still = (torch.nn.Parameter(torch.ones(3, 5)) for _ in range(2))
+    moved.grad = torch.ones(3, 5)
+    optimizer = Muon([{"params": [moved, still], "lr": 0.1, "momentum": 0.95, "weight_decay": 0.1}])
+    optimizer.step()
+    assert torch.equal(still, torch.ones(3, 5))
+    assert not torch.equal(moved, torch.ones(3, 5))
+    assert still not in optimizer.state
