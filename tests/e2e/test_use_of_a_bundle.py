@@ -7,6 +7,9 @@ import pytest
 from command_line import Outcome, heedful
 from tiny_bundle import PAIRS, save_memorised
 
+from heedful.decoding.engine import engine_precisions
+from heedful.native import native
+
 SOURCES = [src for src, _ in PAIRS]
 TARGETS = [tgt for _, tgt in PAIRS]
 
@@ -195,6 +198,20 @@ def test_inspect_shows_sizes_scores_and_settings(run: Path) -> None:
     shown = heedful("inspect", run).out
     assert "checksums right" in shown
     assert "  d_model = 32\n" in shown
+
+
+def test_inspect_shows_what_the_machine_computes_with(run: Path) -> None:
+    found = json.loads(heedful("inspect", "--machine", "--json").out)
+    assert found["level"] == native().level
+    assert found["levels"] == {level.name: level.why_not for level in native().levels}
+    assert found["decoding"] == engine_precisions()
+    assert found["training"] in ("float32", "bf16")
+    shown = heedful("inspect", "--machine").out
+    assert f"native      {'level ' + native().level if native().level else 'none: '}" in shown
+    for level in native().levels:
+        assert f"  {level.name:<11} " in shown
+    for both in ((run, "--machine"), ()):
+        assert_one_clear_line(heedful("inspect", *both), 2, "give either a run or bundle, or --machine")
 
 
 def test_inspect_and_plot_show_a_run_that_has_no_bundle_yet(tmp_path: Path) -> None:

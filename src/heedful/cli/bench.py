@@ -91,7 +91,7 @@ def decode(
         print(json.dumps(asdict(found)))
         return
     print(f"decoding    {found.sentences:,} sentences, beam {found.beam_size}, {found.precision}")
-    print(f"  engine    {found.engine}, {found.threads} threads")
+    print(f"  engine    {found.engine}, {found.threads} threads; {found.native}")
     if found.shortlist is not None:
         print(f"  shortlist {found.shortlist}")
     print(f"  speed     {found.output_tokens_per_second:,.0f} output tokens/s")
@@ -109,7 +109,7 @@ def _text(preset: str, found: "TrainingBenchmark") -> Iterator[str]:
     threads = f"{found.threads} threads" if found.threads > 1 else "1 thread"
     where = f"{several} of {threads}" if found.device == "cpu" else found.device
     yield f"training    {preset}: {found.num_parameters:,} parameters, {found.precision}, {where}"
-    yield f"  kernels   {found.kernels}"
+    yield f"  kernels   {found.kernels}; {found.native}"
     yield f"  batches   {found.batches}, {found.batch_tokens:,} tokens a step with padding"
     yield f"  speed     {found.target_tokens_per_second:,.0f} target tokens/s over {found.steps} steps"
     yield (

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.cli.streams import open_output, tell_precision, write_line
+from heedful.cli.streams import open_output, tell_of_auto, tell_precision, write_line
 
 
 def evaluate(
@@ -82,4 +82,6 @@ def evaluate(
         return
     for name, score in report.scores.items():
         print(f"{name} {score:.2f}  {report.signatures[name]}")
-    print(f"{report.num_sentences:,} sentences in {seconds:.1f} s")
+    print(f"{report.num_sentences:,} sentences in {seconds:.1f} s, in {result.precision}")
+    if precision != "auto":
+        tell_of_auto(result.precision, seconds)

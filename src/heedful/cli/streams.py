@@ -10,6 +10,7 @@ from typing import BinaryIO, cast
 
 from heedful.errors import CorpusError, InputError
 
+_FELT = 10.0  # seconds, after which somebody may like to hear of something faster
 _DAMAGED = "the gzip file is truncated or corrupt; fetch or pack it again"
 
 
@@ -128,3 +129,12 @@ def argument_text(text: str, name: str) -> str:
 def tell_precision(name: str) -> None:
     """Say on stderr which precision `--precision auto` has come to: outputs may depend on it."""
     print(f"precision {name}: the fastest here", file=sys.stderr)
+
+
+def tell_of_auto(precision: str, seconds: float) -> None:
+    """Say on stderr that there may be a faster precision than float32, where that would have been felt."""
+    if precision == "float32" and seconds > _FELT:
+        print(
+            f"{seconds:,.0f} seconds in float32, the default; --precision auto takes what is fastest here",
+            file=sys.stderr,
+        )

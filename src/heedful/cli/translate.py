@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.cli.streams import Lines, open_input, open_output, tell_precision, write_line
+from heedful.cli.streams import Lines, open_input, open_output, tell_of_auto, tell_precision, write_line
 from heedful.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,7 +99,10 @@ def translate(
         precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens
     )
     form = _Form(n_best=n_best, scores=scores, as_json=as_json)
+    started = time.monotonic()
     _translate_files([run, *(ensemble or ())], _Files(source, prefix, output), form, wishes, runtime)
+    if not sys.stdin.isatty() or source is not None:  # or else it was the typing that took long
+        tell_of_auto(precision, time.monotonic() - started)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
+from heedful.native import native
 from heedful.training.memory import peak_memory
 from heedful.workflows.loading import Runtime, SearchWishes, load_translator
 
@@ -32,6 +33,7 @@ class DecodingBenchmark:
         speculate: tokens guessed in a step at most.
         precision: of the products; where "auto" was asked for, what was chosen.
         engine: "compiled" or "torch".
+        native: what there is of the native library here, and why not more.
         shortlist: the file; None: there was none.
         threads: of the processor.
         batch_size: sentences of a batch at most; None where `batch_tokens` alone limits it.
@@ -49,6 +51,7 @@ class DecodingBenchmark:
     speculate: int
     precision: str
     engine: str
+    native: str
     shortlist: str | None
     threads: int
     batch_size: int | None
@@ -102,6 +105,7 @@ def bench_decoding(
         speculate=options.speculate,
         precision=translator.precision_in_use,
         engine=translator.engine_in_use,
+        native=native().describe(),
         shortlist=None if wishes.shortlist is None else str(wishes.shortlist),
         threads=torch.get_num_threads(),
         batch_size=runtime.batch_size,

@@ -12,6 +12,7 @@ from statistics import fmean
 
 from heedful.config import Config
 from heedful.errors import ConfigError, TrainingError
+from heedful.native import native
 from heedful.nn.kernels import kernels_apply_to, using_kernels
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import compiles
@@ -45,6 +46,7 @@ class TrainingBenchmark:
         device: "cpu" or "cuda".
         precision: of the matrix products, "float32" or "bf16".
         kernels: "compiled" for ours, "torch.compile" for torch's, or "torch" for its operations one by one.
+        native: what there is of the native library here, and why not more.
         processes: that shared each step.
         threads: of each process.
         steps: that were timed.
@@ -69,6 +71,7 @@ class TrainingBenchmark:
     device: str
     precision: str
     kernels: str
+    native: str
     processes: int
     threads: int
     steps: int
@@ -182,6 +185,7 @@ class _Bench:
             device=self._material.device.type,
             precision=self._material.precision,
             kernels=self._kernels(),
+            native=native().describe(),
             processes=self._processes,
             threads=self._threads,
             steps=len(self._timed),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.cli.streams import Lines, argument_text, open_input, write_line
+from heedful.cli.streams import Lines, argument_text, open_input, tell_of_auto, write_line
 from heedful.errors import CorpusError, InputError
 
 
@@ -76,3 +76,16 @@ def test_an_argument_that_is_no_text_is_refused() -> None:
     assert argument_text("Käse", "TEXT") == "Käse"
     with pytest.raises(InputError, match="TEXT: not UTF-8"):
         argument_text("\udcff", "TEXT")
+
+
+@pytest.mark.parametrize(
+    ("precision", "seconds", "is_said"),
+    [("float32", 11.0, True), ("float32", 9.0, False), ("int8", 99.0, False)],
+)
+def test_a_long_translation_in_float32_is_told_of_what_may_be_faster(
+    capsys: pytest.CaptureFixture[str], precision: str, seconds: float, is_said: bool
+) -> None:
+    tell_of_auto(precision, seconds)
+    written = capsys.readouterr()
+    assert not written.out
+    assert ("--precision auto" in written.err) == is_said
