@@ -99,10 +99,7 @@ def translate(
         precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens
     )
     form = _Form(n_best=n_best, scores=scores, as_json=as_json)
-    started = time.monotonic()
     _translate_files([run, *(ensemble or ())], _Files(source, prefix, output), form, wishes, runtime)
-    if not sys.stdin.isatty() or source is not None:  # or else it was the typing that took long
-        tell_of_auto(precision, time.monotonic() - started)
 
 
 @dataclass(frozen=True)
@@ -126,6 +123,7 @@ def _translate_files(
 ) -> None:
     from heedful.workflows.translate import translate as translate_lines
 
+    started = time.monotonic()
     inputs = [path for path in (files.source, files.prefix) if path is not None and path.exists()]
     if files.output is not None and files.output.resolve() in [path.resolve() for path in inputs]:
         raise InputError(f"{files.output}: is the input too; write to another file")
@@ -150,6 +148,8 @@ def _translate_files(
         lines.raise_if_bad()
         if prefixes is not None and next(prefixes, None) is not None:
             raise InputError(f"{files.prefix}: has more lines than the input; give one for each line")
+    if not typed:
+        tell_of_auto(runtime.precision, time.monotonic() - started)
 
 
 def _render(translation: "Translation", number: int, form: _Form) -> Iterable[str]:

@@ -31,7 +31,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return FFN(x)."""
-        return self.outer(self.dropout(self.hidden(x)))  # type: ignore[no-any-return]
+        y: Tensor = self.outer(self.dropout(self.hidden(x)))
+        return y
 
     def hidden(self, x: Tensor) -> Tensor:
         """Return what stands between the two matrices: (B, L, D) to (B, L, F)."""

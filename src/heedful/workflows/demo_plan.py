@@ -72,8 +72,8 @@ class Plan:
         steps, (seen, unseen) = self.expected_steps, self.expected_bleu
         said = (
             f"this machine takes about {self.seconds_per_step:.2g} s a step: {steps:,} steps in about "
-            f"{steps * self.seconds_per_step:.0f} s of training; expect a BLEU of about {seen:.0f} on seen and "
-            f"{unseen:.0f} on unseen combinations"
+            f"{steps * self.seconds_per_step:.0f} s of training; expect a BLEU of about {seen:.0f} on seen "
+            f"and {unseen:.0f} on unseen combinations"
         )
         if steps >= _ENOUGH_STEPS:
             return said
