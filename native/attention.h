@@ -32,9 +32,10 @@ static inline __attribute__((always_inline)) void attend_heads(const float *quer
     for (int64_t h = 0; h < heads; h++) {
         const float *q = query + h * size;
         for (int64_t first = 0; first < n; first += LANES) {
-            Floats dots[LANES] = {{0}};
-            for (int64_t j = 0; j < LANES && first + j < n; j++) {
-                const float *key = keys[first + j] + h * size;
+            Floats dots[LANES];
+            for (int64_t j = 0; j < LANES; j++) { /* beyond the last key, the last one again */
+                const float *key = keys[first + j < n ? first + j : n - 1] + h * size;
+                dots[j] = (Floats){0};
                 for (int64_t i = 0; i < whole; i += LANES)
                     dots[j] = multiply_add(load(q + i), load(key + i), dots[j]);
                 if (rest)
