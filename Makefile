@@ -12,8 +12,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL := $(PIP) install --constraint constraints.txt
 PYTHONS := python3.13 python3.12 python3.11 python3
 CODE := src tests tools
-NATIVE := $(wildcard native/*.c native/*.h)
+NATIVE := $(filter-out native/check.c,$(wildcard native/*.c native/*.h))
+CHECKS := native/check.c $(wildcard native/checks/*.c native/checks/*.h)
 WORKERS := 2
+# Threads of torch that wait would otherwise spin, and take the cores from the other worker.
+QUIETLY := OMP_WAIT_POLICY=PASSIVE
 SANITIZERS := address,undefined thread
 ARGS ?=
 
@@ -26,7 +29,7 @@ venv: $(STAMP) ## Create .venv and install heedful into it, for development.
 
 # The stamp comes last: a set-up that was interrupted is taken up again the next time. The tools of the build come
 # before the build: their versions are those of constraints.txt, and a change in C fetches nothing.
-$(STAMP): pyproject.toml constraints.txt native/CMakeLists.txt $(filter-out native/check.c,$(NATIVE))
+$(STAMP): pyproject.toml constraints.txt native/CMakeLists.txt $(NATIVE)
 	@python=; \
 	if [ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1; then python=$(BIN)/python; else \
 	    for name in $(PYTHONS); do \
@@ -49,22 +52,22 @@ demo: $(STAMP) ## Train on the embedded phrase book, score, translate, and draw 
 	@$(BIN)/heedful demo --overwrite $(ARGS)
 
 test: $(STAMP) ## Run the tests, two at a time (ARGS='-k name' chooses among them).
-	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	@$(QUIETLY) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 test-all: $(STAMP) ## Run the slow tests too.
-	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not gpu' $(ARGS)
+	@$(QUIETLY) $(BIN)/python -m pytest -n $(WORKERS) -m 'not gpu' $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types and architecture.
 	@$(BIN)/ruff format --check $(CODE)
 	@$(BIN)/ruff check $(CODE)
-	@$(BIN)/clang-format --dry-run --Werror $(NATIVE)
+	@$(BIN)/clang-format --dry-run --Werror $(NATIVE) $(CHECKS)
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest tests/test_architecture.py
 
 format: $(STAMP) ## Format the code and mend what the linter can mend.
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
-	@$(BIN)/clang-format -i $(NATIVE)
+	@$(BIN)/clang-format -i $(NATIVE) $(CHECKS)
 
 sanitize: $(STAMP) ## Run the native library's check program under the compiler's sanitizers.
 	@for sanitizers in $(SANITIZERS); do \
