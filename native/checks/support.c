@@ -167,8 +167,7 @@ float bf16_value(uint16_t x) { return float_of_bits((uint32_t)x << 16); }
 uint16_t bf16_rounded(float x) { /* the nearer neighbour, the even one of two that are as near */
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    uint16_t down = (uint16_t)(bits >> 16), up = (uint16_t)(down + 1);
-    if (!isfinite(x) || bf16_value(down) == x) return down;
-    double below = fabs((double)x - bf16_value(down)), above = fabs((double)bf16_value(up) - x);
-    return below < above || (below == above && down % 2 == 0) ? down : up;
+    uint32_t upper = bits >> 16, rest = bits & 0xffff;
+    if (isnan(x)) return (uint16_t)(upper | 1);
+    return (uint16_t)(upper + (rest > 0x8000 || (rest == 0x8000 && upper % 2 == 1)));
 }

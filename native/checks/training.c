@@ -164,6 +164,31 @@ static void check_residual(int is_bfloat16, int64_t rows, int64_t width, uint32_
     release_memory();
 }
 
+/* What is written in bfloat16 is the nearest number: a shift that nothing is added to comes out as it is. */
+static void check_rounding(void) {
+    enum { WIDTH = 4 * 64 + 8 };
+    const uint32_t special[8] = {0,          0x80000000, 0x7f800000, 0xff800000,
+                                 0x7f7fffff, 0x00000001, 0x7f800001, 0xffffffff};
+    describe("bfloat16");
+    Residual r = {.rows = 1, .width = WIDTH};
+    Array *arrays[] = {&r.x, &r.h, &r.y, &r.normed};
+    for (int i = 0; i < 4; i++) *arrays[i] = array(1, WIDTH, 1.0);
+    r.gain = random_normals(WIDTH, 0.0, 0.0);
+    r.shift = random_normals(WIDTH, 0.0, 1.0);
+    r.inverse = allocate(sizeof(float));
+    for (int i = 0; i < 64; i++) /* a tie, its neighbours, and any number */
+        for (int j = 0; j < 3; j++)
+            r.shift[4 * i + j] = float_of_bits(0x3f800000u + (uint32_t)i * 0x10000u + 0x7fffu + (uint32_t)j);
+    for (int i = 0; i < 8; i++) r.shift[WIDTH - 8 + i] = float_of_bits(special[i]);
+    forward(&r, seed);
+    for (int64_t i = 0; i < WIDTH; i++) {
+        float x = bf16_value(((uint16_t *)r.y.data)[i]), expected = bf16_value(bf16_rounded(r.shift[i]));
+        if (x != expected && !(isnan(x) && isnan(r.shift[i])))
+            fail("%a becomes %a", (double)r.shift[i], (double)x);
+    }
+    release_memory();
+}
+
 /* ---- masked softmax ---- */
 
 static void softmax(const double *scores, const uint8_t *mask, int64_t n, double scale, double *weights) {
@@ -302,6 +327,7 @@ static void check_sum(int64_t n) {
 void check_training(void) {
     static const int64_t widths[] = {1, 2, 5, 16, 17, 33, 64, 100, 256};
     seed_random(5);
+    check_rounding();
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
         for (int is_bfloat16 = 0; is_bfloat16 < 2; is_bfloat16++) {
             check_residual(is_bfloat16, 4, widths[i], 0);

@@ -55,7 +55,6 @@ def test_training_on_made_up_text_is_shown_as_a_table() -> None:
     assert first == f"training    tiny: {expected:,} parameters, float32, 1 process of 1 thread"
     labels = [
         "kernels",
-        "native",
         "batches",
         "speed",
         "products",

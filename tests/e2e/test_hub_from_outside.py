@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from command_line import Outcome
 from hub_client import environment
 from hub_server import hub_server
@@ -23,6 +24,7 @@ def run(*args: object, variables: dict[str, str]) -> Outcome:
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
+@pytest.mark.slow
 def test_a_model_is_pushed_by_one_and_used_by_another(tmp_path: Path) -> None:
     bundle = save_memorised(tmp_path / "bundle")
     with hub_server() as hub:

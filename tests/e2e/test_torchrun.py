@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from safetensors.torch import load_file
 from ten_pairs import as_options, write_pairs
 
@@ -64,6 +65,7 @@ def test_a_run_under_torchrun_is_the_run_of_one_process(tmp_path: Path) -> None:
     assert kinds.count("step") == 3
 
 
+@pytest.mark.slow
 def test_bad_input_under_torchrun_is_one_mistake(tmp_path: Path) -> None:
     arguments = write_pairs(tmp_path)
     (tmp_path / "ten.de").write_text("one line\n")
@@ -73,6 +75,7 @@ def test_bad_input_under_torchrun_is_one_mistake(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_an_error_of_the_leader_in_a_step_ends_all(tmp_path: Path) -> None:
     script = tmp_path / "failing.py"
     script.write_text(FAILING)

@@ -127,11 +127,17 @@ def test_resuming_with_another_optimizer_is_refused(memorised: Path) -> None:
     assert "belongs to other data or another model" in outcome.err
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+MUON: dict[str, object] = {"optimizer.name": "muon", "model.d_model": 32}
+
+
 @pytest.mark.parametrize(
-    ("how", "settings"),
-    [(signal.SIGKILL, {}), (signal.SIGINT, {"optimizer.name": "muon", "model.d_model": 32})],
-    ids=["killed", "interrupted, with muon"],
+    ("processes", "how", "settings"),
+    [
+        (2, signal.SIGKILL, {}),
+        pytest.param(1, signal.SIGKILL, {}, marks=pytest.mark.slow),
+        pytest.param(1, signal.SIGINT, MUON, marks=pytest.mark.slow),
+        pytest.param(2, signal.SIGINT, MUON, marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_run_ends_in_the_same_weights(
     how: signal.Signals, settings: dict[str, object], processes: int, tmp_path: Path
@@ -161,6 +167,7 @@ def test_a_killed_run_ends_in_the_same_weights(
     ][-4:]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="has no process groups")
 def test_a_group_that_is_terminated_leaves_a_checkpoint_of_its_last_step(tmp_path: Path) -> None:
     arguments = [*write_pairs(tmp_path), *as_options(STATEFUL | {"train.processes": 2})]

@@ -71,6 +71,7 @@ def graphs() -> int:
     return counters["stats"]["unique_graphs"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["by weights", "at once"])
 @pytest.mark.usefixtures("working_compiler")
 def test_batches_of_all_shapes_share_few_graphs(source: BatchSource, way: Way) -> None:

@@ -76,6 +76,7 @@ def test_a_team_keeps_each_gradient_once(source: BatchSource) -> None:
     assert all(weight.grad is not None for weight in weights)  # a team that is closed takes nothing away
 
 
+@pytest.mark.slow
 def test_processes_that_torchrun_starts_are_one_process(source: BatchSource, tmp_path: Path) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
     files = [tmp_path / "adam.pt", tmp_path / "muon.pt"]
@@ -101,6 +102,7 @@ def assert_same(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
         torch.testing.assert_close(found[name], weight, rtol=0.0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_dropout_differs_between_processes_and_comes_back_with_the_step(source: BatchSource) -> None:
     config = settings(model=small_config(dropout=0.5, src_vocab_size=60, tgt_vocab_size=60).model_dump())
     once, again = (take_steps(source, config, size=2) for _ in range(2))

@@ -44,7 +44,11 @@ def test_a_run_becomes_a_ctranslate2_model(tmp_path: Path) -> None:
     ("target", "files"),
     [
         ("marian", {"config.json", "model.safetensors", "source.spm", "target.spm", "vocab.json"}),
-        ("onnx", {"encoder.onnx", "decoder_step.onnx", "onnx_model.json", "tokenizer.model"}),
+        pytest.param(
+            "onnx",
+            {"encoder.onnx", "decoder_step.onnx", "onnx_model.json", "tokenizer.model"},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_bundle_becomes_the_files_of_each_target(target: str, files: set[str], tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def variants(tensors: dict[str, Tensor]) -> list[tuple[str, dict[str, Tensor]]]:
     return changed
 
 
+@pytest.mark.slow
 @EACH
 def test_a_swapped_or_permuted_tensor_is_noticed(system: System) -> None:
     theirs = random_model(system)

@@ -75,6 +75,7 @@ def padded(rows: list[list[int]]) -> Tensor:
     return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])
 
 
+@pytest.mark.slow
 def test_the_notebooks_sentences_are_learned_and_decoded_greedily() -> None:
     english, german = by_first_appearance(ENGLISH), by_first_appearance(GERMAN)
     src = padded([[SOS, *(english[word] for word in line.split()), EOS] for line in ENGLISH])

@@ -44,6 +44,7 @@ def batch(tokens: int, src: int, tgt: int) -> Batch:
     return Batch(torch.randint(1, 900, (rows, src)), tgt_ids, tgt_ids, tgt_ids.numel())
 
 
+@pytest.mark.slow
 def test_training_with_what_fits_stays_within_the_given_memory() -> None:
     """With real steps: batches of the longest sentences, then of others, with as many tokens."""
     free, model, config = 500 * MIB, fresh_model(), settings()
@@ -67,6 +68,7 @@ def test_no_more_tokens_are_taken_than_the_paper_has() -> None:
     assert fit(64 * GIB).tokens == 25_000 == Config().batch.tokens
 
 
+@pytest.mark.slow
 def test_two_passes_of_a_batch_take_twice_the_memory() -> None:
     once, twice = fit(600 * MIB), fit(600 * MIB, r_drop=1.0)
     assert 0.35 < twice.tokens / once.tokens < 0.7
@@ -90,6 +92,7 @@ def test_a_pair_that_does_not_fit_is_said_in_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_run_finds_its_batches_once(tmp_path: Path) -> None:
     """Resuming takes the number that the run began with, whatever is free then."""
     run = tmp_path / "run"
