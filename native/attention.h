@@ -24,9 +24,8 @@ static void softmax(float *scores, int64_t n) {
 /* One query over n keys and values, given by pointers to their rows; `scores` has room for n filled up to
    whole vectors. Every head has its own part of each row, `size` wide. */
 static inline __attribute__((always_inline)) void attend_heads(const float *query, const float **keys,
-                                                               const float **values, int64_t n,
-                                                               int64_t heads, int64_t size, float *scores,
-                                                               float *result) {
+                                                               const float **values, int64_t n, int64_t heads,
+                                                               int64_t size, float *scores, float *result) {
     float scale = 1.0f / sqrtf((float)size);
     int64_t whole = size - size % LANES, rest = size % LANES;
     for (int64_t h = 0; h < heads; h++) {

@@ -15,8 +15,8 @@ static float log_sum(const float *z, int64_t n) {
     return highest + logf(sum_of(sum));
 }
 
-/* The `count` largest of n numbers, filled up to a multiple of PANEL, best first, equal ones by index, without
-   those of -inf; returns how many there are. */
+/* The `count` largest of n numbers, filled up to a multiple of PANEL, best first, equal ones by index,
+   without those of -inf; returns how many there are. */
 static int64_t choose(const float *z, int64_t n, int64_t count, float *values, int64_t *ids) {
     int64_t found = 0;
     float least = -INFINITY; /* of those found, once there are `count` */

@@ -15,8 +15,8 @@
 #define HEEDFUL_EXPORT __attribute__((visibility("default")))
 #endif
 
-enum { HEEDFUL_OK, HEEDFUL_NO_MEMORY, HEEDFUL_BAD_ARGUMENT };      /* what functions return */
-enum { FLOAT32, BFLOAT16, INT8, PRECISIONS };                       /* of matrix multiplications */
+enum { HEEDFUL_OK, HEEDFUL_NO_MEMORY, HEEDFUL_BAD_ARGUMENT }; /* what functions return */
+enum { FLOAT32, BFLOAT16, INT8, PRECISIONS };                 /* of matrix multiplications */
 enum { IDENTITY, RELU, GELU, SWISH, ACTIVATIONS };
 
 /* A linear layer whose weights are packed in panels of outputs. */
@@ -57,7 +57,7 @@ typedef struct {
     const int64_t *sources; /* (num_outputs,): of each output its source */
     const int64_t *starts;  /* (num_sources + 1,): first rows of the sources in `memory` */
     float *const *memory;   /* of each layer, (R, 2 D) */
-    float **cache;          /* (num_outputs, stride): where keys and values (layers, 2 D) of each position are */
+    float **cache; /* (num_outputs, stride): where keys and values (layers, 2 D) of each position are */
 } HeedfulPast;
 
 /* What may come next in the sentences of a batch, where that is not the whole vocabulary. A few sentences,
@@ -72,9 +72,9 @@ typedef struct {
 } HeedfulShortlist;
 
 typedef struct {
-    int64_t panel;                /* outputs of a panel */
-    int64_t groups[PRECISIONS];   /* consecutive inputs that are packed together; 0: no such precision */
-    int64_t weight_limit;         /* INT8: weights are from minus to plus this */
+    int64_t panel;              /* outputs of a panel */
+    int64_t groups[PRECISIONS]; /* consecutive inputs that are packed together; 0: no such precision */
+    int64_t weight_limit;       /* INT8: weights are from minus to plus this */
 
     /* Encode sentences that stand one after the other, without padding: ids (R,), of which sentence b has
        those from starts[b] to starts[b + 1]; positions (num_positions, D). memory[l] gets keys and values
@@ -120,8 +120,8 @@ typedef struct {
                                   float eps, uint64_t seed, uint32_t threshold, float scale);
     void (*residual_norm_bfloat16)(const uint16_t *x, const uint16_t *h, const float *gain,
                                    const float *shift, uint16_t *y, uint16_t *normed, float *inverse,
-                                   int64_t rows, int64_t width, float eps, uint64_t seed,
-                                   uint32_t threshold, float scale);
+                                   int64_t rows, int64_t width, float eps, uint64_t seed, uint32_t threshold,
+                                   float scale);
     void (*residual_norm_backward_float32)(const float *dy, const float *normed, const float *inverse,
                                            const float *gain, float *dx, float *dh, float *dgain,
                                            float *dshift, int64_t rows, int64_t width, uint64_t seed,

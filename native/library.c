@@ -1,7 +1,7 @@
 /* What the library exports: its levels, which of them this machine can run, and their functions.
 
-   A level needs instructions of the CPU (CPUID) and registers that the operating system saves when it switches
-   between threads (XGETBV). */
+   A level needs instructions of the CPU (CPUID) and registers that the operating system saves when it
+   switches between threads (XGETBV). */
 #include "heedful.h"
 
 #include <stddef.h>
@@ -66,8 +66,12 @@ static int may_use_tiles(void) {
 
 static const char *why_not(uint32_t needed) {
     static const char *names[FEATURES] = {
-        "the CPU has no AVX2 and FMA",  "the CPU has no AVX-VNNI",     "the CPU has no AVX-512 (F, BW, VL, DQ)",
-        "the CPU has no AVX-512 VNNI", "the CPU has no AVX-512 BF16", "the CPU has no AMX (INT8, BF16)",
+        "the CPU has no AVX2 and FMA",
+        "the CPU has no AVX-VNNI",
+        "the CPU has no AVX-512 (F, BW, VL, DQ)",
+        "the CPU has no AVX-512 VNNI",
+        "the CPU has no AVX-512 BF16",
+        "the CPU has no AMX (INT8, BF16)",
     };
     for (uint32_t feature = 0; feature < FEATURES; feature++)
         if (BIT(needed, feature) && !has_instructions((int)feature)) return names[feature];

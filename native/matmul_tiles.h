@@ -1,5 +1,5 @@
-/* Multiplication by tiles of 16 rows of 64 bytes (AMX), several times as fast as by vectors. A panel's weights
-   are two tiles wide as they are. Part of matmul.h. */
+/* Multiplication by tiles of 16 rows of 64 bytes (AMX), several times as fast as by vectors. A panel's
+   weights are two tiles wide as they are. Part of matmul.h. */
 #ifndef HEEDFUL_MATMUL_TILES_H
 #define HEEDFUL_MATMUL_TILES_H
 
@@ -35,7 +35,8 @@ static void shape_tiles(int64_t rows) {
     _tile_loadconfig(&shapes);
 }
 
-/* Sums of up to two tiles of rows with a panel, (rows, PANEL), from `begin`, a row of what they begin with. */
+/* Sums of up to two tiles of rows with a panel, (rows, PANEL), from `begin`, a row of what they begin with.
+ */
 #define SUM_TILES(TYPE, DOT)                                                                                 \
     static void TYPE##_tiles(const char *x, const char *w, int64_t bytes, const void *begin, float *sums,    \
                              int has_more, int is_first) {                                                   \

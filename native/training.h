@@ -1,4 +1,5 @@
-/* Parts of a training step in one pass over memory each, where torch takes several: src/heedful/nn/kernels.py.
+/* Parts of a training step in one pass over memory each, where torch takes several:
+   src/heedful/nn/kernels.py.
 
    Every function works on contiguous rows, in float32 or bfloat16 (as uint16_t); sums are float32 always. */
 #ifndef HEEDFUL_TRAINING_H
@@ -55,7 +56,8 @@ static inline float kept(uint32_t key, int64_t element, uint32_t threshold, floa
 RESIDUAL_NORM(residual_norm_float32, float, float_of, float_of)
 RESIDUAL_NORM(residual_norm_bfloat16, uint16_t, float_of_bf16, bf16_of)
 
-/* Gradients by x, h, gain and shift (the latter two are added to); dh may be NULL where nothing is dropped. */
+/* Gradients by x, h, gain and shift (the latter two are added to); dh may be NULL where nothing is dropped.
+ */
 #define RESIDUAL_NORM_BACKWARD(NAME, T, IN, OUT)                                                             \
     static void NAME(const T *restrict dy, const T *restrict normed, const float *restrict inverse,          \
                      const float *restrict gain, T *restrict dx, T *restrict dh, float *restrict dgain,      \

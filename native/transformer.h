@@ -143,8 +143,8 @@ static int are_sentences(const HeedfulModel *m, const int64_t *ids, const int64_
     return *longest <= num_positions;
 }
 
-/* Rows computed together at most: what they need stays in the cache, and their number is enough for weights to
-   be read seldom. */
+/* Rows computed together at most: what they need stays in the cache, and their number is enough for weights
+   to be read seldom. */
 #ifndef ROWS_TOGETHER
 #define ROWS_TOGETHER 128
 #endif

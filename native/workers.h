@@ -11,7 +11,8 @@ int64_t heedful_call_workers(int64_t threads);
 
 void heedful_dismiss_workers(int64_t threads);
 
-/* Do all chunks of some work, with as many threads as `heedful_call_workers` gave; returns when all are done. */
+/* Do all chunks of some work, with as many threads as `heedful_call_workers` gave; returns when all are done.
+ */
 void heedful_parallel_for(int64_t threads, HeedfulWork work, void *task, int64_t chunks);
 
 #endif
