@@ -17,7 +17,7 @@ from heedful.training.shared_team import SharedTeam, shared_memory_left, shared_
 from heedful.training.team import Alone, Rank, Team
 
 _ENOUGH_TOKENS = 512  # of a micro-batch for one process: below that, its products get small
-_MUCH_WORK = 500_000  # tokens, padding included: starting processes takes as long as 50,000, and each is faster
+_MUCH_WORK = 500_000  # tokens, padding included; two processes make up for their start after some 50,000
 
 
 def gather_team(
