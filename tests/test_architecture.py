@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "heedful"
 # errors is below everything, the package's own front (heedful/__init__.py, __main__.py) above everything.
 LAYERS: dict[str, float] = {
     "errors": -1,
-    "config": 0,
+    **dict.fromkeys(("config", "durable"), 0),
     "native": 0.5,
     **dict.fromkeys(("nn", "text"), 1),
     "assembly": 1.5,

@@ -11,7 +11,6 @@ Nothing in it is code, and nothing is executed when it is read.
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,9 +24,11 @@ from torch import Tensor
 
 from heedful.config import Config
 from heedful.config.loading import validate
+from heedful.durable import bring_back, put_in_place
 from heedful.errors import BundleError, ConfigError
 from heedful.model import Transformer
 from heedful.text import TokenizerPair
+from heedful.text.pair import is_file_of_a_pair
 
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
@@ -98,6 +99,7 @@ def _save(
     temporary = path.with_name(f".{path.name}.writing")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
+        bring_back(path)
         temporary.mkdir(parents=True)
         if tokenizers is not None:
             tokenizers.save(temporary)
@@ -110,12 +112,23 @@ def _save(
         }
         description = {"format_version": FORMAT_VERSION, **settings, "sha256": checksums}
         (temporary / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-        for file in temporary.iterdir():
-            _sync(file)
-        _replace(temporary, path)
+        _keep_what_others_wrote(path, temporary)
+        put_in_place(temporary, path)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise BundleError(f"{path}: cannot be written ({error}); free some space") from error
+
+
+def _keep_what_others_wrote(path: Path, temporary: Path) -> None:
+    """Bring files that a user put into a bundle into the one that takes its place."""
+    if not (path / CONFIG_FILE).is_file():
+        return
+    for other in path.iterdir():
+        is_own = other.name in {CONFIG_FILE, WEIGHTS_FILE, CARD_FILE} or is_file_of_a_pair(other.name)
+        if not is_own and not other.is_dir():
+            shutil.copy2(other, temporary, follow_symlinks=False)
+        elif not is_own:
+            shutil.copytree(other, temporary / other.name, symlinks=True)
 
 
 def load_bundle(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Bundle:
@@ -239,26 +252,6 @@ def _read_description(path: Path) -> dict[str, Any]:
         if not isinstance(description.get(name), dict):
             raise BundleError(f"{file}: altered ({name!r} is missing); copy the bundle again")
     return description  # type: ignore[no-any-return]
-
-
-def _replace(temporary: Path, path: Path) -> None:
-    """Put a finished directory in its place; where that fails, the older one is back in it."""
-    old = path.with_name(f".{path.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if path.exists():
-        path.rename(old)
-    try:
-        temporary.rename(path)
-    except BaseException:
-        if old.exists():
-            old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync(file: Path) -> None:
-    with file.open("rb") as handle:
-        os.fsync(handle.fileno())
 
 
 def _sha256_of(settings: Mapping[str, Any]) -> str:

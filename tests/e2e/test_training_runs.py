@@ -123,8 +123,8 @@ def test_resuming_on_other_text_is_refused(memorised: Path, tmp_path: Path) -> N
 
 def test_resuming_with_another_optimizer_is_refused(memorised: Path) -> None:
     outcome = heedful("train", "--resume", "--set", "optimizer.name=muon", "--output", memorised / "run")
-    assert outcome.code == 1
-    assert "belongs to other data or another model" in outcome.err
+    assert outcome.code == 2
+    assert "optimizer.name='muon': the run has 'adam', which cannot change at --resume" in outcome.err
 
 
 MUON: dict[str, object] = {"optimizer.name": "muon", "model.d_model": 32}

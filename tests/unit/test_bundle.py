@@ -286,11 +286,16 @@ def test_a_wrong_shape_is_found_before_any_weight_is_changed(tokenizers: Tokeniz
     assert_same_weights(model, untouched)
 
 
-def test_saving_replaces_an_older_bundle_as_a_whole(tokenizers: TokenizerPair, saved: Path) -> None:
-    (saved / "notes.txt").write_text("", encoding="utf-8")
+def test_saving_replaces_an_older_bundle_as_a_whole_and_nothing_else(
+    tokenizers: TokenizerPair, saved: Path
+) -> None:
+    (saved / "source.model").write_text("of an older bundle", encoding="utf-8")
+    (saved / "photos").mkdir()
+    (saved / "notes.txt").write_text("mine", encoding="utf-8")
     newer = make(tokenizers, seed=2)
     save_bundle(newer, saved, card="# Newer\n")
-    assert sorted(file.name for file in saved.iterdir()) == FILES
+    assert sorted(file.name for file in saved.iterdir()) == sorted([*FILES, "notes.txt", "photos"])
+    assert (saved / "notes.txt").read_text(encoding="utf-8") == "mine"
     assert [each.name for each in saved.parent.iterdir()] == ["best"]
     assert_same_weights(load_bundle(saved).model, newer.model)
 
@@ -320,7 +325,7 @@ def test_an_interruption_leaves_the_older_bundle(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bundle_module, "_replace", interrupted)
+    monkeypatch.setattr(bundle_module, "put_in_place", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save_bundle(make(tokenizers, seed=2), saved, card="")
     assert_same_weights(load_bundle(saved).model, make(tokenizers).model)

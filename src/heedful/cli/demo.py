@@ -39,4 +39,5 @@ def demo(
     for title, scores in (("seen combinations", report.scores), ("unseen combinations", report.unseen)):
         print(f"{title}: BLEU {scores['bleu']:.1f}, chrF {scores['chrf']:.1f}, exact {scores['exact']:.1f} %")
     print(f"BLEU signature: {report.signatures['bleu']}")
-    print(f"model: {report.bundle}\nattention: {report.picture}\n{report.seconds:.0f} seconds in all")
+    picture = "" if report.picture is None else f"attention: {report.picture}\n"
+    print(f"model: {report.bundle}\n{picture}{report.seconds:.0f} seconds in all")

@@ -12,6 +12,7 @@ from heedful.training import (
     EndEvent,
     Event,
     NoticeEvent,
+    SkippedEvent,
     StartEvent,
     StepEvent,
     ValidationEvent,
@@ -66,6 +67,11 @@ class PlainDisplay:
                 self._write(line)
             case WarningEvent():
                 self._write(f"warning: {event.message}")
+            case SkippedEvent():
+                self._write(
+                    f"warning: step {event.step:,} is not taken: its loss ({event.loss:g}) or its gradient "
+                    f"({event.gradient_norm:g}) is not finite"
+                )
             case NoticeEvent():
                 self._write(event.message)
             case StartEvent():

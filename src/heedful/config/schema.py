@@ -9,7 +9,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 Positive = Annotated[int, Field(gt=0)]
+Depth = Annotated[int, Field(gt=0, le=1000)]
 Count = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0)]
@@ -30,7 +32,7 @@ class Section(BaseModel):
         if isinstance(value, list) and "tuple" in accepts:
             return tuple(value)
         if isinstance(value, str) and "tuple[str" in accepts:
-            return tuple(value.split(","))
+            return tuple(part.strip() for part in value.split(",") if part.strip())
         return float(value) if type(value) is int and "float" in accepts else value
 
     def replace(self, **changes: Any) -> Self:  # noqa: ANN401
@@ -47,8 +49,8 @@ class ModelConfig(Section):
     d_v: Positive | None = None  # 3.2.2: size of a head's values; None: d_model / num_heads
     num_kv_heads: Positive | None = None  # not in the paper: query heads share these keys and values
     d_ff: Positive = 2048  # 3.3
-    num_encoder_layers: Positive = 6  # 3.1
-    num_decoder_layers: Positive = 6  # 3.1
+    num_encoder_layers: Depth = 6  # 3.1
+    num_decoder_layers: Depth = 6  # 3.1
     dropout: Probability = 0.1  # 5.4: on each sub-layer's output and on the embedded input
     attention_dropout: Probability = 0.0  # not in the paper: on the attention weights
     activation_dropout: Probability = 0.0  # not in the paper: inside the feed-forward layer
@@ -223,7 +225,7 @@ class ScheduleConfig(Section):
 class TrainConfig(Section):
     """How long, how exactly, and with what regularisation to train."""
 
-    seed: Count = 1
+    seed: Seed = 1
     max_steps: Positive | None = 100_000  # 5.2
     max_epochs: Positive | None = None
     max_minutes: PositiveFloat | None = (
@@ -247,7 +249,9 @@ class TrainConfig(Section):
     log_every_steps: Positive = 50
 
     @model_validator(mode="after")
-    def _can_average(self) -> Self:
+    def _fits_together(self) -> Self:
+        if "" in self.freeze:
+            raise ValueError("train.freeze: one of the names is empty, and all weights begin with that")
         if self.keep_checkpoints < self.average_checkpoints:
             raise ValueError(
                 f"train.keep_checkpoints={self.keep_checkpoints} must be at least "

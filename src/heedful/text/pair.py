@@ -71,6 +71,12 @@ class TokenizerPair:
         return digest.hexdigest()
 
 
+def is_file_of_a_pair(name: str) -> bool:
+    """Whether `TokenizerPair.save` may write a file of that name."""
+    endings = [ending for kind, (_, others) in _KINDS.items() for ending in (kind, *others)]
+    return name in {f"{stem}{ending}" for stem in (JOINT, SOURCE, TARGET) for ending in endings}
+
+
 def _load(stem: Path) -> Tokenizer:
     for ending, (kind, others) in _KINDS.items():
         if stem.with_name(stem.name + ending).exists():

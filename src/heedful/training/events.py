@@ -59,6 +59,17 @@ class ValidationEvent(Event):
 
 
 @dataclass(frozen=True)
+class SkippedEvent(Event):
+    """A step was not taken: its loss or its gradient is not finite."""
+
+    kind: ClassVar[str] = "skipped"
+    loss: float
+    gradient_norm: float
+    rate: float
+    pairs: list[int]  # of the training text as it is stored, whose sentences were in its batches
+
+
+@dataclass(frozen=True)
 class CheckpointEvent(Event):
     """Everything needed to go on is on disk."""
 

@@ -14,14 +14,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def signals_noted() -> Iterator[Callable[[], bool]]:
-    """Give a function that says whether the process was asked to stop; a second Ctrl-C stops it at once.
+    """Give a function that says whether the process was asked to stop; a second time, it stops at once.
 
     Only a program's main thread receives signals; in another one the function always says no.
     """
     noted: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
-        if noted and number == signal.SIGINT:
+        if noted:
             raise KeyboardInterrupt
         noted.append(number)
 

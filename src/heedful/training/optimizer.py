@@ -68,6 +68,14 @@ def _muons_and_adams(groups: Groups) -> tuple[Groups, Groups]:
     return [g for g in groups if "momentum" in g], [g for g in groups if "betas" in g]
 
 
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Load what a checkpoint holds of each weight; the settings stay those of the configuration."""
+    settings = [{name: group[name] for name in group if name != "params"} for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own | {"lr": group["lr"]})
+
+
 def optimizer_of_share(optimizer: torch.optim.Optimizer, share: Sequence[Tensor]) -> torch.optim.Optimizer:
     """Return an optimiser over some of another's weights, of the same settings and with the same state."""
     chosen = {id(weight) for weight in share}

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from heedful.config import Config
 from heedful.data.phrasebook import PhraseBook, generate
 from heedful.decoding.translator import Translator
-from heedful.errors import MissingExtraError
+from heedful.errors import HeedfulError
 from heedful.evaluation.metrics import evaluate_texts
 from heedful.workflows.attention import attention_of, write_attention
 from heedful.workflows.demo_plan import Plan, plan_training, time_steps
@@ -18,6 +19,7 @@ from heedful.workflows.train import TrainTask, train
 
 _SIZES = {"num_train": 40_000, "num_valid": 500, "num_test": 1000, "num_unseen": 500}
 _SHOWN = 6
+_TEXT = "data"  # in the run directory
 _TIMED_PAIRS = 4000  # which the steps that are timed are taken of
 _FOUR_MINUTES = 230.0  # less what starting Python takes, and something to spare
 
@@ -66,7 +68,8 @@ class DemoReport:
         signatures: of the scores.
         examples: some test sentences.
         bundle: the trained model.
-        picture: its attention map for the longest example; a page where there is no matplotlib.
+        picture: its attention map for the longest example; a page where there is no matplotlib, None where
+            neither could be written.
     """
 
     seconds: float
@@ -75,7 +78,7 @@ class DemoReport:
     signatures: dict[str, str]
     examples: list[Example]
     bundle: Path
-    picture: Path
+    picture: Path | None
 
     def as_dict(self) -> dict[str, object]:
         """The report as what `--json` prints."""
@@ -89,7 +92,7 @@ class DemoReport:
             "exact_match_unseen": self.unseen["exact"],
             "signatures": self.signatures,
             "bundle": str(self.bundle),
-            "attention": str(self.picture),
+            "attention": None if self.picture is None else str(self.picture),
         }
 
 
@@ -119,18 +122,18 @@ def demo(
     started = time.monotonic()
     RunDirectory(output).check(resume=False, overwrite=overwrite)
     book = generate(seed=seed, **_SIZES)
-    files = _write(book, output / "data")
-    config = Config.model_validate(_SETTINGS | {"data": files})
+    config = Config.model_validate(_SETTINGS)
     config = config.replace(train=config.train.replace(seed=seed).model_dump())
     seconds_per_step = time_steps(config, book.train[:_TIMED_PAIRS])
     if max_minutes is None:
         plan = plan_training(seconds_per_step, seconds=_FOUR_MINUTES - (time.monotonic() - started))
     else:
         plan = Plan(seconds_per_step, steps=None, seconds=60.0 * max_minutes)
-    config = config.replace(train=config.train.replace(**plan.limits).model_dump())
+    files = _write(book, output / _TEXT)
+    config = config.replace(train=config.train.replace(**plan.limits).model_dump(), data=files)
     Notes(listeners).add(plan.message)
     result = train(
-        TrainTask(config=config, output=output, overwrite=overwrite, command="heedful demo"),
+        TrainTask(config=config, output=output, overwrite=overwrite, command="heedful demo", beside=(_TEXT,)),
         listeners=listeners,
     )
     translator = Translator.load(result.best)
@@ -169,13 +172,14 @@ def _score(
     return outputs, report.scores, report.signatures
 
 
-def _draw_attention(translator: Translator, source: str, directory: Path) -> Path:
-    """Draw the attention map of a sentence, or write it as a page where there is no matplotlib."""
+def _draw_attention(translator: Translator, source: str, directory: Path) -> Path | None:
+    """Draw the attention map of a sentence, or write it as a page where there is no matplotlib.
+
+    None: neither can be written. The scores are there all the same.
+    """
     maps = attention_of(translator, source)
-    picture, page = directory / "attention.png", directory / "attention.html"
-    try:
-        write_attention(maps, picture)
-    except MissingExtraError:
-        write_attention(maps, page)
-        return page
-    return picture
+    for name in ("attention.png", "attention.html"):
+        with suppress(HeedfulError, OSError):
+            write_attention(maps, directory / name)
+            return directory / name
+    return None

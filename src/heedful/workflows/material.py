@@ -23,6 +23,7 @@ from heedful.text import Framing, TokenizerPair, train_tokenizers
 from heedful.training import Event, NoticeEvent, WarningEvent
 from heedful.training.compilation import compiles
 from heedful.training.fitting import fitting_batch
+from heedful.training.free_memory import free_memory
 from heedful.training.memory import keep_few_prepared_products
 from heedful.training.precision import Precision, resolve_precision
 from heedful.training.trained_weights import choose_trained_weights
@@ -64,6 +65,20 @@ class Material:
             self.config.train.freeze,
         ]
         return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+
+    def decodable(self) -> list[tuple[str, str]]:
+        """The validation pairs whose source a search can read: all, unless learned positions end before."""
+        pairs = list(zip(self.valid.src, self.valid.tgt, strict=True))
+        if self.config.model.positions != "learned":
+            return pairs
+        framing, end = Framing.of(self.config, self.tokenizers), self.config.model.max_positions
+        encode = self.tokenizers.src.encode
+        return [pair for pair in pairs if len(framing.source(encode(pair[0]))) <= end]
+
+    def validation_fingerprint(self) -> str:
+        """Name what scores are measured on: only those of the same set are compared."""
+        number = self.config.valid.decode_sentences
+        return f"{self.valid_source.store.path.stem}, {number} decoded"
 
 
 class Notes:
@@ -195,6 +210,7 @@ def training_device(wanted: str) -> torch.device:
 def _build_model(config: Config, base: BaseModel | None) -> Transformer:
     """Draw the weights, or take those of the bundle, and settle which of them are trained."""
     torch.manual_seed(config.train.seed)
+    _check_fits_into_memory(config, moments=base is None)
     if base:
         model = Transformer.outline(config.model)
         model.assign(base.weights)
@@ -202,6 +218,22 @@ def _build_model(config: Config, base: BaseModel | None) -> Transformer:
         model = Transformer.from_config(config.model)
     choose_trained_weights(model, config)
     return model
+
+
+def _check_fits_into_memory(config: Config, *, moments: bool) -> None:
+    """Refuse a model that cannot be trained on this machine before it takes all of its memory.
+
+    Raises:
+        ConfigError: as said.
+    """
+    count, device = Transformer.outline(config.model).num_parameters, torch.device("cpu")
+    needed, free = 4 * count * (4 if moments else 1), free_memory(device)
+    if free is not None and needed > free:
+        what = "weights, gradients and two moments of each" if moments else "weights alone"
+        raise ConfigError(
+            f"model: {count:,} parameters need {needed / 2**30:,.1f} GiB ({what}), and "
+            f"{free / 2**30:,.1f} are free; make model.d_model, model.d_ff or the vocabulary smaller"
+        )
 
 
 def _batch_source(

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,33 +12,51 @@ import filelock
 from heedful.config import Config, to_toml
 from heedful.errors import RunError, TokenizerError
 from heedful.text import TokenizerPair
+from heedful.workflows.run_files import (
+    CHECKPOINTS,
+    CONFIG,
+    LOCK,
+    LOG,
+    TOKENIZER,
+    holds_weights,
+    others_among,
+    replaceable,
+)
+
+_FEW_NAMES = 3
 
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """runs/NAME: config.toml, log.jsonl, tokenizer/, checkpoints/, best/, last/."""
+    """runs/NAME: config.toml, log.jsonl, tokenizer/, checkpoints/, best/, last/.
+
+    Attributes:
+        path: where it is.
+        beside: names of other files that may stand in a new one.
+    """
 
     path: Path
+    beside: tuple[str, ...] = ()
 
     @property
     def config_file(self) -> Path:
         """The resolved configuration; where it is, there is a run."""
-        return self.path / "config.toml"
+        return self.path / CONFIG
 
     @property
     def log_file(self) -> Path:
         """One event a line."""
-        return self.path / "log.jsonl"
+        return self.path / LOG
 
     @property
     def checkpoints(self) -> Path:
         """The states to resume from."""
-        return self.path / "checkpoints"
+        return self.path / CHECKPOINTS
 
     @property
     def tokenizer(self) -> Path:
         """The tokenizer that the run trained for itself."""
-        return self.path / "tokenizer"
+        return self.path / TOKENIZER
 
     def check(self, *, resume: bool, overwrite: bool) -> None:
         """Refuse to touch a run that the user may want to keep, and to resume one that is not there.
@@ -84,9 +102,14 @@ class RunDirectory:
 
     @property
     def _lock_file(self) -> Path:
-        return self.path / ".lock"
+        return self.path / LOCK
 
     def _check_what_is_there(self, *, resume: bool, overwrite: bool) -> None:
+        """A directory is taken if it holds a run and one of both is asked for, or nothing to lose.
+
+        Without config.toml that is a directory which is empty, or where a run was ended while it began. With
+        --overwrite other files may stand beside a run's own, but not among those that are removed.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: is a file; give a directory as --output")
         holds_run = self.config_file.exists()
@@ -97,14 +120,26 @@ class RunDirectory:
                 f"{self.path}: already holds a run; give --resume to go on with it, --overwrite to replace "
                 "it, or another --output"
             )
+        if not self.path.exists() or resume:
+            return
+        there = (path for path in self.path.iterdir() if path.name not in self.beside)
+        others = others_among(replaceable(self.path) if overwrite else there)
+        if others and overwrite:
+            raise RunError(
+                f"{_names(others)}: not written by a run, and --overwrite would remove it; move it away, or "
+                "give another --output"
+            )
+        if not overwrite and (others or (not holds_run and holds_weights(self.path))):
+            raise RunError(
+                f"{self.path}: not empty ({_names(others or replaceable(self.path))}); give a new directory "
+                "as --output, or --overwrite to put a run into this one"
+            )
 
     def begin(self, config: Config, tokenizers: TokenizerPair) -> None:
         """Clear what an earlier run left there, and nothing else, then write what identifies the new one."""
         self.config_file.unlink(missing_ok=True)
-        self.log_file.unlink(missing_ok=True)
-        for directory in (self.checkpoints, self.tokenizer, self.path / "best", self.path / "last"):
-            if directory.exists():
-                shutil.rmtree(directory)
+        for path in replaceable(self.path):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         self.tokenizer.mkdir(parents=True)
         tokenizers.save(self.tokenizer)
         self.write_config(config)
@@ -128,3 +163,8 @@ class RunDirectory:
             return TokenizerPair.load(self.tokenizer)
         except TokenizerError as error:
             raise RunError(f"{self.path}: the run's tokenizer is damaged ({error}); start anew") from None
+
+
+def _names(paths: Sequence[Path]) -> str:
+    more = f" and {len(paths) - _FEW_NAMES} more" if len(paths) > _FEW_NAMES else ""
+    return ", ".join(str(path) for path in paths[:_FEW_NAMES]) + more

@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heedful.bundle import Bundle, save_bundle
-from heedful.config import Config
+from heedful.config import Config, load_config
+from heedful.errors import CheckpointError
 from heedful.model import Transformer
 from heedful.training import EndEvent, EventLog, Scores, Surroundings, Trainer, latest_checkpoint
+from heedful.training.checkpoint import set_damaged_aside
 from heedful.training.distributed_team import follow, join_team, leave_team
 from heedful.training.trained_weights import without_adapters
 from heedful.workflows.card import model_card
 from heedful.workflows.material import Listener, Material, Notes, prepare, training_device
+from heedful.workflows.resumption import check_resumable
 from heedful.workflows.run_directory import RunDirectory
 from heedful.workflows.validators import DecodingValidator, NllValidator
 
@@ -26,6 +29,7 @@ class TrainTask:
         resume: go on with the run that is there.
         overwrite: replace the run that is there.
         command: what the user typed, for the model card.
+        beside: names of files that the caller has put into a new run directory.
     """
 
     config: Config
@@ -33,6 +37,7 @@ class TrainTask:
     resume: bool = False
     overwrite: bool = False
     command: str = "heedful train"
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,16 +71,19 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
             process is training there.
         CorpusError: text that cannot be used.
         TokenizerError: a vocabulary that the text cannot fill.
-        ConfigError: no training text is given, or settings that the bundle to continue from cannot have.
+        ConfigError: no training text is given, or settings that the bundle to continue from cannot have, or
+            that the run to resume does not have.
         BundleError: the bundle to continue from cannot be used.
         CheckpointError: a checkpoint that does not belong to this data and model.
         TrainingError: the loss is not finite, or a process that helps has died.
         KeyboardInterrupt: stopped on request, with a checkpoint written.
     """
-    run = RunDirectory(task.output)
+    run = RunDirectory(task.output, task.beside)
     run.check(resume=task.resume, overwrite=task.overwrite)
     notes = Notes(listeners)
     material = prepare(task.config, run, notes, resume=task.resume)
+    if task.resume:
+        check_resumable(load_config(run.config_file), material.config)
     log = EventLog(run.log_file)
     decoding = _decoding_validator(material)
     trainer = Trainer(
@@ -91,12 +99,12 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
             keep_model=_bundle_writer(material, run, task.command, decoding.signatures),
             checkpoints=run.checkpoints,
             fingerprint=material.fingerprint(),
+            validation_set=material.validation_fingerprint(),
         ),
     )
     with run.held(resume=task.resume, overwrite=task.overwrite):
         if task.resume:
-            if checkpoint := latest_checkpoint(run.checkpoints):
-                trainer.resume(checkpoint)
+            _resume(trainer, run, notes)
             run.write_config(material.config)
             log.forget_after(trainer.progress.step)
         else:
@@ -108,9 +116,31 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
     return TrainResult(run.path / "best", run.path / "last", end)
 
 
+def _resume(trainer: Trainer, run: RunDirectory, notes: Notes) -> None:
+    """Take up where the newest intact checkpoint stands; a run that was killed before its first begins anew.
+
+    Raises:
+        CheckpointError: all are damaged.
+    """
+    damaged = set_damaged_aside(run.checkpoints)
+    checkpoint = latest_checkpoint(run.checkpoints)
+    names = ", ".join(str(path) for path in damaged)
+    if damaged and checkpoint is None:
+        raise CheckpointError(
+            f"{names}: all checkpoints are damaged (a checksum differs), so the run cannot go on; "
+            f"continue from its weights with --init {run.path} and another --output"
+        )
+    if damaged and checkpoint:
+        notes.add(
+            f"damaged (a checksum differs), set aside: {names}; {checkpoint.name} is resumed", warning=True
+        )
+    if checkpoint:
+        trainer.resume(checkpoint)
+
+
 def _decoding_validator(material: Material) -> DecodingValidator:
-    number = material.config.valid.decode_sentences
-    src, tgt = material.valid.src[:number], material.valid.tgt[:number]
+    pairs = material.decodable()[: material.config.valid.decode_sentences]
+    src, tgt = [src for src, _ in pairs], [tgt for _, tgt in pairs]
     return DecodingValidator(material.config, material.tokenizers, src, tgt, material.precision)
 
 

@@ -21,6 +21,7 @@ from heedful.training.checkpoint import (
     load_checkpoint,
     prune_checkpoints,
     save_checkpoint,
+    set_damaged_aside,
 )
 from heedful.training.optimizer import build_optimizer
 
@@ -228,12 +229,12 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     ("steps", "kept", "wanted"),
     [
         ([10, 20, 30], {10, 20, 30}, [10, 20, 30]),
-        ([9, 10, 13, 100], {9, 100}, [9, 100]),
-        ([10, 13, 200], {10, 13}, [10, 13]),  # a later one was damaged, or it would have been resumed
+        ([9, 10, 13, 100], {9, 100}, [9, 13, 100]),
+        ([10, 13, 200], {200}, [13, 200]),
         ([], {10}, []),
     ],
 )
-def test_all_checkpoints_but_those_kept_are_removed(
+def test_all_checkpoints_but_those_kept_and_the_two_newest_are_removed(
     tmp_path: Path, steps: list[int], kept: set[int], wanted: list[int]
 ) -> None:
     for step in steps:
@@ -241,6 +242,34 @@ def test_all_checkpoints_but_those_kept_are_removed(
         (tmp_path / f"step-{step}" / "state.pt").write_bytes(b"x")
     prune_checkpoints(tmp_path, kept=kept)
     assert [checkpoint_step(path) for path in list_checkpoints(tmp_path)] == wanted
+
+
+def test_damaged_checkpoints_are_set_aside_and_the_newest_intact_one_stays(tmp_path: Path) -> None:
+    for step in (10, 20, 30, 40):
+        path = save_checkpoint(make(1, step=step), tmp_path)
+        if step in (10, 30, 40):
+            damaged = path / "model.safetensors"
+            damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert [path.name for path in set_damaged_aside(tmp_path)] == ["damaged-step-30", "damaged-step-40"]
+    assert latest_checkpoint(tmp_path) == tmp_path / "step-20"
+    save_checkpoint(make(1, step=40), tmp_path)
+    prune_checkpoints(tmp_path, kept={40})
+    assert [checkpoint_step(path) for path in list_checkpoints(tmp_path)] == [20, 40]
+    assert set_damaged_aside(tmp_path) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "damaged-step-30",
+        "damaged-step-40",
+        "step-20",
+        "step-40",
+    ]
+
+
+def test_a_checkpoint_that_was_being_replaced_is_brought_back(tmp_path: Path) -> None:
+    path = save_checkpoint(make(1, step=7), tmp_path)
+    path.rename(tmp_path / ".step-7.old")
+    assert set_damaged_aside(tmp_path) == []
+    assert latest_checkpoint(tmp_path) == path
+    assert [each.name for each in tmp_path.iterdir()] == ["step-7"]
 
 
 def test_a_state_that_would_run_code_is_not_loaded(tmp_path: Path) -> None:

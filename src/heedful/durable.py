@@ -1,0 +1,52 @@
+"""Directories that are on the disk whole or not at all, whenever the power fails."""
+
+import os
+import shutil
+from pathlib import Path
+
+_ASIDE = ".old"
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Sync a finished directory with all its files, and rename it to `path`, in place of what is there.
+
+    Raises:
+        OSError: it cannot be; what was there is there again, or is brought back by `bring_back`.
+    """
+    for file in temporary.rglob("*"):
+        sync(file)
+    sync(temporary)
+    bring_back(path)
+    aside = _aside(path)
+    if path.exists():
+        path.rename(aside)
+    try:
+        temporary.rename(path)
+    except BaseException:
+        bring_back(path)
+        raise
+    sync(path.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def bring_back(path: Path) -> None:
+    """Undo a replacement that ended half-way: with no directory in its place, the older one returns to it."""
+    aside = _aside(path)
+    if aside.exists() and not path.exists():
+        aside.rename(path)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """Write a file or directory from the system's memory to the disk."""
+    if path.is_dir() and os.name == "nt":
+        return  # a directory cannot be opened there
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}{_ASIDE}")

@@ -1,0 +1,68 @@
+"""Which files of a directory a run has written: only those are ever replaced or removed."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from heedful.bundle import CARD_FILE, CONFIG_FILE, WEIGHTS_FILE
+from heedful.text.pair import is_file_of_a_pair
+from heedful.training.checkpoint import DAMAGED_PREFIX, FILES
+
+CONFIG, LOG, LOCK = "config.toml", "log.jsonl", ".lock"
+CHECKPOINTS, TOKENIZER = "checkpoints", "tokenizer"
+BUNDLES = ("best", "last")
+
+_CHECKPOINT = re.compile(rf"(\.?|{re.escape(DAMAGED_PREFIX)})step-\d+(-\d+|\.writing|\.old)?")
+_BUNDLE = re.compile(r"(best|last)|\.(best|last)\.(writing|old)")
+_TEMPORARY = {f".{CONFIG}.writing", f".{LOG}.writing"}
+
+
+def replaceable(run: Path) -> list[Path]:
+    """The files and directories that a new run in this directory would replace, whoever wrote them."""
+    names = (LOG, CHECKPOINTS, TOKENIZER, *BUNDLES)
+    return [run / name for name in names if (run / name).exists() or (run / name).is_symlink()]
+
+
+def holds_weights(run: Path) -> bool:
+    """Whether something that was trained is in it: a checkpoint or a bundle."""
+    return any((run / name).exists() for name in (CHECKPOINTS, *BUNDLES))
+
+
+def others_among(paths: Iterable[Path]) -> list[Path]:
+    """Name the files and directories, among these and inside of them, that no run has written."""
+    return sorted(other for path in paths for other in _others(path))
+
+
+def _others(path: Path) -> Iterator[Path]:
+    name = path.name
+    if path.is_symlink():
+        yield path
+    elif name == TOKENIZER and path.is_dir():
+        yield from (each for each in path.iterdir() if not (each.is_file() and is_file_of_a_pair(each.name)))
+    elif name == CHECKPOINTS and path.is_dir():
+        for each in path.iterdir():
+            is_ours = _CHECKPOINT.fullmatch(each.name) and each.is_dir()
+            yield from (file for file in each.iterdir() if file.name not in FILES) if is_ours else [each]
+    elif _BUNDLE.fullmatch(name) and path.is_dir():
+        yield from (each for each in path.iterdir() if not _is_of_a_bundle(each))
+    elif name == LOG and path.is_file():
+        yield from [] if _is_log(path) else [path]
+    elif name not in {CONFIG, LOCK, *_TEMPORARY} or not path.is_file():
+        yield path
+
+
+def _is_of_a_bundle(path: Path) -> bool:
+    return path.is_file() and (
+        path.name in {CONFIG_FILE, WEIGHTS_FILE, CARD_FILE} or is_file_of_a_pair(path.name)
+    )
+
+
+def _is_log(path: Path) -> bool:
+    """Whether its first line is an event; an empty file may be ours."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            first = file.readline()
+        return not first.strip() or {"event", "step"} <= json.loads(first).keys()
+    except (OSError, ValueError, AttributeError):
+        return False

@@ -1,0 +1,177 @@
+"""What goes wrong while a model trains, and what a resumed run takes over. Whole runs: tests/e2e."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from trainer_worlds import World, make
+
+from heedful.bundle import unique_weights
+from heedful.errors import InputError, TrainingError
+from heedful.model import Transformer
+from heedful.training.checkpoint import latest_checkpoint
+from heedful.training.events import (
+    SkippedEvent,
+    StepEvent,
+    WarningEvent,
+)
+from heedful.training.step import StepMetrics
+
+
+def test_weights_that_are_not_finite_stop_with_one_line(tmp_path: Path) -> None:
+    world = make(tmp_path)
+    with torch.no_grad():
+        world.trainer.model.output.weight[5] = float("inf")
+    with pytest.raises(
+        TrainingError, match=r"step 3: the loss is not finite, 3 steps in a row; lower schedule\.peak"
+    ) as caught:
+        world.trainer.fit()
+    assert "\n" not in str(caught.value)
+
+
+def spoil(world: World, steps: set[int]) -> list[float]:
+    """Let the loss of these steps be no number, the first time; gives the rates of all."""
+    rates: list[float] = []
+    left = set(steps)
+    gather = world.trainer._team
+
+    def team() -> Any:  # noqa: ANN401
+        inner = gather()
+        take = inner.step
+
+        def step(order: Any) -> StepMetrics:  # noqa: ANN401
+            rates.append(order.learning_rate)
+            if order.number in left:
+                left.discard(order.number)
+                return StepMetrics(float("nan"), float("nan"), float("nan"), 6)
+            return take(order)
+
+        inner.step = step  # type: ignore[method-assign]
+        return inner
+
+    world.trainer._team = team  # type: ignore[method-assign]
+    return rates
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_named(tmp_path: Path) -> None:
+    world = make(tmp_path, train={"processes": 1})
+    spoil(world, {4, 5, 7})
+    assert world.trainer.fit().step == 12
+    skipped = world.of(SkippedEvent)
+    assert [event.step for event in skipped] == [4, 5, 7]
+    assert [event.pairs for event in skipped] == [[6, 7], [8, 9], [2, 3]]  # as they stand in the plan
+    assert len(world.of(StepEvent)) == 9
+    json.dumps(skipped[0].to_json())
+
+
+def test_several_in_a_row_are_taken_again_at_half_the_rate(tmp_path: Path) -> None:
+    train = {"processes": 1, "checkpoint_every_steps": 4}
+    plain, world = (make(tmp_path / name, train=train) for name in ("plain", "spoiled"))
+    wanted = spoil(plain, set())
+    plain.trainer.fit()
+    rates = spoil(world, {6, 7, 8})
+    assert world.trainer.fit().step == 12
+    (message,) = [event.message for event in world.of(WarningEvent)]
+    assert message.startswith("back to step-4, at 0.5 times the learning rate: 3 steps in a row up to step 8")
+    assert rates[:8] == wanted[:8]
+    assert rates[8:] == pytest.approx([rate / 2 for rate in wanted[4:]])
+    resumed = make(tmp_path / "spoiled", train=train)
+    resumed.trainer.resume(tmp_path / "spoiled" / "checkpoints" / "step-12")
+    assert (resumed.trainer.progress.rate_factor, resumed.trainer.progress.setbacks) == (0.5, 1)
+
+
+class LostError(Exception):
+    """Whatever a validation may end with."""
+
+
+@pytest.mark.parametrize("error", [LostError, KeyboardInterrupt, MemoryError])
+def test_what_ends_a_run_in_a_validation_ends_it_after_a_checkpoint(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    world = make(tmp_path, valid={"every_steps": 5})
+
+    def validate(model: Transformer) -> dict[str, float]:
+        raise error
+
+    object.__setattr__(world.trainer.surroundings, "validators", [validate])
+    with pytest.raises(error):
+        world.trainer.fit()
+    newest = latest_checkpoint(tmp_path / "checkpoints")
+    assert newest is not None
+    assert newest.name == "step-5"
+
+
+def test_a_validation_set_that_cannot_be_used_ends_no_run(tmp_path: Path) -> None:
+    world = make(tmp_path, valid={"every_steps": 5})
+
+    def validate(model: Transformer) -> dict[str, float]:
+        raise InputError("line 21: 201 pieces")
+
+    object.__setattr__(world.trainer.surroundings, "validators", [validate])
+    assert world.trainer.fit().step == 12
+    assert {event.message for event in world.of(WarningEvent)} == {"not validated: line 21: 201 pieces"}
+    assert [name for name, _ in world.kept] == ["best", "last"]
+
+
+def test_the_best_of_a_finished_run_is_not_forgotten_when_it_goes_on(tmp_path: Path) -> None:
+    """The averaged weights are judged last; 1.3739 was replaced by 1.3845 once."""
+    first = make(tmp_path, values=[1.5, 1.0], train={"max_steps": 6}, valid={"every_steps": 4})
+    first.trainer.fit()
+    more = make(tmp_path, values=[1.2, 1.1], train={"max_steps": 12}, valid={"every_steps": 4})
+    more.trainer.resume(tmp_path / "checkpoints" / "step-6")
+    assert (more.trainer.progress.best_value, more.trainer.progress.best_step) == (1.0, 6)
+    more.trainer.fit()
+    assert [name for name, _ in more.kept] == ["last"]
+
+
+@pytest.mark.parametrize(
+    ("validation_set", "metric", "best"), [("one", "nll", 2.0), ("one", "bleu", -30.0), ("two", "nll", None)]
+)
+def test_the_best_so_far_is_by_what_counts_now(
+    tmp_path: Path, validation_set: str, metric: str, best: float | None
+) -> None:
+    def validate(model: Transformer) -> dict[str, float]:
+        return {"nll": 2.0, "bleu": 30.0}
+
+    def prepared(validation_set: str, metric: str) -> World:
+        world = make(tmp_path, train={"max_steps": 6}, valid={"metric": metric, "decode_sentences": 5})
+        for name, value in (("validators", [validate]), ("validation_set", validation_set)):
+            object.__setattr__(world.trainer.surroundings, name, value)
+        return world
+
+    prepared("one", "nll").trainer.fit()
+    resumed = prepared(validation_set, metric)
+    resumed.trainer.resume(tmp_path / "checkpoints" / "step-6")
+    assert resumed.trainer.progress.best_value == (float("inf") if best is None else best)
+
+
+def test_an_average_that_begins_in_the_middle_begins_with_the_weights_of_then(tmp_path: Path) -> None:
+    make(tmp_path, train={"max_steps": 6}).trainer.fit()
+    resumed = make(tmp_path, seed=2, train={"ema_decay": 0.9})
+    resumed.trainer.resume(tmp_path / "checkpoints" / "step-6")
+    assert resumed.trainer.average is not None
+    weights = unique_weights(resumed.trainer.model)
+    assert all(torch.equal(weight, weights[name]) for name, weight in resumed.trainer.average.weights.items())
+
+
+def test_settings_of_the_optimizer_apply_from_the_resumption_on(tmp_path: Path) -> None:
+    make(tmp_path, train={"max_steps": 6}).trainer.fit()
+    changed = {"beta1": 0.8, "beta2": 0.9, "eps": 1e-7, "weight_decay": 0.1}
+    resumed = make(tmp_path, optimizer=changed)
+    resumed.trainer.resume(tmp_path / "checkpoints" / "step-6")
+    optimizer = resumed.trainer.optimizer
+    assert [(each["betas"], each["eps"]) for each in optimizer.param_groups] == [((0.8, 0.9), 1e-7)] * 2
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
+    moments = [state["exp_avg"].abs().sum() for state in optimizer.state.values()]
+    assert len(moments) > 10
+    assert all(moments)
+
+
+def test_the_last_step_of_a_run_by_epochs_has_a_rate(tmp_path: Path) -> None:
+    limits = {"max_steps": None, "max_epochs": 2, "processes": 1}
+    world = make(tmp_path, train=limits, schedule={"name": "linear", "peak": 1e-2, "warmup_steps": 0})
+    world.trainer.fit()
+    rates = [event.learning_rate for event in world.of(StepEvent)]
+    assert rates == pytest.approx([1e-2 * (10 - step) / 10 for step in range(10)])
