@@ -208,8 +208,11 @@ def cpu_has_bf16() -> bool:
     import torch  # as everything else here works without it
 
     level = native().level or os.environ.get(VARIABLE, "").strip().lower()
-    capabilities = torch.cpu.get_capabilities()
-    has_instructions = any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    ask = getattr(torch.cpu, "get_capabilities", None)  # newer than the oldest torch that is supported
+    if ask is not None:
+        has_instructions = any(ask().get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    else:
+        has_instructions = any(each.name in BF16_LEVELS and each.why_not is None for each in native().levels)
     return has_instructions and (not level or level in BF16_LEVELS)
 
 

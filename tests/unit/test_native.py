@@ -130,6 +130,15 @@ def test_bfloat16_needs_instructions_and_a_level_that_has_them(
         assert cpu_has_bf16() == has_instructions
 
 
+@needs_library
+def test_with_a_torch_that_does_not_say_the_library_does(
+    fresh: Callable[..., Native], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("torch.cpu.get_capabilities")
+    levels = fresh(None).levels
+    assert cpu_has_bf16() == any(each.name in module.BF16_LEVELS and not each.why_not for each in levels)
+
+
 @pytest.mark.parametrize("level", HERE)
 def test_exponentials_are_right_to_one_ulp(level: str) -> None:
     x = np.linspace(-87.33, 0.0, 200_003, dtype=np.float32)
