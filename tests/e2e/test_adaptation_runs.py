@@ -193,10 +193,13 @@ def test_a_run_can_be_continued_from_and_is_resumed_as_it_began_or_not_at_all(de
     desk.adapt("first", {"train.max_steps": 5})
     desk.adapt("second", {"train.max_steps": 5}, base="first")
     assert load_config(desk.folder / "second" / "config.toml").train.init == str(desk.folder / "first")
-    for other in ({"train.init": str(desk.base)}, {"lora.rank": 2}, {"train.freeze": "encoder."}):
+    for other, code, message in (
+        ({"train.init": str(desk.base)}, 1, "belongs to other data or another model"),
+        ({"lora.rank": 2}, 2, "lora.rank=2: the run has 0, which cannot change at --resume"),
+        ({"train.freeze": "encoder."}, 2, "train.freeze=('encoder.',): the run has (), which cannot change"),
+    ):
         outcome = desk.train("second", {"train.max_steps": 9} | other, "--resume")
-        assert outcome.code == 1
-        assert "belongs to other data or another model" in outcome.err
+        assert (outcome.code, message in outcome.err) == (code, True), outcome.err
 
 
 def test_text_of_another_script_is_warned_of(desk: Desk) -> None:
