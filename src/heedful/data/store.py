@@ -8,7 +8,7 @@ import os
 import tempfile
 import zlib
 from bisect import bisect_right
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from heedful.data.corpus import ParallelText
+from heedful.data.store_cache import note_use, tidy
 from heedful.errors import CorpusError
+from heedful.parsing import Json, is_whole, parse_json
 from heedful.text import Framing, TokenizerPair
 
 IdPair = tuple[NDArray[np.int32], NDArray[np.int32]]
@@ -73,7 +75,7 @@ class ParallelStore:
         self.path = path
         try:
             self._batches, self.report = _read(path)
-        except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
+        except (OSError, pa.ArrowException, ValueError) as error:
             raise CorpusError(
                 f"{path}: not a complete store of ids; delete it and it is built anew"
             ) from error
@@ -148,9 +150,11 @@ def build_store(
     path = directory / f"{_fingerprint(text, encoder, max_length, keep_text=keep_text)}.arrow"
     if path.exists():
         with contextlib.suppress(CorpusError):
+            note_use(path)
             return ParallelStore(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        tidy(directory)
         _write(path, text, encoder, max_length, keep_text=keep_text)
     except OSError as error:
         problem = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
@@ -190,10 +194,7 @@ def _write(path: Path, text: ParallelText, encoder: _Encoder, max_length: int, *
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:
-            fields = [pa.field(name, pa.list_(pa.int32())) for name in ("src", "tgt")]
-            if keep_text:
-                fields += [pa.field(name, pa.string()) for name in ("src_text", "tgt_text")]
-            schema = pa.schema(fields)
+            schema = _schema(keep_text=keep_text)
             report = CorpusReport(text.num_read, 0, text.num_empty, 0, max_length)
             checksum = 0
             with pa.ipc.new_file(file, schema) as writer:
@@ -211,6 +212,12 @@ def _write(path: Path, text: ParallelText, encoder: _Encoder, max_length: int, *
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _schema(*, keep_text: bool) -> pa.Schema:
+    columns = [pa.field(name, pa.list_(pa.int32())) for name in ("src", "tgt")]
+    texts = [pa.field(name, pa.string()) for name in ("src_text", "tgt_text")]
+    return pa.schema(columns + texts if keep_text else columns)
 
 
 def _encode(
@@ -251,18 +258,35 @@ def _nothing_left(text: ParallelText, report: CorpusReport) -> str:
 
 
 def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport]:
-    """Map the file and check that it is whole and as it was written."""
+    """Map the file and check that it is whole and as it was written.
+
+    Raises:
+        ValueError: it is not.
+    """
     reader = pa.ipc.open_file(pa.memory_map(str(path)))
+    if not any(reader.schema.equals(_schema(keep_text=keep_text)) for keep_text in (False, True)):
+        raise ValueError("columns of something else")
+    if reader.num_record_batches < 2:
+        raise ValueError("no pairs")
     batches = [reader.get_batch(i) for i in range(reader.num_record_batches - 1)]
     _, last = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
-    end = json.loads(last[_REPORT_KEY])
+    end = parse_json(last[_REPORT_KEY] if last and _REPORT_KEY in last else b"")
     checksum = 0
     for batch in batches:
         batch.validate(full=True)
+        if any(column.null_count for column in batch.columns):
+            raise ValueError("pairs that are missing")
         checksum = _update_checksum(checksum, batch)
-    if checksum != end["checksum"]:
+    if not isinstance(end, dict) or checksum != end.get("checksum"):
         raise ValueError("the ids are not those that were written")
-    return batches, CorpusReport(**end["report"])
+    return batches, _report(end.get("report"))
+
+
+def _report(found: Json) -> CorpusReport:
+    names = [each.name for each in fields(CorpusReport)]
+    if not (isinstance(found, dict) and [*found] == names and all(map(is_whole, found.values()))):
+        raise ValueError("no report")
+    return CorpusReport(**found)
 
 
 def _update_checksum(checksum: int, batch: pa.RecordBatch) -> int:
