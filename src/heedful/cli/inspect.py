@@ -1,4 +1,4 @@
-"""`heedful inspect`: what a run or a bundle holds."""
+"""`heedful inspect`: what a run or a bundle holds, what is wrong with parallel text, what a machine has."""
 
 import json
 from collections.abc import Iterator
@@ -9,36 +9,109 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options as opt
+from heedful.cli import text_options as text
+from heedful.cli.text_report import report_lines
 
 if TYPE_CHECKING:
     from heedful.workflows.inspect import BundleSummary, Inspection, MachineSummary, RunSummary
+    from heedful.workflows.inspect_text import TextTask
 
 
 def inspect(
-    run: Annotated[
-        Path | None, typer.Argument(metavar="RUN", help="A run, a bundle, or the id of one on the hub.")
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUN | SRC TGT",
+            help="A run, a bundle, or the id of one on the hub; or parallel text: two files, or one .tsv or "
+            ".jsonl; .gz too.",
+        ),
     ] = None,
     machine: Annotated[
         bool, typer.Option("--machine", help="Show what this machine computes with, in place of a run.")
     ] = False,
+    valid_src: text.ValidSrc = None,
+    valid_tgt: text.ValidTgt = None,
+    valid_pairs: text.ValidPairs = None,
+    test_src: text.TestSrc = None,
+    test_tgt: text.TestTgt = None,
+    test_pairs: text.TestPairs = None,
+    src_key: text.SrcKey = "src",
+    tgt_key: text.TgtKey = "tgt",
+    src_lang: text.SrcLang = None,
+    tgt_lang: text.TgtLang = None,
+    examples: text.Examples = 3,
+    fix: text.Fix = None,
+    keep: text.Keep = None,
+    remove: text.Remove = None,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Show what a run or a bundle holds, or what this machine computes with.
+    """Show what a run or a bundle holds, what is wrong with parallel text, or what this machine has.
 
     Of a run: sizes, parameters, scores and every setting; the files of a bundle are checked against their
-    checksums. Of the machine: the level of the native library that is in use, and why no faster one is.
+    checksums. Of text: pairs that the usual filters of parallel text find fault with, duplicates, what it
+    shares with validation and test, and what it covers; docs/corpus.md lists the filters. Of the machine: the
+    level of the native library that is in use, and why no faster one is.
     """
-    from heedful.workflows.inspect import inspect as look_at
+    given = paths or []
+    if machine == bool(given):
+        raise typer.BadParameter("give either a run or bundle, or --machine")
+    if len(given) > 2:
+        raise typer.BadParameter(f"give a run, or the two files of a text; these are {len(given)} paths")
+    if machine:
+        _show_machine(as_json=as_json)
+        return
+    from heedful.data.pair_files import PairFiles, holds_pairs
+
+    if len(given) == 1 and not holds_pairs(given[0]):
+        _show_run(given[0], as_json=as_json)
+        return
+    from heedful.workflows.inspect_text import TextTask
+
+    def files(*paths: Path | None) -> "PairFiles | None":
+        chosen = tuple(path for path in paths if path is not None)
+        return PairFiles(chosen, src_key, tgt_key) if chosen else None
+
+    _check_together("valid", valid_src, valid_tgt, valid_pairs)
+    _check_together("test", test_src, test_tgt, test_pairs)
+    task = TextTask(
+        train=PairFiles(tuple(given), src_key, tgt_key),
+        valid=files(valid_src, valid_tgt, valid_pairs),
+        test=files(test_src, test_tgt, test_pairs),
+        fix=fix,
+        keep=keep or (),
+        remove=remove or (),
+        examples=examples,
+        languages=(src_lang, tgt_lang),
+    )
+    _show_text(task, as_json=as_json)
+
+
+def _check_together(name: str, src: Path | None, tgt: Path | None, pairs: Path | None) -> None:
+    if (src is None) != (tgt is None) or (src is not None and pairs is not None):
+        raise typer.BadParameter(f"give --{name}-src and --{name}-tgt together, or --{name}-pairs")
+
+
+def _show_machine(*, as_json: bool) -> None:
     from heedful.workflows.inspect import inspect_machine
 
-    if machine == (run is not None):
-        raise typer.BadParameter("give either a run or bundle, or --machine")
-    if run is None:
-        summary = inspect_machine()
-        print(json.dumps(asdict(summary)) if as_json else "\n".join(_machine_text(summary)))
-        return
-    found = look_at(run)
+    summary = inspect_machine()
+    print(json.dumps(asdict(summary)) if as_json else "\n".join(_machine_text(summary)))
+
+
+def _show_run(path: Path, *, as_json: bool) -> None:
+    from heedful.workflows.inspect import inspect as look_at
+
+    found = look_at(path)
     print(json.dumps(asdict(found), ensure_ascii=False) if as_json else "\n".join(_text(found)))
+
+
+def _show_text(task: "TextTask", *, as_json: bool) -> None:
+    from heedful.cli.progress import bar
+    from heedful.workflows.inspect_text import inspect_text
+
+    with bar() as show:
+        found = inspect_text(task, show)
+    print(json.dumps(asdict(found), ensure_ascii=False) if as_json else "\n".join(report_lines(found)))
 
 
 def _text(found: "Inspection") -> Iterator[str]:

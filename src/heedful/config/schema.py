@@ -153,6 +153,7 @@ class DataConfig(Section):
     tgt_key: str = "tgt"
     max_length: Positive = 256  # in pieces, end of sentence included, either side; longer pairs are left out
     cache_dir: str | None = None
+    allow_overlap: bool = False  # train although validation pairs are in the training text too
 
     @model_validator(mode="after")
     def _both_sides(self) -> Self:

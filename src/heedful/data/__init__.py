@@ -2,7 +2,15 @@
 
 from heedful.data.batch_source import BatchSource
 from heedful.data.batches import Batch, collate
-from heedful.data.corpus import ParallelText, check_parallel, overlap, read_lines, read_pairs, read_parallel
+from heedful.data.corpus import (
+    ParallelText,
+    check_parallel,
+    overlap,
+    read_lines,
+    read_pairs,
+    read_parallel,
+    shared_pairs,
+)
 from heedful.data.sampler import plan_epoch
 from heedful.data.store import CorpusReport, ParallelStore, build_store
 
@@ -20,4 +28,5 @@ __all__ = [
     "read_lines",
     "read_pairs",
     "read_parallel",
+    "shared_pairs",
 ]

@@ -71,10 +71,10 @@ def read_pairs(path: str | Path, *, src_key: str = "src", tgt_key: str = "tgt") 
     name = str(path)
     lines = read_lines(path)
     if name.removesuffix(".gz").endswith(".jsonl"):
-        pairs = [_parse_json(name, i, line, (src_key, tgt_key)) for i, line in enumerate(lines, start=1)]
+        pairs = [parse_json(name, i, line, (src_key, tgt_key)) for i, line in enumerate(lines, start=1)]
         labels = (f"{name} (key {src_key!r})", f"{name} (key {tgt_key!r})")
     else:
-        pairs = [_parse_tsv(name, i, line) for i, line in enumerate(lines, start=1)]
+        pairs = [parse_tsv(name, i, line) for i, line in enumerate(lines, start=1)]
         labels = (f"{name} (column 1)", f"{name} (column 2)")
     src, tgt = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     _check_some_text(labels[0], src)
@@ -138,6 +138,13 @@ def overlap(train: ParallelText, held_out: ParallelText) -> int:
     return sum(sentence in seen for sentence in held_out.src)
 
 
+def shared_pairs(train: ParallelText, held_out: ParallelText) -> list[int]:
+    """Which held-out pairs are in training too, source and target: scores on them are of what was learned."""
+    wanted = set(zip(held_out.src, held_out.tgt, strict=True))
+    seen = wanted.intersection(zip(train.src, train.tgt, strict=True))
+    return [i for i, pair in enumerate(zip(held_out.src, held_out.tgt, strict=True)) if pair in seen]
+
+
 def _read_bytes(path: Path) -> bytes:
     try:
         content = path.read_bytes()
@@ -162,7 +169,12 @@ def _place(content: bytes, offset: int) -> str:
     return f"line {line:,}, byte {in_line:,} (byte {offset:,} of the file)"
 
 
-def _parse_tsv(name: str, number: int, line: str) -> tuple[str, str]:
+def parse_tsv(name: str, number: int, line: str) -> tuple[str, str]:
+    """Take source and target from a line of a TSV file.
+
+    Raises:
+        CorpusError: it has not exactly two columns.
+    """
     columns = line.split("\t")
     if len(columns) != 2:
         raise CorpusError(
@@ -172,7 +184,12 @@ def _parse_tsv(name: str, number: int, line: str) -> tuple[str, str]:
     return columns[0], columns[1]
 
 
-def _parse_json(name: str, number: int, line: str, keys: tuple[str, str]) -> tuple[str, str]:
+def parse_json(name: str, number: int, line: str, keys: tuple[str, str]) -> tuple[str, str]:
+    """Take source and target from a line that holds a JSON object.
+
+    Raises:
+        CorpusError: it is no object, or one without these keys or with other values than text.
+    """
     where = f"{name}: line {number:,}"
     try:
         record = json.loads(line)

@@ -11,15 +11,19 @@ from heedful.errors import InteropError, RunError
 
 
 @contextmanager
-def new_directory(output: Path) -> Iterator[Path]:
+def new_directory(output: Path, *, option: str = "--output") -> Iterator[Path]:
     """Give a directory to fill, which becomes `output` at the end of the block; an error leaves nothing.
+
+    Args:
+        output: its path.
+        option: that the user gave it by, for messages.
 
     Raises:
         RunError: the output exists.
         InteropError: the disk is full, or may not be written to.
     """
     if output.exists():
-        raise RunError(f"{output}: already exists; give another --output")
+        raise RunError(f"{output}: already exists; give another {option}")
     unfinished = output.with_name(f".{output.name}.writing")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:

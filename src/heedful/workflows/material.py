@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,8 +17,9 @@ from heedful.data import (
     overlap,
     read_pairs,
     read_parallel,
+    shared_pairs,
 )
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, CorpusError
 from heedful.model import Transformer
 from heedful.text import Framing, TokenizerPair, train_tokenizers
 from heedful.training import Event, NoticeEvent, WarningEvent
@@ -33,6 +35,7 @@ from heedful.workflows.run_directory import RunDirectory
 Listener = Callable[[Event], None]
 
 _ENOUGH_TO_HOLD_OUT = 1000  # pairs, below which a validation set would be taken from too little
+_SHOWN = 60  # characters of a sentence in a message
 _MUCH_UNKNOWN = 0.01  # of a side's pieces: more, and the text is of another script than the bundle's
 
 
@@ -159,9 +162,31 @@ def _read(config: Config, notes: Notes) -> tuple[ParallelText, ParallelText]:
     else:
         notes.add("no validation set is given: scores are of the training text itself", warning=True)
         return text, text
-    if shared := overlap(text, valid):
-        notes.add(f"{shared:,} of {len(valid):,} validation sources occur in training", warning=True)
+    given = bool(data.valid_pairs or data.valid_src)
+    _check_overlap(text, valid, notes, refuse=given and not data.allow_overlap)
     return text, valid
+
+
+def _check_overlap(text: ParallelText, valid: ParallelText, notes: Notes, *, refuse: bool) -> None:
+    """Refuse validation pairs that are in the training text too; warn of them otherwise, and of sources.
+
+    Raises:
+        CorpusError: as said.
+    """
+    if shared := shared_pairs(text, valid):
+        message = f"{len(shared):,} of {len(valid):,} validation pairs are in the training text too"
+        if refuse:
+            sides = ("--valid-pairs",) if len(valid.sources) == 1 else ("--valid-src", "--valid-tgt")
+            held_out = [word for option in zip(sides, valid.sources, strict=True) for word in option]
+            command = shlex.join(["heedful", "inspect", *text.sources, *held_out, "--fix", "DIR"])
+            example = valid.src[shared[0]][:_SHOWN]
+            raise CorpusError(
+                f"{valid.name}: {message} ({example!r}, for example), and scores on them say "
+                f"little; {command} writes the training text without them, or set data.allow_overlap=true"
+            )
+        notes.add(message, warning=True)
+    if seen := overlap(text, valid):
+        notes.add(f"{seen:,} of {len(valid):,} validation sources occur in training", warning=True)
 
 
 def _hold_out(text: ParallelText) -> tuple[ParallelText, ParallelText]:

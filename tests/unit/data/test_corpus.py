@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data import ParallelText, check_parallel, overlap, read_lines, read_pairs, read_parallel
+from heedful.data import (
+    ParallelText,
+    check_parallel,
+    overlap,
+    read_lines,
+    read_pairs,
+    read_parallel,
+    shared_pairs,
+)
 from heedful.errors import CorpusError
 
 
@@ -170,6 +178,12 @@ def test_overlap_counts_held_out_sources_that_training_has_seen() -> None:
     train = ParallelText(["a", "b", "a"], ["1", "2", "3"])
     assert overlap(train, ParallelText(["a", "c", "b", "a"], ["9"] * 4)) == 3
     assert overlap(train, ParallelText(["d"], ["9"])) == 0
+
+
+def test_shared_pairs_are_those_that_training_has_with_the_same_target() -> None:
+    train = ParallelText(["a", "b", "a"], ["1", "2", "3"])
+    assert shared_pairs(train, ParallelText(["a", "c", "b", "a"], ["3", "1", "1", "1"])) == [0, 3]
+    assert shared_pairs(train, ParallelText(["d"], ["9"])) == []
 
 
 def test_real_corpora_are_read_whole(real_data: Path) -> None:

@@ -1,0 +1,214 @@
+"""Filters that know the whole corpus: what is there twice, what validation has too, what is unlike all else.
+
+A function of a survey returns either which pairs it finds fault with, or a check of a pair. None: it cannot
+be applied to this corpus.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from heedful.data.cleaning.languages import MIN_LETTERS, NO_LANGUAGE, Identifier, alike
+from heedful.data.cleaning.pair import Pair, Side
+from heedful.data.cleaning.scripts import foreign_letters
+from heedful.data.cleaning.survey import Keys, Survey
+
+Mask = npt.NDArray[np.bool_]
+
+MAX_FOREIGN = 0.5
+MIN_PROBABILITY = 0.05
+SURE = 0.5
+MIN_SWAPPED, SWAPPED_ODDS = 0.1, 100.0
+MAX_DEVIATION = 6.0
+MIN_PAIRS = 1000
+
+
+def duplicate_pair(survey: Survey) -> Mask:
+    """The same pair has come before.
+
+    Source: OpusFilter remove_duplicates, Bifixer.
+    """
+    return _repeated(survey.pairs)
+
+
+def near_duplicate(survey: Survey) -> Mask:
+    """A pair that differs in case, digits and punctuation alone has come before.
+
+    Source: Bifixer's hash of near-duplicates.
+    """
+    return _repeated(survey.shapes) & ~_repeated(survey.pairs)
+
+
+def duplicate_source(survey: Survey) -> Mask:
+    """The same source has come before, with another target.
+
+    Source: Mozilla's pipeline keeps one pair for each target.
+    """
+    return _repeated(survey.sources) & ~_repeated(survey.pairs)
+
+
+def in_valid(survey: Survey) -> Mask | None:
+    """The pair is in the validation set.
+
+    Source: OpusFilter remove_duplicates with its overlap.
+    """
+    return _in(survey, "valid")
+
+
+def nearly_in_valid(survey: Survey) -> Mask | None:
+    """A pair that differs in case, digits and punctuation alone is in the validation set.
+
+    Source: as in-valid, by Bifixer's hash of near-duplicates.
+    """
+    return _nearly_in(survey, "valid")
+
+
+def source_in_valid(survey: Survey) -> Mask | None:
+    """The source is in the validation set, with another target.
+
+    Source: heedful train warns of them.
+    """
+    return _source_in(survey, "valid")
+
+
+def in_test(survey: Survey) -> Mask | None:
+    """The pair is in the test set.
+
+    Source: as in-valid.
+    """
+    return _in(survey, "test")
+
+
+def nearly_in_test(survey: Survey) -> Mask | None:
+    """A pair that differs in case, digits and punctuation alone is in the test set.
+
+    Source: as nearly-in-valid.
+    """
+    return _nearly_in(survey, "test")
+
+
+def source_in_test(survey: Survey) -> Mask | None:
+    """The source is in the test set, with another target.
+
+    Source: as source-in-valid.
+    """
+    return _source_in(survey, "test")
+
+
+def outlier(survey: Survey) -> Mask | None:
+    """The lengths of both sides are unlike all others: over 6 standard deviations from what is usual.
+
+    The difference of a target from its expected length, over the square root of both, is about normal; the
+    standard deviation is estimated from the median. Not applied to corpora of under 1,000 pairs.
+
+    Source: Gale and Church, "A Program for Aligning Sentences in Bilingual Corpora" (1993).
+    """
+    src, tgt = survey.src_lengths.astype(np.float64), survey.tgt_lengths.astype(np.float64)
+    if len(src) < MIN_PAIRS or not src.sum() or not tgt.sum():
+        return None
+    ratio = tgt.sum() / src.sum()
+    deviations = np.abs(tgt - ratio * src) / np.sqrt(np.maximum(1.0, tgt + ratio * src))
+    usual = 1.4826 * float(np.median(deviations))
+    mask: Mask = deviations > MAX_DEVIATION * max(usual, 0.1)
+    return mask
+
+
+def other_script(survey: Survey) -> Callable[[Pair], bool] | None:
+    """Over half of the letters of a side are of a script that the corpus hardly has there (under 5 %).
+
+    Source: OpusFilter CharacterScoreFilter (all letters), hardrules no_script_inconsistencies.
+    """
+    sides = (survey.src, survey.tgt)
+    if not all(side.scripts for side in sides):
+        return None
+    foreign = [foreign_letters(side.characters, side.scripts) for side in sides]
+
+    def check(pair: Pair) -> bool:
+        return any(
+            not letters.isdisjoint(side.text)
+            and sum(map(letters.__contains__, side.text)) > MAX_FOREIGN * side.num_letters
+            for side, letters in zip(pair.sides, foreign, strict=True)
+        )
+
+    return check
+
+
+def other_language(survey: Survey) -> Callable[[Pair], bool] | None:
+    """A side is in another language: its own has a probability below 0.05, and another one over 0.5.
+
+    Sides of under 20 letters are not judged, nor do languages that are much alike speak against each other.
+
+    Source: OpusCleaner fastText, OpusFilter Lingua, hardrules no_wrong_language; here py3langid.
+    """
+    (src, tgt), identifier = survey.languages, survey.identifier
+    if identifier is None or src is None or tgt is None:
+        return None
+    swapped = swapped_sides(survey)
+
+    def check(pair: Pair) -> bool:
+        wrong = _is_other(pair.src, src, identifier) or _is_other(pair.tgt, tgt, identifier)
+        return wrong and not (swapped is not None and swapped(pair))
+
+    return check
+
+
+def swapped_sides(survey: Survey) -> Callable[[Pair], bool] | None:
+    """The source is in the language of the target, and the target in that of the source.
+
+    The product of both probabilities is over 0.1, and a hundred times that of the right way round. One side
+    has at least 20 letters.
+
+    Source: hardrules no_wrong_language finds both; here py3langid.
+    """
+    (src, tgt), identifier = survey.languages, survey.identifier
+    if identifier is None or src is None or tgt is None or alike(src, tgt):
+        return None
+
+    def check(pair: Pair) -> bool:
+        if max(pair.src.num_letters, pair.tgt.num_letters) < MIN_LETTERS:
+            return False
+        if identifier.best(pair.src.text)[0] == src or identifier.best(pair.tgt.text)[0] == tgt:
+            return False
+        of_src, of_tgt = identifier.probabilities(pair.src.text), identifier.probabilities(pair.tgt.text)
+        swapped = of_src.get(tgt, 0.0) * of_tgt.get(src, 0.0)
+        right = of_src.get(src, 0.0) * of_tgt.get(tgt, 0.0)
+        return swapped > max(MIN_SWAPPED, SWAPPED_ODDS * right)
+
+    return check
+
+
+def _is_other(side: Side, language: str, identifier: Identifier) -> bool:
+    if side.num_letters < MIN_LETTERS:
+        return False
+    best, probability = identifier.best(side.text)
+    if probability < SURE or best == NO_LANGUAGE or alike(best, language):
+        return False
+    return identifier.probabilities(side.text).get(language, 0.0) < MIN_PROBABILITY
+
+
+def _repeated(keys: Keys) -> Mask:
+    """Which keys have come before."""
+    order = np.argsort(keys, kind="stable")
+    again = np.zeros(len(keys), dtype=np.bool_)
+    again[order[1:]] = keys[order[1:]] == keys[order[:-1]]
+    return again
+
+
+def _in(survey: Survey, name: str) -> Mask | None:
+    held_out = survey.held_out.get(name)
+    return None if held_out is None else np.isin(survey.pairs, held_out.pairs)
+
+
+def _nearly_in(survey: Survey, name: str) -> Mask | None:
+    held_out = survey.held_out.get(name)
+    if held_out is None:
+        return None
+    return np.isin(survey.shapes, held_out.shapes) & ~np.isin(survey.pairs, held_out.pairs)
+
+
+def _source_in(survey: Survey, name: str) -> Mask | None:
+    held_out = survey.held_out.get(name)
+    if held_out is None:
+        return None
+    return np.isin(survey.sources, held_out.sources) & ~np.isin(survey.pairs, held_out.pairs)

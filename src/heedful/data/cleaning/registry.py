@@ -1,0 +1,129 @@
+"""Every filter, in the order in which they are shown: a new one is a function elsewhere and a line here."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from heedful.data.cleaning import character_filters as characters
+from heedful.data.cleaning import content_filters as content
+from heedful.data.cleaning import corpus_filters as corpus
+from heedful.data.cleaning import length_filters as lengths
+from heedful.data.cleaning.mojibake import mojibake
+from heedful.data.cleaning.pair import Pair
+from heedful.data.cleaning.survey import Survey
+
+Check = Callable[[Pair], bool]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A named check of pairs.
+
+    Attributes:
+        name: on the command line and in reports.
+        finds: what it finds, a sentence: the first of its docstring.
+        build: makes the check for a corpus; None: it cannot be applied to this one.
+        removes: whether `--fix` leaves out what it finds, unless told otherwise.
+        needs: an optional package, without which it is not applied; None: none.
+    """
+
+    name: str
+    finds: str
+    build: Callable[[Survey], Check | None]
+    removes: bool = True
+    needs: str | None = None
+
+
+def _of_pair(name: str, check: Check, *, removes: bool = True) -> Filter:
+    """A filter that needs to know nothing but the pair."""
+    return Filter(name, _first_line(check), lambda survey: check, removes)
+
+
+def _of_corpus(name: str, mask: Callable[[Survey], corpus.Mask | None], *, removes: bool = True) -> Filter:
+    """A filter that marks pairs of a corpus."""
+
+    def build(survey: Survey) -> Check | None:
+        marks = mask(survey)
+        if marks is None:
+            return None
+        flags = marks.tobytes()
+        return lambda pair: flags[pair.index] != 0
+
+    return Filter(name, _first_line(mask), build, removes)
+
+
+def _of_judge(
+    name: str, build: Callable[[Survey], Check | None], *, needs: str | None = None, removes: bool = True
+) -> Filter:
+    """A filter whose check of a pair knows the corpus."""
+    return Filter(name, _first_line(build), build, removes, needs)
+
+
+def _first_line(function: Callable[..., object]) -> str:
+    return (function.__doc__ or "").strip().split("\n", 1)[0]
+
+
+EMPTY = _of_pair("empty", lengths.empty)
+
+# `removes=False`: what it finds is often right, or a matter of taste; docs/corpus.md has the figures.
+FILTERS: tuple[Filter, ...] = (
+    EMPTY,
+    _of_pair("too-long", lengths.too_long, removes=False),
+    _of_pair("too-short", lengths.too_short, removes=False),
+    _of_pair("length-ratio", lengths.length_ratio),
+    _of_corpus("outlier", corpus.outlier, removes=False),
+    _of_pair("long-word", lengths.long_word),
+    _of_pair("word-length", lengths.word_length),
+    _of_pair("no-letters", characters.no_letters),
+    _of_pair("many-digits", characters.many_digits, removes=False),
+    _of_pair("few-letters", characters.few_letters, removes=False),
+    _of_judge("script", corpus.other_script),
+    _of_judge("language", corpus.other_language, needs="py3langid"),
+    _of_judge("swapped", corpus.swapped_sides, needs="py3langid"),
+    _of_pair("identical", content.identical),
+    _of_pair("only-addresses", content.only_addresses),
+    _of_pair("addresses-differ", content.addresses_differ, removes=False),
+    _of_pair("numbers-differ", content.numbers_differ, removes=False),
+    _of_pair("terminal-punctuation", content.terminal_punctuation, removes=False),
+    _of_pair("repeated-words", content.repeated_words),
+    _of_pair("brackets", content.brackets, removes=False),
+    _of_pair("control-characters", characters.control_characters),
+    _of_judge("mojibake", mojibake, needs="ftfy"),
+    _of_pair("html", characters.html),
+    _of_pair("escaped-characters", characters.escaped_characters),
+    _of_pair("placeholders", characters.placeholders),
+    _of_pair("breadcrumbs", characters.breadcrumbs),
+    _of_pair("spaced-letters", characters.spaced_letters),
+    _of_pair("glued-words", characters.glued_words),
+    _of_corpus("duplicate-pair", corpus.duplicate_pair),
+    _of_corpus("near-duplicate", corpus.near_duplicate),
+    _of_corpus("duplicate-source", corpus.duplicate_source, removes=False),
+    _of_corpus("in-valid", corpus.in_valid),
+    _of_corpus("nearly-in-valid", corpus.nearly_in_valid),
+    _of_corpus("source-in-valid", corpus.source_in_valid, removes=False),
+    _of_corpus("in-test", corpus.in_test),
+    _of_corpus("nearly-in-test", corpus.nearly_in_test),
+    _of_corpus("source-in-test", corpus.source_in_test, removes=False),
+)
+
+
+class Judge:
+    """Says what is wrong with each pair of the corpus that was surveyed.
+
+    Attributes:
+        applied: the filters that can be applied to it.
+        missing: of those that cannot for want of a package, the package.
+    """
+
+    def __init__(self, survey: Survey, filters: Sequence[Filter] = FILTERS) -> None:
+        self.missing = {f.name: f.needs for f in filters if f.needs and find_spec(f.needs) is None}
+        built = [(each, each.build(survey)) for each in filters]
+        checks = [(each, check) for each, check in built if check is not None]
+        self.applied = [each for each, _ in checks]
+        self._checks = [(each.name, check) for each, check in checks if each is not EMPTY]
+
+    def faults(self, pair: Pair) -> list[str]:
+        """Return the names of the filters that find fault; a pair with an empty side has no other."""
+        if lengths.empty(pair):
+            return [EMPTY.name]
+        return [name for name, check in self._checks if check(pair)]

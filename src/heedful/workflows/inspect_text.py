@@ -1,0 +1,265 @@
+"""What is wrong with parallel text, what it covers, and the text without its faulty pairs."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from heedful.data.cleaning import (
+    FILTERS,
+    Filter,
+    Judge,
+    Pair,
+    SideCounts,
+    Survey,
+    language_identifier,
+    survey,
+)
+from heedful.data.pair_files import PairFiles, Row
+from heedful.errors import ConfigError, CorpusError, suggestion
+from heedful.interop.new_directory import new_directory
+
+Progress = Callable[[str, float], None]  # what is being done, and how much of all is, 0 to 1
+
+REMOVED = "removed.tsv"
+_OF_SURVEY = 0.3  # of the time
+_FREQUENT = 10  # times that a word must occur to be worth an entry of its own in a vocabulary
+_SMALLEST_VOCABULARY, _LARGEST_VOCABULARY = 500, 32_000
+_BYTES_OF_A_STRING = 64  # beside its characters, in Python
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTask:
+    """Which text to inspect.
+
+    Attributes:
+        train: the text.
+        valid: the validation set, for what both share.
+        test: the test set.
+        fix: a new directory for the text without faulty pairs; None: nothing is written.
+        keep: names of filters whose pairs are not left out there.
+        remove: names of filters whose pairs are.
+        examples: shown of each filter.
+        languages: that source and target should have; None: what most of a side has.
+    """
+
+    train: PairFiles
+    valid: PairFiles | None = None
+    test: PairFiles | None = None
+    fix: Path | None = None
+    keep: Sequence[str] = ()
+    remove: Sequence[str] = ()
+    examples: int = 3
+    languages: tuple[str | None, str | None] = (None, None)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A pair, and its line in the files, from 1."""
+
+    line: int
+    src: str
+    tgt: str
+
+
+@dataclass
+class Finding:
+    """What a filter has found: how many pairs, and some of them, drawn at random but always the same."""
+
+    name: str
+    finds: str
+    removes: bool
+    pairs: int = 0
+    examples: list[Example] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SideSummary:
+    """What one side is made of; of words as they stand between spaces."""
+
+    language: str | None
+    scripts: list[str]
+    characters: int
+    distinct_characters: int
+    characters_seen_once: int
+    words: int
+    distinct_words: int
+    words_seen_once: int
+
+
+@dataclass(frozen=True)
+class TextInspection:
+    """The report on a text.
+
+    Attributes:
+        files: that were read.
+        pairs: in them.
+        faulty: that a filter found which removes.
+        findings: of every filter that was applied, in the order of the registry.
+        not_applied: why the others were not, by name.
+        src: of the source.
+        tgt: of the target.
+        vocabulary: words of both sides that occur ten times, rounded: a first guess at the size of one.
+        reading_mib: memory that training takes to read it.
+        written: the files that `--fix` wrote.
+    """
+
+    files: list[str]
+    pairs: int
+    faulty: int
+    findings: list[Finding]
+    not_applied: dict[str, str]
+    src: SideSummary
+    tgt: SideSummary
+    vocabulary: int
+    reading_mib: float
+    written: list[str]
+
+
+def inspect_text(task: TextTask, listener: Progress | None = None) -> TextInspection:
+    """Read the text twice, once to survey and once to judge it, and write what is left of it where asked to.
+
+    Raises:
+        ConfigError: a filter or language that is not known.
+        CorpusError: text that cannot be read, or of which nothing would be left.
+        RunError: the directory to write exists.
+        InteropError: it cannot be written.
+    """
+    show = listener or (lambda what, done: None)
+    removing = _removing(task)
+    with _Output.open(task) as output:
+        corpus = _survey(task, show)
+        judge = Judge(corpus)
+        findings = {
+            each.name: Finding(each.name, each.finds, each.name in removing) for each in judge.applied
+        }
+        drawing = random.Random(0)
+        faulty = 0
+        for row in task.train.rows(lambda done: show("judging", _OF_SURVEY + (1.0 - _OF_SURVEY) * done)):
+            names = judge.faults(Pair(row.src, row.tgt, row.number - 1))
+            for name in names:
+                _note(findings[name], row, task.examples, drawing)
+            reasons = [name for name in names if name in removing]
+            faulty += bool(reasons)
+            output.write(row, reasons)
+        if task.fix is not None and faulty == corpus.num_pairs:
+            raise CorpusError(f"{task.train.name}: no pair would be left; see --keep")
+    return TextInspection(
+        files=list(map(str, task.train.paths)),
+        pairs=corpus.num_pairs,
+        faulty=faulty,
+        findings=list(findings.values()),
+        not_applied=_not_applied(task, judge),
+        src=_summarise(corpus.src, corpus.languages[0]),
+        tgt=_summarise(corpus.tgt, corpus.languages[1]),
+        vocabulary=_vocabulary(corpus),
+        reading_mib=_reading_mib(corpus),
+        written=output.names,
+    )
+
+
+class _Output:
+    """Files for pairs that stay, and one for those that go; or none."""
+
+    def __init__(self, directory: Path | None, names: Sequence[str]) -> None:
+        self.names = [] if directory is None else [str(directory / name) for name in (*names, REMOVED)]
+        self._kept: list[BinaryIO] = []
+        self._removed: BinaryIO | None = None
+
+    @classmethod
+    @contextmanager
+    def open(cls, task: TextTask) -> Iterator["_Output"]:
+        names = [f"train{suffix}" for suffix in task.train.suffixes]
+        output = cls(task.fix, names)
+        if task.fix is None:
+            yield output
+            return
+        with new_directory(task.fix, option="--fix") as directory, ExitStack() as stack:
+            output._kept = [stack.enter_context((directory / name).open("wb")) for name in names]
+            output._removed = stack.enter_context((directory / REMOVED).open("wb"))
+            output._removed.write(b"line\tfilters\tsource\ttarget\n")
+            yield output
+
+    def write(self, row: Row, reasons: Sequence[str]) -> None:
+        """Write a pair as it is if there is no reason against it, and else with its line and the reasons."""
+        if not reasons:
+            for file, raw in zip(self._kept, row.raw, strict=False):
+                file.write(raw)
+        elif self._removed is not None:
+            columns = (str(row.number), ",".join(reasons), row.src, row.tgt)
+            self._removed.write(
+                ("\t".join(" ".join(c.splitlines()).replace("\t", " ") for c in columns) + "\n").encode()
+            )
+
+
+def _removing(task: TextTask) -> set[str]:
+    known = {each.name for each in FILTERS}
+    for name in (*task.keep, *task.remove):
+        if name not in known:
+            raise ConfigError(f"unknown filter {name!r}{suggestion(name, known)}")
+    return ({each.name for each in FILTERS if each.removes} | set(task.remove)) - set(task.keep)
+
+
+def _survey(task: TextTask, show: Progress) -> Survey:
+    held_out: dict[str, Iterable[Row]] = {}
+    for name, files in (("valid", task.valid), ("test", task.test)):
+        if files is not None:
+            held_out[name] = files.rows()
+    return survey(
+        task.train.rows(lambda done: show("surveying", _OF_SURVEY * done)),
+        held_out=held_out,
+        identifier=language_identifier(),
+        languages=task.languages,
+    )
+
+
+def _note(finding: Finding, row: Row, num_examples: int, drawing: random.Random) -> None:
+    """Count a pair, and keep it as an example as probably as any other."""
+    finding.pairs += 1
+    example = Example(row.number, row.src, row.tgt)
+    if len(finding.examples) < num_examples:
+        finding.examples.append(example)
+    elif (place := int(drawing.random() * finding.pairs)) < num_examples:
+        finding.examples[place] = example
+
+
+def _not_applied(task: TextTask, judge: Judge) -> dict[str, str]:
+    applied = {each.name for each in judge.applied}
+    return {each.name: _why_not(each, task, judge) for each in FILTERS if each.name not in applied}
+
+
+def _why_not(each: Filter, task: TextTask, judge: Judge) -> str:
+    if each.name in judge.missing:
+        return f"needs {judge.missing[each.name]}: pip install 'heedful[clean]'"
+    for name, files in (("valid", task.valid), ("test", task.test)):
+        if each.name.endswith(f"in-{name}") and files is None:
+            return f"needs --{name}-src and --{name}-tgt"
+    if each.needs:
+        return "neither side is mostly in one language, or both are in the same; see --src-lang"
+    return "the text is too short"
+
+
+def _summarise(side: SideCounts, language: str | None) -> SideSummary:
+    return SideSummary(
+        language=language,
+        scripts=sorted(side.scripts),
+        characters=side.characters.total(),
+        distinct_characters=len(side.characters),
+        characters_seen_once=sum(count == 1 for count in side.characters.values()),
+        words=side.num_words,
+        distinct_words=len(side.words),
+        words_seen_once=sum(count == 1 for count in side.words.values()),
+    )
+
+
+def _vocabulary(corpus: Survey) -> int:
+    """Words that occur often enough, as one vocabulary of both sides; rounded to hundreds."""
+    frequent = {word for side in (corpus.src, corpus.tgt) for word, n in side.words.items() if n >= _FREQUENT}
+    return min(max(round(len(frequent), -2), _SMALLEST_VOCABULARY), _LARGEST_VOCABULARY)
+
+
+def _reading_mib(corpus: Survey) -> float:
+    characters = corpus.src.characters.total() + corpus.tgt.characters.total()
+    return (characters + 2 * corpus.num_pairs * _BYTES_OF_A_STRING) / 2**20

@@ -1,0 +1,159 @@
+"""`heedful inspect SRC TGT`: the report, the cleaned text, and what `heedful train` makes of an overlap."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from command_line import Outcome, heedful
+from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
+
+BAD = {
+    "empty": ("", "Nichts."),
+    "control-characters": ("The bell\x07 rings in the old tower.", "Die Glocke läutet im alten Turm."),
+    "html": ("The <b>ferry</b> leaves in the early morning.", "Die Fähre fährt am frühen Morgen ab."),
+    "duplicate-pair": (ENGLISH[0], GERMAN[0]),
+    "near-duplicate": (ENGLISH[1].upper(), GERMAN[1]),
+}
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> tuple[Path, Path]:
+    """Ten good pairs, then the bad ones."""
+    src, tgt = tmp_path / "text.en", tmp_path / "text.de"
+    src.write_text("\n".join([*ENGLISH, *(pair[0] for pair in BAD.values()), ""]), encoding="utf-8")
+    tgt.write_text("\n".join([*GERMAN, *(pair[1] for pair in BAD.values()), ""]), encoding="utf-8")
+    return src, tgt
+
+
+def found_in(outcome: Outcome) -> dict[str, int]:
+    assert outcome.code == 0, outcome.err
+    return {each["name"]: each["pairs"] for each in json.loads(outcome.out)["findings"] if each["pairs"]}
+
+
+def test_each_fault_is_counted_and_shown_with_its_line(text: tuple[Path, Path]) -> None:
+    outcome = heedful("inspect", *text, "--json")
+    assert found_in(outcome) == dict.fromkeys(BAD, 1)
+    report = json.loads(outcome.out)
+    assert (report["pairs"], report["faulty"], report["written"]) == (15, 5, [])
+    (finding,) = [each for each in report["findings"] if each["name"] == "html"]
+    assert finding["examples"] == [{"line": 13, "src": BAD["html"][0], "tgt": BAD["html"][1]}]
+    shown = heedful("inspect", *text).out
+    assert "html                       1    6.67%   A side has an HTML tag" in shown
+    assert "    12: The bell\\x07 rings" in shown
+    assert "would remove 5 pairs (33.33%) and keep 10" in shown
+    assert "in-valid" in shown
+    assert "needs --valid-src and --valid-tgt" in shown
+    assert outcome.err == ""  # a bar is for terminals
+
+
+def test_fix_writes_the_rest_as_it_was_and_says_why_each_line_went(
+    text: tuple[Path, Path], tmp_path: Path
+) -> None:
+    outcome = heedful("inspect", *text, "--fix", tmp_path / "clean")
+    assert outcome.code == 0, outcome.err
+    assert sorted(path.name for path in (tmp_path / "clean").iterdir()) == [
+        "removed.tsv",
+        "train.de",
+        "train.en",
+    ]
+    assert (tmp_path / "clean/train.en").read_text("utf-8") == "".join(f"{line}\n" for line in ENGLISH)
+    assert (tmp_path / "clean/train.de").read_text("utf-8") == "".join(f"{line}\n" for line in GERMAN)
+    lines = (tmp_path / "clean/removed.tsv").read_text("utf-8").split("\n")
+    assert lines[0] == "line\tfilters\tsource\ttarget"
+    assert [line.split("\t")[:2] for line in lines[1:-1]] == [
+        [str(11 + i), name] for i, name in enumerate(BAD)
+    ]
+    assert lines[3].split("\t")[2:] == list(BAD["html"])
+    again = heedful("inspect", *text, "--fix", tmp_path / "clean")
+    assert (again.code, again.err.count("\n")) == (1, 1)
+    assert "already exists; give another --fix" in again.err
+
+
+def test_filters_can_be_kept_out_of_fix_and_brought_in(text: tuple[Path, Path], tmp_path: Path) -> None:
+    options = ["--keep", "html", "--keep", "empty", "--remove", "duplicate-source"]
+    assert heedful("inspect", *text, "--fix", tmp_path / "clean", *options).code == 0
+    removed = (tmp_path / "clean/removed.tsv").read_text("utf-8").split("\n")[1:-1]
+    assert [line.split("\t")[1] for line in removed] == [n for n in BAD if n not in ("html", "empty")]
+    unknown = heedful("inspect", *text, "--keep", "htlm")
+    assert (unknown.code, unknown.err) == (2, "error: unknown filter 'htlm'; did you mean 'html'?\n")
+
+
+def test_pairs_in_one_file_stay_in_one_file(tmp_path: Path) -> None:
+    pairs = [*zip(ENGLISH, GERMAN, strict=True), BAD["html"]]
+    lines = [json.dumps({"en": src, "de": tgt}) + "\n" for src, tgt in pairs]
+    (tmp_path / "p.jsonl.gz").write_bytes(gzip.compress("".join(lines).encode()))
+    keys = ["--src-key", "en", "--tgt-key", "de"]
+    assert found_in(heedful("inspect", tmp_path / "p.jsonl.gz", *keys, "--json")) == {"html": 1}
+    assert heedful("inspect", tmp_path / "p.jsonl.gz", *keys, "--fix", tmp_path / "clean").code == 0
+    assert (tmp_path / "clean/train.jsonl").read_text("utf-8") == "".join(lines[:-1])
+    (tmp_path / "p.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
+    assert found_in(heedful("inspect", tmp_path / "p.tsv", "--json")) == {"html": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--valid-src", "a"], 2, "give --valid-src and --valid-tgt together, or --valid-pairs"),
+        (["--test-src", "a", "--test-tgt", "b", "--test-pairs", "c"], 2, "--test-src and --test-tgt"),
+        (["--valid-src", "a", "--valid-tgt", "b"], 1, "a: no such file"),
+        (["third"], 2, "these are 3 paths"),
+        (["--machine"], 2, "give either a run or bundle, or --machine"),
+    ],
+)
+def test_mistakes_get_one_line(text: tuple[Path, Path], options: list[str], code: int, message: str) -> None:
+    outcome = heedful("inspect", *text, *options)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (code, "", 1)
+    assert message in outcome.err
+
+
+def test_bad_text_leaves_nothing_behind(text: tuple[Path, Path], tmp_path: Path) -> None:
+    with text[1].open("ab") as file:
+        file.write(b"one more\n")
+    outcome = heedful("inspect", *text, "--fix", tmp_path / "clean")
+    assert outcome.code == 1
+    assert "first unmatched line: 16" in outcome.err
+    text[0].write_text("\n\n")
+    text[1].write_text("a\nb\n")
+    outcome = heedful("inspect", *text, "--fix", tmp_path / "clean")
+    assert outcome.code == 1
+    assert "no pair would be left" in outcome.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["text.de", "text.en"]
+
+
+def test_training_refuses_validation_pairs_that_it_has_seen_and_fix_takes_them_out(tmp_path: Path) -> None:
+    arguments = [*write_pairs(tmp_path), *as_options({"train.max_steps": 2, "valid.every_steps": 2})]
+    valid = (tmp_path / "valid.en", tmp_path / "valid.de")
+    valid[0].write_text(f"{ENGLISH[0]}\n{ENGLISH[1]}\nA new one.\n", encoding="utf-8")
+    valid[1].write_text(f"{GERMAN[0]}\nAnders übersetzt.\nEin neuer.\n", encoding="utf-8")
+    held_out = ["--valid-src", valid[0], "--valid-tgt", valid[1]]
+    refused = heedful("train", *arguments, *held_out, "--output", tmp_path / "run")
+    assert refused.code == 1
+    message = refused.err.splitlines()[-1]
+    assert "1 of 3 validation pairs are in the training text too" in message
+    assert ENGLISH[0] in message
+    assert "data.allow_overlap=true" in message
+    assert not (tmp_path / "run").exists()
+
+    allowed = heedful(
+        "train", *arguments, *held_out, "--set", "data.allow_overlap=true", "--output", tmp_path / "run"
+    )
+    assert allowed.code == 0, allowed.err
+    assert "warning: 1 of 3 validation pairs" in allowed.err
+
+    sides = (tmp_path / "ten.en", tmp_path / "ten.de")
+    assert heedful("inspect", *sides, *held_out, "--fix", tmp_path / "clean").code == 0
+    removed = (tmp_path / "clean/removed.tsv").read_text("utf-8").split("\n")[1:-1]
+    assert [line.split("\t")[:2] for line in removed] == [["1", "in-valid"]]
+    # Of the later ones, the last counts.
+    clean = ["--src", tmp_path / "clean/train.en", "--tgt", tmp_path / "clean/train.de"]
+    trained = heedful("train", *arguments, *held_out, *clean, "--output", tmp_path / "clean-run")
+    assert trained.code == 0, trained.err
+    assert "1 of 3 validation sources occur in training" in trained.err
+
+
+def test_text_that_is_its_own_validation_is_not_refused(tmp_path: Path) -> None:
+    settings = as_options({"train.max_steps": 2, "valid.every_steps": 2})
+    outcome = heedful("train", *write_pairs(tmp_path), *settings, "--output", tmp_path / "run")
+    assert outcome.code == 0, outcome.err
+    assert "scores are of the training text itself" in outcome.err
