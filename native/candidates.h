@@ -119,6 +119,7 @@ static int64_t choose_layer(Choice *c, int64_t rows) {
 }
 
 static int are_sentences_of(const HeedfulShortlist *list, const int64_t *sentences, int64_t rows) {
+    if (list && (!sentences || list->group_size < 1)) return 0;
     for (int64_t r = 0; list && r < rows; r++)
         if (sentences[r] < 0 || sentences[r] >= list->num_sentences) return 0;
     return rows > 0;
@@ -177,6 +178,7 @@ static int32_t pick(const HeedfulModel *m, const int64_t *ids, int64_t count, vo
                     float *scale, int32_t *sums) {
     int64_t in = m->d_model, group = types[m->precision].group;
     int64_t bytes = group * types[m->precision].weight_size; /* of inputs that are packed together */
+    if (count < 1) return HEEDFUL_BAD_ARGUMENT;
     for (int64_t j = 0; j < count; j++)
         if (ids[j] < 0 || ids[j] >= m->tgt_vocabulary) return HEEDFUL_BAD_ARGUMENT;
     char *row = malloc((size_t)(in * types[m->precision].weight_size)); /* the weights of one output */

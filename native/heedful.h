@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define HEEDFUL_VERSION 1 /* of this interface; native.py has the same number */
+#define HEEDFUL_VERSION 2 /* of this interface; native.py has the same number */
 
 #if defined(_WIN32)
 #define HEEDFUL_EXPORT __declspec(dllexport)
@@ -114,32 +114,33 @@ typedef struct {
     /* exp(x) of each of n numbers that are at most 0, in place. */
     void (*exponentials)(float *x, int64_t n);
 
-    /* Parts of a training step, in float32 and bfloat16 (as uint16_t): training.h. */
-    void (*residual_norm_float32)(const float *x, const float *h, const float *gain, const float *shift,
-                                  float *y, float *normed, float *inverse, int64_t rows, int64_t width,
-                                  float eps, uint64_t seed, uint32_t threshold, float scale);
-    void (*residual_norm_bfloat16)(const uint16_t *x, const uint16_t *h, const float *gain,
-                                   const float *shift, uint16_t *y, uint16_t *normed, float *inverse,
-                                   int64_t rows, int64_t width, float eps, uint64_t seed, uint32_t threshold,
-                                   float scale);
-    void (*residual_norm_backward_float32)(const float *dy, const float *normed, const float *inverse,
-                                           const float *gain, float *dx, float *dh, float *dgain,
-                                           float *dshift, int64_t rows, int64_t width, uint64_t seed,
-                                           uint32_t threshold, float scale);
-    void (*residual_norm_backward_bfloat16)(const uint16_t *dy, const uint16_t *normed, const float *inverse,
-                                            const float *gain, uint16_t *dx, uint16_t *dh, float *dgain,
-                                            float *dshift, int64_t rows, int64_t width, uint64_t seed,
-                                            uint32_t threshold, float scale);
-    void (*masked_softmax_float32)(float *scores, const uint8_t *mask, int64_t rows, int64_t heads,
-                                   int64_t queries, int64_t keys, int64_t mask_row, int64_t mask_query,
-                                   float scale);
-    void (*masked_softmax_bfloat16)(uint16_t *scores, const uint8_t *mask, int64_t rows, int64_t heads,
-                                    int64_t queries, int64_t keys, int64_t mask_row, int64_t mask_query,
-                                    float scale);
-    void (*masked_softmax_backward_float32)(const float *dweights, const float *weights, float *dscores,
-                                            int64_t rows, int64_t keys, float scale);
-    void (*masked_softmax_backward_bfloat16)(const uint16_t *dweights, const uint16_t *weights,
-                                             uint16_t *dscores, int64_t rows, int64_t keys, float scale);
+    /* Parts of a training step, in float32 and bfloat16 (as uint16_t): training.h. Rows of more than WIDEST
+       elements, and sizes below 0, are refused. */
+    int32_t (*residual_norm_float32)(const float *x, const float *h, const float *gain, const float *shift,
+                                     float *y, float *normed, float *inverse, int64_t rows, int64_t width,
+                                     float eps, uint64_t seed, uint32_t threshold, float scale);
+    int32_t (*residual_norm_bfloat16)(const uint16_t *x, const uint16_t *h, const float *gain,
+                                      const float *shift, uint16_t *y, uint16_t *normed, float *inverse,
+                                      int64_t rows, int64_t width, float eps, uint64_t seed,
+                                      uint32_t threshold, float scale);
+    int32_t (*residual_norm_backward_float32)(const float *dy, const float *normed, const float *inverse,
+                                              const float *gain, float *dx, float *dh, float *dgain,
+                                              float *dshift, int64_t rows, int64_t width, uint64_t seed,
+                                              uint32_t threshold, float scale);
+    int32_t (*residual_norm_backward_bfloat16)(const uint16_t *dy, const uint16_t *normed,
+                                               const float *inverse, const float *gain, uint16_t *dx,
+                                               uint16_t *dh, float *dgain, float *dshift, int64_t rows,
+                                               int64_t width, uint64_t seed, uint32_t threshold, float scale);
+    int32_t (*masked_softmax_float32)(float *scores, const uint8_t *mask, int64_t rows, int64_t heads,
+                                      int64_t queries, int64_t keys, int64_t mask_row, int64_t mask_query,
+                                      float scale);
+    int32_t (*masked_softmax_bfloat16)(uint16_t *scores, const uint8_t *mask, int64_t rows, int64_t heads,
+                                       int64_t queries, int64_t keys, int64_t mask_row, int64_t mask_query,
+                                       float scale);
+    int32_t (*masked_softmax_backward_float32)(const float *dweights, const float *weights, float *dscores,
+                                               int64_t rows, int64_t keys, float scale);
+    int32_t (*masked_softmax_backward_bfloat16)(const uint16_t *dweights, const uint16_t *weights,
+                                                uint16_t *dscores, int64_t rows, int64_t keys, float scale);
     int32_t (*loss_rows_float32)(float *logits, const int64_t *targets, float *nll, float *norms,
                                  int64_t rows, int64_t width, float confidence);
     int32_t (*loss_rows_bfloat16)(uint16_t *logits, const int64_t *targets, float *nll, float *norms,

@@ -10,6 +10,8 @@
 
 #define WIDEST 65536 /* elements of a row; MAX_WIDTH in kernels.py */
 
+static inline int are_sizes(int64_t rows, int64_t width) { return rows >= 0 && width > 0 && width <= WIDEST; }
+
 static inline float float_of(float x) { return x; }
 
 /* Random bits of an element are a hash of its index and a seed: backward asks again and nothing is stored. */
@@ -30,10 +32,11 @@ static inline float kept(uint32_t key, int64_t element, uint32_t threshold, floa
 
 /* y = gain (s - mean) / deviation + shift, where s = x + dropout(h), row by row. */
 #define RESIDUAL_NORM(NAME, T, IN, OUT)                                                                      \
-    static void NAME(const T *restrict x, const T *restrict h, const float *restrict gain,                   \
-                     const float *restrict shift, T *restrict y, T *restrict normed,                         \
-                     float *restrict inverse, int64_t rows, int64_t width, float eps, uint64_t seed,         \
-                     uint32_t threshold, float scale) {                                                      \
+    static int32_t NAME(const T *restrict x, const T *restrict h, const float *restrict gain,                \
+                        const float *restrict shift, T *restrict y, T *restrict normed,                      \
+                        float *restrict inverse, int64_t rows, int64_t width, float eps, uint64_t seed,      \
+                        uint32_t threshold, float scale) {                                                   \
+        if (!are_sizes(rows, width)) return HEEDFUL_BAD_ARGUMENT;                                            \
         float s[WIDEST];                                                                                     \
         for (int64_t row = 0; row < rows; row++, x += width, h += width, y += width, normed += width) {      \
             uint32_t key = row_key(seed, row);                                                               \
@@ -52,6 +55,7 @@ static inline float kept(uint32_t key, int64_t element, uint32_t threshold, floa
                 y[i] = OUT(n * gain[i] + shift[i]);                                                          \
             }                                                                                                \
         }                                                                                                    \
+        return HEEDFUL_OK;                                                                                   \
     }
 RESIDUAL_NORM(residual_norm_float32, float, float_of, float_of)
 RESIDUAL_NORM(residual_norm_bfloat16, uint16_t, float_of_bf16, bf16_of)
@@ -59,10 +63,11 @@ RESIDUAL_NORM(residual_norm_bfloat16, uint16_t, float_of_bf16, bf16_of)
 /* Gradients by x, h, gain and shift (the latter two are added to); dh may be NULL where nothing is dropped.
  */
 #define RESIDUAL_NORM_BACKWARD(NAME, T, IN, OUT)                                                             \
-    static void NAME(const T *restrict dy, const T *restrict normed, const float *restrict inverse,          \
-                     const float *restrict gain, T *restrict dx, T *restrict dh, float *restrict dgain,      \
-                     float *restrict dshift, int64_t rows, int64_t width, uint64_t seed, uint32_t threshold, \
-                     float scale) {                                                                          \
+    static int32_t NAME(const T *restrict dy, const T *restrict normed, const float *restrict inverse,       \
+                        const float *restrict gain, T *restrict dx, T *restrict dh, float *restrict dgain,   \
+                        float *restrict dshift, int64_t rows, int64_t width, uint64_t seed,                  \
+                        uint32_t threshold, float scale) {                                                   \
+        if (!are_sizes(rows, width)) return HEEDFUL_BAD_ARGUMENT;                                            \
         float dn[WIDEST], n[WIDEST];                                                                         \
         for (int64_t row = 0; row < rows; row++, dy += width, normed += width, dx += width) {                \
             for (int64_t i = 0; i < width; i++) {                                                            \
@@ -84,6 +89,7 @@ RESIDUAL_NORM(residual_norm_bfloat16, uint16_t, float_of_bf16, bf16_of)
                 dh += width;                                                                                 \
             }                                                                                                \
         }                                                                                                    \
+        return HEEDFUL_OK;                                                                                   \
     }
 RESIDUAL_NORM_BACKWARD(residual_norm_backward_float32, float, float_of, float_of)
 RESIDUAL_NORM_BACKWARD(residual_norm_backward_bfloat16, uint16_t, float_of_bf16, bf16_of)
@@ -91,8 +97,10 @@ RESIDUAL_NORM_BACKWARD(residual_norm_backward_bfloat16, uint16_t, float_of_bf16,
 /* Scores (B, H, T, S) become softmax(scale scores) where the mask allows; a row without any choice is zero.
    The mask (B or 1, 1, T or 1, S) is read with a stride of 0 where it says the same for all. */
 #define MASKED_SOFTMAX(NAME, T, IN, OUT)                                                                     \
-    static void NAME(T *restrict scores, const uint8_t *restrict mask, int64_t rows, int64_t heads,          \
-                     int64_t queries, int64_t keys, int64_t mask_row, int64_t mask_query, float scale) {     \
+    static int32_t NAME(T *restrict scores, const uint8_t *restrict mask, int64_t rows, int64_t heads,       \
+                        int64_t queries, int64_t keys, int64_t mask_row, int64_t mask_query, float scale) {  \
+        if (!are_sizes(rows, keys) || heads < 0 || queries < 0 || mask_row < 0 || mask_query < 0)            \
+            return HEEDFUL_BAD_ARGUMENT;                                                                     \
         float s[WIDEST];                                                                                     \
         for (int64_t at = 0; at < rows * heads * queries; at++, scores += keys) {                            \
             int64_t row = at / (heads * queries), query = at % queries;                                      \
@@ -103,13 +111,15 @@ RESIDUAL_NORM_BACKWARD(residual_norm_backward_bfloat16, uint16_t, float_of_bf16,
             float share = sum == 0.0f ? 0.0f : 1.0f / sum;                                                   \
             for (int64_t i = 0; i < keys; i++) scores[i] = OUT(s[i] * share);                                \
         }                                                                                                    \
+        return HEEDFUL_OK;                                                                                   \
     }
 MASKED_SOFTMAX(masked_softmax_float32, float, float_of, float_of)
 MASKED_SOFTMAX(masked_softmax_bfloat16, uint16_t, float_of_bf16, bf16_of)
 
 #define MASKED_SOFTMAX_BACKWARD(NAME, T, IN, OUT)                                                            \
-    static void NAME(const T *restrict dweights, const T *restrict weights, T *restrict dscores,             \
-                     int64_t rows, int64_t keys, float scale) {                                              \
+    static int32_t NAME(const T *restrict dweights, const T *restrict weights, T *restrict dscores,          \
+                        int64_t rows, int64_t keys, float scale) {                                           \
+        if (!are_sizes(rows, keys)) return HEEDFUL_BAD_ARGUMENT;                                             \
         float d[WIDEST], w[WIDEST];                                                                          \
         for (int64_t row = 0; row < rows; row++, dweights += keys, weights += keys, dscores += keys) {       \
             for (int64_t i = 0; i < keys; i++) {                                                             \
@@ -119,6 +129,7 @@ MASKED_SOFTMAX(masked_softmax_bfloat16, uint16_t, float_of_bf16, bf16_of)
             float along = dot(d, w, keys);                                                                   \
             for (int64_t i = 0; i < keys; i++) dscores[i] = OUT((d[i] - along) * w[i] * scale);              \
         }                                                                                                    \
+        return HEEDFUL_OK;                                                                                   \
     }
 MASKED_SOFTMAX_BACKWARD(masked_softmax_backward_float32, float, float_of, float_of)
 MASKED_SOFTMAX_BACKWARD(masked_softmax_backward_bfloat16, uint16_t, float_of_bf16, bf16_of)
@@ -129,6 +140,7 @@ MASKED_SOFTMAX_BACKWARD(masked_softmax_backward_bfloat16, uint16_t, float_of_bf1
     static int32_t NAME(T *restrict logits, const int64_t *restrict targets, float *restrict nll,            \
                         float *restrict norms, int64_t rows, int64_t width, float confidence) {              \
         float s[WIDEST];                                                                                     \
+        if (!are_sizes(rows, width)) return HEEDFUL_BAD_ARGUMENT;                                            \
         for (int64_t row = 0; row < rows; row++)                                                             \
             if (targets[row] < 0 || targets[row] >= width) return HEEDFUL_BAD_ARGUMENT;                      \
         for (int64_t row = 0; row < rows; row++, logits += width) {                                          \

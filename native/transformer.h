@@ -23,6 +23,7 @@ static int open_workspace(Workspace *space, const HeedfulModel *m, int64_t rows,
                           int64_t threads) {
     int64_t width = m->d_model, widest = larger(3 * width, m->d_ff);
     longest += -longest & (LANES - 1);
+    threads = threads < HEEDFUL_MAX_THREADS ? threads : HEEDFUL_MAX_THREADS;
     int64_t lists = threads * longest;
     size_t floats = (size_t)(rows * (4 * width + widest) + lists + 16);
     char *memory =

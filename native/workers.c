@@ -17,7 +17,6 @@ static void do_alone(HeedfulWork work, void *task, int64_t chunks) {
 #include <stdatomic.h>
 #include <time.h>
 
-#define MAX_THREADS 64
 #define CHUNKS_MASK 0xffffff
 #define AWAKE 400000    /* nanoseconds that a worker stays awake between two calls */
 #define PATIENCE 100000 /* nanoseconds after which a worker's chunk is late */
@@ -123,7 +122,7 @@ static void start_workers(int64_t threads) {
 }
 
 int64_t heedful_call_workers(int64_t threads) {
-    threads = threads < MAX_THREADS ? threads : MAX_THREADS;
+    threads = threads < HEEDFUL_MAX_THREADS ? threads : HEEDFUL_MAX_THREADS;
     if (threads < 2 || atomic_flag_test_and_set(&pool_is_taken)) return 1;
     if (pool_is_back && nanoseconds() < pool_is_back) {
         atomic_flag_clear(&pool_is_taken);

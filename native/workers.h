@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+enum { HEEDFUL_MAX_THREADS = 64 }; /* that take part in one call */
+
 typedef void (*HeedfulWork)(void *task, int64_t chunk, int64_t thread); /* thread 0 is the caller */
 
 /* Reserve workers for the caller until it dismisses them; returns how many threads it has now, itself one. */

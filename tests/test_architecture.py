@@ -19,8 +19,9 @@ PACKAGE = ROOT / "src" / "heedful"
 # errors is below everything, the package's own front (heedful/__init__.py, __main__.py) above everything.
 LAYERS: dict[str, float] = {
     "errors": -1,
+    "parsing": -0.5,
     **dict.fromkeys(("config", "durable"), 0),
-    "native": 0.5,
+    **dict.fromkeys(("native", "weight_files"), 0.5),
     **dict.fromkeys(("nn", "text"), 1),
     "assembly": 1.5,
     **dict.fromkeys(("model", "data"), 2),

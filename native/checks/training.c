@@ -324,10 +324,49 @@ static void check_sum(int64_t n) {
     release_memory();
 }
 
+/* Sizes that no tensor has are refused before anything is read: all arrays are of eight bytes. */
+static void check_refusals(void) {
+    describe("training with sizes that cannot be");
+    const HeedfulFunctions *f = level.functions;
+    const int64_t sizes[][2] = {{-1, 8}, {1, 0}, {1, -8}, {1, 65537}, {1, INT64_MAX}};
+    int64_t *targets = allocate(sizeof *targets);
+    float *x = (float *)targets;
+    uint16_t *h = (uint16_t *)targets;
+    const uint8_t *mask = (const uint8_t *)targets;
+    *targets = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        int64_t rows = sizes[i][0], n = sizes[i][1];
+        const int32_t found[] = {
+            f->residual_norm_float32(x, x, x, x, x, x, x, rows, n, epsilon, seed, threshold, kept_scale),
+            f->residual_norm_bfloat16(h, h, x, x, h, h, x, rows, n, epsilon, seed, threshold, kept_scale),
+            f->residual_norm_backward_float32(x, x, x, x, x, x, x, x, rows, n, seed, threshold, kept_scale),
+            f->residual_norm_backward_bfloat16(h, h, x, x, h, h, x, x, rows, n, seed, threshold, kept_scale),
+            f->masked_softmax_float32(x, mask, rows, 1, 1, n, 0, 0, 1.0f),
+            f->masked_softmax_bfloat16(h, mask, rows, 1, 1, n, 0, 0, 1.0f),
+            f->masked_softmax_backward_float32(x, x, x, rows, n, 1.0f),
+            f->masked_softmax_backward_bfloat16(h, h, h, rows, n, 1.0f),
+            f->loss_rows_float32(x, targets, x, x, rows, n, 1.0f),
+            f->loss_rows_bfloat16(h, targets, x, x, rows, n, 1.0f),
+        };
+        for (size_t j = 0; j < sizeof found / sizeof found[0]; j++)
+            expect_status(found[j], HEEDFUL_BAD_ARGUMENT, "a function of training");
+    }
+    const int64_t shapes[][4] = {{-1, 1, 0, 0}, {1, -1, 0, 0}, {1, 1, -1, 0}, {1, 1, 0, -1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const int64_t *s = shapes[i]; /* heads, queries, strides of the mask */
+        expect_status(f->masked_softmax_float32(x, mask, 1, s[0], s[1], 2, s[2], s[3], 1.0f),
+                      HEEDFUL_BAD_ARGUMENT, "masked softmax");
+        expect_status(f->masked_softmax_bfloat16(h, mask, 1, s[0], s[1], 2, s[2], s[3], 1.0f),
+                      HEEDFUL_BAD_ARGUMENT, "masked softmax");
+    }
+    release_memory();
+}
+
 void check_training(void) {
     static const int64_t widths[] = {1, 2, 5, 16, 17, 33, 64, 100, 256};
     seed_random(5);
     check_rounding();
+    check_refusals();
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
         for (int is_bfloat16 = 0; is_bfloat16 < 2; is_bfloat16++) {
             check_residual(is_bfloat16, 4, widths[i], 0);

@@ -19,21 +19,25 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from heedful.config import Config
 from heedful.config.loading import validate
-from heedful.durable import bring_back, put_in_place
+from heedful.durable import aside_of, bring_back, put_in_place
 from heedful.errors import BundleError, ConfigError
-from heedful.model import Transformer
+from heedful.model import Transformer, weight_shapes
+from heedful.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
 from heedful.text import TokenizerPair
 from heedful.text.pair import is_file_of_a_pair
+from heedful.weight_files import read_safetensors, safetensors_shapes
 
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,14 @@ class Bundle:
 def resolve_bundle(path: Path | str) -> Path:
     """Return the bundle meant by RUN: the run's `best/`, else its `last/`, else the directory itself.
 
+    For the moment in which a bundle takes the place of another, it is the other one.
+
     Raises:
         BundleError: there is no bundle there.
     """
     path = Path(path)
-    for candidate in (path / "best", path / "last", path):
+    best, last = path / "best", path / "last"
+    for candidate in (best, aside_of(best), last, aside_of(last), path):
         if (candidate / CONFIG_FILE).is_file():
             return candidate
     if (path / "config.toml").is_file():
@@ -104,7 +111,8 @@ def _save(
         if tokenizers is not None:
             tokenizers.save(temporary)
         save_file(unique_weights(model), temporary / WEIGHTS_FILE, metadata={"format": "pt"})
-        (temporary / CARD_FILE).write_text(card, encoding="utf-8")
+        # A path that it names may be no UTF-8.
+        (temporary / CARD_FILE).write_text(card, encoding="utf-8", errors="backslashreplace")
         shutil.copymode(temporary / CARD_FILE, temporary / WEIGHTS_FILE)  # safetensors keeps others out
         files = sorted(file.name for file in temporary.iterdir() if file.name != CARD_FILE)
         checksums = {name: file_sha256(temporary / name) for name in files} | {
@@ -144,8 +152,55 @@ def load_bundle(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Bund
             f"{path}: this bundle has no tokenizer; it works on ids, with heedful.load_model in Python, "
             "or import it again with --src-vocab and --tgt-vocab"
         )
-    tokenizers = TokenizerPair.load(path)
+    tokenizers = load_tokenizers(path, config)
     return Bundle(config, tokenizers, _load_weights(path, config, dtype), path, description["scores"])
+
+
+@dataclass(frozen=True)
+class BundleContents:
+    """A bundle as far as any has it: its tokenizers, if there are some, are not read yet."""
+
+    config: Config
+    model: Transformer
+    path: Path
+    scores: Mapping[str, float]
+    has_tokenizers: bool
+
+
+def read_bundle(path: Path | str) -> BundleContents:
+    """Read a bundle with or without tokenizers, or the bundle of a run, for who wants to know what it holds.
+
+    Raises:
+        BundleError: it is missing, incomplete, altered, or of a newer format.
+    """
+    path = resolve_bundle(path)
+    description, config = _read_checked(path)
+    model = _load_weights(path, config, torch.float32)
+    has_tokenizers = TokenizerPair.is_among(description["sha256"])
+    return BundleContents(config, model, path, description["scores"], has_tokenizers)
+
+
+def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
+    """Read the tokenizers of a bundle, all of whose ids the model has.
+
+    Raises:
+        BundleError: they have more ids than the model of that configuration.
+        TokenizerError: they are damaged.
+        MissingExtraError: they need the `tokenizers` library, which is not installed.
+    """
+    tokenizers = TokenizerPair.load(path)
+    for side, tokenizer, size in (
+        ("source", tokenizers.src, config.model.src_vocab_size),
+        ("target", tokenizers.tgt, config.model.tgt_vocab_size),
+    ):
+        special = tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id
+        highest = max(tokenizer.vocab_size - 1, *special)
+        if highest >= size or min(special) < 0:
+            raise BundleError(
+                f"{path}: the {side} tokenizer has the id {min(*special, 0) or highest:,}, but the model has "
+                f"{size:,} tokens; the files are not of one model, copy the bundle again"
+            )
+    return tokenizers
 
 
 def load_model(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Transformer:
@@ -172,23 +227,33 @@ def _read_checked(path: Path) -> tuple[dict[str, Any], Config]:
     for name, expected in checksums.items():
         if not (path / name).is_file():
             raise BundleError(f"{path / name}: missing; the bundle is incomplete, copy it again")
-        if file_sha256(path / name) != expected:
+        try:
+            found = file_sha256(path / name)
+        except OSError as error:
+            raise BundleError(f"{path / name}: cannot be read ({error.strerror})") from None
+        if found != expected:
             raise BundleError(
                 f"{path / name}: truncated or altered (checksum differs); copy the bundle again"
             )
     try:
-        return description, validate(description["config"])
+        config = validate(description["config"])
     except ConfigError as error:
         raise BundleError(f"{path / CONFIG_FILE}: {error}") from None
+    for key in ("src_vocab_size", "tgt_vocab_size"):
+        if not getattr(config.model, key):
+            raise BundleError(f"{path / CONFIG_FILE}: model.{key}=0: must be at least 1 in a trained model")
+    return description, config
 
 
 def _load_weights(path: Path, config: Config, dtype: torch.dtype) -> Transformer:
+    file = path / WEIGHTS_FILE
     try:
-        weights = load_file(path / WEIGHTS_FILE)
-    except (SafetensorError, OSError) as error:
-        raise BundleError(f"{path / WEIGHTS_FILE}: cannot be read: {error}") from None
+        # The header alone: nothing is built or read for sizes that the file does not have.
+        _check_fits(weight_shapes(config.model), safetensors_shapes(file), file)
+        weights = read_safetensors(file)
+    except ValueError as error:
+        raise BundleError(f"{file}: {error}; copy the bundle again") from None
     model = Transformer.outline(config.model)
-    _check_fits(model, weights, path / WEIGHTS_FILE)
     # Copies: what safetensors gives is the file itself, and somebody may overwrite it.
     model.assign({name: weight.to(dtype, copy=True) for name, weight in weights.items()})
     return model.to(dtype).eval()
@@ -205,25 +270,29 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path
     Raises:
         BundleError: a weight is missing, unknown, or of another shape.
     """
-    _check_fits(model, weights, origin)
+    check_weights(model, weights, origin)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(weights[name])
 
 
-def _check_fits(model: Transformer, weights: Mapping[str, Tensor], origin: Path) -> None:
-    parameters = dict(model.named_parameters())
-    if wrong := parameters.keys() ^ weights.keys():
+def check_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path) -> None:
+    """Compare weights with those of a model. Raises as `load_weights` does."""
+    expected = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    _check_fits(expected, {name: tuple(weight.shape) for name, weight in weights.items()}, origin)
+
+
+def _check_fits(expected: Mapping[str, Shape], found: Mapping[str, Shape], origin: Path) -> None:
+    if wrong := expected.keys() ^ found.keys():
         name = min(wrong)
-        kind = "missing" if name in parameters else "unknown"
+        kind = "missing" if name in expected else "unknown"
         raise BundleError(
-            f"{origin}: weight {name!r} is {kind}; the file does not belong to its configuration"
+            f"{origin}: weight {shown(name)} is {kind}; the file does not belong to its configuration"
         )
-    for name, parameter in parameters.items():
-        if parameter.shape != weights[name].shape:
-            expected, found = tuple(parameter.shape), tuple(weights[name].shape)
+    for name, shape in expected.items():
+        if shape != found[name]:
             raise BundleError(
-                f"{origin}: weight {name!r} has shape {found}, the configuration says {expected}"
+                f"{origin}: weight {name!r} has shape {found[name]}, the configuration says {shape}"
             )
 
 
@@ -236,22 +305,31 @@ def file_sha256(file: Path) -> str:
 def _read_description(path: Path) -> dict[str, Any]:
     file = path / CONFIG_FILE
     try:
-        description = json.loads(file.read_text(encoding="utf-8"))
-        version = description["format_version"]
-    except (ValueError, KeyError, TypeError):
-        raise BundleError(
-            f"{file}: truncated or altered (not a bundle's {CONFIG_FILE}); copy it again"
-        ) from None
+        description = parse_json(read_limited(file))
+    except ValueError as error:
+        raise BundleError(f"{file}: truncated or altered ({error}); copy it again") from None
     except OSError as error:
         raise BundleError(f"{file}: {error.strerror}") from None
+    version = description.get("format_version") if isinstance(description, dict) else None
+    if not isinstance(description, dict) or version is None:
+        raise BundleError(f"{file}: truncated or altered (not a bundle's {CONFIG_FILE}); copy it again")
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise BundleError(
-            f"{path}: format_version {version} is newer than the {FORMAT_VERSION} read here; upgrade heedful"
+            f"{path}: format_version {shown(version)} is newer than the {FORMAT_VERSION} read here; "
+            "upgrade heedful"
         )
     for name in ("config", "scores", "sha256"):
         if not isinstance(description.get(name), dict):
             raise BundleError(f"{file}: altered ({name!r} is missing); copy the bundle again")
-    return description  # type: ignore[no-any-return]
+    for name in description["sha256"]:
+        if not is_plain_name(name):
+            raise BundleError(
+                f"{file}: altered ({shown(name)} is no name of a file in it); copy the bundle again"
+            )
+    for name, score in description["scores"].items():
+        if not (isinstance(score, float) or is_whole(score, least=-MAX_WHOLE)):
+            raise BundleError(f"{file}: scores.{name}={shown(score)} is no number; copy the bundle again")
+    return description
 
 
 def _sha256_of(settings: Mapping[str, Any]) -> str:

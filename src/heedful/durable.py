@@ -1,10 +1,11 @@
-"""Directories that are on the disk whole or not at all, whenever the power fails."""
+"""Directories and files that are on the disk whole or not at all, whenever the power fails."""
 
 import os
 import shutil
 from pathlib import Path
 
 _ASIDE = ".old"
+_WRITING = ".writing"
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
@@ -17,7 +18,7 @@ def put_in_place(temporary: Path, path: Path) -> None:
         sync(file)
     sync(temporary)
     bring_back(path)
-    aside = _aside(path)
+    aside = aside_of(path)
     if path.exists():
         path.rename(aside)
     try:
@@ -31,10 +32,24 @@ def put_in_place(temporary: Path, path: Path) -> None:
 
 def bring_back(path: Path) -> None:
     """Undo a replacement that ended half-way: with no directory in its place, the older one returns to it."""
-    aside = _aside(path)
+    aside = aside_of(path)
     if aside.exists() and not path.exists():
         aside.rename(path)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def put_text_in_place(path: Path, text: str) -> None:
+    """Write a file, synced, under a temporary name, and rename it to `path`.
+
+    Raises:
+        OSError: it cannot be; what was there is as it was.
+    """
+    temporary = path.with_name(f".{path.name}{_WRITING}")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
 def sync(path: Path) -> None:
@@ -48,5 +63,6 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _aside(path: Path) -> Path:
+def aside_of(path: Path) -> Path:
+    """Return where the directory at `path` is for the moment in which another takes its place."""
     return path.with_name(f".{path.name}{_ASIDE}")

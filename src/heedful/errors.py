@@ -15,6 +15,8 @@
 
 A message is one line that says where, what, and what to do:
 `train.de: 28,999 lines but train.en has 29,000; the two sides must be parallel (first unmatched: 29,000)`.
+
+Beside the tree stands `Terminated`: no mistake, but the end that a scheduler asked for.
 """
 
 import difflib
@@ -71,6 +73,32 @@ class HubError(HeedfulError):
 
 class MissingExtraError(HeedfulError):
     """An optional dependency that is not installed."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came, and everything is saved: the program ends with exit code 0."""
+
+
+# How torch, its libraries and C++ say that memory is used up, where they raise no MemoryError.
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "cannot allocate memory",
+    "std::bad_alloc",
+    "ALLOC_FAILED",
+    "can't start new thread",
+    "failed to map segment",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an exception says that memory is used up, on a GPU or on the machine."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError | ImportError) and any(
+        words in str(error) for words in _OUT_OF_MEMORY
+    )
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -158,6 +158,22 @@ class Transformer(nn.Module):
         return self.project(self.decoder.step(ids, cache))
 
 
+def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each weight by its name, a shared one once, without building all layers.
+
+    It takes the same time however many there are: those after the second are like the second.
+    """
+    sides = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
+    few = config.replace(**{f"num_{side}_layers": min(2, count) for side, count in sides.items()})
+    shapes = {name: tuple(each.shape) for name, each in Transformer.outline(few).named_parameters()}
+    for side, count in sides.items():
+        second = f"{side}.layers.1."
+        like_second = {name.removeprefix(second): shapes[name] for name in shapes if name.startswith(second)}
+        for i in range(2, count):
+            shapes |= {f"{side}.layers.{i}.{name}": shape for name, shape in like_second.items()}
+    return shapes
+
+
 class _NothingDrawn(TorchFunctionMode):
     """Leaves out what draws random numbers: on the meta device it would change nothing, and take seconds."""
 

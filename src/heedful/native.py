@@ -16,7 +16,7 @@ from typing import Any
 
 from heedful.errors import ConfigError
 
-VERSION = 1  # HEEDFUL_VERSION in native/heedful.h
+VERSION = 2  # HEEDFUL_VERSION in native/heedful.h
 VARIABLE = "HEEDFUL_ISA"
 BF16_LEVELS = ("avx512_bf16", "amx", "neon_bf16")  # whose CPUs multiply bfloat16 themselves
 
@@ -85,10 +85,10 @@ class Shortlist(ctypes.Structure):
 
 _MODEL = ctypes.POINTER(Model)
 _DROPOUT = (ctypes.c_uint64, ctypes.c_uint32, _FLOAT)  # seed, threshold, scale
-_RESIDUAL_NORM = (None, *[_POINTER] * 7, _INT, _INT, _FLOAT, *_DROPOUT)
-_RESIDUAL_NORM_BACKWARD = (None, *[_POINTER] * 8, _INT, _INT, *_DROPOUT)
-_MASKED_SOFTMAX = (None, _POINTER, _POINTER, *[_INT] * 6, _FLOAT)
-_MASKED_SOFTMAX_BACKWARD = (None, *[_POINTER] * 3, _INT, _INT, _FLOAT)
+_RESIDUAL_NORM = (_INT32, *[_POINTER] * 7, _INT, _INT, _FLOAT, *_DROPOUT)
+_RESIDUAL_NORM_BACKWARD = (_INT32, *[_POINTER] * 8, _INT, _INT, *_DROPOUT)
+_MASKED_SOFTMAX = (_INT32, _POINTER, _POINTER, *[_INT] * 6, _FLOAT)
+_MASKED_SOFTMAX_BACKWARD = (_INT32, *[_POINTER] * 3, _INT, _INT, _FLOAT)
 _LOSS_ROWS = (_INT32, *[_POINTER] * 4, _INT, _INT, _FLOAT)
 _SIGNATURES: dict[str, tuple[Any, ...]] = {  # what each function returns, and its arguments
     "encode": (_INT32, _MODEL, _INT, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER),

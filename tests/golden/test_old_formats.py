@@ -1,7 +1,7 @@
 """Bundles and checkpoints that were written once must load and give the same for good.
 
-`run-of-format-1` was trained by `heedful train` on ten pairs, 1+1 layers of 32, and is not made again: where a
-change of the format needs another one, it comes beside this one, with a migration.
+`run-of-format-1` was trained by `heedful train` on ten pairs, 1+1 layers of 32, and is not made again: a
+change of the format that needs another one puts it beside this one, with a migration.
 """
 
 import shutil

@@ -145,6 +145,23 @@ def test_a_path_that_exists_is_never_asked_of_the_hub(shared: Hub, tmp_path: Pat
     assert shared.requests == []
 
 
+def test_a_path_with_a_mistake_in_it_is_not_asked_of_the_hub(
+    shared: Hub, bundle: Path, tmp_path: Path
+) -> None:
+    save_memorised(tmp_path / "runs" / "en-de")
+    for name, advice in (
+        ("runs/en-df", "did you mean runs/en-de?"),
+        ("runs/other", "check the path, or write hf:runs/other for a model of the hub"),
+        ("weights/model.pt", "check the path, or write hf:weights/model.pt for a model of the hub"),
+    ):
+        assert_one_clear_line(heedful("translate", name), f"{name}: no such file or directory; {advice}")
+        assert_one_clear_line(
+            heedful("import", name, "--layout", "marian", "--output", "new"), f"{name}: no such file"
+        )
+    assert shared.requests == []
+    assert_one_clear_line(heedful("translate", "hf:runs/other"), "runs/other: no such model on the hub")
+
+
 @pytest.mark.parametrize("name", ["model", "a/b/c", "../model", "./model.pt", "/ann/model", "ann/-m"])
 def test_what_has_no_form_of_an_id_stays_a_path(shared: Hub, name: str) -> None:
     assert local_bundle(Path(name)) == Path(name)
@@ -296,8 +313,8 @@ def test_a_model_of_another_library_is_imported_by_its_id(hub: Hub, tmp_path: Pa
 def test_without_huggingface_hub_only_ids_need_it(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub.errors", None)
     install = "pip install 'heedful\\[hub\\]'"
-    with pytest.raises(MissingExtraError, match=f"there is no runs/demoo here; models on .* {install}"):
-        local_bundle(Path("runs/demoo"))
+    with pytest.raises(MissingExtraError, match=f"there is no ann/demoo here; models on .* {install}"):
+        local_bundle(Path("ann/demoo"))
     assert heedful("translate", bundle, stdin=TEXT).out.splitlines() == TARGETS
     assert_one_clear_line(heedful("push", bundle, "ann/model"), "pip install 'heedful[hub]'")
 

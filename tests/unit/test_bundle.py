@@ -351,6 +351,14 @@ def test_failing_at_the_very_last_puts_the_older_bundle_back(
     assert_same_weights(load_bundle(saved).model, make(tokenizers).model)
 
 
+def test_a_bundle_that_is_being_replaced_can_be_loaded(tokenizers: TokenizerPair, saved: Path) -> None:
+    """Another process was killed between two renames, or has its next one before it."""
+    saved.rename(saved.with_name(".best.old"))
+    assert_same_weights(load_bundle(saved.parent).model, make(tokenizers).model)
+    shutil.copytree(saved.with_name(".best.old"), saved)
+    assert resolve_bundle(saved.parent) == saved
+
+
 def test_a_run_stands_for_its_best_bundle_else_its_last_else_itself(saved: Path) -> None:
     run = saved.parent
     shutil.copytree(saved, run / "last")

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.bundle import Bundle
+from heedful.durable import put_text_in_place
 from heedful.errors import InputError
 from heedful.nn.recorder import AttentionMap, record_attention
 from heedful.text import Framing
@@ -121,7 +122,7 @@ def write_attention_json(maps: AttentionMaps, path: Path) -> None:
     """Write the maps as one JSON object."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(maps.as_dict(), ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8", newline="\n")
+    put_text_in_place(path, text + "\n")
 
 
 def _in_order(maps: Sequence[AttentionMap]) -> tuple[LayerAttention, ...]:

@@ -5,6 +5,7 @@ from html import escape
 from pathlib import Path
 
 from heedful.analysis.attention_maps import AttentionMaps
+from heedful.durable import put_text_in_place
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -118,4 +119,4 @@ def write_attention_page(maps: AttentionMaps, path: Path) -> None:
     data = json.dumps(maps.as_dict(), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     page = _PAGE.replace("@TITLE@", escape(maps.source)).replace("@DATA@", data)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8", newline="\n")
+    put_text_in_place(path, page)

@@ -1,6 +1,7 @@
 """Learning curves: what `log.jsonl` says, as numbers and as a picture."""
 
-import json
+import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from heedful.analysis.plotting import BLUE, FAINT, GREEN, INK, ORANGE, new_figure, save_png, tidy
 from heedful.errors import RunError
+from heedful.parsing import is_whole, parse_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _TRAINING = ("loss", "nll", "learning_rate", "tokens_per_second", "seconds")
 _VALIDATION = ("nll", "perplexity", "bleu", "chrf", "seconds")
+_MAX_DRAWN = 1e30  # larger values, and those that are no finite number, leave a gap
 
 
 @dataclass(frozen=True)
@@ -90,12 +93,14 @@ def _read_events(log: Path) -> list[dict[str, object]]:
         lines = log.read_bytes().split(b"\n")
     except FileNotFoundError:
         raise RunError(f"{log}: no such file; give a run directory that `heedful train` made") from None
+    except OSError as error:
+        raise RunError(f"{log}: cannot be read ({error.strerror})") from None
     events: list[dict[str, object]] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            event = json.loads(line)
+            event = parse_json(line)
         except ValueError:
             if number == len(lines):  # no line end follows: the run was killed while it wrote
                 break
@@ -110,14 +115,22 @@ def _curve(events: Sequence[Mapping[str, object]], kind: str, name: str) -> Curv
     points: dict[int, float] = {}
     for event in events:
         step, value = event.get("step"), event.get(name)
-        if not isinstance(step, int):
+        if not (isinstance(step, int) and is_whole(step)):
             continue
         if event.get("event") == "start":
             points = {known: points[known] for known in points if known <= step}
         elif event.get("event") == kind and isinstance(value, int | float):
-            points[step] = float(value)
+            points[step] = value if isinstance(value, float) else _nearest_float(value)
     steps = sorted(points)
     return Curve(tuple(steps), tuple(points[step] for step in steps))
+
+
+def _nearest_float(value: int) -> float:
+    return float(min(max(value, -sys.float_info.max), sys.float_info.max))
+
+
+def _drawn(value: float) -> float:
+    return value if abs(value) <= _MAX_DRAWN else math.nan
 
 
 def _panels(curves: Curves) -> list[_Panel]:
@@ -149,14 +162,13 @@ def _draw_panel(axes: "Axes", panel: _Panel, last_step: int) -> None:
             continue
         few = len(curve.steps) <= 60
         marker = "o" if (panel.marked and few) or len(curve.steps) == 1 else ""
-        axes.plot(
-            curve.steps, curve.values, color=colour, label=label, linewidth=1.6, marker=marker, markersize=3
-        )
+        values = [_drawn(value) for value in curve.values]
+        axes.plot(curve.steps, values, color=colour, label=label, linewidth=1.6, marker=marker, markersize=3)
     if panel.log_scale:
         _set_log_scale(axes)
     if panel.from_zero:
         axes.set_ylim(bottom=0)
-    axes.set_xlim(0, last_step * 1.02)
+    axes.set_xlim(0, max(1, last_step) * 1.02)
     axes.set_title(panel.title, fontsize=10, color=INK, loc="left")
     axes.set_xlabel("step", fontsize=8, color=FAINT)
     if any(label for label, curve, _ in panel.lines if curve.steps):

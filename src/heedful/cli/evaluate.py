@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -49,7 +51,10 @@ def evaluate(
     from heedful.workflows.evaluate import EvaluationTask
     from heedful.workflows.evaluate import evaluate as run_evaluation
     from heedful.workflows.loading import Runtime, SearchWishes
+    from heedful.workflows.outputs import check_output
 
+    if output is not None:
+        check_output(output, [src, *ref, shortlist])
     names = [name.strip() for name in metric.split(",") if name.strip()]
     result = run_evaluation(
         run,
@@ -68,13 +73,10 @@ def evaluate(
         runtime=Runtime(
             precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens
         ),
+        translated=partial(_write_outputs, output),
     )
     if precision == "auto":
         tell_precision(result.precision)
-    if output is not None:
-        with open_output(output) as file:
-            for text in result.outputs:
-                write_line(file, text)
     seconds = round(time.monotonic() - started, 3)
     report = result.report
     if as_json:
@@ -85,3 +87,10 @@ def evaluate(
     print(f"{report.num_sentences:,} sentences in {seconds:.1f} s, in {result.precision}")
     if precision != "auto":
         tell_of_auto(result.precision, seconds)
+
+
+def _write_outputs(path: Path | None, texts: Sequence[str]) -> None:
+    if path is not None:
+        with open_output(path) as file:
+            for text in texts:
+                write_line(file, text)

@@ -149,7 +149,7 @@ def _run_text(run: "RunSummary") -> Iterator[str]:
 
 
 def _bundle_text(bundle: "BundleSummary") -> Iterator[str]:
-    kind = "joint" if bundle.joint else "separate"
+    kind = bundle.no_tokenizer or ("joint" if bundle.joint else "separate")
     parts = ", ".join(f"{part} {count:,}" for part, count in bundle.parameters.items())
     yield f"bundle      {bundle.path}"
     yield f"  size      {bundle.num_bytes / 1e6:,.1f} MB, checksums right"

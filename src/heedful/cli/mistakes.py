@@ -5,12 +5,18 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TextIO
 
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, Terminated, is_out_of_memory
 
 FAILURE = 1
 USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+
+_OUT_OF_MEMORY = (
+    "out of memory; free some and run the command again (training that has begun goes on with --resume), or "
+    "compute less at once: batch.tokens of a new run, --batch-tokens elsewhere"
+)
 
 
 @contextmanager
@@ -25,13 +31,21 @@ def one_line_for_mistakes() -> Iterator[None]:
         sys.stdout.flush()
     except HeedfulError as error:
         stop(str(error), error.exit_code)
+    except Terminated:  # what is saved was said
+        sys.exit(0)
     except KeyboardInterrupt:
         stop("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
-        _abandon_stdout()
+        _abandon(sys.stdout)
         sys.exit(FAILURE)
     except OSError as error:
         stop(_describe(error), FAILURE)
+    except (MemoryError, RuntimeError, ImportError) as error:
+        if not is_out_of_memory(error):
+            raise
+        stop(_OUT_OF_MEMORY, FAILURE)
+    finally:
+        _flush_or_abandon(sys.stderr)
 
 
 def stop(message: str, code: int) -> None:
@@ -40,10 +54,7 @@ def stop(message: str, code: int) -> None:
     Raises:
         SystemExit: always.
     """
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _abandon_stdout()
+    _flush_or_abandon(sys.stdout)
     with suppress(OSError):
         print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
     sys.exit(code)
@@ -57,9 +68,16 @@ def _describe(error: OSError) -> str:
     return f"{where}{what[0].lower()}{what[1:]}"
 
 
-def _abandon_stdout() -> None:
+def _flush_or_abandon(stream: TextIO) -> None:
+    try:
+        stream.flush()
+    except OSError:
+        _abandon(stream)
+
+
+def _abandon(stream: TextIO) -> None:
     """Let the interpreter's last flush go nowhere: it would fail again, with a message nobody can catch."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, stream.fileno())
         os.close(nowhere)

@@ -16,6 +16,9 @@ def plot(
 
     Loss, perplexity, scores, learning rate and speed over the steps, as far as they were logged.
     """
+    from heedful.workflows.outputs import check_output
     from heedful.workflows.plot import plot as draw
 
+    if output is not None:
+        check_output(output, makes_folder=True)
     print(draw(run, output=output))

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -25,7 +25,7 @@ _SHOWN_SCORES = ("nll", "perplexity", "bleu", "chrf", "exact")
 @contextmanager
 def training_display() -> Iterator[Callable[[Event], None]]:
     """Give a listener that shows what happens."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = _LastingConsole(stderr=True, highlight=False, soft_wrap=True)
     if not sys.stderr.isatty():
         yield PlainDisplay(console)
         return
@@ -48,6 +48,14 @@ def bar() -> Iterator[Callable[[str, float], None]]:
         yield lambda what, done: progress.update(task, completed=done, description=what)
 
 
+class _LastingConsole(Console):
+    """Falls silent, and does not end the program, when nobody reads it any more."""
+
+    def on_broken_pipe(self) -> None:
+        """See `Console`, from rich 13.8 on."""
+        self.quiet = True
+
+
 class PlainDisplay:
     """Writes a line for each event, steps included."""
 
@@ -68,9 +76,10 @@ class PlainDisplay:
             case WarningEvent():
                 self._write(f"warning: {event.message}")
             case SkippedEvent():
+                where = f"; its sentences are in {event.sentences}" if event.sentences else ""
                 self._write(
                     f"warning: step {event.step:,} is not taken: its loss ({event.loss:g}) or its gradient "
-                    f"({event.gradient_norm:g}) is not finite"
+                    f"({event.gradient_norm:g}) is not finite{where}"
                 )
             case NoticeEvent():
                 self._write(event.message)
@@ -85,7 +94,8 @@ class PlainDisplay:
         self._write(_step_line(event, self._best))
 
     def _write(self, line: str) -> None:
-        self._console.print(line, markup=False)
+        with suppress(OSError):  # what cannot be shown is in log.jsonl, and no reason to end the run
+            self._console.print(line, markup=False)
 
 
 class LiveDisplay(PlainDisplay):

@@ -1,6 +1,8 @@
 r"""Text in and out: UTF-8, one sentence a line, `\n` and nothing else ends a line."""
 
 import gzip
+import os
+import shutil
 import sys
 import zlib
 from collections.abc import Iterator
@@ -8,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from heedful.errors import CorpusError, InputError
+from heedful.errors import CorpusError, HeedfulError, InputError
 
 _FELT = 10.0  # seconds, after which somebody may like to hear of something faster
 _DAMAGED = "the gzip file is truncated or corrupt; fetch or pack it again"
@@ -99,13 +101,43 @@ def count_lines(path: Path) -> int | None:
 
 
 @contextmanager
-def open_output(path: Path | None) -> Iterator[BinaryIO]:
-    """Open a file for writing, or stdout for None or `-`."""
+def open_output(path: Path | None, *, at_once: bool = False) -> Iterator[BinaryIO]:
+    """Open a file for writing, or stdout for None or `-`.
+
+    A file gets its name when it is complete, and what had that name stays until then. Where an error ends it
+    early, what was written stays beside it as NAME.unfinished, and the message says so.
+
+    Args:
+        path: of the file; a pipe or a device is written as it is.
+        at_once: whether the file has its name from the beginning, for who reads along.
+    """
     if path is None or str(path) == "-":
         yield sys.stdout.buffer
-        return
-    with path.open("wb") as file:
-        yield file
+    elif at_once or (path.exists() and not path.is_file()):
+        with path.open("wb") as file:
+            yield file
+    else:
+        with _complete_or_beside(path.resolve()) as file:
+            yield file
+
+
+@contextmanager
+def _complete_or_beside(path: Path) -> Iterator[BinaryIO]:
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    try:
+        with unfinished.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, unfinished)
+        unfinished.replace(path)
+    except BaseException as error:
+        if not unfinished.exists() or not unfinished.stat().st_size:
+            unfinished.unlink(missing_ok=True)
+        elif isinstance(error, HeedfulError):
+            raise type(error)(f"{error} (what was done before is in {unfinished})") from error
+        raise
 
 
 def write_line(stream: BinaryIO, text: str) -> None:

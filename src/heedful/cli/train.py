@@ -1,5 +1,6 @@
 """`heedful train`: a model from parallel text."""
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -70,7 +71,7 @@ def train(
         output=output,
         resume=resume,
         overwrite=overwrite,
-        command=shlex.join(["heedful", *sys.argv[1:]]),
+        command=" ".join(_quoted(argument) for argument in ("heedful", *sys.argv[1:])),
     )
     if help_to_train(task.config):
         return
@@ -81,6 +82,17 @@ def train(
         print(json.dumps(summary))
     else:
         print(result.best)
+
+
+def _quoted(argument: str) -> str:
+    r"""An argument as a shell reads it; one that is no UTF-8 has its bytes written as $'\\xff'."""
+    try:
+        argument.encode("utf-8")
+    except UnicodeEncodeError:
+        plain = {byte: chr(byte) for byte in range(32, 127) if byte not in b"'\\"}
+        letters = (plain.get(byte, f"\\x{byte:02x}") for byte in os.fsencode(argument))
+        return f"$'{''.join(letters)}'"
+    return shlex.quote(argument)
 
 
 def _config_of(run: Path) -> Path | None:

@@ -26,12 +26,10 @@ def translate(
         Path | None, typer.Option("--input", "-i", help="Lines to translate; .gz too. [default: stdin]")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="[default: stdout]")] = None,
-    n_best: Annotated[
-        int,
-        typer.Option(min=1, help="Outputs for each line; above 1 as lines of `number ||| text ||| score`."),
-    ] = 1,
+    n_best: opt.NBest = 1,
     scores: Annotated[bool, typer.Option("--scores", help="Lines of `score<TAB>text`.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each line.")] = False,
+    line_buffered: opt.LineBuffered = False,
     ensemble: opt.Ensemble = None,
     src_lang: opt.SrcLang = None,
     tgt_lang: opt.TgtLang = None,
@@ -98,7 +96,7 @@ def translate(
     runtime = Runtime(
         precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens
     )
-    form = _Form(n_best=n_best, scores=scores, as_json=as_json)
+    form = _Form(n_best=n_best, scores=scores, as_json=as_json, line_buffered=line_buffered)
     _translate_files([run, *(ensemble or ())], _Files(source, prefix, output), form, wishes, runtime)
 
 
@@ -111,38 +109,40 @@ class _Files:
 
 @dataclass(frozen=True, kw_only=True)
 class _Form:
-    """How a translation is written."""
+    """How a translation is written, and whether each is before the next line is read."""
 
     n_best: int
     scores: bool
     as_json: bool
+    line_buffered: bool
 
 
 def _translate_files(
     runs: Sequence[Path], files: _Files, form: _Form, wishes: "SearchWishes", runtime: "Runtime"
 ) -> None:
+    from heedful.workflows.outputs import check_output
     from heedful.workflows.translate import translate as translate_lines
 
     started = time.monotonic()
-    inputs = [path for path in (files.source, files.prefix) if path is not None and path.exists()]
-    if files.output is not None and files.output.resolve() in [path.resolve() for path in inputs]:
-        raise InputError(f"{files.output}: is the input too; write to another file")
+    if files.output is not None:
+        check_output(files.output, [files.source, files.prefix, wishes.shortlist])
     with ExitStack() as stack:
         stream, name = stack.enter_context(open_input(files.source))
         lines, prefixes = Lines(stream, name), None
         if files.prefix is not None:
             prefixes = Lines(*stack.enter_context(open_input(files.prefix))).strictly()
         # Somebody who types waits for each answer; a file is better read ahead, for fuller batches.
-        typed = files.source is None and sys.stdin.isatty()
+        typed = str(files.source or "-") == "-" and sys.stdin.isatty()
+        at_once = typed or form.line_buffered
         translations = translate_lines(
             runs[0], lines, wishes=wishes, runtime=runtime, prefixes=prefixes, ensemble=runs[1:],
-            chunk_lines=1 if typed else 1024, told=tell_precision,
+            chunk_lines=1 if at_once else 1024, told=tell_precision,
         )  # fmt: skip
-        out = stack.enter_context(open_output(files.output))
+        out = stack.enter_context(open_output(files.output, at_once=at_once))
         for number, translation in enumerate(translations):
             for line in _render(translation, number, form):
                 write_line(out, line)
-            if typed:
+            if at_once:
                 out.flush()
         out.flush()
         lines.raise_if_bad()

@@ -1,7 +1,6 @@
 """From a preset, a TOML file and `--set key=value` to one validated Config, and back to TOML."""
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from pydantic import ValidationError
 from heedful.config.presets import PRESETS
 from heedful.config.schema import Config, ModelConfig
 from heedful.errors import ConfigError, suggestion
+from heedful.parsing import decode_text, parse_toml, read_limited, short, shown
 
 Settings = dict[str, Any]
 
@@ -34,7 +34,7 @@ def load_config(
     named = settings.pop("preset", None)
     name = str(preset or named or "base")
     if name not in PRESETS:
-        raise ConfigError(f"preset {name!r} does not exist{suggestion(name, PRESETS)}")
+        raise ConfigError(f"preset {shown(name)} does not exist{suggestion(name, PRESETS)}")
     merged = _merge(PRESETS[name], settings)
     if preset or named:  # whoever names a preset names an architecture, its defaults included
         architecture = ModelConfig.model_validate(PRESETS[name].get("model", {}))
@@ -68,10 +68,12 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or "." not in key:
-        raise ConfigError(f"--set {text}: write it as section.key=value, for example train.max_steps=2000")
+        raise ConfigError(
+            f"--set {short(text)}: write it as section.key=value, for example train.max_steps=2000"
+        )
     try:
-        return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        return key, parse_toml(f"value = {value}")["value"]
+    except ValueError:
         return key, value
 
 
@@ -92,11 +94,9 @@ def to_toml(config: Config) -> str:
 
 def _read_toml(path: Path) -> Settings:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from None
+        return parse_toml(decode_text(read_limited(path)))
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
 
@@ -125,9 +125,17 @@ def _first_mistake(error: ValidationError) -> str:
     key = ".".join([*sections, name])
     if first["type"] == "extra_forbidden":
         known = type(getattr(Config(), sections[0])).model_fields if sections else Config.model_fields
-        return f"unknown key {key!r}{suggestion(name, known)}"
+        return f"unknown key {shown(key)}{suggestion(name, known)}"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "value_error":
         return message
     message = message[0].lower() + message[1:]
-    return f"{key}={json.dumps(first['input'], default=str)}: {message}"
+    return f"{key}={_as_json(first['input'])}: {message}"
+
+
+def _as_json(value: object) -> str:
+    """A value as JSON, short however large it is."""
+    try:
+        return short(json.dumps(value, default=shown))
+    except ValueError:  # a number of thousands of digits
+        return shown(value)

@@ -7,14 +7,39 @@ of its key: `model.num_heads=7 must divide model.d_model=512`.
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 Positive = Annotated[int, Field(gt=0)]
 Depth = Annotated[int, Field(gt=0, le=1000)]
+Width = Annotated[int, Field(gt=0, le=2**20)]  # sizes whose products are still sizes of a matrix
+Heads = Annotated[int, Field(gt=0, le=2**16)]
+VocabSize = Annotated[int, Field(ge=0, le=2**24)]  # ids up to there are exact in float32
+Places = Annotated[int, Field(gt=0, le=2**24)]
+Beam = Annotated[int, Field(gt=0, le=1000)]
+Length = Annotated[int, Field(ge=0, le=1_000_000)]  # in tokens
 Count = Annotated[int, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0)]
+
+
+def _check_text(value: str) -> None:
+    """Refuse what no file can be named and no TOML file can hold."""
+    if "\0" in value:
+        raise PydanticCustomError("nul", "must not hold a NUL character")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise PydanticCustomError(
+            "not_utf_8", "is not UTF-8; rename the file, or check the encoding"
+        ) from None
+
+
+def _check_id(key: str, value: int | None, side: str, vocab_size: int) -> None:
+    """Refuse an id that a vocabulary does not have, as soon as its size is known."""
+    if value is not None and 0 < vocab_size <= value:
+        raise ValueError(f"{key}={value} must be below model.{side}_vocab_size={vocab_size}")
 
 
 class Section(BaseModel):
@@ -31,9 +56,11 @@ class Section(BaseModel):
             return None
         if isinstance(value, list) and "tuple" in accepts:
             return tuple(value)
+        if isinstance(value, str):
+            _check_text(value)
         if isinstance(value, str) and "tuple[str" in accepts:
             return tuple(part.strip() for part in value.split(",") if part.strip())
-        return float(value) if type(value) is int and "float" in accepts else value
+        return float(value) if type(value) is int and abs(value) < 2**63 and "float" in accepts else value
 
     def replace(self, **changes: Any) -> Self:  # noqa: ANN401
         """Return a validated copy with some values changed; it is still known which were never set."""
@@ -43,12 +70,12 @@ class Section(BaseModel):
 class ModelConfig(Section):
     """The architecture (paper, section 3). The defaults are the base model."""
 
-    d_model: Positive = 512  # 3.1
-    num_heads: Positive = 8  # 3.2.2
-    d_k: Positive | None = None  # 3.2.2: size of a head's queries and keys; None: d_model / num_heads
-    d_v: Positive | None = None  # 3.2.2: size of a head's values; None: d_model / num_heads
-    num_kv_heads: Positive | None = None  # not in the paper: query heads share these keys and values
-    d_ff: Positive = 2048  # 3.3
+    d_model: Width = 512  # 3.1
+    num_heads: Heads = 8  # 3.2.2
+    d_k: Width | None = None  # 3.2.2: size of a head's queries and keys; None: d_model / num_heads
+    d_v: Width | None = None  # 3.2.2: size of a head's values; None: d_model / num_heads
+    num_kv_heads: Heads | None = None  # not in the paper: query heads share these keys and values
+    d_ff: Width = 2048  # 3.3
     num_encoder_layers: Depth = 6  # 3.1
     num_decoder_layers: Depth = 6  # 3.1
     dropout: Probability = 0.1  # 5.4: on each sub-layer's output and on the embedded input
@@ -68,9 +95,9 @@ class ModelConfig(Section):
         "alibi",  # none on the input; attention falls with distance (ALiBi)
         "relative",  # none on the input; a trained bias for each bucket of distances (T5)
     ] = "sinusoidal"
-    max_positions: Positive = 1024  # of learned positions; all others have no end
-    relative_buckets: Annotated[int, Field(ge=4)] = 32  # of relative positions, as T5
-    relative_max_distance: Positive = 128  # from which on they share the last bucket
+    max_positions: Places = 1024  # of learned positions; all others have no end
+    relative_buckets: Annotated[int, Field(ge=4, le=2**16)] = 32  # of relative positions, as T5
+    relative_max_distance: Places = 128  # from which on they share the last bucket
     tied: Literal["all", "target", "none"] = "all"  # 3.4: both embeddings and the pre-softmax matrix
     attention_bias: bool = True  # docs/decisions/0001-attention-bias.md
     feed_forward_bias: bool = True  # 3.3
@@ -80,8 +107,8 @@ class ModelConfig(Section):
     final_norm: bool = False  # not in the paper: a layer norm after post-norm stacks; "pre" has one anyway
     layer_norm_eps: PositiveFloat = 1e-5
     decoder_start_id: Count | None = None  # what the decoder is fed first; None: the tokenizer's begin token
-    src_vocab_size: Count = 0  # 0: taken from the tokenizer
-    tgt_vocab_size: Count = 0
+    src_vocab_size: VocabSize = 0  # 0: taken from the tokenizer
+    tgt_vocab_size: VocabSize = 0
     src_pad_id: Count = 0
     tgt_pad_id: Count = 0
 
@@ -125,6 +152,9 @@ class ModelConfig(Section):
                 f'model.tied="all" needs one padding id, but model.src_pad_id={self.src_pad_id} '
                 f"and model.tgt_pad_id={self.tgt_pad_id}"
             )
+        _check_id("model.decoder_start_id", self.decoder_start_id, "tgt", self.tgt_vocab_size)
+        _check_id("model.src_pad_id", self.src_pad_id, "src", self.src_vocab_size)
+        _check_id("model.tgt_pad_id", self.tgt_pad_id, "tgt", self.tgt_vocab_size)
         return self
 
 
@@ -299,20 +329,20 @@ class LanguageConfig(Section):
 class DecodeConfig(Section):
     """How the trained model is searched (6.1)."""
 
-    beam_size: Positive = 4
+    beam_size: Beam = 4
     length_penalty: NonNegativeFloat = 0.6
     length_normalization: Literal["gnmt", "average"] = "gnmt"  # ((5 + length) / 6)^alpha, or length^alpha
     early_stopping: Literal["optimal", "estimate", "first"] = "optimal"
-    max_length_offset: Count = 50  # output is at most input length + 50
-    max_length: Positive | None = None  # and at most this, the end token included
-    min_length: Count = 0  # the fewest tokens before the end
+    max_length_offset: Length = 50  # output is at most input length + 50
+    max_length: Annotated[Length, Field(gt=0)] | None = None  # and at most this, the end token included
+    min_length: Length = 0  # the fewest tokens before the end
     forced_first_id: Count | None = None  # the first token of every output
     forced_last_id: Count | None = None  # the token that fills the last place of an output as long as allowed
     suppressed_ids: tuple[Count, ...] | None = None  # never written; None: the begin and padding tokens
     renormalize: bool = False  # whether the probabilities of all others are scaled up to a sum of 1
     no_repeat_ngram_size: Count = 0  # no so many tokens in a row come twice; 0: they may
     repetition_penalty: PositiveFloat = 1.0  # above 1: what is written already is held back
-    n_best: Positive = 1
+    n_best: Beam = 1
     batch_tokens: Positive = 4096
 
 
@@ -345,4 +375,8 @@ class Config(Section):
                 f"lora.rank={self.lora.rank} adapts a trained model: "
                 "give --init BUNDLE (train.init), or lora.rank=0"
             )
+        for key in ("forced_first_id", "forced_last_id", "suppressed_ids"):
+            found = getattr(self.decode, key)
+            for each in found if isinstance(found, tuple) else (found,):
+                _check_id(f"decode.{key}", each, "tgt", self.model.tgt_vocab_size)
         return self

@@ -1,16 +1,20 @@
 """Parallel text from files, checked before anything is computed from it."""
 
 import gzip
-import json
+import io
 import zlib
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 
+from heedful import parsing
 from heedful.errors import CorpusError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
+_CHUNK = 2**20
+_MAX_RATIO = 200  # of text to its gzip; that of natural language is 3
+_PACKED_WITHOUT_DOUBT = 2**28  # bytes
 
 
 @dataclass(frozen=True)
@@ -157,9 +161,24 @@ def _read_bytes(path: Path) -> bytes:
     if path.suffix != ".gz" and not content.startswith(_GZIP_MAGIC):
         return content
     try:
-        return gzip.decompress(content)
+        return _unpack(path, content)
     except (OSError, EOFError, zlib.error) as error:
         raise CorpusError(f"{path}: the gzip file is truncated or corrupt; fetch or pack it again") from error
+
+
+def _unpack(path: Path, content: bytes) -> bytes:
+    """Unpack gzip; what text never packs into is refused before it has filled the memory."""
+    limit = max(_PACKED_WITHOUT_DOUBT, _MAX_RATIO * len(content))
+    chunks: list[bytes] = []
+    with gzip.open(io.BytesIO(content)) as file:
+        while chunk := file.read(_CHUNK):
+            chunks.append(chunk)
+            if _CHUNK * len(chunks) > limit:
+                raise CorpusError(
+                    f"{path}: unpacks to more than {_MAX_RATIO} times its size, which no text does; "
+                    "give the plain file if it is meant"
+                )
+    return b"".join(chunks)
 
 
 def _place(content: bytes, offset: int) -> str:
@@ -192,9 +211,12 @@ def parse_json(name: str, number: int, line: str, keys: tuple[str, str]) -> tupl
     """
     where = f"{name}: line {number:,}"
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise CorpusError(f"{where}: not JSON; each line must be one object, with {_keys(keys)}") from error
+        record = parsing.parse_json(line, half_pairs=True)
+    except ValueError as error:
+        reason = str(error).removeprefix("not valid JSON: ")
+        raise CorpusError(
+            f"{where}: not JSON ({reason}); each line must be one object, with {_keys(keys)}"
+        ) from error
     if not isinstance(record, dict):
         raise CorpusError(f"{where}: not a JSON object; each line must be one, with {_keys(keys)}")
     src, tgt = (_json_text(where, record, key) for key in keys)
@@ -204,7 +226,7 @@ def parse_json(name: str, number: int, line: str, keys: tuple[str, str]) -> tupl
 def _json_text(where: str, record: dict[str, object], key: str) -> str:
     text = record.get(key)
     if key not in record:
-        has = ", ".join(repr(k) for k in list(record)[:5]) or "none"
+        has = ", ".join(map(parsing.shown, list(record)[:5])) or "none"
         raise CorpusError(f"{where}: no key {key!r} (it has {has}); set data.src_key and data.tgt_key")
     if not isinstance(text, str):
         raise CorpusError(f"{where}: the value of {key!r} is no string; it must be one sentence")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -12,10 +13,12 @@ from heedful.decoding.batch_plan import plan_batches, share_out
 from heedful.decoding.computation import Allowed, Computation
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import samples_at_once
 from heedful.decoding.scoring import ScoredOutput, score_outputs
-from heedful.decoding.search import search
+from heedful.decoding.search import search_batch
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.task import SearchTask
+from heedful.errors import InputError, is_out_of_memory
 from heedful.text.framing import Framing
 from heedful.text.pair import TokenizerPair
 
@@ -88,7 +91,7 @@ class BatchedSearch:
             limits = list(map(min, limits, max_lengths))
         computation = self._computation_for(options)
 
-        def search_batch(batch: list[int], threads: int) -> list[list[Hypothesis]]:
+        def search_some(batch: list[int], threads: int) -> list[list[Hypothesis]]:
             together = [sources[i] for i in batch]
             begun = None if prefixes is None else [prefixes[i] for i in batch]
             allowed = self._allowed(together, begun)
@@ -99,14 +102,16 @@ class BatchedSearch:
                 sources=together if may_be_copied else [()] * len(batch),
                 prefixes=begun,
             )
-            with computation.step(together, threads=threads, allowed=allowed) as step:
-                return search(step, task)
+            start = partial(computation.step, together, threads=threads, allowed=allowed)
+            return search_batch(start, task, vocab_size=computation.vocab_size)
 
         lengths = [len(ids) for ids in sources]
         steps = [
             min(max(length, options.min_length), limit) for length, limit in zip(lengths, limits, strict=True)
         ]
-        found = self._in_batches(search_batch, lengths, steps, computation.batches_at_once)
+        found = self._in_batches(
+            search_some, lengths, steps, computation.batches_at_once, size=self._size_for(options)
+        )
         return [each or [] for each in found]
 
     def score(
@@ -140,7 +145,7 @@ class BatchedSearch:
                 return score_outputs(step, given, task)
 
         lengths = [max(len(source), len(output)) for source, output in zip(sources, outputs, strict=True)]
-        found = self._in_batches(score_batch, lengths, lengths, computation.batches_at_once)
+        found = self._in_batches(score_batch, lengths, lengths, computation.batches_at_once, size=self._size)
         return [each or _NOTHING for each in found]
 
     def attention(
@@ -155,6 +160,13 @@ class BatchedSearch:
             for i, weights_TS in zip(batch, of_batch, strict=True):
                 found[i] = weights_TS
         return found
+
+    def _size_for(self, options: SearchOptions) -> int | None:
+        """The most sentences of one batch: as many as have all of their samples drawn together."""
+        if options.sampling is None:
+            return self._size
+        most = max(1, samples_at_once(self._computation.vocab_size) // options.n_best)
+        return most if self._size is None else min(self._size, most)
 
     def _computation_for(self, options: SearchOptions) -> Computation:
         return self._computation.covering if options.coverage_penalty else self._computation
@@ -190,18 +202,36 @@ class BatchedSearch:
         lengths: Sequence[int],
         steps: Sequence[int],
         most: int,
+        *,
+        size: int | None,
     ) -> list[_Found | None]:
         """What the work on each batch finds for its sentences, in their order; None for one of length 0.
 
         A batch has one thread; where there are fewer batches than the `most` at a time, it has its share of
         them.
+
+        Raises:
+            InputError: there is no memory for a batch.
         """
-        batches = share_out(lengths, steps, most, tokens=self._tokens, size=self._size)
+
+        def work_on_some(batch: list[int], threads: int) -> list[_Found]:
+            try:
+                return work_on(batch, threads)
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                longest = max(batch, key=lengths.__getitem__)
+                raise InputError(
+                    f"no memory left for {len(batch):,} sentences at a time, of which the longest, sentence "
+                    f"{longest + 1:,}, has {lengths[longest]:,} tokens; lower batch_tokens, or split it"
+                ) from error
+
+        batches = share_out(lengths, steps, most, tokens=self._tokens, size=size)
         at_once = min(most, len(batches))
         threads = [most // max(at_once, 1)] * len(batches)
         found: list[_Found | None] = [None] * len(lengths)
         with ThreadPoolExecutor(at_once) if at_once > 1 else nullcontext() as pool:
-            each = (pool.map if pool else map)(work_on, batches, threads)
+            each = (pool.map if pool else map)(work_on_some, batches, threads)
             for batch, results in zip(batches, each, strict=True):
                 for i, result in zip(batch, results, strict=True):
                     found[i] = result

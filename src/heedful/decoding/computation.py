@@ -106,6 +106,16 @@ class Computation:
         configs = [model.config for model in self._models]
         return min((each.max_positions for each in configs if each.positions == "learned"), default=None)
 
+    @property
+    def vocab_size(self) -> int:
+        """Of the outputs; that of all models."""
+        return self._models[0].config.tgt_vocab_size
+
+    @property
+    def src_vocab_size(self) -> int:
+        """How many source ids every model has."""
+        return min(model.config.src_vocab_size for model in self._models)
+
     @contextmanager
     def step(
         self, sources: Sequence[Sequence[int]], *, threads: int = 1, allowed: Allowed = None
@@ -178,9 +188,8 @@ class Computation:
         """Torch's step functions as one, whose outputs are written with the allowed ids."""
         if allowed is None:
             return _together(steps)
-        size = self._models[0].config.tgt_vocab_size
         return _together(
-            [RestrictedStep(step, allowed, vocab_size=size, device=self._device) for step in steps]
+            [RestrictedStep(step, allowed, vocab_size=self.vocab_size, device=self._device) for step in steps]
         )
 
     def attention(

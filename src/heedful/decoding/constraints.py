@@ -127,8 +127,7 @@ class Constraints:
         """
         scores, own = self._scores(log_probs, written, sentences)
         device = log_probs.device
-        suppressed = torch.tensor(self._suppressed(written), dtype=torch.int64, device=device)
-        scores = scores.index_fill(-1, suppressed, -torch.inf)
+        scores = self._without_suppressed(scores, written)
         rows, ids, values = self._forced(log_probs, written, sentences)
         if len(rows):
             places = torch.from_numpy(rows).to(device), torch.from_numpy(ids).to(device)
@@ -215,9 +214,14 @@ class Constraints:
             log_probs = log_probs.clone()
             log_probs[torch.from_numpy(rows), torch.from_numpy(ngrams[rows, places, -1])] = -torch.inf
         if self._options.renormalize:
-            suppressed = torch.tensor(self._suppressed(written), dtype=torch.int64, device=log_probs.device)
-            log_probs = log_probs.index_fill(-1, suppressed, -torch.inf).log_softmax(-1)
+            log_probs = self._without_suppressed(log_probs, written).log_softmax(-1)
         return log_probs
+
+    def _without_suppressed(self, log_probs: Tensor, written: NDArray[np.int64]) -> Tensor:
+        """The log-probabilities (rows, V), -inf for suppressed tokens; those beyond V are never written."""
+        known = [i for i in self._suppressed(written) if i < log_probs.shape[-1]]
+        suppressed = torch.tensor(known, dtype=torch.int64, device=log_probs.device)
+        return log_probs.index_fill(-1, suppressed, -torch.inf)
 
     def _needs_all(self, written: NDArray[np.int64]) -> bool:
         """Whether the options look at more log-probabilities than the best few."""

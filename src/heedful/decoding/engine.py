@@ -118,7 +118,7 @@ class Engine:
         return next((reason for reason, holds in needed.items() if not holds), None)
 
     def positions(self, embedding: InputEmbedding, length: int) -> NDArray[np.float32]:
-        """The first vectors (at least `length`, D) of a side's position table."""
+        """The first vectors (at least `length`, D) of a side's positions; threads may share the engine."""
         table = self._positions[id(embedding)]
         if len(table) < length:
             wanted = max(length, 2 * len(table), FIRST_PLACES)
@@ -179,7 +179,7 @@ class Engine:
         count = min(count, self.vocab_size)
         values = np.empty((len(states), count), np.float32)
         ids = np.empty((len(states), count), np.int64)
-        never = [i for i in banned if i < self.vocab_size]
+        never = [i for i in banned if 0 <= i < self.vocab_size]
         without = (ctypes.c_int64 * len(never))(*never), len(never), renormalize
         rest = *without, address_of(values), address_of(ids)
         self._call("top", threads, address_of(states), len(states), *within, count, *rest)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from heedful.errors import InputError
 
 LengthNormalization = Literal["gnmt", "average"]
+_FIRST_PLACES = 64  # of an output that is written token by token
 NO_CONTINUATION = "search: the model gives no possible continuation any probability"
 
 
@@ -71,9 +72,9 @@ class Outputs:
     def __init__(self, max_lengths: Sequence[int], *, eos_id: int) -> None:
         self._eos_id = eos_id
         self._limits = np.asarray(max_lengths, dtype=np.int64)
-        shape = (len(max_lengths), max(max_lengths, default=0))
-        self._ids_BT = np.full(shape, eos_id, dtype=np.int64)
-        self._log_probs_BT = np.zeros(shape)
+        shape = (len(max_lengths), 0)  # it grows: limits may be far beyond what is written
+        self._ids_BT: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
+        self._log_probs_BT: NDArray[np.float64] = np.zeros(shape)
         self._lengths = np.zeros(len(max_lengths), dtype=np.int64)
         self.length = 0  # of the live ones
         self.live = np.arange(len(max_lengths))  # those that are not at their end, a row each
@@ -91,6 +92,9 @@ class Outputs:
         """
         if np.isneginf(log_probs).any():
             raise InputError(NO_CONTINUATION)
+        if self.length == self._ids_BT.shape[1]:
+            more = ((0, 0), (0, max(self.length, _FIRST_PLACES)))
+            self._ids_BT, self._log_probs_BT = np.pad(self._ids_BT, more), np.pad(self._log_probs_BT, more)
         self._ids_BT[self.live, self.length] = ids
         self._log_probs_BT[self.live, self.length] = log_probs
         self.length += 1

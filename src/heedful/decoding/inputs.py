@@ -1,5 +1,6 @@
 """From texts to the ids that searches and scores are asked of, none of them too long."""
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
@@ -44,7 +45,7 @@ def sources_and_prefixes(
     sources = [framing.source(ids) if ids else [] for ids in _encoded(tokenizers.src, texts)]
     begun = encoded_prefixes(prefixes, texts=texts, tokenizer=tokenizers.tgt) or [[] for _ in texts]
     for line, (source, prefix) in enumerate(zip(sources, begun, strict=True), start=first_line):
-        _check_length(f"line {line:,}", source, search)
+        _check_length(f"line {line:,}", source, search.position_limit)
         most = search.max_length(source, options) - num_before_prefix(options)
         if len(prefix) > most:
             raise InputError(
@@ -82,7 +83,7 @@ def sources_and_outputs(
     """
     _refuse_one_string("sources", sources)
     _refuse_one_string("targets", targets)
-    _check_one_for_each("targets", targets, "sources", sources)
+    check_one_for_each("targets", targets, "sources", sources)
     read: Ids = []
     written: Ids = []
     texts = [target if isinstance(target, str) else "" for target in targets]
@@ -94,8 +95,8 @@ def sources_and_outputs(
         written.append([] if is_nothing else output)
         if not isinstance(given, str) and not is_nothing:
             _check_ids(f"target line {line:,}", output, tokenizers.tgt)
-        _check_length(f"source line {line:,}", read[-1], search)
-        _check_length(f"target line {line:,}", written[-1], search)
+        _check_length(f"source line {line:,}", read[-1], search.position_limit)
+        _check_length(f"target line {line:,}", written[-1], search.position_limit)
     return read, written
 
 
@@ -107,8 +108,51 @@ def encoded_prefixes(
     Raises:
         InputError: unequal numbers of them.
     """
-    _check_one_for_each("prefixes", prefixes, "texts", texts)
+    check_one_for_each("prefixes", prefixes, "texts", texts)
     return None if prefixes is None else tokenizer.encode_batch(prefixes)
+
+
+def checked_ids(
+    name: str, given: Sequence[Sequence[int]], *, vocab_size: int, longest: int | None = None
+) -> Ids:
+    """Ids that somebody gives, as lists, before anything looks them up.
+
+    Args:
+        name: of what they are, for messages.
+        given: for each sentence its ids.
+        vocab_size: they are below it.
+        longest: as many as a sentence may have; None sets no limit.
+
+    Raises:
+        InputError: naming the first sentence with what is no id of the vocabulary, or with too many.
+    """
+    checked = []
+    for number, row in enumerate(given, start=1):
+        where = f"{name}: sentence {number:,}"
+        try:
+            ids = [operator.index(each) for each in row]
+        except TypeError:
+            raise InputError(f"{where}: not a list of ids; give whole numbers, as in [[5, 12, 2]]") from None
+        for place, each in enumerate(ids):
+            if not 0 <= each < vocab_size:
+                shown = f"{each:,}" if abs(each) < 1 << 63 else "a huge number"
+                raise InputError(
+                    f"{where}: {shown}, at place {place:,}, is no id; the model has those from 0 to "
+                    f"{vocab_size - 1:,}"
+                )
+        _check_length(where, ids, longest)
+        checked.append(ids)
+    return checked
+
+
+def check_one_for_each(name: str, given: Sequence[object] | None, to: str, others: Sequence[object]) -> None:
+    """Refuse another number of things than there are others.
+
+    Raises:
+        InputError: it is.
+    """
+    if given is not None and len(given) != len(others):
+        raise InputError(f"{name}: {len(given):,} for {len(others):,} {to}; give one for each")
 
 
 def num_before_prefix(options: SearchOptions) -> int:
@@ -145,11 +189,6 @@ def _refuse_one_string(name: str, texts: Sequence[object]) -> None:
         raise InputError(f"{name}: one string given; give a list of strings, as in translate([text])")
 
 
-def _check_one_for_each(name: str, given: Sequence[object] | None, to: str, texts: Sequence[str]) -> None:
-    if given is not None and len(given) != len(texts):
-        raise InputError(f"{name}: {len(given):,} for {len(texts):,} {to}; give one for each")
-
-
 def _check_ids(name: str, ids: Sequence[int], tokenizer: Tokenizer) -> None:
     if not ids:
         raise InputError(f"{name}: no ids; an output without text is the end token, {tokenizer.eos_id}")
@@ -173,9 +212,8 @@ def _begun(output: list[int], options: SearchOptions) -> list[int]:
     return output if first is None or first == output[0] else [first, *output]
 
 
-def _check_length(name: str, ids: Sequence[int], search: BatchedSearch) -> None:
-    end = search.position_limit
-    if end is not None and len(ids) > end:
+def _check_length(name: str, ids: Sequence[int], longest: int | None) -> None:
+    if longest is not None and len(ids) > longest:
         raise InputError(
-            f"{name}: {len(ids):,} pieces, but this model's positions end at {end:,}; split the line"
+            f"{name}: {len(ids):,} pieces, but this model's positions end at {longest:,}; split the line"
         )

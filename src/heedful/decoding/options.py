@@ -15,6 +15,14 @@ _AT_LEAST = {
     **dict.fromkeys(("forced_first_id", "forced_last_id", "length_penalty", "diversity_penalty"), 0),
     "coverage_penalty": 0,
 }
+_MOST = 2**31  # of every number that counts something
+
+
+def _check_range(name: str, value: float | None, least: float) -> None:
+    if value is not None and not least <= value < math.inf:
+        raise InputError(f"{name}={value}: must be at least {least}")
+    if isinstance(value, int) and value > _MOST:
+        raise InputError(f"{name}={value}: must be at most {_MOST:,}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +132,7 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         for name, least in _AT_LEAST.items():
-            value = getattr(self, name)
-            if value is not None and not least <= value < math.inf:
-                raise InputError(f"{name}={value}: must be at least {least}")
+            _check_range(name, getattr(self, name), least)
         if self.n_best > self.beam_size and self.sampling is None:
             raise InputError(f"n_best={self.n_best}: must be at most beam_size={self.beam_size}")
         if self.coverage_penalty and self.sampling is not None:

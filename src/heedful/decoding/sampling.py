@@ -2,7 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,12 +14,43 @@ from torch import Tensor
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, Outputs
 from heedful.decoding.options import Sampling
-from heedful.decoding.step_function import NOT_NUMBERS, StepFunction, all_log_probs
+from heedful.decoding.step_function import NOT_NUMBERS, NextTokens, StepFunction, all_log_probs
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
+_ROWS_AT_ONCE = 1024  # of a step: each has keys and values for all of its places
+_LOG_PROBS_AT_ONCE = 1 << 25  # of a step, 128 MiB in float32, unless one row has more
+_NUMBERS_AT_ONCE = 1 << 20  # of a distribution, 8 MiB in float64, unless one row has more
+_PLACES_AT_ONCE = 64  # for which there are random numbers; a multiple of 4
 
-def sample_search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
+
+def samples_at_once(vocab_size: int) -> int:
+    """Return how many outputs are drawn together at most: memory is for so many rows of a step."""
+    return max(1, min(_ROWS_AT_ONCE, _LOG_PROBS_AT_ONCE // vocab_size))
+
+
+def sample_in_parts(
+    start: Callable[[], AbstractContextManager[StepFunction]], task: SearchTask, *, vocab_size: int
+) -> list[list[Hypothesis]]:
+    """Draw what `sample_search` draws, no more outputs together than `samples_at_once` or one a sentence.
+
+    Args:
+        start: gives a step function for the sentences from their beginning, each time that it is called.
+        task: as for `sample_search`.
+        vocab_size: of the outputs.
+    """
+    copies, found = task.options.n_best, [list[Hypothesis]() for _ in task.max_lengths]
+    most = max(1, samples_at_once(vocab_size) // max(1, len(found)))
+    for first in range(0, copies, most):
+        options = replace(task.options, n_best=min(most, copies - first))
+        with start() as step:
+            drawn = sample_search(step, replace(task, options=options), first=first)
+        for each, more in zip(found, drawn, strict=True):
+            each += more
+    return found
+
+
+def sample_search(step: StepFunction, task: SearchTask, *, first: int = 0) -> list[list[Hypothesis]]:
     """Draw `options.n_best` outputs of each sentence, each independent of the others.
 
     What is drawn for a sentence depends on the model, the options and its source alone, not on the sentences
@@ -29,6 +62,7 @@ def sample_search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]
         step: has one row for each sentence, not fed yet.
         task: with the sources; its options say how to draw (`options.sampling`), how many, and what is
             suppressed, held back or forced.
+        first: the number of the first output that is drawn of each sentence.
 
     Returns:
         For each sentence its outputs in the order in which they were drawn. Their log-probabilities are the
@@ -40,23 +74,30 @@ def sample_search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]
     sampling, copies = task.options.sampling or Sampling(), task.options.n_best
     outputs = Outputs([limit for limit in task.max_lengths for _ in range(copies)], eos_id=task.eos_id)
     constraints = Constraints(task)
-    chance = _chance(sampling.seed, task, copies)
+    chance = _Chance(sampling.seed, task, copies, first)
     last_ids = task.start_ids()
     while num_live := len(outputs.live):
-        log_probs = all_log_probs(step(last_ids))
-        fed = np.arange(num_live) // (num_live // len(log_probs))  # the row of the step for each live output
-        if num_live > len(log_probs):  # the first step has one row for all outputs of a sentence
-            log_probs = log_probs[torch.from_numpy(fed)]
-        scores, own = constraints.distribution(
-            log_probs, written=outputs.written, sentences=outputs.live // copies
-        )
-        ids, own_values = _draw(probable(scores, sampling), own, chance[outputs.live, outputs.length])
+        found, num_fed = step(last_ids), len(last_ids)
+        fed = np.arange(num_live) // (num_live // num_fed)  # the row of the step for each live output
+        drawn = [
+            _draw(
+                *constraints.distribution(
+                    _rows_of(found, fed[block]),
+                    written=outputs.written[block],
+                    sentences=outputs.live[block] // copies,
+                ),
+                chance.of(outputs.live, outputs.length)[block],
+                sampling,
+            )
+            for block in _blocks(num_live, _vocab_size(found))
+        ]
+        ids, own_values = (np.concatenate(each) for each in zip(*drawn, strict=True))
         rows = outputs.append(ids, own_values)
-        if len(rows) and not np.array_equal(fed[rows], np.arange(fed[-1] + 1)):
+        if len(rows) and not np.array_equal(fed[rows], np.arange(num_fed)):
             step.reorder(torch.from_numpy(fed[rows]))
         last_ids = torch.from_numpy(ids[rows])
-    found = outputs.hypotheses(task.options.penalty)
-    return [found[start : start + copies] for start in range(0, len(found), copies)]
+    ended = outputs.hypotheses(task.options.penalty)
+    return [ended[start : start + copies] for start in range(0, len(ended), copies)]
 
 
 def probable(scores: Tensor, sampling: Sampling) -> Tensor:
@@ -85,36 +126,81 @@ def probable(scores: Tensor, sampling: Sampling) -> Tensor:
     return scores
 
 
-def random_numbers(seed: int, source: Sequence[int], sample: int, count: int) -> NDArray[np.float64]:
+def random_numbers(
+    seed: int, source: Sequence[int], sample: int, count: int, *, start: int = 0
+) -> NDArray[np.float64]:
     """The chance of one output: a number in [0, 1) for each of its tokens, the same on every machine.
 
     They are a function of the arguments alone: Philox, a generator that counts (Salmon et al., 2011), keyed
     by the hash of seed and source, at a place of its counter for each sample. More numbers begin with fewer.
+    `start` leaves out so many, a multiple of 4: the generator gives four for each count.
     """
+    assert start % 4 == 0
     named = " ".join(map(str, (seed, *source))).encode()
     key = int.from_bytes(hashlib.blake2b(named, digest_size=16).digest(), "little")
-    generator = np.random.Philox(key=key, counter=sample << 64)
+    generator = np.random.Philox(key=key, counter=(sample << 64) + start // 4)
     # 52 bits, so that a product with any positive number is below that number.
     return (generator.random_raw(count) >> np.uint64(12)).astype(np.float64) * 2.0**-52
 
 
-def _chance(seed: int, task: SearchTask, copies: int) -> NDArray[np.float64]:
-    """The random numbers of every output and place, (sentences * copies, T)."""
-    chance = np.zeros((len(task.sources) * copies, max(task.max_lengths, default=0)))
-    for sentence, (source, length) in enumerate(zip(task.sources, task.max_lengths, strict=True)):
-        for sample in range(copies):
-            chance[sentence * copies + sample, :length] = random_numbers(seed, source, sample, length)
-    return chance
+class _Chance:
+    """The random numbers of outputs, so many of each sentence, for some places at a time."""
+
+    def __init__(self, seed: int, task: SearchTask, copies: int, first: int) -> None:
+        self._seed, self._sources, self._copies, self._first = seed, task.sources, copies, first
+        self._numbers = np.zeros((len(task.sources) * copies, _PLACES_AT_ONCE))
+        self._start = -_PLACES_AT_ONCE  # the place that they begin with
+
+    def of(self, outputs: NDArray[np.int64], place: int) -> NDArray[np.float64]:
+        """Those of some outputs at a place, which is never before an earlier one."""
+        if place >= self._start + _PLACES_AT_ONCE:
+            self._start = place - place % _PLACES_AT_ONCE
+            for each in outputs.tolist():
+                sentence, sample = divmod(each, self._copies)
+                self._numbers[each] = random_numbers(
+                    self._seed,
+                    self._sources[sentence],
+                    self._first + sample,
+                    _PLACES_AT_ONCE,
+                    start=self._start,
+                )
+        found: NDArray[np.float64] = self._numbers[outputs, place - self._start]
+        return found
+
+
+def _vocab_size(found: Tensor | NextTokens) -> int:
+    return found.shape[-1] if isinstance(found, Tensor) else found.vocab_size
+
+
+def _blocks(num_rows: int, vocab_size: int) -> list[slice]:
+    """Rows that are worked on together: a distribution in float64 takes several times their memory."""
+    most = max(1, _NUMBERS_AT_ONCE // vocab_size)
+    return [slice(start, min(start + most, num_rows)) for start in range(0, num_rows, most)]
+
+
+def _rows_of(found: Tensor | NextTokens, fed: NDArray[np.int64]) -> Tensor:
+    """The log-probabilities of some rows of a step, in ascending order, which may be there several times."""
+    first, end = int(fed[0]), int(fed[-1]) + 1
+    some = found[first:end] if isinstance(found, Tensor) else found[torch.arange(first, end)]
+    log_probs = all_log_probs(some)
+    return log_probs[torch.from_numpy(fed - first)] if len(fed) > end - first else log_probs
 
 
 def _draw(
-    scores: Tensor, own: Tensor, chance: NDArray[np.float64]
+    scores: Tensor, own: Tensor, chance: NDArray[np.float64], sampling: Sampling
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Draw a token of each row by its random number: the first whose cumulative probability is above it.
+
+    Args:
+        scores: what the search goes by, (rows, V).
+        own: the model's log-probabilities, (rows, V).
+        chance: (rows,).
+        sampling: which tokens may be drawn.
 
     Returns:
         The tokens, and the model's own log-probabilities of them, each (rows,).
     """
+    scores = probable(scores, sampling)
     cumulative = scores.softmax(dim=-1).cumsum(dim=-1)
     total = cumulative[:, -1:]
     threshold = total * torch.from_numpy(chance[:, None]).to(scores.device)

@@ -1,14 +1,33 @@
 """The search that the options ask for."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 from heedful.decoding.beam import beam_search
 from heedful.decoding.diverse_beam import diverse_beam_search
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.sampling import sample_search
+from heedful.decoding.sampling import sample_in_parts, sample_search
 from heedful.decoding.speculation import speculative_search
 from heedful.decoding.step_function import SpeculativeStep, StepFunction
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
+
+
+def search_batch(
+    start: Callable[[], AbstractContextManager[StepFunction]], task: SearchTask, *, vocab_size: int
+) -> list[list[Hypothesis]]:
+    """Search one batch as `search` does; many samples of a sentence are drawn in parts.
+
+    Args:
+        start: gives a step function, each time that it is called.
+        task: what to search.
+        vocab_size: of the outputs.
+    """
+    if task.options.sampling is not None:
+        return sample_in_parts(start, task, vocab_size=vocab_size)
+    with start() as step:
+        return search(step, task)
 
 
 def search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:

@@ -14,10 +14,12 @@ from safetensors.numpy import save
 from heedful.bundle import Bundle
 from heedful.data.lexicon import Ids, Lexicon, learn_lexicon
 from heedful.errors import InputError
+from heedful.parsing import is_whole, parse_json
 from heedful.text import TokenizerPair
 
 FORMAT_VERSION = 1
 _KEY = "heedful-shortlist"  # of the metadata
+_LARGEST_VOCABULARY = 2**24  # as in config/schema.py
 
 
 class Shortlist:
@@ -139,28 +141,27 @@ class Shortlist:
         """
         try:
             with safe_open(path, framework="numpy") as file:
-                description = json.loads(file.metadata()[_KEY])
-                version = description["format_version"]
-                if version > FORMAT_VERSION:
-                    raise InputError(
-                        f"{path}: format_version {version} is newer than the {FORMAT_VERSION} read here; "
-                        "upgrade heedful"
-                    )
-                always, candidates, starts = map(file.get_tensor, ("always", "candidates", "starts"))
-            sizes = int(description["src_vocab_size"]), int(description["tgt_vocab_size"])
+                description = parse_json((file.metadata() or {}).get(_KEY, ""))
+                if not isinstance(description, dict):
+                    raise ValueError("no description")
+                _check_version(path, description.get("format_version"))
+                sizes = _vocab_sizes(description)
+                names = ("always", "candidates", "starts")
+                always, candidates, starts = (_whole_numbers(name, file.get_tensor(name)) for name in names)
             _check_arrays(always, candidates, starts, sizes)
+            record = description.get("record")
             src = np.repeat(np.arange(sizes[0]), np.diff(starts))
             return cls(
                 always.astype(np.int64),
                 Lexicon(src, candidates.astype(np.int64), np.ones(len(src))),
                 vocab_sizes=sizes,
-                copies=bool(description["copies"]),
-                tokenizers=str(description["tokenizers"]),
-                record=dict(description["record"]),
+                copies=description.get("copies") is True,
+                tokenizers=str(description.get("tokenizers")),
+                record=record if isinstance(record, dict) else {},
             )
         except FileNotFoundError:
             raise InputError(f"{path}: no such file; make one with heedful shortlist") from None
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        except (OSError, SafetensorError, ValueError) as error:
             raise InputError(
                 f"{path}: no shortlist, or a damaged one ({error}); make one with heedful shortlist"
             ) from None
@@ -181,11 +182,35 @@ def check_shortlist(shortlist: Shortlist | None, bundle: Bundle) -> None:
             "shortlist: was learned for another model's vocabulary; learn one for this model with "
             "heedful shortlist"
         )
+    if bundle.tokenizers.tgt.eos_id not in shortlist.ids(()):
+        raise InputError("shortlist: damaged: no output could end; learn one anew with heedful shortlist")
+
+
+def _check_version(path: Path, version: object) -> None:
+    if not is_whole(version, least=1):
+        raise ValueError("no format_version")
+    if version != FORMAT_VERSION:
+        raise InputError(
+            f"{path}: format_version {version} is newer than the {FORMAT_VERSION} read here; upgrade heedful"
+        )
+
+
+def _vocab_sizes(description: Mapping[str, Any]) -> tuple[int, int]:
+    src, tgt = (description.get(f"{side}_vocab_size") for side in ("src", "tgt"))
+    if not all(is_whole(size, most=_LARGEST_VOCABULARY) for size in (src, tgt)):
+        raise ValueError("sizes that no vocabulary has")
+    return int(src or 0), int(tgt or 0)
+
+
+def _whole_numbers(name: str, array: NDArray[Any]) -> NDArray[np.int64]:
+    if array.ndim != 1 or array.dtype not in (np.int32, np.int64):
+        raise ValueError(f"{name!r} is no list of whole numbers")
+    return array
 
 
 def _check_arrays(
-    always: NDArray[np.int32],
-    candidates: NDArray[np.int32],
+    always: NDArray[np.int64],
+    candidates: NDArray[np.int64],
     starts: NDArray[np.int64],
     sizes: tuple[int, int],
 ) -> None:

@@ -10,7 +10,7 @@ from heedful.decoding.batches import BatchedSearch
 from heedful.decoding.computation import Computation, EngineChoice, PrecisionChoice
 from heedful.decoding.ensemble import check_ensemble
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.inputs import Given, chunks, without_line_ends
+from heedful.decoding.inputs import Given, Ids, check_one_for_each, checked_ids, chunks, without_line_ends
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput
 from heedful.decoding.shortlist import Shortlist, check_shortlist
@@ -277,7 +277,12 @@ class Translator:
                 output.
             options: the search.
             prefixes: for each source the ids that its outputs begin with.
+
+        Raises:
+            InputError: naming the first sentence with an id that the model does not have, or with more of
+                them than it has positions.
         """
+        sources, prefixes = self._checked_sources(sources, prefixes)
         return self._texts.search(sources, options=options, prefixes=prefixes)
 
     def score_ids(
@@ -288,8 +293,28 @@ class Translator:
         options: SearchOptions,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[ScoredOutput]:
-        """Score outputs given as ids: see `BatchedSearch.score`."""
+        """Score outputs given as ids: see `BatchedSearch.score`, and `search_ids` for what is refused."""
+        sources, prefixes = self._checked_sources(sources, prefixes)
+        check_one_for_each("outputs", outputs, "sources", sources)
+        limit, size = self._texts.search.position_limit, self._computation.vocab_size
+        outputs = checked_ids("outputs", outputs, vocab_size=size, longest=limit)
+        for number, (source, output) in enumerate(zip(sources, outputs, strict=True), start=1):
+            if bool(source) != bool(output):
+                raise InputError(
+                    f"sentence {number:,}: a source without an output, or the reverse; an empty text is the "
+                    "end token alone"
+                )
         return self._texts.search.score(sources, outputs, options=options, prefixes=prefixes)
+
+    def _checked_sources(
+        self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None
+    ) -> tuple[Ids, Ids | None]:
+        check_one_for_each("prefixes", prefixes, "sources", sources)
+        limit, computation = self._texts.search.position_limit, self._computation
+        read = checked_ids("sources", sources, vocab_size=computation.src_vocab_size, longest=limit)
+        if prefixes is None:
+            return read, None
+        return read, checked_ids("prefixes", prefixes, vocab_size=computation.vocab_size)
 
     def release_models(self, options: SearchOptions) -> None:
         """Let go of weights that the compiled engine has packed, which are otherwise in memory twice.

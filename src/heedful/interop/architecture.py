@@ -10,6 +10,7 @@ from heedful.interop.pretrained import (
     refuse_other_values,
     refuse_unknown_keys,
 )
+from heedful.parsing import shown
 
 # Keys of any config.json that do not change what a trained model computes.
 _WITHOUT_EFFECT = frozenset(
@@ -78,7 +79,7 @@ def read_architecture(
     config = directory.config
     if config.get("model_type") not in model_types:
         raise directory.error(
-            f"model_type is {config.get('model_type')!r}, not {' or '.join(map(repr, model_types))}; "
+            f"model_type is {shown(config.get('model_type'))}, not {' or '.join(map(repr, model_types))}; "
             "give another --layout"
         )
     refuse_other_values(directory, CONFIG_FILE, config, {**_FIXED, **(fixed or {})})
@@ -100,12 +101,13 @@ def read_architecture(
         one, other = config.get(f"encoder_{key}"), config.get(f"decoder_{key}")
         if one != other:
             raise directory.error(
-                f"encoder_{key}={one} and decoder_{key}={other} differ; both stacks are alike here"
+                f"encoder_{key}={shown(one)} and decoder_{key}={shown(other)} differ; both stacks are alike "
+                "here"
             )
     activation = config.get("activation_function")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise directory.error(
-            f"activation_function={activation!r} is not known here; there are {', '.join(ACTIVATIONS)}"
+            f"activation_function={shown(activation)} is not known here; there are {', '.join(ACTIVATIONS)}"
         )
     return {ours: config[theirs] for theirs, ours in _NUMBERS.items() if theirs in config} | {
         "activation": ACTIVATIONS[activation]

@@ -15,7 +15,12 @@ from heedful.interop.conversion import Conversion, Imported
 from heedful.interop.fairseq_names import move_layers, move_learned_positions, move_output_bias, move_tokens
 from heedful.interop.generation import read_search, read_start_id
 from heedful.interop.language_tags import tag_of
-from heedful.interop.pretrained import ImportedBundle, ImportWishes, PretrainedDirectory
+from heedful.interop.pretrained import (
+    TOKENIZER_FILE,
+    ImportedBundle,
+    ImportWishes,
+    PretrainedDirectory,
+)
 from heedful.interop.tokenizer_files import (
     PIPELINE_FILE,
     check_special_ids,
@@ -56,8 +61,8 @@ def read_bart(directory: PretrainedDirectory, wishes: ImportWishes) -> ImportedB
         TokenizerError: tokenizer files that cannot be used, or a language without a tag.
         ConfigError: settings that cannot be.
     """
-    family = directory.config.get("model_type")
-    fixed = _ALWAYS_FIXED | _FIXED.get(str(family), {})
+    family = directory.typed().text("model_type")
+    fixed = _ALWAYS_FIXED | _FIXED.get(family or "", {})
     facts = read_architecture(directory, ["bart", "mbart"], fixed=fixed)
     search, text = read_search(directory), None
     if directory.has_tokenizer:
@@ -78,8 +83,8 @@ def _convert(conversion: Conversion, *, norm: str) -> Imported:
 def _kind(directory: PretrainedDirectory) -> str:
     """Which of the three; mBART-50 has the configuration of mBART and a tokenizer of its own."""
     if directory.config.get("model_type") == "mbart":
-        is_50 = str(directory.tokenizer.get("tokenizer_class", "")).startswith("MBart50")
-        return "mbart-50" if is_50 else "mbart"
+        kind = directory.typed(TOKENIZER_FILE).text("tokenizer_class") or ""
+        return "mbart-50" if kind.startswith("MBart50") else "mbart"
     return "bart"
 
 
@@ -101,7 +106,7 @@ def _read_mbart_text(
 ) -> TextSide:
     tokenizer = _tokenizer(directory)
     src_tag = tag_of(directory, tokenizer, "src_lang", wishes.src_lang, usual=_USUAL_SOURCE)
-    default = directory.generation.get("decoder_start_token_id")
+    default = directory.typed(directory.generation_file).whole_number("decoder_start_token_id")
     tgt_tag = tag_of(directory, tokenizer, "tgt_lang", wishes.tgt_lang, default_id=default)
     return _text_side(tokenizer, tokenizer.tag_id(tgt_tag), {"src_tag": src_tag, "src_tag_position": "last"})
 

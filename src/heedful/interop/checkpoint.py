@@ -1,18 +1,14 @@
 """Files of weights from elsewhere: read as data, never executed."""
 
-import argparse
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from heedful.errors import InteropError
+from heedful.weight_files import HALF, check_tensors, read_pickled, read_safetensors
 
 # Under what the state dict is found, where a file holds more than that.
 _WRAPPERS = ("model", "state_dict", "model_state_dict", "net", "weights")
@@ -41,45 +37,29 @@ def read_checkpoint(path: Path) -> Checkpoint:
     half precision become float32.
 
     Raises:
-        InteropError: no such file, one that would have to be executed to be read, or one without weights.
+        InteropError: no such file, one that would have to be executed to be read, one without weights, or
+            with tensors that take more memory than the file.
     """
     if not path.is_file():
         raise InteropError(f"{path}: no such file; give the file that torch.save wrote")
-    tensors: dict[str, Tensor] = {}
-    found = _load(path)
-    state_dict = _state_dict(path, found)
-    for name, tensor in state_dict.items():
-        if not isinstance(tensor, Tensor):
-            raise InteropError(
-                f"{path}: {name!r} is no tensor but of type {type(tensor).__name__}; {_RESAVE}"
-            )
-        half = tensor.dtype in (torch.float16, torch.bfloat16)
-        tensors[str(name)] = tensor.detach().float() if half else tensor.detach()
+    try:
+        found = read_safetensors(path) if path.suffix == ".safetensors" else read_pickled(path)
+        state_dict = _state_dict(found)
+        check_tensors(state_dict)
+    except ValueError as error:
+        raise InteropError(f"{path}: {error}; {_RESAVE}") from error
+    tensors: dict[str, Tensor] = {
+        name: tensor.detach().float() if tensor.dtype in HALF else tensor.detach()
+        for name, tensor in state_dict.items()
+    }
     for prefix in _PREFIXES:
         if all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-    return Checkpoint(tensors, {} if state_dict is found else found)
+    beside = found if isinstance(found, Mapping) and state_dict is not found else {}
+    return Checkpoint(tensors, beside)
 
 
-def _load(path: Path) -> Any:  # noqa: ANN401
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        # Scripts often store their arguments beside the weights; a Namespace holds data and runs nothing.
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            # What is not used, such as the state of an optimiser, stays on the disk.
-            mapped = zipfile.is_zipfile(path)
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except (OSError, SafetensorError) as error:
-        raise InteropError(f"{path}: cannot be read: {error}") from error
-    except Exception as error:  # of many kinds: a pickle that asks for code, a broken archive, text
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InteropError(
-            f"{path}: not weights that can be read without running code ({reason[:120]}); {_RESAVE}"
-        ) from error
-
-
-def _state_dict(path: Path, found: Any) -> Mapping[str, Any]:  # noqa: ANN401
+def _state_dict(found: object) -> Mapping[str, Any]:
     if isinstance(found, Mapping):
         for key in _WRAPPERS:
             inner = found.get(key)
@@ -87,4 +67,4 @@ def _state_dict(path: Path, found: Any) -> Mapping[str, Any]:  # noqa: ANN401
                 return inner
         if found:
             return found
-    raise InteropError(f"{path}: holds no weights but a {type(found).__name__}; {_RESAVE}")
+    raise ValueError(f"holds no weights but a {type(found).__name__}")

@@ -13,6 +13,7 @@ from heedful.config import ModelConfig
 from heedful.config.loading import validate
 from heedful.errors import InteropError
 from heedful.model import Transformer
+from heedful.parsing import short
 
 SIDES = ("encoder", "decoder")
 _TOKENS = {side: f"{side}.embedding.tokens.weight" for side in SIDES}
@@ -73,17 +74,30 @@ class Conversion:
         """Return a tensor without using it.
 
         Raises:
-            InteropError: it is not there.
+            InteropError: it is not there, or empty, a single number or of integers: no weight is.
         """
         if name not in self._left:
             raise self.error(f"the weight {name!r} is missing; is it another --layout, or part of a model?")
-        return self._left[name]
+        tensor = self._left[name]
+        if tensor.ndim == 0 or tensor.numel() == 0 or not tensor.is_floating_point():
+            kind = f"of shape {tuple(tensor.shape)} and {tensor.dtype}"
+            raise self.error(f"the weight {name!r} is {kind}; it must be a vector or matrix of floats")
+        return tensor
 
     def take(self, name: str) -> Tensor:
         """Use a tensor. Raises as `look` does."""
         tensor = self.look(name)
         del self._left[name]
         return tensor
+
+    def take_parts(self, name: str, count: int) -> tuple[Tensor, ...]:
+        """Use a tensor that is several of one size, one below the other. Raises as `look` does."""
+        stacked = self.take(name)
+        if len(stacked) % count:
+            raise self.error(
+                f"the weight {name!r} has {len(stacked)} rows, which are not {count} equal parts"
+            )
+        return stacked.chunk(count)
 
     def give_back(self, name: str, tensor: Tensor) -> None:
         """Leave a tensor to be moved under a name of the checkpoint's, for example a part of one taken."""
@@ -110,7 +124,8 @@ class Conversion:
 
     def num_layers(self, stack: str) -> int:
         """Count the layers whose names begin with `stack`, a dot and a number; at least one."""
-        numbers = [int(n[1]) for n in (re.match(rf"{re.escape(stack)}\.(\d+)\.", k) for k in self._left) if n]
+        layer = re.compile(rf"{re.escape(stack)}\.([0-9]{{1,6}})\.")
+        numbers = [int(found[1]) for name in self._left if (found := layer.match(name))]
         return max(numbers, default=0) + 1
 
     def required(self, key: str) -> int:
@@ -120,7 +135,7 @@ class Conversion:
             InteropError: it was not given.
         """
         value = self.settings.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if type(value) is not int or value < 1:
             raise self.error(f"the weights do not say what model.{key} is; give --set model.{key}=N")
         return value
 
@@ -142,7 +157,8 @@ class Conversion:
             read["num_heads"] = facts["num_heads"]
         for key, value in read.items():
             if self.settings.get(key, value) != value:
-                raise self.error(f"model.{key}={self.settings[key]} contradicts the weights: it is {value}")
+                found = short(str(self.settings[key]))
+                raise self.error(f"model.{key}={found} contradicts the weights: it is {value}")
         num_heads = read.get("num_heads") or self.required("num_heads")
         sizes = self._head_sizes(num_heads, read["d_model"])
         config = validate({"model": facts | sizes | self.settings | read}).model
@@ -179,7 +195,8 @@ class Conversion:
     def _ties(self) -> str:
         """Matrices that are equal, number by number, are one."""
         src, tgt = (self._moved[_TOKENS[side]] for side in SIDES)
-        if not torch.equal(self._matrix("output.weight"), tgt):
+        output = self._matrix("output.weight")
+        if {src.dtype, output.dtype} != {tgt.dtype} or not torch.equal(output, tgt):
             return "none"
         one_pad = self.settings.get("src_pad_id", 0) == self.settings.get("tgt_pad_id", 0)
         return "all" if one_pad and torch.equal(src, tgt) else "target"

@@ -11,6 +11,7 @@ from typing import Any
 
 from heedful.interop.conversion import SIDES, Conversion, Imported
 from heedful.interop.fairseq_names import move_layers, move_learned_positions, move_tokens
+from heedful.parsing import is_whole, short, shown
 
 LAYOUT = "fairseq"
 _PAD_ID, _EOS_ID = 1, 2
@@ -77,21 +78,24 @@ def _facts(conversion: Conversion, arguments: Mapping[str, Any]) -> dict[str, An
     for key, only in _FIXED.items():
         value = arguments.get(key)
         if value is not None and value != only:
-            raise conversion.error(f"the argument {key}={value} cannot be followed here")
+            raise conversion.error(f"the argument {key}={short(str(value))} cannot be followed here")
     for key in _BOTH_SIDES:
         one, other = arguments.get(f"encoder_{key}"), arguments.get(f"decoder_{key}")
         if one != other and None not in (one, other):
             raise conversion.error(
-                f"encoder_{key}={one} and decoder_{key}={other} differ; both stacks are alike here"
+                f"encoder_{key}={short(str(one))} and decoder_{key}={short(str(other))} differ; "
+                "both stacks are alike here"
             )
     facts: dict[str, Any] = {"decoder_start_id": _EOS_ID, "src_pad_id": _PAD_ID, "tgt_pad_id": _PAD_ID}
     if "encoder_attention_heads" in arguments:
-        facts["num_heads"] = arguments["encoder_attention_heads"]
+        facts["num_heads"] = num_heads = arguments["encoder_attention_heads"]
+        if not is_whole(num_heads, least=1, most=2**16):
+            raise conversion.error(f"encoder_attention_heads={shown(num_heads)} is no number of heads")
     facts["scale_embeddings"] = not arguments.get("no_scale_embedding", False)
     activation = arguments.get("activation_fn", "relu")
     if activation not in _ACTIVATIONS:
         raise conversion.error(
-            f"activation_fn={activation!r} is not known here; there are {', '.join(_ACTIVATIONS)}"
+            f"activation_fn={shown(activation)} is not known here; there are {', '.join(_ACTIVATIONS)}"
         )
     facts["activation"] = _ACTIVATIONS[activation]
     for theirs in ("dropout", "attention_dropout", "activation_dropout"):
@@ -111,20 +115,33 @@ def _arguments(beside: Mapping[str, Any]) -> dict[str, Any]:
         found = beside["cfg"].get("model")
     found = vars(found) if isinstance(found, argparse.Namespace) else found
     arguments: dict[str, Any] = {}
-    for key, value in (found or {}).items():
-        inner = value.items() if isinstance(value, Mapping) else ()
-        arguments |= {f"{key}_{name}": each for name, each in inner} or {key: value}
-    return {key: value for key, value in arguments.items() if value is not None}
+    for key, value in found.items() if isinstance(found, Mapping) else ():
+        inner = value if isinstance(value, Mapping) else {}
+        arguments |= {f"{key}_{name}": each for name, each in inner.items() if _is_name(name)} or (
+            {key: value} if _is_name(key) else {}
+        )
+    # Whatever else a file may hold is compared with nothing, and shown as short as it must be.
+    return {
+        key: value if isinstance(value, bool | float | str) or is_whole(value) else shown(value)
+        for key, value in arguments.items()
+        if value is not None
+    }
+
+
+def _is_name(key: object) -> bool:
+    return isinstance(key, str) and key.isidentifier()
 
 
 def _rename_older(conversion: Conversion) -> None:
     """Give tensors of 2018 the names of later ones: norms by number, three projections in one."""
     for name in conversion.left:
-        if found := re.fullmatch(r"(encoder|decoder)(\.layers\.\d+)\.layer_norms\.(\d)\.(\w+)", name):
+        if found := re.fullmatch(r"(encoder|decoder)(\.layers\.\d+)\.layer_norms\.([0-9])\.(\w+)", name):
             side, layer, number, kind = found.groups()
-            norm = _NUMBERED_NORMS[side][int(number)]
+            norm = dict(enumerate(_NUMBERED_NORMS[side])).get(int(number))
+            if norm is None:
+                raise conversion.error(f"the weight {name!r} is unknown")
             conversion.give_back(f"{side}{layer}.{norm}.{kind}", conversion.take(name))
         elif found := re.fullmatch(r"(.+_attn)\.in_proj_(weight|bias)", name):
             attention, kind = found.groups()
-            for part, tensor in zip("qkv", conversion.take(name).chunk(3), strict=True):
+            for part, tensor in zip("qkv", conversion.take_parts(name, 3), strict=True):
                 conversion.give_back(f"{attention}.{part}_proj.{kind}", tensor)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from heedful.config import ModelConfig
 from heedful.errors import InteropError, TokenizerError
-from heedful.interop.vocabulary import read_text
+from heedful.interop.vocabulary import read_token_lines
 from heedful.text import SentencePieceTokenizer, TokenizerPair
 from heedful.text.word_list import tokenizer_from_words
 
@@ -34,7 +34,7 @@ def read_dictionary(path: Path, size: int) -> list[str]:
         InteropError: as `read_dictionaries`.
     """
     words = list(_FIRST)
-    for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), start=1):
+    for number, line in enumerate(read_token_lines(path), start=1):
         word, space, count = line.removesuffix(_OVERWRITE).rpartition(" ")
         if not (space and count.isdecimal()):
             raise InteropError(

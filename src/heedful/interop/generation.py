@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from heedful.interop.pretrained import (
+    CONFIG_FILE,
     PretrainedDirectory,
     refuse_other_values,
     refuse_unknown_keys,
 )
+from heedful.interop.typed_settings import MAX_NUMBER
+from heedful.parsing import is_whole, shown
 
 # Keys that are followed, and those that do not matter to a search without chance.
 _READ = frozenset(
@@ -72,21 +75,25 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
     """
     found, file = directory.generation, directory.generation_file
     refuse_other_values(directory, file, found, _FIXED)
-    if file != "config.json":  # there, the architecture's reader sees to it
+    if file != CONFIG_FILE:  # there, the architecture's reader sees to it
         refuse_unknown_keys(directory, file, found, GENERATION_KEYS)
+    typed = directory.typed(file)
+    length_penalty = typed.number("length_penalty")
     search: dict[str, Any] = {
-        "beam_size": found.get("num_beams") or 1,
-        "n_best": found.get("num_return_sequences") or 1,
-        "length_penalty": 1.0 if found.get("length_penalty") is None else float(found["length_penalty"]),
+        "beam_size": typed.whole_number("num_beams") or 1,
+        "n_best": typed.whole_number("num_return_sequences") or 1,
+        "length_penalty": 1.0 if length_penalty is None else length_penalty,
         "length_normalization": "average",
         "early_stopping": _early_stopping(directory),
-        "forced_first_id": _one_id(directory, "forced_bos_token_id"),
-        "forced_last_id": _one_id(directory, "forced_eos_token_id"),
+        "forced_first_id": typed.whole_number("forced_bos_token_id"),
+        "forced_last_id": typed.whole_number("forced_eos_token_id"),
         "suppressed_ids": _suppressed_ids(directory),
         "renormalize": found.get("renormalize_logits") is True,
         # In `min_length` the token that the decoder starts with counts, as in `max_length`.
-        "min_length": max((found.get("min_length") or 0) - 1, found.get("min_new_tokens") or 0, 0),
-        "no_repeat_ngram_size": found.get("no_repeat_ngram_size") or 0,
+        "min_length": max(
+            (typed.whole_number("min_length") or 0) - 1, typed.whole_number("min_new_tokens") or 0, 0
+        ),
+        "no_repeat_ngram_size": typed.whole_number("no_repeat_ngram_size") or 0,
     }
     if search["no_repeat_ngram_size"] == 1:
         raise directory.error(
@@ -106,10 +113,10 @@ def read_start_id(directory: PretrainedDirectory) -> int:
     """Return the token that the decoder starts with.
 
     Raises:
-        InteropError: no file says it.
+        InteropError: no file says it, or it is no id.
     """
-    for found in (directory.generation, directory.config):
-        if isinstance(start := found.get("decoder_start_token_id"), int):
+    for file in (directory.generation_file, CONFIG_FILE):
+        if (start := directory.typed(file).whole_number("decoder_start_token_id")) is not None:
             return start
     raise directory.error("decoder_start_token_id is missing; the decoder cannot start without it")
 
@@ -120,48 +127,49 @@ def read_special_id(directory: PretrainedDirectory, key: str) -> int:
     Raises:
         InteropError: it is missing, or there are several.
     """
-    for found in (directory.generation, directory.config):
-        if isinstance(found.get(key), int):
-            return int(found[key])
-        if found.get(key) is not None:
-            raise directory.error(f"{key}={found[key]}: must be one number", file=directory.generation_file)
+    for file in (directory.generation_file, CONFIG_FILE):
+        if (special_id := directory.typed(file).whole_number(key)) is not None:
+            return special_id
     raise directory.error(f"{key} is missing")
 
 
 def _max_new_tokens(directory: PretrainedDirectory) -> int:
     """In `max_length` the token that the decoder starts with counts; the length of the input never does."""
-    found, positions = directory.generation, directory.config.get("max_position_embeddings")
-    if found.get("max_new_tokens"):
-        return int(found["max_new_tokens"])
-    if found.get("max_length"):
-        return int(found["max_length"]) - 1
+    typed = directory.typed(directory.generation_file)
+    if max_new_tokens := typed.whole_number("max_new_tokens"):
+        return max_new_tokens
+    if max_length := typed.whole_number("max_length"):
+        return max_length - 1
+    positions = directory.typed().whole_number("max_position_embeddings")
     return min(_USUAL_NEW_TOKENS, positions - 1) if positions else _USUAL_NEW_TOKENS
 
 
 def _early_stopping(directory: PretrainedDirectory) -> str:
     value = directory.generation.get("early_stopping") or False
-    if value not in EARLY_STOPPING:
-        raise directory.error(f"early_stopping={value!r} is not known here", file=directory.generation_file)
+    if not isinstance(value, bool | str) or value not in EARLY_STOPPING:
+        raise directory.error(
+            f"early_stopping={shown(value)} is not known here", file=directory.generation_file
+        )
     return EARLY_STOPPING[value]
-
-
-def _one_id(directory: PretrainedDirectory, key: str) -> int | None:
-    value = directory.generation.get(key)
-    if value is not None and not isinstance(value, int):
-        raise directory.error(f"{key}={value}: must be one number", file=directory.generation_file)
-    return value
 
 
 def _suppressed_ids(directory: PretrainedDirectory) -> tuple[int, ...]:
     """Tokens that are never written; the end token cannot be one of them, as in `generate`."""
-    found = directory.generation
-    words = found.get("bad_words_ids") or []
-    for word in words:
-        if len(word) != 1:
+    found, file = directory.generation, directory.generation_file
+    words, suppressed = (found.get(key) or [] for key in ("bad_words_ids", "suppress_tokens"))
+    for word in words if isinstance(words, list) else [words]:
+        if not (isinstance(word, list) and len(word) == 1):
             raise directory.error(
-                f"bad_words_ids has {word}, a word of several tokens; only single ones can be refused here",
-                file=directory.generation_file,
+                f"bad_words_ids has {shown(word)}, a word of several tokens; only single ones can be refused "
+                "here",
+                file=file,
             )
     eos = found.get("eos_token_id")
-    ids = {word[0] for word in words if word[0] != eos} | set(found.get("suppress_tokens") or [])
-    return tuple(sorted(ids))
+    ids = [word[0] for word in words if word[0] != eos]
+    ids += suppressed if isinstance(suppressed, list) else [suppressed]
+    for each in ids:
+        if not is_whole(each, most=MAX_NUMBER):
+            raise directory.error(
+                f"bad_words_ids or suppress_tokens: {shown(each)} is no id of a token", file=file
+            )
+    return tuple(sorted(set(ids)))

@@ -5,7 +5,6 @@ the environment variables HF_TOKEN, HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE. Wha
 again when the hub cannot be reached.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from heedful.bundle import CARD_FILE, CONFIG_FILE, bundle_file_names
 from heedful.errors import HubError, MissingExtraError
+from heedful.parsing import parse_json, read_limited
 
 # What an importer may read of another library's model; weights of torch.save only where there are no others.
 _SOURCE_FILES = ("*.json", "*.safetensors", "*.spm", "*.model", "*.txt", CARD_FILE)
@@ -116,10 +116,10 @@ def _check_format(repo: str, config: Path) -> None:
         HubError: it is one.
     """
     try:
-        is_bundle = "format_version" in json.loads(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
-        is_bundle = False
-    if not is_bundle:
+        found = parse_json(read_limited(config))
+    except (OSError, ValueError):
+        found = None
+    if not (isinstance(found, dict) and "format_version" in found):
         raise HubError(
             f"{repo}: is no bundle of heedful; bring a model of another library in with "
             f"`heedful import {repo} --layout NAME --output BUNDLE`"

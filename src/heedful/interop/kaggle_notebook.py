@@ -26,6 +26,12 @@ def read(conversion: Conversion) -> Imported:
                     f"the weight '{theirs}.{name}.weight' has shape {tuple(weight.shape)}, "
                     f"but one for all heads would have {(d_k, d_k)}"
                 )
+            whole = conversion.look(f"{theirs}.fc_out.weight")
+            if whole.shape != (d_model, d_model):
+                raise conversion.error(
+                    f"the weight '{theirs}.fc_out.weight' has shape {tuple(whole.shape)}, "
+                    f"but the embeddings ask for {(d_model, d_model)}"
+                )
             spread = shared_by_heads(weight, num_heads) * factor
             conversion.put(f"{ours}.{PARTS[name]}.weight", spread, origin=f"{theirs}.{name}.weight")
         conversion.move_parts(f"{theirs}.fc_out", f"{ours}.output")

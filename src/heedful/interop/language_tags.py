@@ -24,11 +24,16 @@ def tag_of(
         default_id: the tag's id by the model's settings, where neither says anything.
 
     Raises:
-        InteropError: nobody says it.
+        InteropError: nobody says it, or not as a text or an id of the tokenizer.
         TokenizerError: there is no such tag; the message names close ones.
     """
-    name = wish or directory.tokenizer.get(key) or usual
+    name = wish or directory.typed(TOKENIZER_FILE).text(key) or usual
     tag_id = tokenizer.tag_id(name) if name else default_id
+    if tag_id is not None and tag_id >= tokenizer.vocab_size:
+        raise directory.error(
+            f"the language {key} has id {tag_id:,}, but the tokenizer {tokenizer.vocab_size:,} ids; copy the "
+            "whole directory of one model"
+        )
     if tag_id is None:
         option = f"--{key.replace('_', '-')}"
         raise directory.error(

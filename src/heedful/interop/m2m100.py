@@ -23,6 +23,7 @@ from heedful.interop.tokenizer_files import (
     tokenizer_of_pipeline,
 )
 from heedful.interop.vocabulary import read_words
+from heedful.parsing import shown
 from heedful.text import Tokenizer, TokenizerPair
 
 LAYOUT = "m2m100"
@@ -86,10 +87,10 @@ def _read_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
             "no such file, nor is there a vocab.json; save the tokenizer again with today's transformers",
             file=PIPELINE_FILE,
         )
-    codes = directory.tokenizer.get("language_codes", "m2m100")
+    codes = directory.typed(TOKENIZER_FILE).text("language_codes") or "m2m100"
     if codes not in _LANGUAGES:
         raise directory.error(
-            f"language_codes={codes!r} is not known here; there are {', '.join(_LANGUAGES)}",
+            f"language_codes={shown(codes)} is not known here; there are {', '.join(_LANGUAGES)}",
             file=TOKENIZER_FILE,
         )
     tags = [f"__{code}__" for code in _LANGUAGES[codes].split()]

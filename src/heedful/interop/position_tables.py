@@ -30,11 +30,16 @@ def move_positions(
             stack without one has the other's; without any, positions are sinusoids.
         fixed: whether the tables were computed, not learned; `model.positions=sinusoidal` may drop those.
         formula: the sinusoids, of a length and d_model; the paper's, unless said otherwise.
+
+    Raises:
+        InteropError: the vectors of two tables have different sizes.
     """
     found = {name: _flat(conversion.take(name)) for name in dict.fromkeys(tables.values())}
     wanted = fixed and conversion.settings.get("positions") == "sinusoidal"
     if wanted or all(_equal(table, formula) for table in found.values()):
         return
+    if len({table.shape[1] for table in found.values()}) > 1:
+        raise conversion.error(f"the vectors of {' and '.join(map(repr, found))} have different sizes")
     longest = max(len(table) for table in found.values())
     for stack, other in (("encoder", "decoder"), ("decoder", "encoder")):
         name = tables.get(stack, tables[other])

@@ -15,6 +15,8 @@ from torch import Tensor
 from heedful.config import Config
 from heedful.errors import InteropError
 from heedful.interop.checkpoint import read_checkpoint
+from heedful.interop.typed_settings import TypedSettings
+from heedful.parsing import is_plain_name, parse_json, read_limited, shown
 from heedful.text import TokenizerPair
 
 CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE = (
@@ -74,23 +76,33 @@ class PretrainedDirectory:
         """An exception that says in which file."""
         return InteropError(f"{self.path / file}: {problem}")
 
+    def typed(self, file: str = CONFIG_FILE) -> TypedSettings:
+        """The settings of config.json, of the generation or of the tokenizer, by type."""
+        values = {self.generation_file: self.generation, TOKENIZER_FILE: self.tokenizer}
+        return TypedSettings(self.config if file == CONFIG_FILE else values[file], self.path / file)
+
     def read_bytes(self, name: str) -> bytes:
         """Return a file.
 
         Raises:
-            InteropError: it is not there.
+            InteropError: it is not there, or too large.
         """
         try:
-            return (self.path / name).read_bytes()
+            return read_limited(self.path / name)
         except OSError as error:
             raise self.error(f"{error.strerror}; copy the whole directory", file=name) from error
-
-    def read_json(self, name: str) -> Any:  # noqa: ANN401
-        """Return what a JSON file holds. Raises as `read_bytes`, and where it is no JSON."""
-        try:
-            return json.loads(self.read_bytes(name))
         except ValueError as error:
-            raise self.error(f"not valid JSON: {error}", file=name) from error
+            raise self.error(f"{error}; copy the whole directory", file=name) from None
+
+    def read_object(self, name: str) -> dict[str, Any]:
+        """Return the object that a JSON file holds. Raises as `read_bytes`, and where there is none."""
+        try:
+            found = parse_json(self.read_bytes(name))
+        except ValueError as error:
+            raise self.error(str(error), file=name) from None
+        if not isinstance(found, dict):
+            raise self.error("not an object of settings; copy the whole directory", file=name)
+        return found
 
     def token(self, name: str, default: str) -> str:
         """What the tokenizer calls a special token, such as "pad_token"."""
@@ -113,15 +125,24 @@ class PretrainedDirectory:
             if (self.path / name).is_file():
                 return read_checkpoint(self.path / name).tensors
             if (self.path / f"{name}{_INDEX}").is_file():
-                index = self.read_json(f"{name}{_INDEX}")
-                parts = sorted({self.path / part for part in index.get("weight_map", {}).values()})
                 tensors: dict[str, Tensor] = {}
-                for part in parts:
-                    tensors |= read_checkpoint(part).tensors
+                for part in self._parts(f"{name}{_INDEX}"):
+                    tensors |= read_checkpoint(self.path / part).tensors
                 return tensors
         raise InteropError(
             f"{self.path}: there is neither {' nor '.join(_WEIGHTS)}; copy the whole directory"
         )
+
+    def _parts(self, index: str) -> list[str]:
+        """The files that weights in parts are in; they stand beside their index."""
+        of_weights = self.read_object(index).get("weight_map")
+        parts = [*of_weights.values()] if isinstance(of_weights, dict) else []
+        for part in parts:
+            if not is_plain_name(part):
+                raise self.error(f"{shown(part)} is not the name of a file beside it", file=index)
+        if not parts:
+            raise self.error("names no files of weights; copy the whole directory", file=index)
+        return sorted(set(parts))
 
 
 def read_pretrained(path: Path) -> PretrainedDirectory:
@@ -134,27 +155,20 @@ def read_pretrained(path: Path) -> PretrainedDirectory:
         found = "is a file" if path.is_file() else "no such directory"
         raise InteropError(f"{path}: {found}; give the directory that transformers' save_pretrained wrote")
     bare = PretrainedDirectory(path, {}, {}, CONFIG_FILE, {})
-    config = _mapping(bare, CONFIG_FILE)
+    config = bare.read_object(CONFIG_FILE)
     file = GENERATION_FILE if (path / GENERATION_FILE).is_file() else CONFIG_FILE
     tokens = [
-        _mapping(bare, name)
+        bare.read_object(name)
         for name in ("special_tokens_map.json", TOKENIZER_FILE)
         if (path / name).is_file()
     ]
     return PretrainedDirectory(
         path,
         config,
-        config if file == CONFIG_FILE else _mapping(bare, file),
+        config if file == CONFIG_FILE else bare.read_object(file),
         file,
         {key: value for each in tokens for key, value in each.items()},
     )
-
-
-def _mapping(directory: PretrainedDirectory, name: str) -> Mapping[str, Any]:
-    found = directory.read_json(name)
-    if not isinstance(found, dict):
-        raise directory.error("not an object of settings; copy the whole directory", file=name)
-    return found
 
 
 def refuse_other_values(
@@ -177,6 +191,7 @@ def refuse_unknown_keys(
     for key, value in found.items():
         if key not in known and not key.startswith("_") and value is not None:
             raise directory.error(
-                f"{key!r} is not known here, and may change the outputs; if it does not, delete it there",
+                f"{shown(key)} is not known here, and may change the outputs; if it does not, delete it "
+                "there",
                 file=file,
             )

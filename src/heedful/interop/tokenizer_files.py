@@ -1,9 +1,12 @@
 """The tokenizer files of a directory of transformers: a list of pieces, or a tokenizer.json."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from heedful.interop.generation import read_special_id
 from heedful.interop.pretrained import TOKENIZER_FILE, PretrainedDirectory
+from heedful.interop.typed_settings import MAX_NUMBER
+from heedful.parsing import is_whole, shown
 from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, VocabularyTokenizer
 from heedful.text.sentencepiece_tokenizer import load_processor
 
@@ -41,7 +44,7 @@ def tokenizer_of_pieces(
     for piece in added:
         if piece not in known:
             raise directory.error(
-                f"the added token {piece!r} is not in the vocabulary; such models are not read here",
+                f"the added token {shown(piece)} is not in the vocabulary; such models are not read here",
                 file=TOKENIZER_FILE,
             )
     four = {pieces[i] for i in (ids.pad, ids.unk, ids.bos, ids.eos)}
@@ -75,8 +78,15 @@ def tokenizer_of_pipeline(directory: PretrainedDirectory) -> HuggingFaceTokenize
         TokenizerError: it cannot be used.
         MissingExtraError: the tokenizers library is not installed.
     """
-    added = directory.read_json(PIPELINE_FILE).get("added_tokens", [])
-    ids = _special_ids(directory, {token["content"]: token["id"] for token in added})
+    added = directory.read_object(PIPELINE_FILE).get("added_tokens")
+    ids = _special_ids(
+        directory,
+        {
+            content: token["id"]
+            for token, content in _with_contents(directory, added, file=PIPELINE_FILE)
+            if is_whole(token.get("id"), most=MAX_NUMBER)
+        },
+    )
     return HuggingFaceTokenizer(
         directory.read_bytes(PIPELINE_FILE),
         ids,
@@ -109,14 +119,27 @@ def _special_ids(
             continue
         name = directory.token(f"{kind}_token", usual)
         if name not in known:
-            raise directory.error(f"{kind}_token is {name!r}, which has no id", file=TOKENIZER_FILE)
+            raise directory.error(f"{kind}_token is {shown(name)}, which has no id", file=TOKENIZER_FILE)
         ids[kind] = known[name]
     return SpecialIds(**ids)
 
 
 def _added_tokens(directory: PretrainedDirectory) -> list[str]:
-    found = directory.tokenizer.get("added_tokens_decoder") or {}
-    return [token["content"] for token in found.values()]
+    by_id = directory.tokenizer.get("added_tokens_decoder")
+    tokens = [*by_id.values()] if isinstance(by_id, dict) else by_id
+    return [content for _, content in _with_contents(directory, tokens, file=TOKENIZER_FILE)]
+
+
+def _with_contents(
+    directory: PretrainedDirectory, tokens: object, *, file: str
+) -> list[tuple[dict[str, Any], str]]:
+    """The tokens that were added to a vocabulary, each with what it is written as; None: there are none."""
+    found: list[tuple[dict[str, Any], str]] = []
+    for token in [] if tokens is None else tokens if isinstance(tokens, list) else [tokens]:
+        if not (isinstance(token, dict) and isinstance(token.get("content"), str)):
+            raise directory.error(f"{shown(token)} is no added token with its content", file=file)
+        found.append((token, token["content"]))
+    return found
 
 
 def _clean_up_spaces(directory: PretrainedDirectory) -> bool:

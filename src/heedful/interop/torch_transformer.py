@@ -53,9 +53,6 @@ def _move_attention(conversion: Conversion, theirs: str, ours: str) -> None:
         name = f"{theirs}.in_proj_{kind}"
         if kind == "bias" and name not in conversion.left:
             continue
-        stacked = conversion.take(name)
-        if len(stacked) % len(_PARTS):
-            raise conversion.error(f"the weight {name!r} has {len(stacked)} rows, not three times as many")
-        for part, tensor in zip(_PARTS, stacked.chunk(len(_PARTS)), strict=True):
+        for part, tensor in zip(_PARTS, conversion.take_parts(name, len(_PARTS)), strict=True):
             conversion.put(f"{ours}.{part}.{kind}", tensor, origin=name)
     conversion.move_parts(f"{theirs}.out_proj", f"{ours}.output")

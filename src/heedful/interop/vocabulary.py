@@ -1,14 +1,13 @@
 """Vocabularies from elsewhere: one token a line, or JSON."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from heedful.errors import InteropError, TokenizerError
 from heedful.interop.conversion import Imported
+from heedful.parsing import Json, decode_text, is_whole, parse_json, read_limited
 from heedful.text import Tokenizer, TokenizerPair
 from heedful.text.word_list import tokenizer_from_words
 
@@ -37,27 +36,33 @@ def read_words(path: Path) -> list[str]:
     Raises:
         InteropError: no such file, not UTF-8, or JSON of another form.
     """
-    text = read_text(path)
     if path.suffix != ".json":
-        return text.removesuffix("\n").split("\n")
+        return read_token_lines(path)
     try:
-        return _from_json(path, json.loads(text))
+        found = parse_json(_read(path))
     except ValueError as error:
-        raise InteropError(f"{path}: not valid JSON: {error}") from error
+        raise InteropError(f"{path}: {error}") from None
+    return _from_json(path, found)
 
 
-def read_text(path: Path) -> str:
-    """Read a file.
+def read_token_lines(path: Path) -> list[str]:
+    r"""Read the lines of a file; only \n ends one, and a \r before it goes with it.
 
     Raises:
         InteropError: no such file, or not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        text = decode_text(_read(path))
+    except ValueError as error:
+        raise InteropError(f"{path}: {error}") from None
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_limited(path)
     except OSError as error:
         raise InteropError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InteropError(f"{path}: not UTF-8 at byte {error.start}") from error
 
 
 def fit_vocabularies(imported: Imported, tokenizers: TokenizerPair) -> Imported:
@@ -101,10 +106,11 @@ def _with_row(tensor: Tensor, value: float) -> Tensor:
     return torch.cat([tensor, torch.full_like(tensor[:1], value)])
 
 
-def _from_json(path: Path, found: Any) -> list[str]:  # noqa: ANN401
+def _from_json(path: Path, found: Json) -> list[str]:
     if isinstance(found, dict):
-        found = {i: word for word, i in found.items() if isinstance(i, int)}
-        found = [found.get(i) for i in range(len(found))]
-    if not (isinstance(found, list) and all(isinstance(word, str) for word in found)):
+        by_id = {i: word for word, i in found.items() if is_whole(i)}
+        found = [by_id.get(i) for i in range(len(found))]
+    words = [word for word in found if isinstance(word, str)] if isinstance(found, list) else []
+    if not isinstance(found, list) or len(words) < len(found):
         raise InteropError(f"{path}: neither a list of tokens nor an object with ids 0, 1, ... by token")
-    return found
+    return words

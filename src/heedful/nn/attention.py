@@ -125,7 +125,7 @@ class MultiHeadAttention(nn.Module):
             )
         else:
             mask = causal_mask(x.shape[1], x.device) if causal else mask
-            if mask is not None and can_weigh(queries_BHTK, mask, bias):
+            if mask is not None and can_weigh(queries_BHTK, keys_BHSK, mask, bias):
                 weights_BHTS = weigh(queries_BHTK, keys_BHSK, mask)
             else:
                 weights_BHTS = attention_weights(queries_BHTK, keys_BHSK, mask, bias)

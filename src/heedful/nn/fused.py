@@ -5,7 +5,9 @@ element's place: nothing is stored for the backward pass, which hashes again.
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -24,21 +26,38 @@ def residual_norm(x: Tensor, h: Tensor, dropout: Dropout, norm: nn.Module) -> Te
 
     The kernel gives what it returns the type of h: bfloat16 under autocast, where the norm is float32 inside.
     """
-    if isinstance(norm, nn.LayerNorm) and norm.bias is not None and kernels.kernels_apply_to(h):
+    if _has_kernel(norm, x, h):
         p = dropout.p if dropout.training else 0.0
         y: Tensor = _ResidualNorm.apply(x, h, norm.weight, norm.bias, norm.eps, p)  # type: ignore[no-untyped-call]
         return y
     return norm(x + dropout(h))  # type: ignore[no-any-return]
 
 
-def can_weigh(queries_BHTK: Tensor, mask: Tensor, bias: Tensor | None) -> bool:
-    """Whether `attention_weights` of these has a kernel."""
+def _has_kernel(norm: nn.Module, x: Tensor, h: Tensor) -> TypeGuard[nn.LayerNorm]:
+    """Whether `residual_norm` of these has a kernel: it reads memory as it is told to."""
+    return (
+        isinstance(norm, nn.LayerNorm)
+        and norm.bias is not None
+        and norm.normalized_shape == h.shape[-1:]
+        and norm.weight.dtype == torch.float32
+        and x.shape == h.shape
+        and kernels.kernels_apply_to(h)
+    )
+
+
+def can_weigh(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor, bias: Tensor | None) -> bool:
+    """Whether `attention_weights` of these has a kernel: it reads a mask as `masks.py` makes them."""
+    rows, _, queries, _ = queries_BHTK.shape
     return (
         bias is None
         and mask.dim() == 4
+        and mask.dtype == torch.bool
+        and mask.shape[0] in (1, rows)
         and mask.shape[1] == 1
+        and mask.shape[2] in (1, queries)
+        and mask.shape[3] == keys_BHSK.shape[2] <= kernels.MAX_WIDTH
+        and keys_BHSK.shape[:2] == queries_BHTK.shape[:2]
         and kernels.kernels_apply_to(queries_BHTK)
-        and mask.shape[-1] <= kernels.MAX_WIDTH
     )
 
 
@@ -84,6 +103,25 @@ def added(total: Tensor, addend: Tensor) -> Tensor:
     return total.add_(addend)
 
 
+def differentiable_once(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate the backward pass of a kernel, which has no derivative itself.
+
+    It raises as soon as that would be asked for (`create_graph=True`). torch's `once_differentiable` raises
+    later, and lets gradients pass that do not depend on others: sums of them would miss a term silently.
+    """
+
+    @wraps(backward)
+    def checked(*arguments: Any) -> Any:  # noqa: ANN401
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "heedful's kernels and its loss are differentiable once: create_graph=True would leave out "
+                "terms; take second derivatives of the plain model and smoothed_cross_entropy"
+            )
+        return backward(*arguments)
+
+    return checked
+
+
 class _ResidualNorm(torch.autograd.Function):
     """What is kept for the backward pass: the normalised sums and the inverse deviation of each row."""
 
@@ -111,6 +149,7 @@ class _ResidualNorm(torch.autograd.Function):
         return y
 
     @staticmethod
+    @differentiable_once
     def backward(ctx: Context, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         normed, inverse, gain = ctx.saved_tensors
         dropped = ctx.rest[3] > 0
@@ -141,6 +180,7 @@ class _MaskedSoftmax(torch.autograd.Function):
         return scores_BHTS
 
     @staticmethod
+    @differentiable_once
     def backward(ctx: Context, grad_weights: Tensor) -> tuple[Tensor | None, ...]:
         (weights,) = ctx.saved_tensors
         grad_weights = grad_weights.to(weights.dtype).contiguous()

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
+from heedful.errors import InputError
 from heedful.native import native
 
 MAX_WIDTH = 65_536  # elements of a row, WIDEST in native/training.h
@@ -48,10 +49,15 @@ def kernels_apply_to(x: Tensor) -> bool:
 
 
 def call(name: str, dtype: torch.dtype, *arguments: Tensor | float | None) -> None:
-    """Call a kernel for contiguous tensors of that type; numbers are passed as they are."""
+    """Call a kernel for contiguous tensors of that type; numbers are passed as they are.
+
+    Raises:
+        InputError: the kernel refuses them.
+    """
     function = getattr(native().functions, f"{name}_{_SUFFIXES[dtype]}")
     status = function(*(a.data_ptr() if isinstance(a, Tensor) else a for a in arguments))
-    assert not status, f"{name}: an id is out of range"
+    if status:
+        raise InputError(f"{name}: an id that the vocabulary does not have, or a size that no tensor has")
 
 
 def add_bfloat16(total: Tensor, addend: Tensor) -> None:

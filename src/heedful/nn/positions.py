@@ -65,10 +65,12 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, start: int, length: int) -> Tensor:
         """Return the vectors (length, D) of positions start, start + 1, ..."""
-        end = start + length
-        if end > self.table.shape[0]:
-            self.table = self.formula(max(512, 2 * end), self.table.shape[1]).to(self.table)
-        return self.table[start:end]
+        end, table = start + length, self.table
+        if end > table.shape[0]:
+            # Threads share the module: another may put a shorter table there at any time, but not here.
+            table = self.formula(max(512, 2 * end), table.shape[1]).to(table)
+            self.table = table
+        return table[start:end]
 
 
 class LearnedPositions(nn.Module):

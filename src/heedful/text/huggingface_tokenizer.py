@@ -1,11 +1,13 @@
 """The tokenizer of NLLB, mBART and BART: a `tokenizer.json`, run by Hugging Face's tokenizers library."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from heedful.errors import InputError, MissingExtraError, TokenizerError
+from heedful.parsing import parse_json
 from heedful.text.decoded_text import close_up_spaces
 from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer
 
@@ -42,12 +44,13 @@ class HuggingFaceTokenizer(Tokenizer):
         clean_up_spaces: bool = False,
         name: str = "tokenizer",
     ) -> None:
-        self._tokenizer = _load(pipeline, name=f"{name}{PIPELINE}")
+        self._name = f"{name}{PIPELINE}"
+        self._tokenizer = _load(pipeline, name=self._name)
         added = self._tokenizer.get_added_tokens_decoder()
         size = max([self._tokenizer.get_vocab_size(), *(i + 1 for i in added)])
         for kind, i in asdict(ids).items():
             if self._tokenizer.id_to_token(i) is None:
-                raise TokenizerError(f"{name}{PIPELINE}: {kind} has id {i}, which is not in the vocabulary")
+                raise TokenizerError(f"{self._name}: {kind} has id {i}, which is not in the vocabulary")
         kind = type(self._tokenizer.model).__name__.lower()
         super().__init__({"wordlevel": "word"}.get(kind, kind), size, ids)
         self._special = {token.content: i for i, token in added.items() if token.special}
@@ -58,11 +61,13 @@ class HuggingFaceTokenizer(Tokenizer):
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
         """Load what `to_files` gave; `name`, the path without the ending, is for error messages."""
         try:
-            saved: dict[str, Any] = json.loads(files[SPECIAL])
-            ids, clean_up_spaces = SpecialIds(**saved["ids"]), bool(saved["clean_up_spaces"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise TokenizerError(f"{name}{SPECIAL}: not usable; restore the file") from error
-        return cls(files[PIPELINE], ids, clean_up_spaces=clean_up_spaces, name=name)
+            saved = parse_json(files[SPECIAL])
+            if not isinstance(saved, dict):
+                raise ValueError("no object")
+            ids = SpecialIds.read(saved.get("ids"))
+        except ValueError as error:
+            raise TokenizerError(f"{name}{SPECIAL}: not usable ({error}); restore the file") from None
+        return cls(files[PIPELINE], ids, clean_up_spaces=saved.get("clean_up_spaces") is True, name=name)
 
     def to_files(self) -> dict[str, bytes]:
         """The files by the endings of their names."""
@@ -81,18 +86,14 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts; much faster than one call for each."""
-        try:
+        with _library_mistakes(f"{self._name}: cannot cut this text"):
             found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        except (TypeError, UnicodeError) as error:
-            raise InputError(NOT_UNICODE) from error
         return [encoding.ids for encoding in found]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where in a text each of its ids comes from: start and end."""
-        try:
+        with _library_mistakes(f"{self._name}: cannot cut this text"):
             return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
-        except (TypeError, UnicodeError) as error:
-            raise InputError(NOT_UNICODE) from error
 
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
         """The text of ids. Special pieces, unk among them, vanish wherever they stand.
@@ -100,10 +101,11 @@ class HuggingFaceTokenizer(Tokenizer):
         With `unknown`, unknown pieces become these texts, in their order.
         """
         text: str
-        if unknown is None:
-            text = self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True)
-        else:
-            text = self._decode_pieces(ids, unknown)
+        with _library_mistakes(f"{self._name}: cannot make text of these ids"):
+            if unknown is None:
+                text = self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True)
+            else:
+                text = self._decode_pieces(ids, unknown)
         return close_up_spaces(text) if self._clean_up_spaces and self.kind != "bpe" else text
 
     def _decode_pieces(self, ids: Iterable[int], unknown: Sequence[str]) -> str:
@@ -132,10 +134,27 @@ def _load(pipeline: bytes, *, name: str) -> "tokenizers.Tokenizer":
         from tokenizers import Tokenizer as Pipeline
     except ImportError:
         raise MissingExtraError(f"{name} needs tokenizers: pip install 'heedful[interop]'") from None
-    try:
+    with _library_mistakes(f"{name}: not a usable tokenizer.json"):
         loaded = Pipeline.from_buffer(pipeline)
-    except Exception as error:  # the library raises nothing more special
-        raise TokenizerError(f"{name}: not a usable tokenizer.json; restore the file") from error
     loaded.no_truncation()
     loaded.no_padding()
     return loaded
+
+
+@contextmanager
+def _library_mistakes(what: str) -> Iterator[None]:
+    """Turn what the library raises into one line: it has no exceptions of its own, and may panic.
+
+    Raises:
+        InputError: text with half of a surrogate pair.
+        TokenizerError: all others.
+    """
+    try:
+        yield
+    except (TypeError, UnicodeError) as error:
+        raise InputError(NOT_UNICODE) from error
+    except BaseException as error:
+        is_panic = type(error).__name__ == "PanicException"  # of Rust, and so of no class that can be named
+        if not (isinstance(error, Exception) or is_panic):
+            raise
+        raise TokenizerError(f"{what} ({' '.join(str(error).split())[:120]}); restore the file") from error

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from heedful.errors import TokenizerError
+from heedful.parsing import read_limited
 from heedful.text import huggingface_tokenizer, sentencepiece_tokenizer, vocabulary_tokenizer
 from heedful.text.huggingface_tokenizer import HuggingFaceTokenizer
 from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -89,8 +90,10 @@ def _load(stem: Path) -> Tokenizer:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_limited(path)
     except FileNotFoundError as error:
         raise TokenizerError(f"{path}: no such file; the directory holds no complete tokenizer") from error
     except OSError as error:
         raise TokenizerError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise TokenizerError(f"{path}: {error}; restore the file") from None

@@ -1,22 +1,20 @@
 """The tokenizer of models that are trained here: one SentencePiece model, which cuts and numbers."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 import sentencepiece
 
 from heedful.errors import InputError, TokenizerError
+from heedful.text.sentencepiece_format import check_model, fields, read_kind
 from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer
 
 MODEL = ".model"
 
-# The numbers of sentencepiece's own file format (message TrainerSpec, enum ModelType).
-_KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
-_TRAINER_SPEC_FIELD, _MODEL_TYPE_FIELD = 2, 3
-# Those of its output (message SentencePieceText and its pieces); spans are counted in bytes.
+# Numbers of the library's output (message SentencePieceText and its pieces); spans are counted in bytes.
 _PIECES_FIELD, _BEGIN_FIELD, _END_FIELD = 2, 4, 5
 _SPACE = "▁"
-_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -88,18 +86,20 @@ class SentencePieceTokenizer(Tokenizer):
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
         """The text of ids. Pad, bos and eos vanish wherever they stand; unknown pieces become `⁇`.
 
-        With `unknown`, they become these texts, in their order.
+        With `unknown`, they become these texts, in their order. Ids beyond the vocabulary vanish: a model may
+        have more of them than its tokenizer.
         """
+        known = [int(i) for i in ids if i < self.vocab_size]
         if unknown is not None:
             texts = iter(unknown)
-            pieces = [next(texts) if i == self.unk_id else self._processor.id_to_piece(int(i)) for i in ids]
+            pieces = [next(texts) if i == self.unk_id else self._processor.id_to_piece(i) for i in known]
             return decode_pieces(self._processor, pieces)
-        text: str = self._processor.decode([int(i) for i in ids])
+        text: str = self._processor.decode(known)
         return text.strip(" ")
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The subword strings of ids, special ones as they are named."""
-        return [self._processor.id_to_piece(int(i)) for i in ids]
+        return [self._processor.id_to_piece(i) if i < self.vocab_size else f"<{i}>" for i in map(int, ids)]
 
     def _special_pieces(self) -> dict[str, int]:
         model = self._processor
@@ -135,20 +135,13 @@ def load_processor(model: bytes, *, name: str) -> sentencepiece.SentencePiecePro
     if not model:
         raise TokenizerError(f"{name}: the tokenizer model is empty; restore the file")
     try:
-        read_kind(model)
-        return sentencepiece.SentencePieceProcessor(model_proto=model)
-    except (RuntimeError, IndexError, ValueError, KeyError) as error:
+        check_model(model)
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        if not all(map(math.isfinite, map(processor.get_score, range(processor.get_piece_size())))):
+            raise ValueError("a score that is no number")
+    except (RuntimeError, ValueError) as error:
         raise TokenizerError(f"{name}: not a usable SentencePiece model; restore the file") from error
-
-
-def read_kind(model: bytes) -> str:
-    """The model type, read from the file itself: SentencePiece offers no way to ask for it."""
-    for field, value in _fields(model):
-        if field == _TRAINER_SPEC_FIELD and isinstance(value, bytes):
-            for inner, number in _fields(value):
-                if inner == _MODEL_TYPE_FIELD and isinstance(number, int):
-                    return _KINDS[number]
-    return "unigram"  # the format's default, which writers may leave out
+    return processor
 
 
 def piece_spans(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[tuple[int, int]]:
@@ -162,9 +155,9 @@ def piece_spans(processor: sentencepiece.SentencePieceProcessor, text: str) -> l
     except UnicodeError as error:
         raise InputError(NOT_UNICODE) from error
     spans = []
-    for field, value in _fields(message):
+    for field, value in fields(message):
         if field == _PIECES_FIELD and isinstance(value, bytes):
-            piece = dict(_fields(value))
+            piece = dict(fields(value))
             ends = (int(piece.get(name, 0)) for name in (_BEGIN_FIELD, _END_FIELD))
             start, end = (len(data[:end].decode()) for end in ends)
             spans.append((start, end))
@@ -175,35 +168,3 @@ def decode_pieces(processor: sentencepiece.SentencePieceProcessor, pieces: Seque
     """The text of pieces; one that the model does not know stands there as it is."""
     text: str = processor.decode_pieces(list(pieces))
     return text.replace(_SPACE, " ").strip(" ")  # such a one may keep the model's sign for a space
-
-
-def _fields(message: bytes) -> Iterable[tuple[int, int | bytes]]:
-    """Walk the fields of one protocol-buffer message: (field number, integer or raw bytes)."""
-    position = 0
-    while position < len(message):
-        tag, position = _varint(message, position)
-        field, wire = tag >> 3, tag & 7
-        if wire == _VARINT:
-            number, position = _varint(message, position)
-            yield field, number
-            continue
-        if wire == _DELIMITED:
-            size, position = _varint(message, position)
-        elif wire in (_FIXED64, _FIXED32):
-            size = 8 if wire == _FIXED64 else 4
-        else:
-            raise ValueError(f"unknown wire type {wire}")
-        yield field, message[position : position + size]
-        position += size
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    """One variable-length integer and the position after it."""
-    number = shift = 0
-    while True:
-        byte = message[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, position
-        shift += 7

@@ -4,10 +4,11 @@ import difflib
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Self
 
 from heedful.errors import TokenizerError
+from heedful.parsing import Json, is_whole
 
 NOT_UNICODE = "the text is not Unicode: it holds half of a surrogate pair; remove it"
 
@@ -25,6 +26,19 @@ class SpecialIds:
     unk: int
     bos: int
     eos: int
+
+    @classmethod
+    def read(cls, saved: Json) -> Self:
+        """Take them from JSON.
+
+        Raises:
+            ValueError: they are not four ids.
+        """
+        names = [each.name for each in fields(cls)]
+        saved = saved if isinstance(saved, dict) else {}
+        if not all(is_whole(saved.get(name), most=2**31 - 1) for name in names):
+            raise ValueError(f"'ids' are not those of {', '.join(names)}")
+        return cls(**{name: saved[name] for name in names})
 
 
 class Tokenizer(ABC):

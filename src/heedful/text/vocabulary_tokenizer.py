@@ -6,8 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from heedful.errors import InputError, TokenizerError
+from heedful.parsing import parse_json
 from heedful.text.decoded_text import close_up_spaces
-from heedful.text.sentencepiece_tokenizer import decode_pieces, load_processor, piece_spans, read_kind
+from heedful.text.sentencepiece_format import read_kind
+from heedful.text.sentencepiece_tokenizer import decode_pieces, load_processor, piece_spans
 from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer
 
 MODEL, PIECES = ".spm", ".pieces.json"
@@ -66,18 +68,24 @@ class VocabularyTokenizer(Tokenizer):
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
         """Load what `to_files` gave; `name`, the path without the ending, is for error messages."""
         try:
-            saved: dict[str, Any] = json.loads(files[PIECES])
-            return cls(
-                files[MODEL],
-                saved["pieces"],
-                SpecialIds(**saved["ids"]),
-                special=saved["special"],
-                leading_tags=saved["leading_tags"],
-                clean_up_spaces=saved["clean_up_spaces"],
-                name=name,
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise TokenizerError(f"{name}{PIECES}: not a usable list of pieces; restore the file") from error
+            saved = parse_json(files[PIECES])
+            if not isinstance(saved, dict):
+                raise ValueError("no object")
+            ids = SpecialIds.read(saved.get("ids"))
+            pieces, special = (_texts(saved, key) for key in ("pieces", "special"))
+        except ValueError as error:
+            raise TokenizerError(
+                f"{name}{PIECES}: not a usable list of pieces ({error}); restore the file"
+            ) from None
+        return cls(
+            files[MODEL],
+            pieces,
+            ids,
+            special=special,
+            leading_tags=saved.get("leading_tags") is True,
+            clean_up_spaces=saved.get("clean_up_spaces") is True,
+            name=name,
+        )
 
     def to_files(self) -> dict[str, bytes]:
         """The files by the endings of their names."""
@@ -160,6 +168,13 @@ class VocabularyTokenizer(Tokenizer):
         except (RuntimeError, TypeError, UnicodeError) as error:
             raise InputError(NOT_UNICODE) from error
         return [[self._ids.get(piece, self.unk_id) for piece in pieces] for pieces in cut]
+
+
+def _texts(saved: Mapping[str, Any], key: str) -> list[str]:
+    found = saved.get(key)
+    if not (isinstance(found, list) and all(isinstance(each, str) for each in found)):
+        raise ValueError(f"{key!r} is no list of texts")
+    return found
 
 
 def _check(

@@ -13,7 +13,8 @@ from heedful.training.events import (
     ValidationEvent,
     WarningEvent,
 )
-from heedful.training.trainer import Scores, Surroundings, Trainer
+from heedful.training.surroundings import Scores, Surroundings
+from heedful.training.trainer import Trainer
 from heedful.training.validation import Validator, measure_nll
 
 __all__ = [

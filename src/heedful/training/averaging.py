@@ -5,23 +5,41 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from heedful.bundle import WEIGHTS_FILE, load_weights, unique_weights
+from heedful.errors import CheckpointError
 from heedful.model import Transformer
+from heedful.weight_files import read_safetensors
 
 
 def average_weights(directories: Sequence[Path]) -> dict[str, Tensor]:
     """Return the mean of the weights in several checkpoints or bundles, read one file at a time.
 
     A weight that is the same in all of them stays that to the last bit: frozen ones do.
+
+    Raises:
+        CheckpointError: one cannot be read, or has other weights than the first.
     """
-    mean = load_file(directories[0] / WEIGHTS_FILE)
+    mean = _weights_of(directories[0])
     for number, directory in enumerate(directories[1:], start=2):
-        for name, weight in load_file(directory / WEIGHTS_FILE).items():
+        weights = _weights_of(directory)
+        if _shapes(weights) != _shapes(mean):
+            raise CheckpointError(f"{directory}: has other weights than {directories[0]}; leave one out")
+        for name, weight in weights.items():
             mean[name] += (weight - mean[name]) / number
     return mean
+
+
+def _shapes(weights: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: weight.shape for name, weight in weights.items()}
+
+
+def _weights_of(directory: Path) -> dict[str, Tensor]:
+    try:
+        return read_safetensors(directory / WEIGHTS_FILE)
+    except ValueError as error:
+        raise CheckpointError(f"{directory / WEIGHTS_FILE}: {error}; leave it out") from error
 
 
 class MovingAverage:
@@ -45,8 +63,8 @@ def swapped_weights(model: Transformer, weights: dict[str, Tensor] | None) -> It
         yield
         return
     own = {name: weight.clone() for name, weight in unique_weights(model).items()}
-    load_weights(model, weights, Path("averaged weights"))
     try:
+        load_weights(model, weights, Path("averaged weights"))
         yield
     finally:
         load_weights(model, own, Path("own weights"))

@@ -7,11 +7,13 @@
       checksums.json
 
 Random generators have no place in it: what a step draws follows from seed, step and rank (`team.py`).
-It is written under a temporary name, synced, then renamed: a directory called `step-N` is always complete.
+It is written under a temporary name, synced, then renamed, and renamed again before it is removed: a
+directory called `step-N` is always complete.
 """
 
 import itertools
 import json
+import re
 import shutil
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
@@ -19,21 +21,26 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
-from heedful.bundle import WEIGHTS_FILE, file_sha256, load_weights, unique_weights
+from heedful.bundle import WEIGHTS_FILE, check_weights, file_sha256, load_weights, unique_weights
 from heedful.durable import bring_back, put_in_place
 from heedful.errors import CheckpointError
 from heedful.model import Transformer
+from heedful.parsing import parse_json, read_limited
 from heedful.training.averaging import MovingAverage
+from heedful.training.checkpoint_state import optimizer_state, read_state
 from heedful.training.optimizer import load_optimizer_state
+from heedful.weight_files import read_safetensors
 
 AVERAGE_FILE = "average.safetensors"
 STATE_FILE = "state.pt"
 CHECKSUMS_FILE = "checksums.json"
 FILES = (WEIGHTS_FILE, AVERAGE_FILE, STATE_FILE, CHECKSUMS_FILE)
 DAMAGED_PREFIX = "damaged-"
-_KEPT_AT_LEAST = 2  # checkpoints: where the newest is damaged, there is another
+_STEP = re.compile(r"step-[0-9]{1,15}")
+_KEPT_AT_LEAST = 2  # intact checkpoints: where the newest is damaged later, there is another
+_REMOVED = ".removed"
 
 
 @dataclass
@@ -50,9 +57,12 @@ class Progress:
         best_scores: all scores of that validation.
         judged_by: what that value is: the metric, and the validation set (see `Trainer.resume`).
         stale_validations: validations since then.
+        judged_step: the step of the last validation; -1 where an old checkpoint does not say.
+        judged_scores: all scores of that one.
         validated_at: the seconds at which the last validation ended; 0 before the first.
         rate_factor: of the learning rate; halved where training had to go back (`divergence.py`).
         setbacks: how often it had to.
+        skipped: the last steps in a row that were not taken.
         milestones: steps of the newest checkpoints that may be averaged.
         computed_by: what took the last steps (see `team_choice.describe`); empty where that is not known.
     """
@@ -66,9 +76,12 @@ class Progress:
     best_scores: dict[str, float] = field(default_factory=dict)
     judged_by: tuple[str, str] = ("", "")
     stale_validations: int = 0
+    judged_step: int = 0
+    judged_scores: dict[str, float] = field(default_factory=dict)
     validated_at: float = 0.0
     rate_factor: float = 1.0
     setbacks: int = 0
+    skipped: int = 0
     milestones: tuple[int, ...] = ()
     computed_by: str = ""
 
@@ -125,17 +138,24 @@ def load_checkpoint(path: Path, resumable: Resumable) -> None:
         raise CheckpointError(
             f"{path}: truncated or altered (checksum differs); remove it to resume an earlier one"
         )
-    state = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True)
-    if state["fingerprint"] != resumable.fingerprint:
-        raise CheckpointError(
-            f"{path}: belongs to other data or another model; give the run's own files, or a new --output"
-        )
-    load_weights(resumable.model, load_file(path / WEIGHTS_FILE), path / WEIGHTS_FILE)
+    try:
+        state = read_state(path / STATE_FILE, like=resumable.progress)
+        if state.fingerprint != resumable.fingerprint:
+            raise CheckpointError(
+                f"{path}: belongs to other data or another model; give the run's own files, or a new --output"
+            )
+        of_optimizer = optimizer_state(state.optimizer, resumable.optimizer)
+        weights = read_safetensors(path / WEIGHTS_FILE)
+        has_average = (path / AVERAGE_FILE).exists()
+        average = read_safetensors(path / AVERAGE_FILE) if has_average else weights
+    except ValueError as error:
+        raise CheckpointError(f"{path}: damaged ({error}); remove it to resume an earlier one") from error
     if resumable.average is not None:  # one that is new begins with the weights as they are now
-        latest = load_file(path / (AVERAGE_FILE if (path / AVERAGE_FILE).exists() else WEIGHTS_FILE))
-        resumable.average.weights = latest
-    load_optimizer_state(resumable.optimizer, state["optimizer"])
-    for name, value in state["progress"].items():
+        check_weights(resumable.model, average, path / AVERAGE_FILE)
+        resumable.average.weights = average
+    load_weights(resumable.model, weights, path / WEIGHTS_FILE)
+    load_optimizer_state(resumable.optimizer, of_optimizer)
+    for name, value in ({"judged_step": -1} | state.progress).items():
         setattr(resumable.progress, name, value)
 
 
@@ -146,7 +166,7 @@ def checkpoint_path(root: Path, step: int) -> Path:
 
 def list_checkpoints(root: Path) -> list[Path]:
     """Return the checkpoints under a run's `checkpoints/`, oldest first."""
-    found = [path for path in root.glob("step-*") if path.name.removeprefix("step-").isdigit()]
+    found = [path for path in root.glob("step-*") if _STEP.fullmatch(path.name)]
     return sorted(found, key=checkpoint_step)
 
 
@@ -158,13 +178,17 @@ def latest_checkpoint(root: Path) -> Path | None:
 def set_damaged_aside(root: Path) -> list[Path]:
     """Rename checkpoints newer than the latest intact one, which cannot be resumed; returns their new paths.
 
-    So they do not stand in the way of the steps that are taken again, and nothing of them is lost.
+    So they do not stand in the way of the steps that are taken again, and nothing of them is lost. What a
+    killed process was writing or removing is cleared away.
 
     Raises:
         CheckpointError: one cannot be renamed.
     """
     for aside in root.glob(".step-*.old"):
         bring_back(aside.with_name(aside.name[1:].removesuffix(".old")))
+    for ending in (".writing", _REMOVED):
+        for unfinished in root.glob(f".step-*{ending}"):
+            shutil.rmtree(unfinished, ignore_errors=True)
     latest, damaged = latest_checkpoint(root), []
     for path in list_checkpoints(root):
         if latest is None or checkpoint_step(path) > checkpoint_step(latest):
@@ -191,12 +215,14 @@ def checkpoint_step(path: Path) -> int:
 
 
 def is_complete(path: Path) -> bool:
-    """Whether every file that the checksums name is there and unaltered."""
+    """Whether every file that the checksums name is there and unaltered, and they are too."""
     try:
-        checksums = json.loads((path / CHECKSUMS_FILE).read_text(encoding="utf-8"))
+        text = read_limited(path / CHECKSUMS_FILE).decode("utf-8")
+        checksums = parse_json(text)
         return (
             isinstance(checksums, dict)
-            and {WEIGHTS_FILE, STATE_FILE} <= checksums.keys()
+            and json.dumps(checksums) == text
+            and {WEIGHTS_FILE, STATE_FILE} <= checksums.keys() <= {*FILES}
             and all(file_sha256(path / name) == expected for name, expected in checksums.items())
         )
     except (OSError, ValueError):
@@ -204,7 +230,19 @@ def is_complete(path: Path) -> bool:
 
 
 def prune_checkpoints(root: Path, *, kept: Collection[int]) -> None:
-    """Remove all checkpoints but those of these steps and the newest ones."""
-    for path in list_checkpoints(root)[:-_KEPT_AT_LEAST]:
-        if checkpoint_step(path) not in kept:
-            shutil.rmtree(path)
+    """Remove all checkpoints but those of these steps and those from the second newest intact one on.
+
+    One that was damaged since it was written does not count: there is always another to resume.
+    """
+    newest_first = list_checkpoints(root)[::-1]
+    if all(checkpoint_step(path) in kept for path in newest_first[_KEPT_AT_LEAST:]):
+        return  # there is nothing to remove, and so nothing to check
+    num_intact = 0
+    for path in newest_first:
+        if num_intact < _KEPT_AT_LEAST:
+            num_intact += is_complete(path)
+        elif checkpoint_step(path) not in kept:
+            removed = path.with_name(f".{path.name}{_REMOVED}")
+            shutil.rmtree(removed, ignore_errors=True)
+            path.rename(removed)
+            shutil.rmtree(removed, ignore_errors=True)

@@ -149,10 +149,11 @@ class _Copy:
         parts = torch.split(self._gradients, [weight.numel() for weight in self._trained])
         for weight, part in zip(self._trained, parts, strict=True):
             weight.grad = part.view(weight.shape)
+        rank.discard_gradients = self._discard_gradients
 
     def step(self, order: StepOrder) -> StepMetrics:
         """Take a step; all ranks see the same sums, and so do the same."""
-        self._gradients.zero_()
+        self._discard_gradients()
         sums = _summed(self.rank.accumulate(order), self._gradients.device)
         with _connected():
             dist.all_reduce(self._gradients)
@@ -162,15 +163,18 @@ class _Copy:
             apply_gradients(self._optimizer, scale=scale, learning_rate=order.learning_rate)
         return metrics
 
+    def _discard_gradients(self) -> None:
+        self._gradients.zero_()
+
 
 def _summed(sums: Sums, device: torch.device) -> Sums:
     numbers: Tensor = torch.tensor(
-        [sums.smoothed, sums.nll, sums.num_tgt_tokens], dtype=torch.float64, device=device
+        [sums.smoothed, sums.nll, sums.num_tgt_tokens, sums.num_halvings], dtype=torch.float64, device=device
     )
     with _connected():
         dist.all_reduce(numbers)
-    smoothed, nll, num_tokens = numbers.tolist()
-    return Sums(smoothed, nll, round(num_tokens))
+    smoothed, nll, num_tokens, num_halvings = numbers.tolist()
+    return Sums(smoothed, nll, round(num_tokens), round(num_halvings))
 
 
 def _broadcast(message: object) -> object:

@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
-from heedful.training.events import Event
+from heedful.durable import put_text_in_place
+from heedful.parsing import is_whole, parse_json
+from heedful.training.events import Event, ValidationEvent
 
 
 class EventLog:
@@ -17,17 +19,27 @@ class EventLog:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(event.to_json()) + "\n")
 
-    def forget_after(self, step: int) -> None:
-        """Drop what a killed run logged after its last checkpoint: those steps are about to happen again."""
-        if not self.path.exists():
-            return
-        kept = []
-        for line in self.path.read_text(encoding="utf-8").splitlines(keepends=True):
-            try:
-                if json.loads(line)["step"] <= step:
-                    kept.append(line)
-            except (ValueError, KeyError):
-                continue  # the line that was being written when the run was killed
-        temporary = self.path.with_name(f".{self.path.name}.writing")
-        temporary.write_text("".join(kept), encoding="utf-8")
-        temporary.replace(self.path)
+    def forget_after(self, step: int, *, judged: int = -1) -> None:
+        """Drop what a killed run logged after its last checkpoint: that is about to happen again.
+
+        Args:
+            step: of that checkpoint.
+            judged: of the last validation that it knows; -1 where it does not say.
+        """
+        if self.path.exists():
+            validated = step if judged < 0 else judged
+            lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
+            kept = [line for line in lines if _is_until(line, step, validated)]
+            put_text_in_place(self.path, "".join(f"{line}\n" for line in kept))
+
+
+def _is_until(line: str, step: int, validated: int) -> bool:
+    """Whether a line is an event of these steps or an earlier one, and not damaged or half written."""
+    try:
+        event = parse_json(line)
+    except ValueError:
+        return False
+    if not isinstance(event, dict):
+        return False
+    is_validation = event.get("event") == ValidationEvent.kind
+    return is_whole(event.get("step"), most=validated if is_validation else step)

@@ -67,6 +67,7 @@ class SkippedEvent(Event):
     gradient_norm: float
     rate: float
     pairs: list[int]  # of the training text as it is stored, whose sentences were in its batches
+    sentences: str = ""  # the file where they can be read, if there is one
 
 
 @dataclass(frozen=True)

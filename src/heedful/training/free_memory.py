@@ -1,4 +1,4 @@
-"""How much memory may still be taken: of a GPU, or of the machine and of the control groups one is in."""
+"""How much memory may still be taken: of a GPU, or of the machine and what it allows this process."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,13 +22,24 @@ def free_memory(device: torch.device, *, root: Path = Path("/")) -> int | None:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return min([*_of_the_machine(root), *_of_the_control_groups(root)], default=None)
+    return min([*_of_the_machine(root), *_of_the_process(root), *_of_the_control_groups(root)], default=None)
 
 
 def _of_the_machine(root: Path) -> Iterator[int]:
     for line in _lines(root / "proc/meminfo"):
         if line.startswith("MemAvailable:"):  # in KiB, with caches that can be given back
             yield 1024 * int(line.split()[1])
+
+
+def _of_the_process(root: Path) -> Iterator[int]:
+    """What a limit of addresses (`ulimit -v`) leaves."""
+    for line in _lines(root / "proc/self/limits"):
+        limit = line.removeprefix("Max address space").split()[0]
+        if line.startswith("Max address space") and limit.isdigit():  # not "unlimited"
+            taken = [
+                each.split()[1] for each in _lines(root / "proc/self/status") if each.startswith("VmSize:")
+            ]
+            yield max(0, int(limit) - 1024 * int(taken[0]))
 
 
 def _of_the_control_groups(root: Path) -> Iterator[int]:

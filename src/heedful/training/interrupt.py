@@ -13,24 +13,24 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def signals_noted() -> Iterator[Callable[[], bool]]:
-    """Give a function that says whether the process was asked to stop; a second time, it stops at once.
+def signals_noted() -> Iterator[Callable[[], signal.Signals | None]]:
+    """Give a function that returns the signal that asked the process to stop, or None; a second one stops it.
 
-    Only a program's main thread receives signals; in another one the function always says no.
+    Only a program's main thread receives signals; in another one the function always returns None.
     """
-    noted: list[int] = []
+    noted: list[signal.Signals] = []
 
     def note(number: int, _: FrameType | None) -> None:
         if noted:
             raise KeyboardInterrupt
-        noted.append(number)
+        noted.append(signal.Signals(number))
 
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
+        yield lambda: None
         return
     before = {number: signal.signal(number, note) for number in _SIGNALS}
     try:
-        yield lambda: bool(noted)
+        yield lambda: noted[0] if noted else None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

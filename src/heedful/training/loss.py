@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.nn.fused import Context, added
+from heedful.nn.fused import Context, added, differentiable_once
 from heedful.nn.kernels import call as call_kernel
 from heedful.nn.kernels import kernels_apply_to
 
@@ -128,6 +128,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         return smoothed, nll
 
     @staticmethod
+    @differentiable_once
     def backward(ctx: Context, grad_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         # In place: the weight's gradient is large. A second backward pass is refused by autograd.
         scaled = (None if grad is None else grad.mul_(grad_smoothed) for grad in ctx.saved_tensors)
@@ -141,7 +142,7 @@ def _piece_gradient(logits: Tensor, wanted: Tensor, smoothing: float, r_drop: fl
     """
     rows = len(wanted)
     if not r_drop and kernels_apply_to(logits):
-        of_rows = torch.empty(2, rows)
+        wanted, of_rows = wanted.to(torch.int64).contiguous(), torch.empty(2, rows)
         call_kernel(
             "loss_rows", logits.dtype, logits, wanted, *of_rows, rows, logits.shape[1], 1.0 - smoothing
         )

@@ -40,6 +40,10 @@ from heedful.training.trained_weights import choose_trained_weights
 _SHARED_MEMORY = Path("/dev/shm")  # on Linux, where it is a file system of limited size
 
 
+class NoSharedMemoryError(Exception):
+    """The system gives no shared memory, or not enough; nothing has been moved into it."""
+
+
 @dataclass(frozen=True)
 class _Memory:
     """What all share, each a vector with one tensor after the other.
@@ -76,6 +80,9 @@ class SharedTeam:
             optimizer: over all trained weights.
             average: where there is one.
             threads: of each process.
+
+        Raises:
+            NoSharedMemoryError: there is none, or too little for all that is shared.
         """
         self.size = rank.size
         self.threads = threads
@@ -158,6 +165,7 @@ class _Share:
         self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None, memory: _Memory
     ) -> None:
         self.rank = rank
+        rank.discard_gradients = self._discard_gradients
         self._average = average
         trained = _trained(rank.model)
         shares = deal_weights(trained, optimizer, rank.size)
@@ -178,12 +186,16 @@ class _Share:
 
     def accumulate(self, order: StepOrder) -> Sums:
         """Compute the gradients of this rank's rows, those of the others' weights into shared memory."""
-        self.rank.model.zero_grad(set_to_none=True)
-        self._handed_out.clear()
+        self._discard_gradients()
         sums = self.rank.accumulate(order)
         for weight in self._places.keys() - self._handed_out:  # where this rank had no rows
             self._places[weight].zero_()
         return sums
+
+    def _discard_gradients(self) -> None:
+        """Begin anew; the first that is handed out of a weight takes the place of what is there."""
+        self.rank.model.zero_grad(set_to_none=True)
+        self._handed_out.clear()
 
     def _hand_out(self, weight: Tensor) -> None:
         """Put a gradient into its place as soon as the backward pass has it, and let go of it here."""
@@ -223,6 +235,7 @@ class _Share:
 
     def close(self) -> None:
         """Leave the gradients of later backward passes where they are."""
+        self.rank.discard_gradients = self.rank.model.zero_grad
         for hook in self._hooks:
             hook.remove()
 
@@ -329,9 +342,16 @@ def _averages(model: Transformer, average: MovingAverage) -> list[Tensor]:
 
 
 def _shared(tensors: Sequence[Tensor]) -> Tensor:
-    """One vector in shared memory with the values of all tensors."""
+    """One vector in shared memory with the values of all tensors.
+
+    Raises:
+        NoSharedMemoryError: there is none, or too little.
+    """
     vector = torch.cat([tensor.flatten() for tensor in tensors])
-    vector.untyped_storage().share_memory_()
+    try:
+        vector.untyped_storage().share_memory_()
+    except (RuntimeError, OSError) as error:
+        raise NoSharedMemoryError(str(error).splitlines()[0]) from error
     return vector
 
 

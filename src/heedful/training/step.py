@@ -1,12 +1,12 @@
 """One optimiser step over one or several micro-batches.
 
 It has two parts, so that several processes can share it (`team.py`): gradients, summed over tokens, and the
-update that follows from them.
+update that follows from them. A micro-batch that does not fit into memory is taken in parts.
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,20 +16,28 @@ from heedful.data import Batch
 from heedful.model import Transformer
 from heedful.nn.kernels import using_kernels
 from heedful.training.loss import Loss, projected_cross_entropy
+from heedful.training.out_of_memory import OutOfMemoryError, halve_batches, out_of_memory_noted
 from heedful.training.precision import Precision, autocast, settled_float32
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Over real target tokens: what is minimised, the negative log-likelihood, and how many there are."""
+    """Over real target tokens: what is minimised, the negative log-likelihood, and how many there are.
+
+    `num_halvings` counts how often memory was too small for a batch.
+    """
 
     smoothed: float = 0.0
     nll: float = 0.0
     num_tgt_tokens: int = 0
+    num_halvings: int = 0
 
     def __add__(self, other: "Sums") -> "Sums":
         return Sums(
-            self.smoothed + other.smoothed, self.nll + other.nll, self.num_tgt_tokens + other.num_tgt_tokens
+            self.smoothed + other.smoothed,
+            self.nll + other.nll,
+            self.num_tgt_tokens + other.num_tgt_tokens,
+            self.num_halvings + other.num_halvings,
         )
 
 
@@ -41,6 +49,7 @@ class StepMetrics:
     nll: float
     gradient_norm: float
     num_tgt_tokens: int
+    num_halvings: int = 0
 
     @property
     def is_finite(self) -> bool:
@@ -97,20 +106,67 @@ def train_step(
 
 
 def accumulate_gradients(
-    model: Transformer, micro_batches: Iterable[Batch], settings: TrainConfig, *, precision: Precision
+    model: Transformer,
+    micro_batches: Iterable[Batch],
+    settings: TrainConfig,
+    *,
+    precision: Precision,
+    discard: Callable[[], None] | None = None,
 ) -> Sums:
-    """Add the gradients of the loss, summed over real target tokens, to those that the weights have."""
-    device = next(model.parameters()).device
+    """Add the gradients of the loss, summed over real target tokens, to those that the weights have.
+
+    Where memory is too small for a batch, all gradients are discarded, as a part of that batch's may be among
+    them, and it begins anew with the batches of that size in halves. The sums over tokens stay the same.
+
+    Args:
+        model: on its device.
+        micro_batches: whose tokens are summed over.
+        settings: of the loss.
+        precision: of the matrix multiplications.
+        discard: discards the gradients of the weights; by default they are set to None.
+
+    Raises:
+        TrainingError: memory is too small for one pair.
+    """
+    batches, num_halvings = list(micro_batches), 0
+    discard = discard or model.zero_grad
     model.train()
-    smoothed, nll, num_tokens = torch.zeros((), device=device), torch.zeros((), device=device), 0
+    while True:
+        try:
+            sums = _accumulate(model, batches, settings, precision)
+            return replace(sums, num_halvings=num_halvings)
+        except OutOfMemoryError as error:
+            too_large = error.batch
+        num_halvings += 1  # here what was computed of the batch is freed
+        discard()
+        batches = halve_batches(batches, like=too_large, pad_id=model.config.tgt_pad_id)
+
+
+def _accumulate(
+    model: Transformer, batches: list[Batch], settings: TrainConfig, precision: Precision
+) -> Sums:
+    """Return the sums over all batches, whose gradients are added to those that the weights have.
+
+    Raises:
+        OutOfMemoryError: memory is too small for one of them, of whose gradients some may have been added.
+    """
+    device = next(model.parameters()).device
+    smoothed, nll = torch.zeros((), device=device), torch.zeros((), device=device)
     with settled_float32(precision, device):
-        for batch in micro_batches:
-            with autocast(precision, device):
-                loss = batch_loss(model, batch.to(device), settings)
-            torch.autograd.backward(loss.smoothed)
-            smoothed, nll = smoothed + loss.smoothed.detach(), nll + loss.nll
-            num_tokens += batch.num_tgt_tokens
-    return Sums(float(smoothed), float(nll), num_tokens)
+        for batch in batches:
+            with out_of_memory_noted(batch):
+                loss = _run_backward(model, batch, settings, precision)
+            smoothed, nll = smoothed + loss.smoothed, nll + loss.nll
+        return Sums(float(smoothed), float(nll), sum(batch.num_tgt_tokens for batch in batches))
+
+
+def _run_backward(model: Transformer, batch: Batch, settings: TrainConfig, precision: Precision) -> Loss:
+    """Add the gradients of one batch; return its loss, without its graph."""
+    device = next(model.parameters()).device
+    with autocast(precision, device):
+        loss = batch_loss(model, batch.to(device), settings)
+    torch.autograd.backward(loss.smoothed)
+    return Loss(loss.smoothed.detach(), loss.nll)
 
 
 def squared_norm(weights: Iterable[Tensor]) -> float:
@@ -122,7 +178,9 @@ def squared_norm(weights: Iterable[Tensor]) -> float:
 def step_metrics(sums: Sums, squared_norm: float) -> StepMetrics:
     """The means that a step shows, from sums over all its tokens."""
     tokens = sums.num_tgt_tokens
-    return StepMetrics(sums.smoothed / tokens, sums.nll / tokens, math.sqrt(squared_norm) / tokens, tokens)
+    return StepMetrics(
+        sums.smoothed / tokens, sums.nll / tokens, math.sqrt(squared_norm) / tokens, tokens, sums.num_halvings
+    )
 
 
 def gradient_scale(metrics: StepMetrics, clip_norm: float) -> float:

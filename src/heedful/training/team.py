@@ -6,7 +6,7 @@ before the update, so that a team does what one process would do with the whole 
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -58,7 +58,11 @@ class Team(Protocol):
 
 
 class Rank:
-    """One process of a team: a model, and its rows of every batch."""
+    """One process of a team: a model, and its rows of every batch.
+
+    Attributes:
+        discard_gradients: forgets those of a step so far; a team that keeps them elsewhere sets its own.
+    """
 
     def __init__(
         self, model: Transformer, source: BatchSource, config: Config, *, number: int = 0, size: int = 1
@@ -68,6 +72,7 @@ class Rank:
         self.config = config
         self.number = number
         self.size = size
+        self.discard_gradients: Callable[[], None] = model.zero_grad
         self._feed: Feed = FeedInLine(source, number=number, size=size)
         if compiles(config.train, next(model.parameters()).device):
             compile_layers(model)
@@ -104,7 +109,11 @@ class Rank:
     def accumulate(self, order: StepOrder) -> Sums:
         """Add the gradients of this rank's rows, summed over tokens, to those that the weights have."""
         return accumulate_gradients(
-            self.model, self.batches(order), self.config.train, precision=self.precision
+            self.model,
+            self.batches(order),
+            self.config.train,
+            precision=self.precision,
+            discard=self.discard_gradients,
         )
 
 

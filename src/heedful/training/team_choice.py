@@ -13,7 +13,12 @@ from heedful.native import native
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import compiles
 from heedful.training.distributed_team import DistributedTeam, in_team
-from heedful.training.shared_team import SharedTeam, shared_memory_left, shared_memory_of
+from heedful.training.shared_team import (
+    NoSharedMemoryError,
+    SharedTeam,
+    shared_memory_left,
+    shared_memory_of,
+)
 from heedful.training.team import Alone, Rank, Team
 
 _ENOUGH_TOKENS = 512  # of a micro-batch for one process: below that, its products get small
@@ -40,10 +45,16 @@ def gather_team(
     if in_team():
         return DistributedTeam(Rank(model, source, config, size=dist.get_world_size()), optimizer, average)
     size, threads = team_size(config, model)
-    rank = Rank(model, source, config, size=size)
-    if size == 1:
-        return Alone(rank, optimizer, average)
-    return SharedTeam(rank, optimizer, average, threads=threads)
+    if size > 1:
+        try:
+            return SharedTeam(Rank(model, source, config, size=size), optimizer, average, threads=threads)
+        except NoSharedMemoryError as error:
+            if config.train.processes:
+                raise ConfigError(
+                    f"train.processes={size} needs shared memory, and there is none ({error}); "
+                    "set train.processes=1"
+                ) from None
+    return Alone(Rank(model, source, config), optimizer, average)
 
 
 def describe(team: Team, config: Config, device: torch.device) -> str:

@@ -3,15 +3,16 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from signal import SIGTERM, Signals
 
-import torch
 from torch import Tensor
 
 from heedful.config import Config
 from heedful.data import BatchSource
-from heedful.errors import HeedfulError, TrainingError
+from heedful.errors import HeedfulError, Terminated, TrainingError
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage, average_weights, swapped_weights
 from heedful.training.checkpoint import (
@@ -32,8 +33,6 @@ from heedful.training.events import (
     EndEvent,
     Event,
     SkippedEvent,
-    StartEvent,
-    StepEvent,
     ValidationEvent,
     WarningEvent,
 )
@@ -42,35 +41,15 @@ from heedful.training.limits import epochs_are_over, fraction_done, reason_to_st
 from heedful.training.milestones import due_after_step, goes_by_the_clock
 from heedful.training.optimizer import build_optimizer
 from heedful.training.precision import emulation_warning, resolve_precision
+from heedful.training.reporting import start_event, step_event
 from heedful.training.schedule import learning_rate
 from heedful.training.step import StepMetrics
+from heedful.training.surroundings import Scores, Surroundings
 from heedful.training.team import StepOrder, Team
 from heedful.training.team_choice import describe, gather_team
-from heedful.training.trained_weights import num_trained
-from heedful.training.validation import Validator
 
-Scores = dict[str, float]
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a trainer is given by whoever knows about files, text and screens.
-
-    Attributes:
-        validators: each measures the model; their scores are merged.
-        listeners: each is told of every event.
-        keep_model: called with "best" or "last", the model, its scores and step, to write a bundle.
-        checkpoints: the directory for checkpoints.
-        fingerprint: of everything that a resumed run must share with the one before.
-        validation_set: fingerprint of what the validators measure on; only scores on the same are compared.
-    """
-
-    validators: Sequence[Validator]
-    listeners: Sequence[Callable[[Event], None]]
-    keep_model: Callable[[str, Transformer, Scores, int], None]
-    checkpoints: Path
-    fingerprint: str
-    validation_set: str = ""
+Place = tuple[int, int]  # an epoch, and a batch in its plan
+StopRequest = Callable[[], Signals | None]
 
 
 class Trainer:
@@ -94,8 +73,7 @@ class Trainer:
         self._epoch_length = 1
         self._rate = 0.0
         self._unlogged: list[tuple[StepMetrics, float]] = []
-        self._judged: tuple[int, Scores] = (-1, {})
-        self._skipped = 0  # steps in a row
+        self._has_halved = False  # a batch
 
     def resume(self, checkpoint: Path) -> None:
         """Take up where a checkpoint stands.
@@ -111,6 +89,7 @@ class Trainer:
             scores = progress.best_scores if validation_set == now[1] else {}
             progress.best_value = self._value(scores)
             progress.stale_validations = 0
+            progress.judged_step = -1
 
     def _judged_by(self) -> tuple[str, str]:
         return self.config.valid.metric, self.surroundings.validation_set
@@ -127,7 +106,8 @@ class Trainer:
         Raises:
             TrainingError: the loss is not finite, again and again, or a process that helps has died.
             CheckpointError: a checkpoint cannot be written.
-            KeyboardInterrupt: Ctrl-C or a termination signal came; a checkpoint has been written.
+            Terminated: SIGTERM came; a checkpoint has been written.
+            KeyboardInterrupt: Ctrl-C came, and a checkpoint has been written; or a second signal of both.
         """
         self._started = time.monotonic() - self.progress.seconds
         self._saved_at = self._seconds()
@@ -140,37 +120,60 @@ class Trainer:
                     break
                 except DivergedError as error:
                     self._go_back(error)
-        return self._finish(reason)
+            return self._finish(reason, asked_to_stop)
 
-    def _train(self, team: Team, asked_to_stop: Callable[[], bool]) -> str:
+    def _train(self, team: Team, asked_to_stop: StopRequest) -> str:
         """Take steps until there is a reason to stop; return it."""
         if self._reason_to_stop() is None:
             self._note_who_computes(team)
         if self.config.train.init is not None and self.progress.step == 0:
             self._validate(None)  # how good it is before it learns anything new
+        self._do_what_was_due()
         places = self._places()
         self._epoch_length = len(self.source.plan(self.progress.epoch))
         while (reason := self._reason_to_stop()) is None:
-            self._step(team, places)
+            outcome = self._step(team, places)
             with self._saved_whatever_happens():
-                self._log_if_due()
-                self._do_what_is_due()
-            if asked_to_stop():
-                self._checkpoint()
-                self._emit(WarningEvent, message="stopped on request; --resume goes on from here")
-                raise KeyboardInterrupt
+                self._note(*outcome)
+                if self.progress.skipped < MOST_SKIPPED:
+                    self._log_if_due()
+                    self._do_what_is_due()
+            if self.progress.skipped == MOST_SKIPPED:
+                raise DivergedError(self.progress.step)
+            self._stop_if(asked_to_stop())
         return reason
+
+    def _stop_if(self, asked_by: Signals | None) -> None:
+        """End the run after a checkpoint of this step where a signal has asked for that.
+
+        Raises:
+            Terminated: it was SIGTERM.
+            KeyboardInterrupt: it was Ctrl-C.
+        """
+        if asked_by is not None:
+            self._save_this_step()
+            self._emit(
+                WarningEvent,
+                message=f"stopped by {asked_by.name} after step {self.progress.step:,}, which is saved; "
+                "--resume goes on from there",
+            )
+            raise Terminated if asked_by == SIGTERM else KeyboardInterrupt
 
     @contextmanager
     def _saved_whatever_happens(self) -> Iterator[None]:
-        """What ends a run between two steps, ends it after a checkpoint, if there is none of this step."""
+        """What ends a run between two steps, ends it after a checkpoint; a second signal ends it at once."""
         try:
             yield
-        except BaseException:
-            if not is_complete(checkpoint_path(self.surroundings.checkpoints, self.progress.step)):
-                with suppress(HeedfulError):  # the first error says what is wrong
-                    self._checkpoint()
+        except KeyboardInterrupt:
             raise
+        except BaseException:
+            with suppress(HeedfulError, OSError):  # the first error says what is wrong
+                self._save_this_step()
+            raise
+
+    def _save_this_step(self, *, is_milestone: bool = False) -> None:
+        if not is_complete(checkpoint_path(self.surroundings.checkpoints, self.progress.step)):
+            self._checkpoint(is_milestone=is_milestone)
 
     def _team(self) -> Team:
         return gather_team(self.model, self.source, self.config, self.optimizer, self.average)
@@ -186,7 +189,7 @@ class Trainer:
             )
         self.progress.computed_by = now
 
-    def _places(self) -> Iterator[tuple[int, int]]:
+    def _places(self) -> Iterator[Place]:
         """Yield epochs and places in their plans without end, moving the data cursor past each."""
         while True:
             epoch = self.progress.epoch
@@ -198,7 +201,8 @@ class Trainer:
                     self.progress.next_batch = 0
                 yield epoch, place
 
-    def _step(self, team: Team, places: Iterator[tuple[int, int]]) -> None:
+    def _step(self, team: Team, places: Iterator[Place]) -> tuple[StepMetrics, list[Place], float]:
+        """Take a step; return what it has shown, its batches, and the seconds that it took."""
         begun = time.monotonic()
         self._rate = self._learning_rate(self.progress.step + 1)  # by what is done before this step
         taken = [next(places)]
@@ -206,21 +210,27 @@ class Trainer:
             taken.append(next(places))
         self.progress.step += 1
         metrics = team.step(StepOrder(self.progress.step, tuple(taken), self._rate))
-        if metrics.is_finite:
-            self._skipped = 0
-            self._unlogged.append((metrics, time.monotonic() - begun))
-        else:
-            self._note_skipped(metrics, taken)
+        return metrics, taken, time.monotonic() - begun
 
-    def _note_skipped(self, metrics: StepMetrics, batches: Sequence[tuple[int, int]]) -> None:
-        """Say that a step was not taken: its loss or gradient is not finite. The weights are as before."""
-        self._skipped += 1
+    def _note(self, metrics: StepMetrics, batches: Sequence[Place], seconds: float) -> None:
+        """Keep a step for the log, or say that it was not taken, and why; the weights are then as before."""
+        if metrics.num_halvings and not self._has_halved:
+            self._has_halved = True
+            tokens = self.config.batch.tokens // 2
+            self._emit(
+                WarningEvent,
+                message="memory was too small for a batch; it was taken in halves, with the same gradient, "
+                f"and so will others be; a new run would save time with batch.tokens={tokens}",
+            )
+        if metrics.is_finite:
+            self.progress.skipped = 0
+            self._unlogged.append((metrics, seconds))
+            return
+        self.progress.skipped += 1
         pairs = [int(pair) for epoch, place in batches for pair in self.source.plan(epoch)[place]]
         self._emit(
             SkippedEvent, loss=metrics.loss, gradient_norm=metrics.gradient_norm, rate=self._rate, pairs=pairs
         )
-        if self._skipped == MOST_SKIPPED:
-            raise DivergedError(self.progress.step)
 
     def _go_back(self, error: DivergedError) -> None:
         """Take the steps since the last checkpoint again, at half the learning rate.
@@ -232,11 +242,13 @@ class Trainer:
         if checkpoint is None or self.progress.setbacks == MOST_SETBACKS or in_team():
             raise TrainingError(str(error))
         factor, setbacks = self.progress.rate_factor / 2, self.progress.setbacks + 1
-        seconds = self._seconds()
+        seconds, was = self._seconds(), replace(self.progress)
         self.resume(checkpoint)
         self.progress.rate_factor, self.progress.setbacks = factor, setbacks
+        self.progress.best_value, self.progress.best_step = was.best_value, was.best_step  # as best/ has it
+        self.progress.best_scores = was.best_scores
         self._started = time.monotonic() - seconds  # what was lost has taken its time
-        self._skipped, self._unlogged = 0, []
+        self.progress.skipped, self._unlogged = 0, []
         self._emit(
             WarningEvent,
             message=f"back to {checkpoint.name}, at {factor:g} times the learning rate: {MOST_SKIPPED} steps "
@@ -266,8 +278,19 @@ class Trainer:
         )
         if due.validation:
             self._validate(self.average.weights if self.average else None)
-        if due.checkpoint or self._safety_checkpoint_is_due():
+        if (due.checkpoint or self._safety_checkpoint_is_due()) and not self.progress.skipped:
             self._checkpoint(is_milestone=due.checkpoint)
+
+    def _do_what_was_due(self) -> None:
+        """After a resumption: do what its step was to be followed by, if the run was ended before that."""
+        progress = self.progress
+        if progress.step == 0 or goes_by_the_clock(self.config):
+            return
+        due = due_after_step(self.config, step=progress.step, seconds=0.0, validated_at=0.0)
+        if due.validation and 0 <= progress.judged_step < progress.step:
+            self._validate(self.average.weights if self.average else None)
+        if due.checkpoint and progress.step not in progress.milestones and not progress.skipped:
+            self._checkpoint(is_milestone=True)
 
     def _validate(self, weights: dict[str, Tensor] | None) -> None:
         """Judge the model, with other weights where given, and keep it if it is the best so far."""
@@ -281,6 +304,7 @@ class Trainer:
             value = self._value(scores)
             is_best = value < self.progress.best_value
             self.progress.judged_by = self._judged_by()
+            self.progress.judged_step, self.progress.judged_scores = self.progress.step, scores
             if is_best:
                 self.progress.best_value = value
                 self.progress.best_step = self.progress.step
@@ -291,22 +315,21 @@ class Trainer:
                 self.progress.stale_validations += 1
         self.progress.validated_at = self._seconds()
         self._emit(ValidationEvent, scores=scores, is_best=is_best)
-        self._judged = (self.progress.step, scores)
 
-    def _finish(self, reason: str) -> EndEvent:
+    def _finish(self, reason: str, asked_to_stop: StopRequest) -> EndEvent:
         """Judge and keep the final weights: the moving average, or the mean of the last checkpoints."""
         self._log()
-        if not is_complete(checkpoint_path(self.surroundings.checkpoints, self.progress.step)):
-            self._checkpoint(is_milestone=goes_by_the_clock(self.config))
+        self._save_this_step(is_milestone=goes_by_the_clock(self.config))
+        self._stop_if(asked_to_stop())
         mean = None if self.average else self._mean_of_checkpoints()
         weights = self.average.weights if self.average else mean
-        if self._judged[0] != self.progress.step or mean is not None:
+        if self.progress.judged_step != self.progress.step or mean is not None:
             self._validate(weights)
             self._save()  # once more: that knows how good the best is now
         with swapped_weights(self.model, weights):
             if self.progress.best_value == float("inf"):  # nothing could be judged
                 self.surroundings.keep_model("best", self.model, {}, self.progress.step)
-            self.surroundings.keep_model("last", self.model, self._judged[1], self.progress.step)
+            self.surroundings.keep_model("last", self.model, self.progress.judged_scores, self.progress.step)
         end = EndEvent(
             self.progress.step, self._seconds(), reason, self.progress.epoch, self.progress.best_step
         )
@@ -346,33 +369,18 @@ class Trainer:
             self._log()
 
     def _log(self) -> None:
-        if not self._unlogged:
-            return
-        num_tokens = sum(metrics.num_tgt_tokens for metrics, _ in self._unlogged)
-        self._emit(
-            StepEvent,
-            epoch=self.progress.epoch,
-            loss=sum(metrics.loss * metrics.num_tgt_tokens for metrics, _ in self._unlogged) / num_tokens,
-            nll=sum(metrics.nll * metrics.num_tgt_tokens for metrics, _ in self._unlogged) / num_tokens,
-            learning_rate=self._rate,
-            gradient_norm=sum(metrics.gradient_norm for metrics, _ in self._unlogged) / len(self._unlogged),
-            tokens_per_second=num_tokens / sum(seconds for _, seconds in self._unlogged),
-            progress=min(1.0, self._fraction_done()),
-        )
-        self._unlogged = []
+        if self._unlogged:
+            self._emit(
+                partial(step_event, self._unlogged),
+                epoch=self.progress.epoch,
+                rate=self._rate,
+                progress=min(1.0, self._fraction_done()),
+            )
+            self._unlogged = []
 
     def _emit_start(self) -> None:
-        self._emit(
-            StartEvent,
-            num_parameters=self.model.num_parameters,
-            num_trained=num_trained(self.model),
-            num_pairs=len(self.source.store),
-            precision=self.precision,
-            device=str(self.device),
-            threads=torch.get_num_threads(),
-            max_steps=self.config.train.max_steps,
-            max_minutes=self.config.train.max_minutes,
-        )
+        start = partial(start_event, self.model, self.config, self.precision)
+        self._emit(start, num_pairs=len(self.source.store))
         if warning := emulation_warning(self.precision, self.device):
             self._emit(WarningEvent, message=warning)
 

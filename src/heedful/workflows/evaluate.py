@@ -1,6 +1,6 @@
 """Translate a test set and score the outputs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +32,22 @@ class EvaluationTask:
     lowercase: bool = False
 
 
-def evaluate(run: Path, task: EvaluationTask, *, wishes: SearchWishes, runtime: Runtime) -> Evaluation:
+def evaluate(
+    run: Path,
+    task: EvaluationTask,
+    *,
+    wishes: SearchWishes,
+    runtime: Runtime,
+    translated: Callable[[Sequence[str]], None] = lambda outputs: None,
+) -> Evaluation:
     """Read everything, check it, translate, score.
+
+    Args:
+        run: a run directory, a bundle, or the id of one on the hub.
+        task: what to score.
+        wishes: what to change in the search, and the languages of a model that has many.
+        runtime: how to compute.
+        translated: gets the outputs before they are scored, to keep them whatever comes.
 
     Raises:
         BundleError: no usable bundle.
@@ -52,6 +66,7 @@ def evaluate(run: Path, task: EvaluationTask, *, wishes: SearchWishes, runtime: 
     options = wishes.options(translator.bundle.config.decode)
     translator.release_models(options)
     outputs = translate_distinct(translator, sources, options)
+    translated(outputs)
     report = evaluate_texts(sources, outputs, references, task.metrics, lowercase=task.lowercase)
     return Evaluation(report, outputs, translator.precision_in_use)
 

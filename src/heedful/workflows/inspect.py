@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from heedful.analysis.curves import Curve, Curves, read_curves
-from heedful.bundle import Bundle, load_bundle
+from heedful.bundle import BundleContents, load_tokenizers, read_bundle
 from heedful.config import load_config
 from heedful.decoding.engine import engine_precisions
-from heedful.errors import BundleError
+from heedful.errors import MissingExtraError
 from heedful.native import native
 from heedful.training.precision import resolve_precision
 from heedful.workflows.plot import LOG
@@ -21,7 +21,19 @@ _RUN_CONFIG = "config.toml"
 
 @dataclass(frozen=True)
 class BundleSummary:
-    """A bundle whose checksums are right: its size in bytes, its parameters by part, its vocabularies."""
+    """A bundle whose checksums are right.
+
+    Attributes:
+        path: of the bundle.
+        num_bytes: of its files.
+        num_parameters: of the model; a shared matrix counts once.
+        parameters: of each part.
+        src_vocab_size: tokens that the tokenizer has; without one, those of the model.
+        tgt_vocab_size: likewise.
+        joint: whether both sides share a tokenizer; None where there is none.
+        no_tokenizer: why there is none; None where there is one.
+        scores: of the validation set.
+    """
 
     path: str
     num_bytes: int
@@ -29,7 +41,8 @@ class BundleSummary:
     parameters: dict[str, int]
     src_vocab_size: int
     tgt_vocab_size: int
-    joint: bool
+    joint: bool | None
+    no_tokenizer: str | None
     scores: dict[str, float]
 
 
@@ -67,7 +80,7 @@ def inspect(path: Path) -> Inspection:
     run = _summarise_run(path) if is_run else None
     if run is not None and not run.bundles:
         return Inspection(load_config(path / _RUN_CONFIG).model_dump(), None, run)
-    bundle = load_bundle(path)
+    bundle = read_bundle(path)
     return Inspection(bundle.config.model_dump(), _summarise_bundle(bundle), run)
 
 
@@ -126,21 +139,30 @@ def cpu_name() -> str:
     return next(names, platform.processor() or platform.machine())
 
 
-def _summarise_bundle(bundle: Bundle) -> BundleSummary:
-    if bundle.path is None:
-        raise BundleError("inspect: the bundle was never saved")
+def _summarise_bundle(bundle: BundleContents) -> BundleSummary:
     parts: dict[str, int] = {}
     for name, parameter in bundle.model.named_parameters():
         part = "embeddings" if ".embedding." in name else name.split(".")[0]
         parts[part] = parts.get(part, 0) + parameter.numel()
+    sizes = bundle.config.model.src_vocab_size, bundle.config.model.tgt_vocab_size
+    joint, no_tokenizer = None, None
+    if bundle.has_tokenizers:
+        try:
+            tokenizers = load_tokenizers(bundle.path, bundle.config)
+            sizes, joint = (tokenizers.src.vocab_size, tokenizers.tgt.vocab_size), tokenizers.joint
+        except MissingExtraError as error:
+            no_tokenizer = str(error)
+    else:
+        no_tokenizer = "no tokenizer: the model works on ids"
     return BundleSummary(
         path=str(bundle.path),
         num_bytes=sum(file.stat().st_size for file in bundle.path.iterdir() if file.is_file()),
         num_parameters=bundle.model.num_parameters,
         parameters=parts,
-        src_vocab_size=bundle.tokenizers.src.vocab_size,
-        tgt_vocab_size=bundle.tokenizers.tgt.vocab_size,
-        joint=bundle.tokenizers.joint,
+        src_vocab_size=sizes[0],
+        tgt_vocab_size=sizes[1],
+        joint=joint,
+        no_tokenizer=no_tokenizer,
         scores=dict(bundle.scores),
     )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from heedful.config import Config, load_config
+from heedful.config.loading import validate
 from heedful.data import (
     BatchSource,
     ParallelStore,
@@ -208,16 +209,17 @@ def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, 
         torch.set_num_threads(config.train.threads)
     device = training_device(config.train.device)
     precision = resolve_precision(config.train.precision, device)
-    model = config.model
+    model = config.model.model_dump()
     if tokenizers is not None:
-        model = model.replace(
-            src_vocab_size=tokenizers.src.vocab_size,
-            tgt_vocab_size=tokenizers.tgt.vocab_size,
-            src_pad_id=tokenizers.src.pad_id,
-            tgt_pad_id=tokenizers.tgt.pad_id,
-        )
+        model |= {
+            "src_vocab_size": tokenizers.src.vocab_size,
+            "tgt_vocab_size": tokenizers.tgt.vocab_size,
+            "src_pad_id": tokenizers.src.pad_id,
+            "tgt_pad_id": tokenizers.tgt.pad_id,
+        }
     train = config.train.replace(precision=precision)
-    return config.replace(model=model.model_dump(), train=train.model_dump()), device, precision
+    settings = config.model_dump(exclude_unset=True) | {"model": model, "train": train.model_dump()}
+    return validate(settings), device, precision
 
 
 def training_device(wanted: str) -> torch.device:

@@ -1,6 +1,5 @@
 """A run directory: what is where, and when it may be written."""
 
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,13 +9,16 @@ from pathlib import Path
 import filelock
 
 from heedful.config import Config, to_toml
+from heedful.durable import bring_back, put_text_in_place, sync
 from heedful.errors import RunError, TokenizerError
 from heedful.text import TokenizerPair
 from heedful.workflows.run_files import (
+    BUNDLES,
     CHECKPOINTS,
     CONFIG,
     LOCK,
     LOG,
+    SKIPPED,
     TOKENIZER,
     holds_weights,
     others_among,
@@ -28,7 +30,7 @@ _FEW_NAMES = 3
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """runs/NAME: config.toml, log.jsonl, tokenizer/, checkpoints/, best/, last/.
+    """runs/NAME: config.toml, log.jsonl, skipped.tsv, tokenizer/, checkpoints/, best/, last/.
 
     Attributes:
         path: where it is.
@@ -47,6 +49,11 @@ class RunDirectory:
     def log_file(self) -> Path:
         """One event a line."""
         return self.path / LOG
+
+    @property
+    def skipped_file(self) -> Path:
+        """The sentences of steps that were not taken."""
+        return self.path / SKIPPED
 
     @property
     def checkpoints(self) -> Path:
@@ -142,16 +149,18 @@ class RunDirectory:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         self.tokenizer.mkdir(parents=True)
         tokenizers.save(self.tokenizer)
+        for path in (*self.tokenizer.iterdir(), self.tokenizer):
+            sync(path)
         self.write_config(config)
+
+    def bring_back_bundles(self) -> None:
+        """Undo replacements of bundles that a killed process left half-way."""
+        for name in BUNDLES:
+            bring_back(self.path / name)
 
     def write_config(self, config: Config) -> None:
         """Write the resolved configuration, whole or not at all."""
-        temporary = self.config_file.with_name(".config.toml.writing")
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(to_toml(config))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.config_file)
+        put_text_in_place(self.config_file, to_toml(config))
 
     def load_tokenizers(self) -> TokenizerPair:
         """Load what `begin` saved.

@@ -1,26 +1,27 @@
 """Which files of a directory a run has written: only those are ever replaced or removed."""
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from heedful.bundle import CARD_FILE, CONFIG_FILE, WEIGHTS_FILE
+from heedful.parsing import parse_json
 from heedful.text.pair import is_file_of_a_pair
 from heedful.training.checkpoint import DAMAGED_PREFIX, FILES
 
 CONFIG, LOG, LOCK = "config.toml", "log.jsonl", ".lock"
+SKIPPED, SKIPPED_HEADER = "skipped.tsv", "step\tpair\tsource\ttarget"
 CHECKPOINTS, TOKENIZER = "checkpoints", "tokenizer"
 BUNDLES = ("best", "last")
 
-_CHECKPOINT = re.compile(rf"(\.?|{re.escape(DAMAGED_PREFIX)})step-\d+(-\d+|\.writing|\.old)?")
+_CHECKPOINT = re.compile(rf"(\.?|{re.escape(DAMAGED_PREFIX)})step-\d+(-\d+|\.writing|\.old|\.removed)?")
 _BUNDLE = re.compile(r"(best|last)|\.(best|last)\.(writing|old)")
-_TEMPORARY = {f".{CONFIG}.writing", f".{LOG}.writing"}
+_TEMPORARY = {f".{name}.writing" for name in (CONFIG, LOG, SKIPPED)}
 
 
 def replaceable(run: Path) -> list[Path]:
     """The files and directories that a new run in this directory would replace, whoever wrote them."""
-    names = (LOG, CHECKPOINTS, TOKENIZER, *BUNDLES)
+    names = (LOG, SKIPPED, CHECKPOINTS, TOKENIZER, *BUNDLES)
     return [run / name for name in names if (run / name).exists() or (run / name).is_symlink()]
 
 
@@ -48,6 +49,8 @@ def _others(path: Path) -> Iterator[Path]:
         yield from (each for each in path.iterdir() if not _is_of_a_bundle(each))
     elif name == LOG and path.is_file():
         yield from [] if _is_log(path) else [path]
+    elif name == SKIPPED and path.is_file():
+        yield from [] if _first_line(path) in {"", SKIPPED_HEADER} else [path]
     elif name not in {CONFIG, LOCK, *_TEMPORARY} or not path.is_file():
         yield path
 
@@ -60,9 +63,18 @@ def _is_of_a_bundle(path: Path) -> bool:
 
 def _is_log(path: Path) -> bool:
     """Whether its first line is an event; an empty file may be ours."""
+    first = _first_line(path)
+    try:
+        event = parse_json(first or "null")
+    except ValueError:
+        return False
+    return first == "" or (isinstance(event, dict) and {"event", "step"} <= event.keys())
+
+
+def _first_line(path: Path) -> str | None:
+    """Return it without white space around it; None where it cannot be read."""
     try:
         with path.open(encoding="utf-8") as file:
-            first = file.readline()
-        return not first.strip() or {"event", "step"} <= json.loads(first).keys()
-    except (OSError, ValueError, AttributeError):
-        return False
+            return file.readline().strip()
+    except (OSError, ValueError):
+        return None

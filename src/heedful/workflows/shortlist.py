@@ -15,6 +15,7 @@ from heedful.decoding.translator import Translator
 from heedful.errors import CorpusError, InputError, RunError
 from heedful.text.framing import Framing
 from heedful.workflows.loading import Runtime, SearchWishes, load_translator
+from heedful.workflows.outputs import check_output
 from heedful.workflows.sources import local_bundle
 
 _FILE = "shortlist.safetensors"
@@ -102,6 +103,7 @@ def make_shortlist(
     output = output or run / _FILE
     if output.exists():
         raise RunError(f"{output}: already exists; remove it, or give another --output")
+    check_output(output, [task.src, task.tgt, task.check])
     checked = [] if task.check is None else [line for line in read_lines(task.check) if line.strip()]
     begun = time.monotonic()
     shortlist = _learn(load_bundle(local_bundle(run)), task)

@@ -1,5 +1,6 @@
 """From the name of a model to its files: a path, or the id of a model on the Hugging Face hub."""
 
+import difflib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from heedful.errors import HubError, InputError, MissingExtraError
 from heedful.interop.hub import download_bundle, download_source
 
 _PREFIX = "hf:"
+_ENDINGS = {".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".npz", ".onnx", ".json", ".toml", ".gz", ".zip"}
 _HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>.+))?", re.ASCII)
 
 
@@ -15,12 +17,13 @@ def local_bundle(name: Path) -> Path:
     """Return where the bundle or run of that name is; one of the hub is downloaded first.
 
     A path that exists is that path. Otherwise `user/model`, `user/model@revision`, or either after `hf:`, is
-    the id of a model on the hub. Whether a path holds a bundle is for `resolve_bundle` to say.
+    the id of a model on the hub; but without `hf:` not where there is a directory `user` here, nor with the
+    ending of a file. Whether a path holds a bundle is for `resolve_bundle` to say.
 
     Raises:
         HubError: the hub has no such bundle, or cannot be asked.
         BundleError: a bundle of a newer format.
-        InputError: what comes after `hf:` is no id.
+        InputError: what comes after `hf:` is no id, or a path that does not exist.
         MissingExtraError: it is no path, may be an id, and huggingface_hub is not installed.
     """
     return _local(name, download_bundle)
@@ -37,7 +40,9 @@ def hub_repo(name: Path) -> str | None:
     >>> hub_repo(Path("hf:user/model@v2"))
     'user/model'
     """
-    found = None if name.exists() else _HUB_ID.fullmatch(name.as_posix().removeprefix(_PREFIX))
+    text = name.as_posix()
+    is_path = name.exists() or (not text.startswith(_PREFIX) and _is_meant_as_path(name))
+    found = None if is_path else _HUB_ID.fullmatch(text.removeprefix(_PREFIX))
     return found["repo"] if found else None
 
 
@@ -52,7 +57,20 @@ def _local(name: Path, download: Callable[..., Path]) -> Path:
         return download(hub_id["repo"], revision=hub_id["revision"])
     if hub_id is None:
         return name
+    if _is_meant_as_path(name):
+        raise InputError(f"{text}: no such file or directory; {_advice(name)}")
     try:
         return download(hub_id["repo"], revision=hub_id["revision"])
     except (HubError, MissingExtraError) as error:
         raise type(error)(f"there is no {text} here; {error}") from None
+
+
+def _is_meant_as_path(name: Path) -> bool:
+    return name.parent.is_dir() or name.suffix.lower() in _ENDINGS
+
+
+def _advice(name: Path) -> str:
+    beside = [each.name for each in name.parent.iterdir()] if name.parent.is_dir() else []
+    if close := difflib.get_close_matches(name.name, beside, n=1):
+        return f"did you mean {name.parent / close[0]}?"
+    return f"check the path, or write hf:{name.as_posix()} for a model of the hub"

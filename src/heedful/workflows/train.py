@@ -1,14 +1,23 @@
 """From parallel text to a trained model."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heedful.bundle import Bundle, save_bundle
 from heedful.config import Config, load_config
 from heedful.errors import CheckpointError
 from heedful.model import Transformer
-from heedful.training import EndEvent, EventLog, Scores, Surroundings, Trainer, latest_checkpoint
+from heedful.training import (
+    EndEvent,
+    Event,
+    EventLog,
+    Scores,
+    SkippedEvent,
+    Surroundings,
+    Trainer,
+    latest_checkpoint,
+)
 from heedful.training.checkpoint import set_damaged_aside
 from heedful.training.distributed_team import follow, join_team, leave_team
 from heedful.training.trained_weights import without_adapters
@@ -16,6 +25,7 @@ from heedful.workflows.card import model_card
 from heedful.workflows.material import Listener, Material, Notes, prepare, training_device
 from heedful.workflows.resumption import check_resumable
 from heedful.workflows.run_directory import RunDirectory
+from heedful.workflows.skipped_report import SkippedReport
 from heedful.workflows.validators import DecodingValidator, NllValidator
 
 
@@ -76,7 +86,8 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
         BundleError: the bundle to continue from cannot be used.
         CheckpointError: a checkpoint that does not belong to this data and model.
         TrainingError: the loss is not finite, or a process that helps has died.
-        KeyboardInterrupt: stopped on request, with a checkpoint written.
+        Terminated: stopped by SIGTERM, with a checkpoint written.
+        KeyboardInterrupt: stopped by Ctrl-C, with a checkpoint written.
     """
     run = RunDirectory(task.output, task.beside)
     run.check(resume=task.resume, overwrite=task.overwrite)
@@ -85,6 +96,7 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
     if task.resume:
         check_resumable(load_config(run.config_file), material.config)
     log = EventLog(run.log_file)
+    report = SkippedReport(run.skipped_file, material.source.store, material.tokenizers)
     decoding = _decoding_validator(material)
     trainer = Trainer(
         material.model,
@@ -95,7 +107,7 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
                 NllValidator(material.valid_source, material.precision),
                 *([decoding] if material.config.valid.decode_sentences else []),
             ],
-            listeners=[log, *listeners],
+            listeners=[_naming_the_report(report, [log, *listeners])],
             keep_model=_bundle_writer(material, run, task.command, decoding.signatures),
             checkpoints=run.checkpoints,
             fingerprint=material.fingerprint(),
@@ -106,7 +118,8 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
         if task.resume:
             _resume(trainer, run, notes)
             run.write_config(material.config)
-            log.forget_after(trainer.progress.step)
+            log.forget_after(trainer.progress.step, judged=trainer.progress.judged_step)
+            report.forget_after(trainer.progress.step)
         else:
             run.begin(material.config, material.tokenizers)
         for event in notes.events:
@@ -122,6 +135,7 @@ def _resume(trainer: Trainer, run: RunDirectory, notes: Notes) -> None:
     Raises:
         CheckpointError: all are damaged.
     """
+    run.bring_back_bundles()
     damaged = set_damaged_aside(run.checkpoints)
     checkpoint = latest_checkpoint(run.checkpoints)
     names = ", ".join(str(path) for path in damaged)
@@ -136,6 +150,19 @@ def _resume(trainer: Trainer, run: RunDirectory, notes: Notes) -> None:
         )
     if checkpoint:
         trainer.resume(checkpoint)
+
+
+def _naming_the_report(report: SkippedReport, listeners: Sequence[Listener]) -> Listener:
+    """Give what tells the listeners of each event, and writes the sentences of skipped steps before."""
+
+    def tell(event: Event) -> None:
+        if isinstance(event, SkippedEvent):
+            report.add(event)
+            event = replace(event, sentences=str(report.path))
+        for listener in listeners:
+            listener(event)
+
+    return tell
 
 
 def _decoding_validator(material: Material) -> DecodingValidator:

@@ -8,6 +8,8 @@ from heedful.decoding.translation import Translation
 from heedful.evaluation.metrics import sentence_chrf
 from heedful.workflows.loading import Runtime, SearchWishes, load_translator
 
+_HYPOTHESES_AT_ONCE = 65_536  # some 100 MB of them
+
 
 def translate(
     run: Path,
@@ -31,7 +33,8 @@ def translate(
         runtime: how to compute.
         prefixes: for each line, what its translations begin with.
         ensemble: more models that translate with that of the run.
-        chunk_lines: how many lines are read before they are translated together.
+        chunk_lines: how many lines are read before they are translated together; fewer where each has
+            hundreds of hypotheses.
         told: which precision was chosen, once, where that is "auto".
 
     Raises:
@@ -44,6 +47,7 @@ def translate(
         told(translator.precision_in_use)
     options = wishes.options(translator.bundle.config.decode)
     translator.release_models(options)
+    chunk_lines = min(chunk_lines, max(1, _HYPOTHESES_AT_ONCE // options.n_best))
     found = translator.translate_lines(lines, options=options, prefixes=prefixes, chunk_lines=chunk_lines)
     if wishes.mbr_samples is None:
         return found

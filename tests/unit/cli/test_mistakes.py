@@ -3,7 +3,7 @@ import errno
 import pytest
 
 from heedful.cli.mistakes import one_line_for_mistakes
-from heedful.errors import ConfigError, CorpusError
+from heedful.errors import ConfigError, CorpusError, Terminated
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,11 @@ from heedful.errors import ConfigError, CorpusError
         ),
         (PermissionError(errno.EACCES, "Permission denied", "x"), 1, "error: x: permission denied\n"),
         (OSError("odd"), 1, "error: odd\n"),
+        (Terminated(), 0, ""),
+        (MemoryError(), 1, "error: out of memory; free some and run the command again"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes"), 1, "error: out of memory; "),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 MiB"), 1, "error: out of memory; "),
+        (ImportError("libtorch.so: failed to map segment from shared object"), 1, "error: out of memory; "),
     ],
 )
 def test_a_mistake_becomes_one_line_and_an_exit_code(
@@ -36,9 +41,12 @@ def test_a_mistake_becomes_one_line_and_an_exit_code(
     assert said.count("\n") <= 1
 
 
-def test_a_bug_keeps_its_traceback() -> None:
+@pytest.mark.parametrize(
+    "bug", [ZeroDivisionError, RuntimeError("shapes differ"), ImportError("no such name")]
+)
+def test_a_bug_keeps_its_traceback(bug: Exception) -> None:
     def verb() -> None:
-        raise ZeroDivisionError
+        raise bug
 
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(type(bug) if isinstance(bug, Exception) else bug):
         one_line_for_mistakes()(verb)()

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -90,6 +91,19 @@ def test_threads_share_sentences_by_the_steps_that_they_will_take(monkeypatch: p
         compiled.search_ids(sources, options=SearchOptions(beam_size=1, max_length=9))
         compiled.search_ids(sources, options=SearchOptions(beam_size=1, min_length=25, max_length=25))
     assert [sorted(each) for each in (sizes[:2], sizes[2:4], sizes[4:])] == [[10, 20], [15, 15], [15, 15]]
+
+
+def test_threads_that_share_an_engine_get_their_own_positions() -> None:
+    sources = [[[5 + i % 9] * (3 + 150 * (i % 9))] for i in range(45)]
+    options = SearchOptions(beam_size=1, max_length=3)
+    alone, shared = (
+        Translator(replace(memorised(), model=deepcopy(memorised().model)), engine="compiled") for _ in "ab"
+    )
+    translators()  # skips where there is no engine
+    wanted = [alone.search_ids(each, options=options) for each in sources[:9]] * 5
+    with ThreadPoolExecutor(8) as pool, using_threads(1):
+        found = list(pool.map(lambda each: shared.search_ids(each, options=options), sources))
+    assert found == wanted
 
 
 def test_two_models_translate_together_as_with_torch() -> None:

@@ -1,7 +1,10 @@
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 import torch
+from torch import Tensor
 
 from heedful.errors import InputError
 from heedful.nn.positions import LearnedPositions, SinusoidalPositions, sinusoids
@@ -56,3 +59,39 @@ def test_beyond_learned_positions_there_is_one_clear_line(start: int, length: in
     message = "a sequence of 12 pieces is longer than the 11 learned positions .* model.max_positions"
     with pytest.raises(InputError, match=message):
         positions(start, length)
+
+
+class _Overtaken(SinusoidalPositions):
+    """Between the long table's arrival and its use, another thread puts a short one in its place."""
+
+    def __init__(self) -> None:
+        self.short_is_ready, self.may_go_on, self.short_is_there = Event(), Event(), Event()
+        super().__init__(6, self._formula)
+
+    def _formula(self, length: int, d_model: int) -> Tensor:
+        if length == 512:
+            self.short_is_ready.set()
+            assert self.may_go_on.wait(10)
+        return sinusoids(length, d_model)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if isinstance(value, Tensor) and len(value) > 512:
+            self.may_go_on.set()
+            assert self.short_is_there.wait(10)
+
+
+def test_threads_that_grow_the_table_get_their_own_positions() -> None:
+    positions = _Overtaken()
+
+    def short() -> Tensor:
+        found = positions(0, 7)
+        positions.short_is_there.set()
+        return found
+
+    with ThreadPoolExecutor(1) as other:
+        future = other.submit(short)
+        assert positions.short_is_ready.wait(10)
+        assert torch.equal(positions(1990, 10), sinusoids(2000, 6)[1990:])
+        assert torch.equal(future.result(), sinusoids(7, 6))
+    assert torch.equal(positions(0, 3000), sinusoids(3000, 6))

@@ -238,8 +238,7 @@ def test_all_checkpoints_but_those_kept_and_the_two_newest_are_removed(
     tmp_path: Path, steps: list[int], kept: set[int], wanted: list[int]
 ) -> None:
     for step in steps:
-        (tmp_path / f"step-{step}").mkdir()
-        (tmp_path / f"step-{step}" / "state.pt").write_bytes(b"x")
+        save_checkpoint(make(1, step=step), tmp_path)
     prune_checkpoints(tmp_path, kept=kept)
     assert [checkpoint_step(path) for path in list_checkpoints(tmp_path)] == wanted
 

@@ -63,6 +63,17 @@ def test_a_container_that_hides_its_outer_groups_shows_its_own_at_the_top(tmp_pa
     assert free_memory(CPU, root=root) == 200 * MIB
 
 
+@pytest.mark.parametrize(("limit", "free"), [(900 * MIB, 400), (400 * MIB, 0), ("unlimited", 700)])
+def test_a_limit_of_addresses_counts(tmp_path: Path, limit: int | str, free: int) -> None:
+    root = machine(tmp_path, available=700 * MIB, group="0::/")
+    write(
+        root / "proc/self/limits",
+        f"Max cpu time  unlimited  unlimited\nMax address space  {limit}  unlimited",
+    )
+    write(root / "proc/self/status", f"VmPeak: 5 kB\nVmSize: {500 * 1024} kB")
+    assert free_memory(CPU, root=root) == free * MIB
+
+
 def test_a_system_that_does_not_say_has_none(tmp_path: Path) -> None:
     assert free_memory(CPU, root=tmp_path) is None
 

@@ -13,8 +13,10 @@ from heedful.errors import InputError, TrainingError
 from heedful.model import Transformer
 from heedful.training.checkpoint import latest_checkpoint
 from heedful.training.events import (
+    CheckpointEvent,
     SkippedEvent,
     StepEvent,
+    ValidationEvent,
     WarningEvent,
 )
 from heedful.training.step import StepMetrics
@@ -66,8 +68,9 @@ def test_a_step_that_is_not_finite_is_skipped_and_named(tmp_path: Path) -> None:
     json.dumps(skipped[0].to_json())
 
 
-def test_several_in_a_row_are_taken_again_at_half_the_rate(tmp_path: Path) -> None:
-    train = {"processes": 1, "checkpoint_every_steps": 4}
+@pytest.mark.parametrize("processes", [1, 2])
+def test_several_in_a_row_are_taken_again_at_half_the_rate(tmp_path: Path, processes: int) -> None:
+    train = {"processes": processes, "checkpoint_every_steps": 4}
     plain, world = (make(tmp_path / name, train=train) for name in ("plain", "spoiled"))
     wanted = spoil(plain, set())
     plain.trainer.fit()
@@ -86,21 +89,101 @@ class LostError(Exception):
     """Whatever a validation may end with."""
 
 
-@pytest.mark.parametrize("error", [LostError, KeyboardInterrupt, MemoryError])
-def test_what_ends_a_run_in_a_validation_ends_it_after_a_checkpoint(
-    tmp_path: Path, error: type[BaseException]
-) -> None:
-    world = make(tmp_path, valid={"every_steps": 5})
-
+def fail_to_validate(world: World, error: type[BaseException]) -> None:
     def validate(model: Transformer) -> dict[str, float]:
         raise error
 
     object.__setattr__(world.trainer.surroundings, "validators", [validate])
+
+
+@pytest.mark.parametrize("error", [LostError, SystemExit, MemoryError])
+def test_what_ends_a_run_in_a_validation_ends_it_after_a_checkpoint(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    world = make(tmp_path, valid={"every_steps": 5})
+    fail_to_validate(world, error)
     with pytest.raises(error):
         world.trainer.fit()
     newest = latest_checkpoint(tmp_path / "checkpoints")
     assert newest is not None
     assert newest.name == "step-5"
+
+
+def test_a_second_signal_in_a_validation_ends_a_run_at_once(tmp_path: Path) -> None:
+    """Nothing is saved: it may have come while the weights were being swapped for their average."""
+    world = make(tmp_path, train={"checkpoint_every_steps": 3}, valid={"every_steps": 5})
+    fail_to_validate(world, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        world.trainer.fit()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-3"]
+
+
+@pytest.mark.parametrize(("average", "ema_decay"), [(3, 0.0), (1, 0.9)])
+def test_a_validation_and_a_checkpoint_that_were_missed_are_made_up_for(
+    tmp_path: Path, average: int, ema_decay: float
+) -> None:
+    """The run ended in the validation of step 8, when a checkpoint to be averaged was due as well."""
+    train = {"checkpoint_every_steps": 4, "average_checkpoints": average, "ema_decay": ema_decay}
+    sections = {"train": train, "valid": {"every_steps": 8}}
+    whole, ended = (make(tmp_path / name, **sections) for name in ("whole", "ended"))
+    whole.trainer.fit()
+    fail_to_validate(ended, LostError)
+    with pytest.raises(LostError):
+        ended.trainer.fit()
+    resumed = make(tmp_path / "ended", seed=2, **sections)
+    resumed.trainer.resume(tmp_path / "ended" / "checkpoints" / "step-8")
+    resumed.trainer.fit()
+    assert [(event.step, event.scores) for event in resumed.of(ValidationEvent)] == [
+        (event.step, event.scores) for event in whole.of(ValidationEvent)
+    ]
+    assert resumed.trainer.progress.milestones == whole.trainer.progress.milestones
+    assert [name for name, _ in resumed.kept] == [name for name, _ in whole.kept]
+    for (_, found), (_, wanted) in zip(resumed.kept, whole.kept, strict=True):
+        assert all(torch.equal(weight, wanted[name]) for name, weight in found.items())
+
+
+def test_a_finished_run_that_is_resumed_is_not_judged_again(tmp_path: Path) -> None:
+    train = {"ema_decay": 0.9}
+    make(tmp_path, train=train, values=[1.5]).trainer.fit()
+    again = make(tmp_path, train=train)
+    again.trainer.resume(tmp_path / "checkpoints" / "step-12")
+    again.trainer.fit()
+    assert again.of(ValidationEvent) == []
+    assert [name for name, _ in again.kept] == ["last"]
+
+
+def test_a_finished_run_is_judged_on_another_validation_set(tmp_path: Path) -> None:
+    make(tmp_path, values=[1.5]).trainer.fit()
+    again = make(tmp_path, values=[2.5])
+    object.__setattr__(again.trainer.surroundings, "validation_set", "another")
+    again.trainer.resume(tmp_path / "checkpoints" / "step-12")
+    again.trainer.fit()
+    assert [event.scores for event in again.of(ValidationEvent)] == [{"nll": 2.5}]
+    assert [name for name, _ in again.kept] == ["best", "last"]
+
+
+def test_the_best_model_stays_the_best_when_training_goes_back(tmp_path: Path) -> None:
+    train = {"processes": 1, "checkpoint_every_steps": 4}
+    world = make(tmp_path, train=train, valid={"every_steps": 5}, values=[1.0, 1.5, 1.2, 1.3])
+    spoil(world, {6, 7, 8})
+    world.trainer.fit()
+    assert [(event.step, event.is_best) for event in world.of(ValidationEvent)] == [
+        (5, True),
+        (5, False),
+        (10, False),
+        (12, False),
+    ]
+    assert world.trainer.progress.best_value == 1.0
+
+
+def test_no_checkpoint_is_written_among_steps_that_could_not_be_taken(tmp_path: Path) -> None:
+    """Their weights may be what is wrong."""
+    train = {"processes": 1, "checkpoint_every_steps": 4, "keep_checkpoints": 5}
+    world = make(tmp_path, train=train)
+    spoil(world, {8})
+    world.trainer.fit()
+    assert [event.step for event in world.of(CheckpointEvent)] == [4, 12]
+    assert world.trainer.progress.milestones == (4, 12)
 
 
 def test_a_validation_set_that_cannot_be_used_ends_no_run(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ FOREIGN = [
     "best/photo.png",
     "last/holiday/photo.png",
     "log.jsonl",
+    "skipped.tsv",
     "notes.txt",
 ]
 

@@ -1,0 +1,52 @@
+"""The values of a settings file by type and size; another one is refused with the file and the key."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heedful.errors import InteropError
+from heedful.parsing import is_whole, shown
+
+MAX_NUMBER = 2**31 - 1  # of ids and sizes
+
+
+@dataclass(frozen=True)
+class TypedSettings:
+    """What a settings file says; a key that is not there, or null, gives None.
+
+    Attributes:
+        values: by key.
+        file: for error messages.
+    """
+
+    values: Mapping[str, Any]
+    file: Path
+
+    def whole_number(self, key: str) -> int | None:
+        """Return an id, a size or a count. Raises an InteropError for anything else."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if is_whole(value, most=MAX_NUMBER):
+            return int(value)
+        raise self._error(key, f"must be one number, and a whole one from 0 to {MAX_NUMBER:,}")
+
+    def number(self, key: str) -> float | None:
+        """Return a number that is finite. Raises an InteropError for anything else."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_NUMBER:
+            return float(value)
+        raise self._error(key, "must be a number")
+
+    def text(self, key: str) -> str | None:
+        """Return a text. Raises an InteropError for anything else."""
+        value = self.values.get(key)
+        if value is None or isinstance(value, str):
+            return value
+        raise self._error(key, "must be a text")
+
+    def _error(self, key: str, problem: str) -> InteropError:
+        return InteropError(f"{self.file}: {key}={shown(self.values[key])}: {problem}")

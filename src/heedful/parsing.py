@@ -1,0 +1,180 @@
+"""Files from outside, parsed within limits: how long, how deep, and each key once.
+
+A reader adds the name of the file, and what to do: every problem is a `ValueError` whose message is a phrase.
+"""
+
+import json
+import re
+import reprlib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any] | list[Any] | str | float | bool | None  # of a whole number, int
+
+MAX_BYTES = 256 * 2**20  # of a file that is parsed as a whole: the largest tokenizer.json has 34 MB
+MAX_DEPTH = 64  # of lists and objects inside each other
+MAX_WHOLE = 2**53 - 1  # whole numbers up to here are exact in JSON everywhere, and fit into 64 bits
+
+_CHUNK = 2**20
+_MAX_SHOWN = 60  # characters of a value in a message
+_HALF_OF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,200}")
+
+
+def read_limited(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is larger than that, or its name is none that a file can have.
+    """
+    chunks: list[bytes] = []
+    size = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            size += len(chunk)
+            if size > max_bytes:
+                raise ValueError(f"larger than {max_bytes / 2**20:,.0f} MiB")
+            chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def decode_text(content: bytes) -> str:
+    """Return UTF-8 as text, without a byte order mark.
+
+    Raises:
+        ValueError: it is not UTF-8.
+    """
+    try:
+        return content.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start:,}") from None
+
+
+def parse_json(content: bytes | str, *, half_pairs: bool = False) -> Json:
+    """Return what JSON says.
+
+    >>> parse_json(b'{"ids": [1, 2]}')
+    {'ids': [1, 2]}
+
+    Args:
+        content: of a file, or a line of one.
+        half_pairs: whether texts may hold half of a surrogate pair.
+
+    Raises:
+        ValueError: no JSON, a key that an object has twice, more than `MAX_DEPTH` lists and objects inside
+            each other, or text that has no UTF-8.
+    """
+    text = decode_text(content) if isinstance(content, bytes) else content
+    try:
+        value: Json = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not valid JSON: {error}") from None
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    _check_depth(value)
+    if not half_pairs and _HALF_OF_A_PAIR.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError("half of a surrogate pair in a text; write the whole character") from None
+    return value
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return what TOML says.
+
+    Raises:
+        ValueError: no TOML, or more than `MAX_DEPTH` arrays and tables inside each other.
+    """
+    try:
+        found = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"not valid TOML: {error}") from None
+    except ValueError:
+        raise ValueError(_TOO_MANY_DIGITS) from None
+    _check_depth(found)
+    return found
+
+
+def is_whole(value: object, *, least: int = 0, most: int = MAX_WHOLE) -> bool:
+    """Return whether a value is a whole number in these limits; True and 1.0 are none."""
+    return type(value) is int and least <= value <= most
+
+
+def is_plain_name(name: object) -> bool:
+    """Return whether it names a file in its own directory: no path, no pattern, nothing hidden.
+
+    >>> is_plain_name("model-00001-of-00002.safetensors"), is_plain_name("../config.json")
+    (True, False)
+    """
+    return isinstance(name, str) and _PLAIN_NAME.fullmatch(name) is not None
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it, short however large it is."""
+    return short(_SHORT.repr(value))
+
+
+def short(text: str) -> str:
+    """Return a text for a message: one line, without its end where it is long."""
+    text = " ".join(text[: 2 * _MAX_SHOWN].split())
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
+
+
+class _ShortRepr(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 2
+        self.maxstring = self.maxother = self.maxlong = _MAX_SHOWN
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Python refuses to write down an integer of thousands of digits."""
+        return repr(x) if abs(x) < 2**128 else f"<a number of {x.bit_length():,} bits>"
+
+    def repr_instance(self, x: object, level: int) -> str:
+        """Name the type: an object may be as large as it likes."""
+        return repr(x) if x is None or isinstance(x, bool | float) else f"<{type(x).__name__}>"
+
+
+_SHORT = _ShortRepr()
+_TOO_DEEP = f"nested more than {MAX_DEPTH} deep"
+_TOO_MANY_DIGITS = "a number of more digits than any setting has"
+_MAX_DIGITS = 400  # the largest float has 309
+
+
+def _check_depth(value: object) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _containers_in(outer)]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
+
+
+def _containers_in(value: object) -> list[object]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [each for each in inner if isinstance(each, dict | list)]
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(_TOO_MANY_DIGITS)
+    return int(digits)
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"the key {shown(key)} stands there twice")
+            seen.add(key)
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_each_key_once, parse_int=_whole_number)

@@ -1,0 +1,114 @@
+"""What state.pt of a checkpoint holds, checked before any of it is put back."""
+
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from heedful.parsing import is_whole, shown
+from heedful.weight_files import check_tensors, read_pickled
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """The content of state.pt; the optimiser's is for `optimizer_state` to check."""
+
+    fingerprint: str
+    progress: dict[str, Any]
+    optimizer: object
+
+
+def read_state(path: Path, *, like: "DataclassInstance") -> CheckpointState:
+    """Read a state that was saved.
+
+    Args:
+        path: of the file.
+        like: a progress; the one that was saved may lack some of its fields, and have others.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    state = read_pickled(path)
+    if not isinstance(state, dict):
+        raise ValueError("holds no state of a training")
+    fingerprint, saved = state.get("fingerprint"), state.get("progress")
+    if not isinstance(fingerprint, str) or not isinstance(saved, dict):
+        raise ValueError("holds no progress of a training")
+    progress = {field.name: saved[field.name] for field in fields(like) if field.name in saved}
+    for name, value in progress.items():
+        if not _is_like(value, getattr(like, name)):
+            raise ValueError(f"progress.{name} is {shown(value)}")
+    return CheckpointState(fingerprint, progress, state.get("optimizer"))
+
+
+def optimizer_state(found: object, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return what was saved of an optimiser with the groups and weights of this one, for it to load.
+
+    Of the settings only the rates are those that were saved.
+
+    Raises:
+        ValueError: it is of another optimiser, or of other weights.
+    """
+    found = found if isinstance(found, dict) else {}
+    groups, state = found.get("param_groups"), found.get("state")
+    if not isinstance(state, dict) or not isinstance(groups, list):
+        raise ValueError("holds no state of an optimiser")
+    if len(groups) != len(optimizer.param_groups):
+        raise ValueError("holds the state of another optimiser")
+    checked: list[dict[str, Any]] = []
+    first = 0
+    for group, own in zip(groups, optimizer.param_groups, strict=True):
+        numbers = [*range(first, first + len(own["params"]))]
+        first += len(numbers)
+        rate, of_group = (group.get(key) for key in ("lr", "params")) if isinstance(group, dict) else (0, 0)
+        if not (isinstance(rate, float | int) and _are_whole(of_group) and of_group == numbers):
+            raise ValueError("holds the state of an optimiser of other weights")
+        for i, weight in zip(numbers, own["params"], strict=True):
+            if i in state:
+                _check_moments(i, state[i], weight, is_adam="betas" in own)
+        checked.append(own | {"params": numbers, "lr": rate})
+    if not state.keys() <= {*range(first)}:
+        raise ValueError("holds the state of an optimiser of more weights")
+    return {"param_groups": checked, "state": state}
+
+
+def _is_like(value: object, example: object) -> bool:
+    """Whether a value is of the type of the example, and no number that counts nothing."""
+    match example:
+        case int():
+            return is_whole(value, least=-1)
+        case float():
+            return isinstance(value, float | int) and not math.isnan(value)
+        case str():
+            return isinstance(value, str)
+        case dict():
+            return isinstance(value, dict) and all(
+                isinstance(name, str) and isinstance(score, float | int) for name, score in value.items()
+            )
+        case tuple():
+            return isinstance(value, tuple) and (
+                _are_whole([*value]) or all(isinstance(each, str) for each in value)
+            )
+    return False
+
+
+def _are_whole(value: object) -> bool:
+    return isinstance(value, list) and all(is_whole(each) for each in value)
+
+
+def _check_moments(i: int, found: object, weight: torch.Tensor, *, is_adam: bool) -> None:
+    """Refuse what this optimiser does not keep of a weight."""
+    shapes = dict.fromkeys(("exp_avg", "exp_avg_sq") if is_adam else ("momentum_buffer",), weight.shape)
+    if is_adam:
+        shapes["step"] = torch.Size()
+    if not isinstance(found, dict) or found.keys() != shapes.keys():
+        raise ValueError(f"the optimiser has of weight {i} {shown(found)}")
+    check_tensors(found)
+    for name, tensor in found.items():
+        if tensor.shape != shapes[name] or not tensor.is_floating_point():
+            raise ValueError(f"the optimiser has of weight {i} a {name} of shape {tuple(tensor.shape)}")

@@ -1,0 +1,32 @@
+"""Trainer callbacks: judging, telling, and keeping models."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heedful.model import Transformer
+from heedful.training.events import Event
+from heedful.training.validation import Validator
+
+Scores = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a trainer is given by whoever knows about files, text and screens.
+
+    Attributes:
+        validators: each measures the model; their scores are merged.
+        listeners: each is told of every event.
+        keep_model: called with "best" or "last", the model, its scores and step, to write a bundle.
+        checkpoints: the directory for checkpoints.
+        fingerprint: of everything that a resumed run must share with the one before.
+        validation_set: fingerprint of what the validators measure on; only scores on the same are compared.
+    """
+
+    validators: Sequence[Validator]
+    listeners: Sequence[Callable[[Event], None]]
+    keep_model: Callable[[str, Transformer, Scores, int], None]
+    checkpoints: Path
+    fingerprint: str
+    validation_set: str = ""

@@ -1,0 +1,46 @@
+"""`skipped.tsv`: the sentences of the steps that were not taken, to find out what is wrong with them."""
+
+from pathlib import Path
+
+from heedful.data import ParallelStore
+from heedful.durable import put_text_in_place
+from heedful.text import TokenizerPair
+from heedful.training import SkippedEvent
+from heedful.workflows.run_files import SKIPPED_HEADER
+
+
+class SkippedReport:
+    """A row for each sentence pair of a skipped step: the step, the pair's number in the store, its texts."""
+
+    def __init__(self, path: Path, store: ParallelStore, tokenizers: TokenizerPair) -> None:
+        self.path = path
+        self._store = store
+        self._tokenizers = tokenizers
+
+    def add(self, event: SkippedEvent) -> None:
+        """Append the pairs of a step."""
+        rows = [(str(event.step), str(pair), *self._texts(pair)) for pair in event.pairs]
+        is_new = not self.path.exists()
+        with self.path.open("a", encoding="utf-8") as file:
+            if is_new:
+                file.write(f"{SKIPPED_HEADER}\n")
+            file.writelines("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
+
+    def forget_after(self, step: int) -> None:
+        """Drop the rows of later steps, which are about to be taken again, and one that is half written."""
+        if self.path.exists():
+            lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
+            rows = [line for line in lines if _is_until(line, step)]
+            put_text_in_place(self.path, "\n".join([SKIPPED_HEADER, *rows, ""]))
+
+    def _texts(self, pair: int) -> tuple[str, str]:
+        """Return both sentences: as they were read where the store has them, else from their ids."""
+        if self._store.has_text:
+            return self._store.text(pair)
+        src, tgt = self._store[pair]
+        return self._tokenizers.src.decode(src.tolist()), self._tokenizers.tgt.decode(tgt.tolist())
+
+
+def _is_until(line: str, step: int) -> bool:
+    number, *rest = line.split("\t")
+    return len(rest) == SKIPPED_HEADER.count("\t") and number.isdigit() and int(number) <= step

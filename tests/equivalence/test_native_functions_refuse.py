@@ -1,0 +1,216 @@
+"""Every native function with arguments that cannot be: it says so, whatever they are, and reads nothing."""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from small_engines import LEVELS, engine_of, model_with
+
+from heedful.decoding.engine import Engine, address_of
+from heedful.decoding.engine_step import EngineStep
+from heedful.decoding.engine_tokens import EngineShortlist
+from heedful.native import Functions, Shortlist, functions_of, native
+
+OK, BAD_ARGUMENT = 0, 2
+HUGE = [2**31, 2**40, 2**62, 2**63 - 1]
+NEGATIVE = [-1, -(2**31), -(2**63)]
+ROUNDS = 200
+
+
+@pytest.fixture(params=LEVELS)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return engine_of(model_with({}), "float32", request.param)
+
+
+@pytest.fixture(params=LEVELS)
+def functions(request: pytest.FixtureRequest) -> Functions:
+    known = {level.name: level.why_not for level in native().levels}
+    if reason := known.get(request.param, native().describe()):
+        pytest.skip(reason)
+    return functions_of(request.param)
+
+
+def ids_of(*values: int) -> NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def spoiled(rng: np.random.Generator, good: NDArray[np.int64], bad: list[int]) -> NDArray[np.int64]:
+    """One of the numbers becomes one of the bad ones."""
+    found = good.copy()
+    found[rng.integers(len(found))] = bad[rng.integers(len(bad))]
+    return found
+
+
+def test_encode(engine: Engine) -> None:
+    rng, size = np.random.default_rng(1), engine.vocab_size
+    positions = np.zeros((9, engine.width), np.float32)
+    memory = [np.empty((9, 2 * engine.width), np.float32) for _ in range(engine.num_layers)]
+    pointers = (ctypes.c_void_p * engine.num_layers)(*map(address_of, memory))
+
+    def encode(
+        ids: NDArray[np.int64], starts: NDArray[np.int64], count: int, known: int, threads: int
+    ) -> int:
+        status: int = engine._functions.encode(
+            ctypes.byref(engine._model), threads, address_of(ids), address_of(starts), count,
+            address_of(positions), known, pointers,
+        )  # fmt: skip
+        return status
+
+    ids, starts = rng.integers(0, size, 9), ids_of(0, 4, 4, 9)
+    assert encode(ids, starts, 3, 9, 1) == OK
+    for threads in (2, 65, 2**20, 2**62):
+        assert encode(ids, starts, 3, 9, threads) == OK
+    for _ in range(ROUNDS):
+        assert encode(spoiled(rng, ids, [size, *HUGE, *NEGATIVE]), starts, 3, 9, 1) == BAD_ARGUMENT
+    for bad_starts in ((1, 4, 4, 9), (-1, 4, 4, 9), (0, 4, 3, 9), (0, 5, -(2**62), 9), (0, 9, 4, 9)):
+        assert encode(ids, ids_of(*bad_starts), 3, 9, 1) == BAD_ARGUMENT
+    for count, known, threads in (
+        (0, 9, 1),
+        (-1, 9, 1),
+        (3, 4, 1),
+        (3, 0, 1),
+        (3, -1, 1),
+        (3, 9, 0),
+        (3, 9, -5),
+    ):
+        assert encode(ids, starts, count, known, threads) == BAD_ARGUMENT
+
+
+def test_step(engine: Engine) -> None:
+    rng, size = np.random.default_rng(2), engine.vocab_size
+    step = EngineStep(engine, [[5, 6], [7], [8, 9, 10]])
+    past, stride = step._past, step._past.stride
+    positions = np.zeros((stride, engine.width), np.float32)
+    cache = np.empty((3, engine.num_layers, 2 * engine.width), np.float32)
+    states = np.empty((3, engine.width), np.float32)
+
+    def take(
+        ids: NDArray[np.int64], outputs: NDArray[np.int64], places: NDArray[np.int64], *,
+        rows: int = 3, known: int = stride, threads: int = 1,
+    ) -> int:  # fmt: skip
+        status: int = engine._functions.step(
+            ctypes.byref(engine._model), threads, ctypes.byref(past), address_of(ids), address_of(outputs),
+            address_of(places), rows, address_of(positions), known, address_of(cache), address_of(states),
+        )  # fmt: skip
+        return status
+
+    ids, outputs, places = ids_of(1, 2, 3), ids_of(0, 1, 2), ids_of(0, 0, 0)
+    assert take(ids, outputs, places) == OK
+    for _ in range(ROUNDS):
+        assert take(spoiled(rng, ids, [size, *HUGE, *NEGATIVE]), outputs, places) == BAD_ARGUMENT
+        assert take(ids, spoiled(rng, outputs, [3, *HUGE, *NEGATIVE]), places) == BAD_ARGUMENT
+        assert take(ids, outputs, spoiled(rng, places, [stride, *HUGE, *NEGATIVE])) == BAD_ARGUMENT
+    for changes in ({"rows": 0}, {"rows": -1}, {"known": 0}, {"known": -1}, {"threads": 0}, {"threads": -1}):
+        assert take(ids, outputs, places, **changes) == BAD_ARGUMENT
+    assert take(ids, outputs, places, threads=2**62) == OK
+
+
+def test_top_and_log_probs(engine: Engine) -> None:
+    size = engine.vocab_size
+    states = np.random.default_rng(3).standard_normal((3, engine.width)).astype(np.float32)
+    values, best = np.empty((3, size), np.float32), np.empty((3, size), np.int64)
+    shortlist = EngineShortlist(engine, [ids_of(1, 2, 7), ids_of(3)])
+    listed, sentences = shortlist.address, ids_of(0, 1, 1)
+
+    def call(
+        *, count: int | None, rows: int = 3, within: int | None = None, of: NDArray[np.int64] | None = None,
+        banned: NDArray[np.int64] | None = None, threads: int = 1,
+    ) -> int:  # fmt: skip
+        never = np.zeros(1, np.int64) if banned is None else banned
+        rest = () if count is None else (count, address_of(never), 0 if banned is None else len(banned), True)
+        found = (address_of(values), address_of(best)) if count is not None else (address_of(values),)
+        function = engine._functions.log_probs if count is None else engine._functions.top
+        status: int = function(
+            ctypes.byref(engine._model), threads, address_of(states), rows, within,
+            None if of is None else address_of(of), *rest, *found,
+        )  # fmt: skip
+        return status
+
+    for count in (None, 1, size):
+        assert call(count=count) == OK
+        assert call(count=count, within=listed, of=sentences) == OK
+        for bad in [2, *HUGE, *NEGATIVE]:
+            assert call(count=count, within=listed, of=ids_of(0, bad, 1)) == BAD_ARGUMENT
+        assert call(count=count, within=listed) == BAD_ARGUMENT
+        for changes in ({"rows": 0}, {"rows": -1}, {"threads": 0}, {"threads": -(2**62)}):
+            assert call(count=count, **changes) == BAD_ARGUMENT
+    for bad in (0, size + 1, *HUGE, *NEGATIVE):
+        assert call(count=bad) == BAD_ARGUMENT
+    assert call(count=2, banned=ids_of(0, size, *HUGE, *NEGATIVE)) == OK  # ids that there are not
+    assert call(count=2, banned=ids_of(size, *HUGE, *NEGATIVE), within=listed, of=sentences) == OK
+    original = Shortlist.from_address(listed)
+    for group_size in (0, -1, -(2**63)):
+        wrong = Shortlist(
+            group_size,
+            *(
+                getattr(original, name)
+                for name in ("num_sentences", "outputs", "ids", "firsts", "columns", "starts")
+            ),
+        )
+        assert call(count=2, within=ctypes.addressof(wrong), of=sentences) == BAD_ARGUMENT
+
+
+def test_pick(engine: Engine) -> None:
+    rng, size = np.random.default_rng(4), engine.vocab_size
+    arrays = [np.zeros(64 * engine.width, np.uint32), *(np.zeros(64, np.uint32) for _ in range(3))]
+
+    def pick(ids: NDArray[np.int64], count: int) -> int:
+        status: int = engine._functions.pick(
+            ctypes.byref(engine._model), address_of(ids), count, *map(address_of, arrays)
+        )
+        return status
+
+    ids = rng.integers(0, size, 20)
+    assert pick(ids, 20) == OK
+    for _ in range(ROUNDS):
+        assert pick(spoiled(rng, ids, [size, *HUGE, *NEGATIVE]), 20) == BAD_ARGUMENT
+    for count in (0, -1, -(2**63)):
+        assert pick(ids, count) == BAD_ARGUMENT
+
+
+def kernels_of(functions: Functions, dtype: str) -> dict[str, Callable[[int, int], int]]:
+    """Each training kernel, to be called with rows and their width; all arrays are small."""
+    x = torch.zeros(256)
+    pointer: Any = x.data_ptr()
+    dropout = 1, 0, 1.0
+    masked = getattr(functions, f"masked_softmax_{dtype}")
+    forward, backward = (getattr(functions, f"residual_norm_{name}{dtype}") for name in ("", "backward_"))
+
+    def keep(function: Callable[[int, int], int]) -> Callable[[int, int], int]:
+        function.__dict__["array"] = x
+        return function
+
+    return {
+        "residual_norm": keep(lambda n, w: forward(*[pointer] * 7, n, w, 1e-5, *dropout)),
+        "residual_norm_backward": keep(lambda n, w: backward(*[pointer] * 8, n, w, *dropout)),
+        "masked_softmax": keep(lambda n, w: masked(pointer, pointer, n, 1, 1, w, 0, 0, 1.0)),
+        "masked_softmax_backward": keep(
+            lambda n, w: getattr(functions, f"masked_softmax_backward_{dtype}")(*[pointer] * 3, n, w, 1.0)
+        ),
+        "loss_rows": keep(lambda n, w: getattr(functions, f"loss_rows_{dtype}")(*[pointer] * 4, n, w, 0.9)),
+    }
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_training_kernels(functions: Functions, dtype: str) -> None:
+    for name, kernel in kernels_of(functions, dtype).items():
+        for bad in NEGATIVE:
+            assert kernel(bad, 4) == BAD_ARGUMENT, name
+        for bad in (0, 65_537, *HUGE, *NEGATIVE):
+            assert kernel(1, bad) == BAD_ARGUMENT, name
+            assert kernel(0, bad) == BAD_ARGUMENT, name
+        assert kernel(0, 4) == OK, name
+    masked = getattr(functions, f"masked_softmax_{dtype}")
+    x = torch.zeros(64)
+    for heads, queries, of_row, of_query in ((-1, 1, 0, 0), (1, -1, 0, 0), (1, 1, -1, 0), (1, 1, 0, -1)):
+        assert masked(x.data_ptr(), x.data_ptr(), 1, heads, queries, 4, of_row, of_query, 1.0) == BAD_ARGUMENT
+    loss = getattr(functions, f"loss_rows_{dtype}")
+    for target in (8, *HUGE, *NEGATIVE):
+        targets, logits, sums = torch.tensor([3, target]), torch.zeros(2, 8), torch.zeros(2, 2)
+        pointers = (each.data_ptr() for each in (logits, targets, *sums))
+        assert loss(*pointers, 2, 8, 0.9) == BAD_ARGUMENT
+        assert not logits.any()

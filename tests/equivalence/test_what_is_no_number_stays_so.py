@@ -1,0 +1,103 @@
+"""NaN and infinity in a model reach the log-probabilities, at every level, and are reported, never written.
+
+In int8 a row is scaled by its largest number: one that is not finite must not become a row of zeros.
+"""
+
+import ctypes
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small_engines import LEVELS, TOLERANCES, engine_of, model_with, padded
+from tiny_bundle import memorised
+from torch import Tensor
+
+from heedful import Translator
+from heedful.decoding.engine import EnginePrecision, address_of
+from heedful.decoding.engine_step import EngineStep
+from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.step_function import ModelStep, all_log_probs
+from heedful.errors import InputError
+from heedful.model import Transformer
+
+BAD = [np.nan, np.inf, -np.inf]
+SEARCHES = {
+    "greedy": SearchOptions(beam_size=1),
+    "beam": SearchOptions(beam_size=3),
+    "sampled": SearchOptions(sampling=Sampling(), n_best=2),
+    "renormalised": SearchOptions(beam_size=2, renormalize=True),
+}
+
+
+def broken(bad: float, *, tgt_id: int) -> Transformer:
+    """A model that knows no number for one token of the target."""
+    model = model_with({"tied": "none"})
+    with torch.no_grad():
+        model.decoder.embedding.tokens.weight[tgt_id, 5] = bad
+    return model
+
+
+def assert_second_is_no_number(found: Tensor) -> None:
+    assert found[1].isnan().all()
+    assert found[0].isfinite().all()
+    assert found[2].isfinite().all()
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_fed_token_that_is_no_number_spoils_its_own_output(
+    precision: EnginePrecision, level: str, bad: float
+) -> None:
+    engine = engine_of(broken(bad, tgt_id=9), precision, level)
+    step = EngineStep(engine, [[5, 6], [8, 5], [7]])
+    for _ in range(2):  # in the second step it stands in the past
+        tokens = step(torch.tensor([3, 9, 4]))
+        assert_second_is_no_number(tokens.log_probs())
+        with pytest.raises(InputError, match="not numbers"):
+            tokens.top(3, (), renormalize=False)
+        with pytest.raises(InputError, match="not numbers"):
+            tokens.top(3, (0, 1), renormalize=True)
+    assert all_log_probs(tokens[torch.tensor([0, 2])]).isfinite().all()
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_torch_says_the_same(bad: float) -> None:
+    with torch.inference_mode():
+        step = ModelStep(broken(bad, tgt_id=9), padded([[5, 6], [8, 5], [7]]))
+        for _ in range(2):
+            assert_second_is_no_number(step(torch.tensor([3, 9, 4])))
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("precision", TOLERANCES)
+def test_a_linear_layer_alone_keeps_it_in_its_row(precision: EnginePrecision, level: str, bad: float) -> None:
+    model = model_with({})
+    engine = engine_of(model, precision, level)
+    layer = engine._linear([model.decoder.layers[0].feed_forward.inner])  # type: ignore[union-attr, list-item]
+    x = np.random.default_rng(1).standard_normal((7, model.config.d_model)).astype(np.float32)
+    x[3, 17] = bad
+    y = np.zeros((7, layer.out), np.float32)
+    number = {"float32": 0, "bf16": 1, "int8": 2}[precision]
+    status = engine._functions.linear(ctypes.byref(layer), number, 0, 1, address_of(x), len(x), address_of(y))
+    assert status == 0
+    assert not np.isfinite(y[3, :96]).any()
+    assert np.isfinite(np.delete(y, 3, axis=0)).all()
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+def test_a_search_reports_it(engine: str, precision: EnginePrecision, name: str) -> None:
+    if (engine, precision) == ("torch", "int8"):
+        pytest.skip("torch has no int8")
+    bundle = memorised()
+    model = Transformer.from_config(bundle.config.model).eval()
+    with torch.no_grad():
+        model.encoder.layers[1].feed_forward.outer.weight[3, 4] = np.nan  # type: ignore[union-attr, operator]
+    engine_of(model, precision)
+    translator = Translator(replace(bundle, model=model), engine=engine, precision=precision)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="not numbers"):
+        translator.translations(["the cat sleeps ."], options=SEARCHES[name])

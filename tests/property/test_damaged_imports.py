@@ -1,0 +1,259 @@
+"""Models from elsewhere, damaged: what `heedful import` reads."""
+
+import argparse
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from damage import (
+    CHANGES,
+    WOUNDS,
+    Change,
+    Wound,
+    changed,
+    few_or_many,
+    json_text,
+    read_many,
+    replaced,
+    wounded,
+)
+from hypothesis import strategies as st
+from imported_models import SYSTEMS, TGT_VOCAB, random_model
+from pretrained_models import FAMILIES, Family
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from heedful.bundle import Bundle
+from heedful.config import ModelConfig
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.translator import Translator
+from heedful.interop.checkpoint import read_checkpoint
+from heedful.interop.fairseq_dictionary import read_dictionaries
+from heedful.interop.layouts import read_directory, read_layout
+from heedful.interop.pretrained import ImportedBundle, ImportWishes
+from heedful.interop.vocabulary import read_tokenizers
+from heedful.model import Transformer
+from heedful.text import TokenizerPair
+
+pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+
+DIRECTORIES = ["marian", "m2m100", "nllb", "bart", "mbart", "mbart-50"]
+TEXT = "The old woman reads a book, doesn't she ? ½ ﬁ"
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    made = {}
+    for name in DIRECTORIES:
+        made[name] = tmp_path_factory.mktemp("models") / name
+        FAMILIES[name].save(made[name])
+    split_weights(made["mbart"])
+    yield made
+
+
+def split_weights(directory: Path) -> None:
+    """As large models come: an index, and files of some weights each."""
+    tensors = load_file(directory / "model.safetensors")
+    (directory / "model.safetensors").unlink()
+    weight_map = {}
+    for part in (0, 1):
+        name = f"model-0000{part + 1}-of-00002.safetensors"
+        some = dict([*tensors.items()][part::2])
+        save_file(some, directory / name)
+        weight_map |= dict.fromkeys(some, name)
+    index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def use(found: ImportedBundle) -> None:
+    """What any verb does with a model that could be read."""
+    model = Transformer.outline(found.config.model)
+    model.assign(found.weights)
+    options = replace(SearchOptions.from_config(found.config.decode), max_length=2)
+    if found.tokenizers is not None:
+        use_tokenizers(found.tokenizers)
+        translator = Translator(Bundle(found.config, found.tokenizers, model.eval()))
+        translator.translate([TEXT], options=replace(options, beam_size=1, n_best=1))
+
+
+def use_tokenizers(tokenizers: TokenizerPair) -> None:
+    for tokenizer in (tokenizers.src, tokenizers.tgt):
+        ids = tokenizer.encode(TEXT)
+        assert all(0 <= i < tokenizer.vocab_size for i in ids)
+        tokenizer.decode(ids)
+        tokenizer.pieces(ids)
+        tokenizer.spans(TEXT)
+        tokenizer.tags()
+
+
+def import_directory(family: Family, directory: Path) -> None:
+    use(read_directory(family.layout, directory, ImportWishes(settings={})))
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
+@few_or_many
+def test_settings_and_vocabularies(cases: int, name: str, directories: dict[str, Path]) -> None:
+    directory = directories[name]
+    documents = {
+        file: json.loads(file.read_text(encoding="utf-8")) for file in sorted(directory.glob("*.json"))
+    }
+
+    def read(case: tuple[Path, list[Change]]) -> None:
+        file, changes = case
+        with replaced(file, json_text(changed(documents[file], changes)).encode()):
+            import_directory(FAMILIES[name], directory)
+
+    read_many(cases, st.tuples(st.sampled_from([*documents]), CHANGES), read)
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
+@few_or_many
+def test_bytes_of_all_files(cases: int, name: str, directories: dict[str, Path]) -> None:
+    directory = directories[name]
+    contents = {file: file.read_bytes() for file in sorted(directory.iterdir())}
+
+    def read(case: tuple[Path, list[Wound]]) -> None:
+        file, wounds = case
+        with replaced(file, wounded(contents[file], wounds)):
+            import_directory(FAMILIES[name], directory)
+
+    read_many(cases, st.tuples(st.sampled_from([*contents]), WOUNDS), read)
+
+
+@cache
+def tensors_of(name: str) -> dict[str, Tensor]:
+    return dict(random_model(SYSTEMS[name]).state_dict())
+
+
+def other_tensor(tensor: Tensor, number: int) -> object:
+    """What may stand in the place of a tensor."""
+    size = number % 97
+    others: list[object] = [
+        torch.zeros(()), torch.zeros(0), torch.zeros(0, 5), torch.zeros(size), torch.zeros(size, 1, 2),
+        torch.zeros(1).expand(2**20, 2**20), torch.zeros(1, dtype=torch.float16).expand(2**40),
+        tensor.double(), tensor.half(), tensor.long(), tensor.bool(), tensor.to(torch.complex64),
+        tensor.t() if tensor.ndim == 2 else tensor[None], tensor[:-1], torch.cat([tensor, tensor]),
+        tensor * float("nan"), tensor * 1e38, tensor.to_sparse(), None, size, "text", [tensor], {"a": tensor},
+        tensor.to("meta"), tensor.to(torch.float8_e4m3fn), torch.zeros(2**16, 1), torch.zeros(1, 2**16),
+        torch.ones(1),
+    ]  # fmt: skip
+    return others[number % len(others)]
+
+
+NAMES = st.sampled_from(
+    [
+        "",
+        "x",
+        "encoder.layers.999999.x",
+        "module.",
+        "encoder.layers.0." + "a." * 300,
+        "embed_positions",
+        "pe",
+        "out.weight",
+    ]
+) | st.text(max_size=20)
+TENSOR_CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["tensor", "tensor", "remove", "rename", "swap"]),
+        st.integers(0, 999),
+        st.integers(0, 9999),
+        NAMES,
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def changed_tensors(tensors: dict[str, Tensor], changes: list[tuple[str, int, int, str]]) -> dict[Any, Any]:
+    found: dict[Any, Any] = dict(tensors)
+    for action, where, number, text in changes:
+        if not found:
+            break
+        name = [*found][where % len(found)]
+        if action == "tensor":
+            found[name] = other_tensor(tensors.get(name, torch.ones(2, 2)), number)
+        elif action == "rename":
+            found[text] = found.pop(name)
+        elif action == "swap":
+            other = [*found][number % len(found)]
+            found[name], found[other] = found[other], found[name]
+        else:
+            del found[name]
+    return found
+
+
+@few_or_many
+def test_state_dicts(cases: int, tmp_path: Path) -> None:
+    arguments = {
+        "arch": "transformer", "encoder_attention_heads": 3, "decoder_attention_heads": 3, "dropout": 0.1,
+        "activation_fn": "relu", "no_scale_embedding": False, "encoder_normalize_before": False, "lr": [0.1],
+        "encoder": {"layers": 3},
+    }  # fmt: skip
+
+    def read(case: tuple[str, list[tuple[str, int, int, str]], list[Change], int]) -> None:
+        name, tensor_changes, changes, form = case
+        tensors = changed_tensors(tensors_of(name), tensor_changes)
+        file = tmp_path / "model.pt"
+        file.unlink(missing_ok=True)
+        beside = changed(arguments, changes) if form > 1 else arguments
+        is_namespace = isinstance(beside, dict) and form % 2
+        saved = {"model": tensors, "args": argparse.Namespace(**beside) if is_namespace else beside}
+        torch.save(tensors if form == 0 else saved, file, _use_new_zipfile_serialization=form != 5)
+        found = read_checkpoint(file)
+        imported = read_layout(
+            SYSTEMS[name].layout, found.tensors, settings=SYSTEMS[name].settings, beside=found.beside
+        )
+        Transformer.outline(imported.config).assign(imported.weights)
+
+    read_many(
+        cases * 4, st.tuples(st.sampled_from([*SYSTEMS]), TENSOR_CHANGES, CHANGES, st.integers(0, 6)), read
+    )
+
+
+@few_or_many
+def test_bytes_of_saved_tensors(cases: int, tmp_path: Path) -> None:
+    contents = {}
+    for name, zipped in (("zip.pt", True), ("old.pt", False)):
+        buffer = io.BytesIO()
+        torch.save({"model": tensors_of("torch"), "epoch": 3}, buffer, _use_new_zipfile_serialization=zipped)
+        contents[name] = buffer.getvalue()
+    save_file({n: t.contiguous().clone() for n, t in tensors_of("torch").items()}, tmp_path / "x.safetensors")
+    contents["x.safetensors"] = (tmp_path / "x.safetensors").read_bytes()
+
+    def read(case: tuple[str, list[Wound]]) -> None:
+        name, wounds = case
+        (tmp_path / name).unlink(missing_ok=True)
+        (tmp_path / name).write_bytes(wounded(contents[name], wounds))
+        found = read_checkpoint(tmp_path / name)
+        read_layout("torch", found.tensors, settings=SYSTEMS["torch"].settings, beside=found.beside)
+
+    read_many(cases * 2, st.tuples(st.sampled_from([*contents]), WOUNDS), read)
+
+
+WORDS = ["<pad>", "<unk>", "<s>", "</s>", *(f"w{i}" for i in range(TGT_VOCAB - 5)), "é"]
+
+
+@few_or_many
+def test_vocabularies_of_words(cases: int, tmp_path: Path) -> None:
+    lines, by_word = "\n".join(WORDS) + "\n", {word: i for i, word in enumerate(WORDS)}
+    counts = "".join(f"w{i} {i}\n" for i in range(TGT_VOCAB - 4))
+    config = ModelConfig(src_vocab_size=TGT_VOCAB, tgt_vocab_size=TGT_VOCAB)
+
+    def read(case: tuple[str, list[Wound], list[Change]]) -> None:
+        kind, wounds, changes = case
+        file = tmp_path / ("words.json" if "json" in kind else "words.txt")
+        plain = lines if kind == "lines" else counts
+        document = WORDS if kind == "json list" else by_word
+        content = json_text(changed(document, changes)) if "json" in kind else plain
+        file.write_bytes(wounded(content.encode(), wounds) if kind != "json" else content.encode())
+        pair = read_dictionaries(file, file, config) if kind == "counts" else read_tokenizers(file, file)
+        use_tokenizers(pair)
+
+    kinds = st.sampled_from(["lines", "counts", "json", "json", "json list", "json bytes"])
+    read_many(cases * 2, st.tuples(kinds, WOUNDS, CHANGES), read)

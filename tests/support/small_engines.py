@@ -1,0 +1,42 @@
+"""Models of a size for the native engine, and engines of them at any level of the instruction set."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from heedful.config import ModelConfig
+from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.model import Transformer
+from heedful.native import native
+
+# Every level of the native library that this machine can run; one that is missing is skipped with its reason.
+LEVELS = [level.name for level in native().levels] or ["no library"]
+TOLERANCES: dict[EnginePrecision, float] = {"float32": 2e-5, "bf16": 0.1, "int8": 0.5}
+
+
+def model_with(options: dict[str, object]) -> Transformer:
+    torch.manual_seed(1)
+    sizes = {"d_model": 64, "num_heads": 2, "d_ff": 96, "num_encoder_layers": 2, "num_decoder_layers": 2}
+    vocabularies = {"src_vocab_size": 41, "tgt_vocab_size": 41}
+    model = Transformer.from_config(ModelConfig.model_validate(sizes | vocabularies | options)).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.15 * torch.randn_like(weight))
+    return model
+
+
+def engine_of(model: Transformer, precision: EnginePrecision, level: str | None = None) -> Engine:
+    if native().level is None:
+        pytest.skip(native().describe())
+    missing = {each.name: each.why_not for each in native().levels}.get(level or "")
+    reason = missing or Engine.why_not(model, precision, level=level)
+    if reason is not None:
+        pytest.skip(reason)
+    return Engine(model, precision, level=level)
+
+
+def padded(sources: list[list[int]]) -> Tensor:
+    src = torch.zeros(len(sources), max(map(len, sources)), dtype=torch.int64)
+    for row, ids in enumerate(sources):
+        src[row, : len(ids)] = torch.tensor(ids)
+    return src
