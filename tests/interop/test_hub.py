@@ -145,9 +145,7 @@ def test_a_path_that_exists_is_never_asked_of_the_hub(shared: Hub, tmp_path: Pat
     assert shared.requests == []
 
 
-def test_a_path_with_a_mistake_in_it_is_not_asked_of_the_hub(
-    shared: Hub, bundle: Path, tmp_path: Path
-) -> None:
+def test_a_path_with_a_mistake_in_it_is_not_asked_of_the_hub(shared: Hub, tmp_path: Path) -> None:
     save_memorised(tmp_path / "runs" / "en-de")
     for name, advice in (
         ("runs/en-df", "did you mean runs/en-de?"),

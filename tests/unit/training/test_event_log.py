@@ -44,9 +44,7 @@ def test_only_events_until_the_checkpoint_stay(tmp_path: Path, damage: bytes) ->
     assert steps(log.path) == [0, 4, 5]
 
 
-@pytest.mark.parametrize(
-    ("judged", "kept"), [(4, ["one"]), (8, ["one", "other"]), (-1, ["one", "other"])]
-)
+@pytest.mark.parametrize(("judged", "kept"), [(4, ["one"]), (8, ["one", "other"]), (-1, ["one", "other"])])
 def test_a_validation_that_the_checkpoint_does_not_know_of_is_dropped(
     tmp_path: Path, judged: int, kept: list[str]
 ) -> None:
