@@ -35,6 +35,7 @@ CHANGES: dict[str, object] = {
     "data.src_key": "source",
     "data.tgt_key": "target",
     "data.cache_dir": "elsewhere",
+    "data.allow_overlap": True,
     "optimizer.beta1": 0.8,
     "optimizer.beta2": 0.95,
     "optimizer.eps": 1e-8,
@@ -86,6 +87,10 @@ CHANGES: dict[str, object] = {
 }
 # In place of two files each, or of no use without another run.
 ELSEWHERE = {"data.pairs", "data.valid_pairs", "train.init"}
+
+
+# A value that none of them has stands for any other.
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 
 
 def with_another(config: Config, name: str) -> Config:
@@ -155,7 +160,7 @@ def test_all_that_may_change_is_applied_from_the_resumption_on(folder: Path) -> 
     files = {
         name: str(folder / str(value))
         for name, value in CHANGES.items()
-        if name.startswith("data.") and not name.endswith("_key")
+        if name.startswith("data.") and isinstance(value, str) and not name.endswith("_key")
     }
     changes = CHANGES | files
     before = load_config(folder / "run" / "config.toml")
@@ -168,7 +173,7 @@ def test_all_that_may_change_is_applied_from_the_resumption_on(folder: Path) -> 
     bundle = json.loads((folder / "run" / "last" / "config.json").read_text(encoding="utf-8"))
     assert bundle["config"]["decode"]["beam_size"] == 3
     events = [json.loads(line) for line in (folder / "run" / "log.jsonl").read_text().splitlines()]
-    assert [event["step"] for event in events if event["event"] == "checkpoint"] == [2, 3, 4]
+    assert {event["step"] for event in events if event["event"] == "checkpoint"} == {2, 3, 4}
     rates = [event["learning_rate"] for event in events if event["event"] == "step"]
     assert rates[-1] < 0.002
     assert events[-1]["reason"] == "4 steps done"
@@ -177,9 +182,9 @@ def test_all_that_may_change_is_applied_from_the_resumption_on(folder: Path) -> 
 def test_the_text_may_come_from_one_file_in_place_of_two(folder: Path) -> None:
     rows = [f"{src}\t{tgt}\n" for src, tgt in zip(ENGLISH, GERMAN, strict=True)]
     changes: dict[str, object] = {}
-    for name in ("data.pairs", "data.valid_pairs"):
+    for name, lines in (("data.pairs", rows), ("data.valid_pairs", ["Where?\tWo?\n"])):
         changes[name] = str(folder / f"{name}.tsv")
-        (folder / f"{name}.tsv").write_text("".join(rows), encoding="utf-8")
+        (folder / f"{name}.tsv").write_text("".join(lines), encoding="utf-8")
     outcome = resume(folder, changes | {"data.src": False, "data.tgt": False, "train.max_steps": 3})
     assert outcome.code == 0, outcome.err
     after = load_config(folder / "run" / "config.toml")
