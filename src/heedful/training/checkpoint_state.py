@@ -3,15 +3,18 @@
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 import torch
 
 from heedful.parsing import is_whole, shown
 from heedful.weight_files import check_tensors, read_pickled
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+
+class Dataclass(Protocol):
+    """Any object with fields."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class CheckpointState:
     optimizer: object
 
 
-def read_state(path: Path, *, like: "DataclassInstance") -> CheckpointState:
+def read_state(path: Path, *, like: Dataclass) -> CheckpointState:
     """Read a state that was saved.
 
     Args:

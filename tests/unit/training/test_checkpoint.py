@@ -108,8 +108,14 @@ def rewrite_state(path: Path, state: dict[str, object]) -> None:
 
 def test_every_field_of_the_progress_comes_back(tmp_path: Path) -> None:
     one, other = make(1), make(2)
+    of_other_types = {
+        "best_scores": {"nll": 2.5},
+        "judged_by": ("nll", "a set"),
+        "milestones": (3, 4),
+        "computed_by": "1 process",
+    }
     for number, name in enumerate(vars(one.progress)):
-        setattr(one.progress, name, number + 1)
+        setattr(one.progress, name, of_other_types.get(name, number + 1))
     load_checkpoint(save_checkpoint(one, tmp_path), other)
     assert other.progress == one.progress
     assert Progress().best_value == float("inf")
