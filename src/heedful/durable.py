@@ -2,6 +2,8 @@
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _ASIDE = ".old"
@@ -45,11 +47,21 @@ def put_text_in_place(path: Path, text: str) -> None:
         OSError: it cannot be; what was there is as it was.
     """
     temporary = path.with_name(f".{path.name}{_WRITING}")
-    with temporary.open("w", encoding="utf-8") as file:
+    with named_in_errors(path), temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+@contextmanager
+def named_in_errors(path: Path) -> Iterator[None]:
+    """Let an OSError of the block say which file or directory it was: a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def sync(path: Path) -> None:

@@ -4,8 +4,10 @@ Who reads adds the name of the file and what to do: every problem is a `ValueErr
 """
 
 import argparse
+import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -29,7 +31,7 @@ def safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """
     shapes: dict[str, tuple[int, ...]] = {}
     try:
-        with safe_open(path, framework="pt") as file:
+        with utf_8_name(path) as named, safe_open(named, framework="pt") as file:
             names = file.keys()
             for name in names:
                 part = file.get_slice(name)
@@ -48,7 +50,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         ValueError: it cannot be read.
     """
     try:
-        tensors: dict[str, Tensor] = load_file(path)
+        with utf_8_name(path) as named:
+            tensors: dict[str, Tensor] = load_file(named)
     except (OSError, SafetensorError, UnicodeError) as error:
         raise ValueError(f"cannot be read: {_one_line(error)}") from None
     check_tensors(tensors)
@@ -71,6 +74,20 @@ def read_pickled(path: Path) -> object:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # of any kind: torch has none of its own
         raise ValueError(f"not weights that can be read without running code ({_one_line(error)})") from error
+
+
+@contextmanager
+def utf_8_name(path: Path) -> Iterator[Path]:
+    """Give a path to the same file that is UTF-8, for safetensors knows no others."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        with tempfile.TemporaryDirectory() as folder:
+            link = Path(folder, "link")
+            link.symlink_to(path.absolute())
+            yield link
+    else:
+        yield path
 
 
 def check_tensors(tensors: Mapping[str, object]) -> None:

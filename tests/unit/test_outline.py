@@ -7,7 +7,7 @@ import torch
 from small_models import assert_same_weights, small_config, small_model
 
 from heedful.bundle import unique_weights
-from heedful.model import Transformer
+from heedful.model import Transformer, weight_shapes
 
 SRC, TGT_IN = torch.tensor([[5, 3, 0]]), torch.tensor([[2, 7]])
 
@@ -41,3 +41,19 @@ def test_an_outline_draws_no_random_numbers_and_loads_no_compiler() -> None:
     Transformer.outline(small_config())
     assert torch.equal(torch.get_rng_state(), state)
     assert not {name for name in set(sys.modules) - loaded if name.startswith("torch._dynamo")}
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative"])
+@pytest.mark.parametrize(("num_encoder_layers", "num_decoder_layers"), [(1, 4), (3, 2), (2, 1)])
+def test_the_shapes_of_many_layers_are_known_from_two(
+    positions: str, num_encoder_layers: int, num_decoder_layers: int
+) -> None:
+    config = small_config(
+        positions=positions,
+        num_encoder_layers=num_encoder_layers,
+        num_decoder_layers=num_decoder_layers,
+        norm="pre",
+        output_bias=True,
+    )
+    model = Transformer.from_config(config)
+    assert weight_shapes(config) == {name: tuple(each.shape) for name, each in model.named_parameters()}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-Positive = Annotated[int, Field(gt=0)]
+Positive = Annotated[int, Field(gt=0, lt=2**63)]
 Depth = Annotated[int, Field(gt=0, le=1000)]
 Width = Annotated[int, Field(gt=0, le=2**20)]  # sizes whose products are still sizes of a matrix
 Heads = Annotated[int, Field(gt=0, le=2**16)]
@@ -17,7 +17,7 @@ VocabSize = Annotated[int, Field(ge=0, le=2**24)]  # ids up to there are exact i
 Places = Annotated[int, Field(gt=0, le=2**24)]
 Beam = Annotated[int, Field(gt=0, le=1000)]
 Length = Annotated[int, Field(ge=0, le=1_000_000)]  # in tokens
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 PositiveFloat = Annotated[float, Field(gt=0.0)]

@@ -16,6 +16,7 @@ from heedful.data.lexicon import Ids, Lexicon, learn_lexicon
 from heedful.errors import InputError
 from heedful.parsing import is_whole, parse_json
 from heedful.text import TokenizerPair
+from heedful.weight_files import utf_8_name
 
 FORMAT_VERSION = 1
 _KEY = "heedful-shortlist"  # of the metadata
@@ -140,7 +141,7 @@ class Shortlist:
             InputError: there is no such file, it is damaged, or of a newer format.
         """
         try:
-            with safe_open(path, framework="numpy") as file:
+            with utf_8_name(path) as named, safe_open(named, framework="numpy") as file:
                 description = parse_json((file.metadata() or {}).get(_KEY, ""))
                 if not isinstance(description, dict):
                     raise ValueError("no description")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Self
 
 from heedful.errors import TokenizerError
-from heedful.parsing import Json, is_whole
+from heedful.parsing import Json, is_whole, shown
 
 NOT_UNICODE = "the text is not Unicode: it holds half of a surrogate pair; remove it"
 
@@ -109,7 +109,7 @@ class Tokenizer(ABC):
         for form in _TAG_FORMS:
             if (found := known.get(form.format(tag))) is not None:
                 return found
-        raise TokenizerError(f"{tag!r} is no tag of this model; {_close(tag, self.tags())}")
+        raise TokenizerError(f"{shown(tag)} is no tag of this model; {_close(tag, self.tags())}")
 
     def tags(self) -> list[str]:
         """The tags of languages or domains, as they are written in the vocabulary, in alphabetical order."""
@@ -135,7 +135,7 @@ def _close(tag: str, tags: Sequence[str]) -> str:
     wanted = tag.strip("_<>").lower()
     close = [name for name in bare if name.startswith(wanted)]
     close = close or difflib.get_close_matches(wanted, bare, n=_CLOSE_TAGS)
-    names = [repr(bare[name]) for name in (close or bare)][:_CLOSE_TAGS]
+    names = [shown(bare[name]) for name in [*(close or bare)][:_CLOSE_TAGS]]
     if close:
         return f"did you mean {' or '.join(names)}?"
     return f"there are {len(bare)}, such as {', '.join(names)}"

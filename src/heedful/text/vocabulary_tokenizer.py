@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from heedful.errors import InputError, TokenizerError
-from heedful.parsing import parse_json
+from heedful.parsing import parse_json, shown
 from heedful.text.decoded_text import close_up_spaces
 from heedful.text.sentencepiece_format import read_kind
 from heedful.text.sentencepiece_tokenizer import decode_pieces, load_processor, piece_spans
@@ -182,10 +182,10 @@ def _check(
 ) -> None:
     if len(known) < len(pieces):
         twice = next(piece for i, piece in enumerate(pieces) if known[piece] != i)
-        raise TokenizerError(f"{where}: {twice!r} stands there twice; give each piece once")
+        raise TokenizerError(f"{where}: {shown(twice)} stands there twice; give each piece once")
     for kind, i in (("pad", ids.pad), ("unk", ids.unk), ("bos", ids.bos), ("eos", ids.eos)):
         if not 0 <= i < len(pieces):
             raise TokenizerError(f"{where}: {kind} has id {i}, but there are {len(pieces):,} pieces")
     for piece in special:
         if not piece or piece not in known:
-            raise TokenizerError(f"{where}: the special piece {piece!r} is not among the pieces; add it")
+            raise TokenizerError(f"{where}: the special piece {shown(piece)} is not among the pieces; add it")

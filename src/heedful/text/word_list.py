@@ -7,6 +7,7 @@ train.
 from collections.abc import Sequence
 
 from heedful.errors import TokenizerError
+from heedful.parsing import shown
 from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 
 # How vocabularies spell the four special tokens, between <> or [], in upper or lower case.
@@ -54,7 +55,7 @@ def tokenizer_from_words(words: Sequence[str], *, name: str = "vocabulary") -> S
     for i, word in enumerate(words):
         if not word or word.split() != [word] or word in seen:
             problem = "stands there twice" if word in seen else "is empty or holds a space"
-            raise TokenizerError(f"{name}: {word!r}, of id {i}, {problem}; give each word once")
+            raise TokenizerError(f"{name}: {shown(word)}, of id {i}, {problem}; give each word once")
         seen.add(word)
     model = b"".join(_piece(i, word, special) for i, word in enumerate(words))
     trainer = _number(_MODEL_TYPE, _WORD_MODEL) + _number(_VOCAB_SIZE, len(words))

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from heedful.durable import put_text_in_place
+from heedful.durable import named_in_errors, put_text_in_place
 from heedful.parsing import is_whole, parse_json
 from heedful.training.events import Event, ValidationEvent
 
@@ -16,7 +16,7 @@ class EventLog:
 
     def __call__(self, event: Event) -> None:
         """Write one event."""
-        with self.path.open("a", encoding="utf-8") as file:
+        with named_in_errors(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(event.to_json()) + "\n")
 
     def forget_after(self, step: int, *, judged: int = -1) -> None:

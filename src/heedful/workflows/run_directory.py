@@ -9,7 +9,7 @@ from pathlib import Path
 import filelock
 
 from heedful.config import Config, to_toml
-from heedful.durable import bring_back, put_text_in_place, sync
+from heedful.durable import bring_back, named_in_errors, put_text_in_place, sync
 from heedful.errors import RunError, TokenizerError
 from heedful.text import TokenizerPair
 from heedful.workflows.run_files import (
@@ -148,7 +148,8 @@ class RunDirectory:
         for path in replaceable(self.path):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         self.tokenizer.mkdir(parents=True)
-        tokenizers.save(self.tokenizer)
+        with named_in_errors(self.tokenizer):
+            tokenizers.save(self.tokenizer)
         for path in (*self.tokenizer.iterdir(), self.tokenizer):
             sync(path)
         self.write_config(config)

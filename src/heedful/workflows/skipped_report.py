@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from heedful.data import ParallelStore
-from heedful.durable import put_text_in_place
+from heedful.durable import named_in_errors, put_text_in_place
 from heedful.text import TokenizerPair
 from heedful.training import SkippedEvent
 from heedful.workflows.run_files import SKIPPED_HEADER
@@ -21,7 +21,7 @@ class SkippedReport:
         """Append the pairs of a step."""
         rows = [(str(event.step), str(pair), *self._texts(pair)) for pair in event.pairs]
         is_new = not self.path.exists()
-        with self.path.open("a", encoding="utf-8") as file:
+        with named_in_errors(self.path), self.path.open("a", encoding="utf-8") as file:
             if is_new:
                 file.write(f"{SKIPPED_HEADER}\n")
             file.writelines("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)

@@ -168,3 +168,34 @@ def test_several_texts_are_a_list_or_have_commas_between_them(written: str | lis
         parse_override(f"train.freeze={written}") if isinstance(written, str) else ("train.freeze", written)
     )
     assert load_config(overrides=[override]).train.freeze == ("encoder.", "output.")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("data.src=a\0b", r'data.src="a\\u0000b": must not hold a NUL character'),
+        ("data.src=caf\udce9.en", r'data.src="caf\\udce9.en": is not UTF-8; rename the file'),
+        ("train.freeze=a,\udce9", r"train.freeze=.*: is not UTF-8"),
+        ("model.dropout=1" + "0" * 400, "model.dropout=10000"),
+        ("model.d_model=0x" + "f" * 6000, "model.d_model=<a number of 24,000 bits>"),
+        ("model.d_model=" + "[" * 3000, r'model.d_model="\[\[\['),
+        ("model." + "x" * 6000 + "=1", "unknown key 'model.xxxx"),
+    ],
+)
+def test_a_value_without_end_or_without_a_file_of_that_name_is_one_short_line(
+    setting: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_config(overrides=[parse_override(setting)])
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a = " + "[" * 50_000, ".".join("a" * 9000) + " = 1", "a = 1" + "0" * 9000, "a = " + "{a=" * 9000],
+)
+def test_a_file_beyond_the_limits_of_toml_is_one_short_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"config\.toml: (nested|a number of more digits)") as caught:
+        load_config(write(tmp_path, text))
+    assert len(str(caught.value)) < 300
