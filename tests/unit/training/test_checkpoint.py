@@ -110,6 +110,7 @@ def test_every_field_of_the_progress_comes_back(tmp_path: Path) -> None:
     one, other = make(1), make(2)
     of_other_types = {
         "best_scores": {"nll": 2.5},
+        "judged_scores": {"nll": 3.5},
         "judged_by": ("nll", "a set"),
         "milestones": (3, 4),
         "computed_by": "1 process",
