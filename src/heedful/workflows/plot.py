@@ -22,5 +22,10 @@ def plot(run: Path, *, output: Path | None = None) -> Path:
         raise InputError(f"{path}: learning curves are drawn as PNG; end the name in .png")
     if not run.is_dir():
         raise RunError(f"{run}: no such run; give a directory that `heedful train` made")
-    draw_curves(read_curves(run / LOG), path, title=f"Learning curves of {run.resolve().name}")
+    draw_curves(read_curves(run / LOG), path, title=f"Learning curves of {_printable(run.resolve().name)}")
     return path
+
+
+def _printable(name: str) -> str:
+    """A name as a picture can show it: a directory need not be UTF-8."""
+    return name.encode("utf-8", "replace").decode("utf-8")

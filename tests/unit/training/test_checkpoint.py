@@ -121,6 +121,7 @@ def test_every_field_of_the_progress_comes_back(tmp_path: Path) -> None:
     assert other.progress == one.progress
     assert Progress().best_value == float("inf")
     one.progress.best_value = float("inf")
+    other = make(3)
     load_checkpoint(save_checkpoint(one, tmp_path), other)
     assert other.progress == one.progress
 
