@@ -1,7 +1,8 @@
 """Valid files, damaged in every way that comes to mind, and readers that may only say so in one line.
 
 The default number of cases takes some seconds for each reader, and they are the same each time. With
-`-m slow` there are HEEDFUL_FUZZ_CASES for each (2,000 if it is not set), other ones each time.
+`-m slow` and HEEDFUL_FUZZ_CASES in the environment there are so many for each, other ones each time: a search
+for faults, and no test that gives the same answer twice.
 """
 
 import copy
@@ -23,7 +24,20 @@ from heedful.errors import HeedfulError
 
 FEW, MANY = 60, int(os.environ.get("HEEDFUL_FUZZ_CASES", "2000"))
 few_or_many = pytest.mark.parametrize(
-    "cases", [FEW, pytest.param(MANY, marks=[pytest.mark.slow, pytest.mark.timeout(0)])]
+    "cases",
+    [
+        FEW,
+        pytest.param(
+            MANY,
+            marks=[
+                pytest.mark.slow,
+                pytest.mark.timeout(0),
+                pytest.mark.skipif(
+                    "HEEDFUL_FUZZ_CASES" not in os.environ, reason="HEEDFUL_FUZZ_CASES is not set"
+                ),
+            ],
+        ),
+    ],
 )
 _SECONDS = 5.0  # of the CPU, that one case may take
 _MEMORY = 4 * 2**30  # of addresses; threads and mapped files are among them
