@@ -89,8 +89,9 @@ def _heat(axes: "Axes", weights: NDArray[np.float32], colours: "Colormap", *, to
 def _label(axes: "Axes", rows: list[str], columns: list[str], *, cell: float) -> None:
     size = min(max(cell * 72 * 0.62, 4.0), 10.0)
     axes.xaxis.tick_top()
-    axes.set_xticks(range(len(columns)), columns, rotation=50, ha="left", rotation_mode="anchor")
-    axes.set_yticks(range(len(rows)), rows)
+    plain = {"parse_math": False}  # a dollar sign is one
+    axes.set_xticks(range(len(columns)), columns, rotation=50, ha="left", rotation_mode="anchor", **plain)
+    axes.set_yticks(range(len(rows)), rows, **plain)
     axes.tick_params(length=0, labelsize=size, labelcolor=INK, labelfontfamily=fonts())
     axes.set_xticks([x - 0.5 for x in range(1, len(columns))], minor=True)
     axes.set_yticks([y - 0.5 for y in range(1, len(rows))], minor=True)

@@ -78,7 +78,7 @@ def draw_curves(curves: Curves, path: Path, *, title: str) -> None:
     num_columns = min(3, len(panels))
     num_rows = -(-len(panels) // num_columns)
     figure = new_figure(4.3 * num_columns, 3.0 * num_rows + 0.5)
-    figure.suptitle(title, fontsize=12, color=INK, x=0.02, ha="left", fontweight="bold")
+    figure.suptitle(title, fontsize=12, color=INK, x=0.02, ha="left", fontweight="bold", parse_math=False)
     last = max(max(curve.steps) for panel in panels for _, curve, _ in panel.lines if curve.steps)
     for index, axes in enumerate(figure.subplots(num_rows, num_columns, squeeze=False).flat):
         if index < len(panels):
@@ -129,8 +129,9 @@ def _nearest_float(value: int) -> float:
     return float(min(max(value, -sys.float_info.max), sys.float_info.max))
 
 
-def _drawn(value: float) -> float:
-    return value if abs(value) <= _MAX_DRAWN else math.nan
+def _drawn(curve: Curve, *, log_scale: bool) -> list[float]:
+    least = sys.float_info.min if log_scale else -_MAX_DRAWN
+    return [value if least <= value <= _MAX_DRAWN else math.nan for value in curve.values]
 
 
 def _panels(curves: Curves) -> list[_Panel]:
@@ -157,14 +158,16 @@ def _panels(curves: Curves) -> list[_Panel]:
 
 def _draw_panel(axes: "Axes", panel: _Panel, last_step: int) -> None:
     tidy(axes)
+    is_positive = False
     for label, curve, colour in panel.lines:
         if not curve.steps:
             continue
+        values = _drawn(curve, log_scale=panel.log_scale)
+        is_positive |= any(value > 0 for value in values)
         few = len(curve.steps) <= 60
         marker = "o" if (panel.marked and few) or len(curve.steps) == 1 else ""
-        values = [_drawn(value) for value in curve.values]
         axes.plot(curve.steps, values, color=colour, label=label, linewidth=1.6, marker=marker, markersize=3)
-    if panel.log_scale:
+    if panel.log_scale and is_positive:
         _set_log_scale(axes)
     if panel.from_zero:
         axes.set_ylim(bottom=0)

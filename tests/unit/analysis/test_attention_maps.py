@@ -82,6 +82,12 @@ def test_characters_that_no_font_has_do_no_harm(maps: AttentionMaps, tmp_path: P
     assert (tmp_path / "a.png").exists()
 
 
+def test_dollar_signs_are_no_formula(maps: AttentionMaps, tmp_path: Path) -> None:
+    pieces = ["$$", "$\\frac$", "$x_$", *maps.source_pieces[3:]]
+    draw_attention(replace(maps, source_pieces=pieces, target_pieces=maps.target_pieces), tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_without_matplotlib_one_line_says_what_to_install(
     maps: AttentionMaps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
