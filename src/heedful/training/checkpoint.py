@@ -11,6 +11,7 @@ It is written under a temporary name, synced, then renamed, and renamed again be
 directory called `step-N` is always complete.
 """
 
+import errno
 import itertools
 import json
 import re
@@ -116,16 +117,27 @@ def save_checkpoint(resumable: Resumable, root: Path) -> Path:
             "progress": asdict(resumable.progress),
             "optimizer": resumable.optimizer.state_dict(),
         }
-        torch.save(state, temporary / STATE_FILE)
+        with (temporary / STATE_FILE).open("wb") as file:
+            torch.save(state, file)
         checksums = {file.name: file_sha256(file) for file in sorted(temporary.iterdir())}
         (temporary / CHECKSUMS_FILE).write_text(json.dumps(checksums), encoding="utf-8")
         put_in_place(temporary, path)
     except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise CheckpointError(
-            f"{path}: cannot be written ({error}); free some space, then --resume"
-        ) from error
+        cause = _cause(error)
+        denied = isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        remedy = "allow that" if denied else "free some space"
+        what = getattr(cause, "strerror", None) or str(cause)
+        raise CheckpointError(f"{path}: cannot be written ({what}); {remedy}, then --resume") from error
     return path
+
+
+def _cause(error: Exception) -> BaseException:
+    """Return the system's error, which one of torch may hide behind it; else the error itself."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__context__
+    return cause or error
 
 
 def load_checkpoint(path: Path, resumable: Resumable) -> None:

@@ -226,11 +226,11 @@ class Trainer:
             self.progress.skipped = 0
             self._unlogged.append((metrics, seconds))
             return
-        self.progress.skipped += 1
         pairs = [int(pair) for epoch, place in batches for pair in self.source.plan(epoch)[place]]
         self._emit(
             SkippedEvent, loss=metrics.loss, gradient_norm=metrics.gradient_norm, rate=self._rate, pairs=pairs
         )
+        self.progress.skipped += 1
 
     def _go_back(self, error: DivergedError) -> None:
         """Take the steps since the last checkpoint again, at half the learning rate.
@@ -301,20 +301,18 @@ class Trainer:
                     scores |= validator(self.model)
                 except HeedfulError as error:  # nothing in a validation set ends a run
                     self._emit(WarningEvent, message=f"not validated: {error}")
-            value = self._value(scores)
-            is_best = value < self.progress.best_value
-            self.progress.judged_by = self._judged_by()
-            self.progress.judged_step, self.progress.judged_scores = self.progress.step, scores
+            progress, value = self.progress, self._value(scores)
+            is_best = value < progress.best_value
             if is_best:
-                self.progress.best_value = value
-                self.progress.best_step = self.progress.step
-                self.progress.best_scores = scores
-                self.progress.stale_validations = 0
-                self.surroundings.keep_model("best", self.model, scores, self.progress.step)
-            else:
-                self.progress.stale_validations += 1
-        self.progress.validated_at = self._seconds()
+                self.surroundings.keep_model("best", self.model, scores, progress.step)
         self._emit(ValidationEvent, scores=scores, is_best=is_best)
+        progress.judged_by, progress.validated_at = self._judged_by(), self._seconds()  # all is kept by now
+        progress.judged_step, progress.judged_scores = progress.step, scores
+        if is_best:
+            progress.best_value, progress.best_step, progress.best_scores = value, progress.step, scores
+            progress.stale_validations = 0
+        else:
+            progress.stale_validations += 1
 
     def _finish(self, reason: str, asked_to_stop: StopRequest) -> EndEvent:
         """Judge and keep the final weights: the moving average, or the mean of the last checkpoints."""

@@ -9,7 +9,7 @@ import torch
 from trainer_worlds import World, make
 
 from heedful.bundle import unique_weights
-from heedful.errors import InputError, TrainingError
+from heedful.errors import BundleError, InputError, TrainingError
 from heedful.model import Transformer
 from heedful.training.checkpoint import latest_checkpoint
 from heedful.training.events import (
@@ -140,6 +140,25 @@ def test_a_validation_and_a_checkpoint_that_were_missed_are_made_up_for(
     assert [name for name, _ in resumed.kept] == [name for name, _ in whole.kept]
     for (_, found), (_, wanted) in zip(resumed.kept, whole.kept, strict=True):
         assert all(torch.equal(weight, wanted[name]) for name, weight in found.items())
+
+
+def test_a_best_model_that_could_not_be_written_is_judged_again(tmp_path: Path) -> None:
+    """The checkpoint that is written then must not say that it is in best/."""
+    sections = {"train": {"ema_decay": 0.9}, "valid": {"every_steps": 5}}
+    full = make(tmp_path, **sections)
+
+    def keep(*_: object) -> None:
+        raise BundleError("best: cannot be written")
+
+    object.__setattr__(full.trainer.surroundings, "keep_model", keep)
+    with pytest.raises(BundleError):
+        full.trainer.fit()
+    resumed = make(tmp_path, **sections)
+    resumed.trainer.resume(tmp_path / "checkpoints" / "step-5")
+    assert resumed.trainer.progress.best_value == float("inf")
+    resumed.trainer.fit()
+    assert [event.step for event in resumed.of(ValidationEvent)] == [5, 10, 12]
+    assert resumed.kept[0][0] == "best"
 
 
 def test_a_finished_run_that_is_resumed_is_not_judged_again(tmp_path: Path) -> None:
