@@ -1,4 +1,4 @@
-"""What every test may use: the modules of tests/support, and real corpora where they are."""
+"""What every test may use: the modules of tests/support and of tools, and real corpora where they are."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(Path(__file__).parent / "support"))
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "tools")]
 
 
 @pytest.fixture(scope="session")

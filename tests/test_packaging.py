@@ -69,6 +69,15 @@ def test_the_source_distribution_has_what_a_build_needs_and_no_more(tmp_path: Pa
     assert names == alone | files_under("src") | files_under("native")
 
 
+def test_the_wheel_has_every_module_and_the_phrase_book(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    wheel = built("build_wheel", ROOT, tmp_path / "dist", PATH=str(tmp_path / "empty"))
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert {f"src/{name}" for name in names - {REASON}} == files_under("src")
+    assert "heedful/data/phrasebook.txt.bz2" in names
+
+
 def test_without_a_compiler_the_package_says_that_there_was_none(small_tree: Path, tmp_path: Path) -> None:
     wheel = built("build_wheel", small_tree, tmp_path / "dist", PATH=str(tmp_path / "empty"))
     with zipfile.ZipFile(wheel) as archive:

@@ -9,7 +9,7 @@ from pretrained_models import FAMILIES, Family, end_sooner, imported
 
 from heedful import Translator
 from heedful.bundle import Bundle
-from heedful.data.phrasebook import generate
+from phrasebook import generate
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),

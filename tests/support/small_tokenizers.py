@@ -7,8 +7,8 @@ from pathlib import Path
 
 import sentencepiece
 
-from heedful.data.phrasebook import generate
 from heedful.text import HuggingFaceTokenizer, SpecialIds, TokenizerPair, VocabularyTokenizer
+from phrasebook import generate
 
 LANGUAGES = ("eng_Latn", "deu_Latn", "fra_Latn", "fra_Arab")
 CODES = ("__en__", "__de__", "__fr__")

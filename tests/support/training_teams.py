@@ -12,7 +12,6 @@ from torch import Tensor
 
 from heedful.config import Config
 from heedful.data import BatchSource, ParallelText, build_store
-from heedful.data.phrasebook import generate
 from heedful.model import Transformer
 from heedful.text import train_tokenizers
 from heedful.training.averaging import MovingAverage
@@ -22,6 +21,7 @@ from heedful.training.shared_team import SharedTeam
 from heedful.training.step import StepMetrics
 from heedful.training.team import Alone, Rank, StepOrder, Team
 from heedful.training.trained_weights import choose_trained_weights
+from phrasebook import generate
 
 STEPS = 20
 MUON = {"optimizer": {"name": "muon", "clip_norm": 0.5, "weight_decay": 0.01}}

@@ -15,7 +15,7 @@ def demo(
         float | None,
         typer.Option(min=0.01, help="Minutes of training. [default: what the phrase book needs]"),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the text and of the training.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the training; the text is always the same.")] = 1,
     as_json: opt.AsJson = False,
 ) -> None:
     """Train on the embedded phrase book, score, translate, and draw an attention map: under four minutes."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heedful.config import Config
-from heedful.data.phrasebook import PhraseBook, generate
+from heedful.data.phrasebook import PhraseBook, phrase_book
 from heedful.decoding.translator import Translator
 from heedful.errors import HeedfulError
 from heedful.evaluation.metrics import evaluate_texts
@@ -17,7 +17,6 @@ from heedful.workflows.material import Listener, Notes
 from heedful.workflows.run_directory import RunDirectory
 from heedful.workflows.train import TrainTask, train
 
-_SIZES = {"num_train": 40_000, "num_valid": 500, "num_test": 1000, "num_unseen": 500}
 _SHOWN = 6
 _TEXT = "data"  # in the run directory
 _TIMED_PAIRS = 4000  # which the steps that are timed are taken of
@@ -62,7 +61,7 @@ class DemoReport:
     """What the demonstration has shown.
 
     Attributes:
-        seconds: of the whole, from generating text to the last score.
+        seconds: of the whole, from reading the text to the last score.
         scores: bleu, chrf and exact (in percent) on test sentences made of seen combinations.
         unseen: the same on sentences with a combination of words that training never had.
         signatures: of the scores.
@@ -104,7 +103,7 @@ def demo(
     seed: int = 1,
     listeners: Sequence[Listener] = (),
 ) -> DemoReport:
-    """Generate the phrase book, train on it through the ordinary workflow, and show what came of it.
+    """Take the phrase book, train on it through the ordinary workflow, and show what came of it.
 
     A few steps are timed first: training takes as long as it needs to be good, or as fits into four minutes.
     The listeners are told which, and what to expect of it, before it starts.
@@ -113,7 +112,7 @@ def demo(
         output: the run directory; the text goes into its `data/`.
         overwrite: replace the run that is there.
         max_minutes: of training, in place of that choice.
-        seed: of the text and of the training.
+        seed: of the training; the text is always the same.
         listeners: told of every training event.
 
     Raises:
@@ -121,7 +120,7 @@ def demo(
     """
     started = time.monotonic()
     RunDirectory(output).check(resume=False, overwrite=overwrite)
-    book = generate(seed=seed, **_SIZES)
+    book = phrase_book()
     config = Config.model_validate(_SETTINGS)
     config = config.replace(train=config.train.replace(seed=seed).model_dump())
     seconds_per_step = time_steps(config, book.train[:_TIMED_PAIRS])

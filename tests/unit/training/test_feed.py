@@ -10,11 +10,11 @@ from small_models import small_model
 from training_teams import settings
 
 from heedful.data import Batch, BatchSource, ParallelText, build_store
-from heedful.data.phrasebook import generate
 from heedful.errors import TrainingError
 from heedful.text import train_tokenizers
 from heedful.training.feed import FeedAhead, FeedInLine, num_workers
 from heedful.training.team import Rank, StepOrder
+from phrasebook import generate
 
 
 @pytest.fixture(scope="module")

@@ -8,18 +8,17 @@ import pytest
 from command_line import heedful
 
 from heedful.config import load_config
+from heedful.data.phrasebook import PhraseBook, phrase_book
 from heedful.errors import RunError
 from heedful.training import Event, NoticeEvent, StartEvent
 from heedful.workflows import demo as module
 from heedful.workflows.demo import demo
 from heedful.workflows.demo_plan import Plan
 
-SIZES = {"num_train": 300, "num_valid": 10, "num_test": 10, "num_unseen": 5}
-
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A book that is written and a model that is trained in a second."""
+    """The first pages of the book, and a model that is trained in a second."""
     model = {"d_model": 8, "num_heads": 2, "d_ff": 8, "num_encoder_layers": 1, "num_decoder_layers": 1}
     settings = module._SETTINGS | {
         "model": model,
@@ -28,7 +27,9 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "decode": {"beam_size": 2, "max_length": 5},
     }
     monkeypatch.setattr(module, "_SETTINGS", settings)
-    monkeypatch.setattr(module, "_SIZES", SIZES)
+    book = phrase_book()
+    few = PhraseBook(book.train[:300], book.valid[:10], book.test[:10], book.unseen[:5])
+    monkeypatch.setattr(module, "phrase_book", lambda: few)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from heedful.config import Config
-from heedful.data.phrasebook import generate
 from heedful.workflows import demo_plan
 from heedful.workflows.demo_plan import Plan, plan_training, time_steps
+from phrasebook import generate
 
 ENOUGH = max(demo_plan._BLEU_AFTER)
 TWO_AVX2_CORES = 0.17  # seconds of a step in float32, measured: docs/results.md

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from heedful.data.phrasebook.english import VerbForms, verb_forms
-from heedful.data.phrasebook.german_verbs import bracket, zu_infinitive
-from heedful.data.phrasebook.phrases import Nominal
-from heedful.data.phrasebook.words import Adverbial, Agreement, Case, Tense, Verb
+from phrasebook.english import VerbForms, verb_forms
+from phrasebook.german_verbs import bracket, zu_infinitive
+from phrasebook.phrases import Nominal
+from phrasebook.words import Adverbial, Agreement, Case, Tense, Verb
 
 _LIKE_NOMINATIVES = ("sie", "Sie")  # before the subject they would be taken for it
 _REFLEXIVES = ("mich", "sich", "uns", "sich")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from heedful.data.phrasebook.words import Case, Gender, Noun
+from phrasebook.words import Case, Gender, Noun
 
 PLURAL = 3
 """The plural's column in the tables below, after the three genders."""

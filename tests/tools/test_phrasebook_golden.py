@@ -3,9 +3,10 @@
 import hashlib
 import random
 
-from heedful.data.phrasebook import PhraseBook, construction_names, generate
-from heedful.data.phrasebook.constructions import CONSTRUCTIONS
-from heedful.data.phrasebook.scene import Scene
+from heedful.data.phrasebook import PhraseBook
+from phrasebook import construction_names, generate
+from phrasebook.constructions import CONSTRUCTIONS
+from phrasebook.scene import Scene
 
 DIGEST = "e65b55695e4be0675161ba74e34e3515d013f77f7722eb12ea819cf9c45a946f"
 

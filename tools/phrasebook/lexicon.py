@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from heedful.data.phrasebook import lexicon_modifiers, lexicon_nouns, lexicon_verbs
-from heedful.data.phrasebook.english import compare, has_distinct_past, plural_form
-from heedful.data.phrasebook.german import genitive_form
-from heedful.data.phrasebook.german_verbs import weak_forms
-from heedful.data.phrasebook.phrases import HE, SHE, Name
-from heedful.data.phrasebook.words import (
+from phrasebook import lexicon_modifiers, lexicon_nouns, lexicon_verbs
+from phrasebook.english import compare, has_distinct_past, plural_form
+from phrasebook.german import genitive_form
+from phrasebook.german_verbs import weak_forms
+from phrasebook.phrases import HE, SHE, Name
+from phrasebook.words import (
     Adjective,
     Adverbial,
     Case,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from heedful.data.phrasebook import lexicon
-from heedful.data.phrasebook.clauses import (
+from phrasebook import lexicon
+from phrasebook.clauses import (
     Clause,
     Predicate,
     english_statement,
@@ -14,8 +14,8 @@ from heedful.data.phrasebook.clauses import (
     german_statement,
     sentence,
 )
-from heedful.data.phrasebook.lexicon_nouns import FEMININE_PROFESSIONS
-from heedful.data.phrasebook.phrases import (
+from phrasebook.lexicon_nouns import FEMININE_PROFESSIONS
+from phrasebook.phrases import (
     EVERY,
     MY,
     OUR,
@@ -30,16 +30,16 @@ from heedful.data.phrasebook.phrases import (
     NounPhrase,
     pronoun_for,
 )
-from heedful.data.phrasebook.predicates import (
+from phrasebook.predicates import (
     ACTIVITIES,
     draw_clause,
     govern,
     state,
     transitive,
 )
-from heedful.data.phrasebook.scene import Scene, is_ownable, prepositional
-from heedful.data.phrasebook.statements import Pair, state_clause
-from heedful.data.phrasebook.words import Adjective, Case, Noun, Preposition, Tense, Verb, listed
+from phrasebook.scene import Scene, is_ownable, prepositional
+from phrasebook.statements import Pair, state_clause
+from phrasebook.words import Adjective, Case, Noun, Preposition, Tense, Verb, listed
 
 _DESCRIBED = listed(
     "clothing vehicle furniture device building room town outdoors artwork text thing food drink "

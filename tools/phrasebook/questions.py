@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from heedful.data.phrasebook import lexicon
-from heedful.data.phrasebook.clauses import (
+from phrasebook import lexicon
+from phrasebook.clauses import (
     Clause,
     Predicate,
     english_infinitive,
@@ -17,7 +17,7 @@ from heedful.data.phrasebook.clauses import (
     german_statement,
     sentence,
 )
-from heedful.data.phrasebook.phrases import (
+from phrasebook.phrases import (
     PERSONAL,
     THE,
     WHICH,
@@ -29,7 +29,7 @@ from heedful.data.phrasebook.phrases import (
     NounPhrase,
     Relative,
 )
-from heedful.data.phrasebook.predicates import (
+from phrasebook.predicates import (
     ACTIVITIES,
     MODALS,
     Maker,
@@ -46,9 +46,9 @@ from heedful.data.phrasebook.predicates import (
     transitive,
     with_preposition,
 )
-from heedful.data.phrasebook.scene import Scene
-from heedful.data.phrasebook.statements import Pair
-from heedful.data.phrasebook.words import Adverbial, Agreement, Case, Tense, listed
+from phrasebook.scene import Scene
+from phrasebook.statements import Pair
+from phrasebook.words import Adverbial, Agreement, Case, Tense, listed
 
 WHO = Relative("who", "wer", Agreement.SINGULAR)
 

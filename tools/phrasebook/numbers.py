@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heedful.data.phrasebook.words import Adverbial, listed
+from phrasebook.words import Adverbial, listed
 
 _ENGLISH_SMALL = listed(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from heedful.data.phrasebook.words import Agreement, Tense, Verb
+from phrasebook.words import Agreement, Tense, Verb
 
 _AUXILIARIES = {
     "haben": ("habe", "hat", "haben", "haben"),

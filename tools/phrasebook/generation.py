@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from heedful.data.phrasebook.constructions import CONSTRUCTIONS, Construction
-from heedful.data.phrasebook.scene import Scene
+from heedful.data.phrasebook import Pair, PhraseBook
 from heedful.errors import CorpusError
-
-Pair = tuple[str, str]
+from phrasebook.constructions import CONSTRUCTIONS, Construction
+from phrasebook.scene import Scene
 
 _ATTEMPTS = 25
 """Draws in a row without a new sentence after which a construction counts as used up."""
 _PATIENCE = 400
 """Sentences drawn for each unseen one that is asked for, before giving up."""
 _PUNCTUATION = ".,?"
-
-
-@dataclass(frozen=True)
-class PhraseBook:
-    """A parallel corpus: pairs of an English sentence and its one German translation.
-
-    `valid` and `test` have new sentences made of combinations that `train` may have too; each sentence of
-    `unseen` has a combination of an adjective or a verb with a noun that none of the others has.
-    """
-
-    train: tuple[Pair, ...]
-    valid: tuple[Pair, ...]
-    test: tuple[Pair, ...]
-    unseen: tuple[Pair, ...]
 
 
 def generate(*, seed: int, num_train: int, num_valid: int, num_test: int, num_unseen: int) -> PhraseBook:

@@ -5,12 +5,13 @@ from functools import cache
 
 import pytest
 
-from heedful.data.phrasebook import PhraseBook, construction_names, generate, lemmas, lexicon
-from heedful.data.phrasebook.constructions import CONSTRUCTIONS
-from heedful.data.phrasebook.english import ing_form, participle_form, past_form, third_person
-from heedful.data.phrasebook.generation import words_of
-from heedful.data.phrasebook.scene import Scene, is_held_out
+from heedful.data.phrasebook import PhraseBook
 from heedful.errors import CorpusError
+from phrasebook import construction_names, generate, lemmas, lexicon
+from phrasebook.constructions import CONSTRUCTIONS
+from phrasebook.english import ing_form, participle_form, past_form, third_person
+from phrasebook.generation import words_of
+from phrasebook.scene import Scene, is_held_out
 
 
 @cache

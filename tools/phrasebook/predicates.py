@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
-from heedful.data.phrasebook import lexicon
-from heedful.data.phrasebook.clauses import Clause, Predicate, join
-from heedful.data.phrasebook.phrases import (
+from phrasebook import lexicon
+from phrasebook.clauses import Clause, Predicate, join
+from phrasebook.phrases import (
     IT,
     NOT_ANY,
     NOT_ANY_MASS,
@@ -19,8 +19,8 @@ from heedful.data.phrasebook.phrases import (
     NounPhrase,
     german_prepositional,
 )
-from heedful.data.phrasebook.scene import Scene, prepositional
-from heedful.data.phrasebook.words import Adjective, Adverbial, Case, Noun, Preposition, Tense, Verb, listed
+from phrasebook.scene import Scene, prepositional
+from phrasebook.words import Adjective, Adverbial, Case, Noun, Preposition, Tense, Verb, listed
 
 MODALS = (Tense.CAN, Tense.MUST, Tense.SHOULD, Tense.WANT, Tense.ALLOWED, Tense.WOULD_LIKE)
 PAST_MODALS = (Tense.COULD, Tense.HAD_TO, Tense.WANTED)

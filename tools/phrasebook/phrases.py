@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from heedful.data.phrasebook.english import indefinite_article
-from heedful.data.phrasebook.german import PLURAL, contract, decline, relative_pronoun
-from heedful.data.phrasebook.numbers import english_number, german_number
-from heedful.data.phrasebook.words import Agreement, Case, Gender, Noun, Preposition
+from phrasebook.english import indefinite_article
+from phrasebook.german import PLURAL, contract, decline, relative_pronoun
+from phrasebook.numbers import english_number, german_number
+from phrasebook.words import Agreement, Case, Gender, Noun, Preposition
 
 
 @dataclass(frozen=True, slots=True)

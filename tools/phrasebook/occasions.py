@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heedful.data.phrasebook import lexicon, lexicon_modifiers
-from heedful.data.phrasebook.clauses import (
+from phrasebook import lexicon, lexicon_modifiers
+from phrasebook.clauses import (
     Clause,
     Predicate,
     english_inverted,
@@ -13,7 +13,7 @@ from heedful.data.phrasebook.clauses import (
     join,
     sentence,
 )
-from heedful.data.phrasebook.numbers import (
+from phrasebook.numbers import (
     clock_time,
     english_number,
     english_ordinal,
@@ -21,17 +21,17 @@ from heedful.data.phrasebook.numbers import (
     german_ordinal_stem,
     price,
 )
-from heedful.data.phrasebook.phrases import IT, THE, THIS, YOUR, A, Nominal, NounPhrase
-from heedful.data.phrasebook.predicates import (
+from phrasebook.phrases import IT, THE, THIS, YOUR, A, Nominal, NounPhrase
+from phrasebook.predicates import (
     draw_clause,
     govern,
     motion,
     routine,
     separable,
 )
-from heedful.data.phrasebook.scene import Scene
-from heedful.data.phrasebook.statements import Pair, state_clause
-from heedful.data.phrasebook.words import Adverbial, Tense, listed
+from phrasebook.scene import Scene
+from phrasebook.statements import Pair, state_clause
+from phrasebook.words import Adverbial, Tense, listed
 
 _MINUTES = (0, 0, 0, 5, 10, 15, 20, 30, 30, 40, 45, 50, 55)
 _DAYS = (Adverbial("today", "heute"), Adverbial("tomorrow", "morgen"))

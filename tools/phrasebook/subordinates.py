@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
-from heedful.data.phrasebook import lexicon
-from heedful.data.phrasebook.clauses import (
+from phrasebook import lexicon
+from phrasebook.clauses import (
     Clause,
     Predicate,
     english_infinitive,
@@ -18,7 +18,7 @@ from heedful.data.phrasebook.clauses import (
     german_zu,
     sentence,
 )
-from heedful.data.phrasebook.phrases import (
+from phrasebook.phrases import (
     IT,
     MY,
     POSSESSIVES,
@@ -26,7 +26,7 @@ from heedful.data.phrasebook.phrases import (
     Nominal,
     pronoun_for,
 )
-from heedful.data.phrasebook.predicates import (
+from phrasebook.predicates import (
     ACTIVITIES,
     Maker,
     at_place,
@@ -45,9 +45,9 @@ from heedful.data.phrasebook.predicates import (
     weather,
     with_preposition,
 )
-from heedful.data.phrasebook.scene import Scene
-from heedful.data.phrasebook.statements import Pair
-from heedful.data.phrasebook.words import Adverbial, Agreement, Tense
+from phrasebook.scene import Scene
+from phrasebook.statements import Pair
+from phrasebook.words import Adverbial, Agreement, Tense
 
 _HOME = Adverbial("at home", "zu Hause")
 _DOING: tuple[Maker, ...] = (transitive, separable, dative, at_place, with_preposition)

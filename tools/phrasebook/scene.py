@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import cache
 from typing import TypeVar
 
-from heedful.data.phrasebook import lexicon, lexicon_modifiers
-from heedful.data.phrasebook.numbers import english_number, german_number
-from heedful.data.phrasebook.phrases import (
+from phrasebook import lexicon, lexicon_modifiers
+from phrasebook.numbers import english_number, german_number
+from phrasebook.phrases import (
     BARE,
     HE,
     HER,
@@ -37,7 +37,7 @@ from heedful.data.phrasebook.phrases import (
     numeral,
     pronoun_for,
 )
-from heedful.data.phrasebook.words import Adjective, Adverbial, Noun, Place, Preposition, Tense, Verb
+from phrasebook.words import Adjective, Adverbial, Noun, Place, Preposition, Tense, Verb
 
 T = TypeVar("T")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from heedful.data.phrasebook.clauses import Clause, Predicate, english_inverted, english_statement
-from heedful.data.phrasebook.english import (
+from phrasebook.clauses import Clause, Predicate, english_inverted, english_statement
+from phrasebook.english import (
     compare,
     indefinite_article,
     ing_form,
@@ -12,10 +12,10 @@ from heedful.data.phrasebook.english import (
     plural_form,
     third_person,
 )
-from heedful.data.phrasebook.lexicon import verb
-from heedful.data.phrasebook.numbers import english_number, english_ordinal
-from heedful.data.phrasebook.phrases import HE, I
-from heedful.data.phrasebook.words import Tense
+from phrasebook.lexicon import verb
+from phrasebook.numbers import english_number, english_ordinal
+from phrasebook.phrases import HE, I
+from phrasebook.words import Tense
 
 
 def test_plurals() -> None:

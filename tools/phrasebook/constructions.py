@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from heedful.data.phrasebook.descriptions import DESCRIPTIONS
-from heedful.data.phrasebook.locations import LOCATIONS
-from heedful.data.phrasebook.occasions import OCCASIONS
-from heedful.data.phrasebook.questions import QUESTIONS
-from heedful.data.phrasebook.relatives import RELATIVES
-from heedful.data.phrasebook.scene import Scene
-from heedful.data.phrasebook.statements import STATEMENTS
-from heedful.data.phrasebook.subordinates import SUBORDINATES
+from phrasebook.descriptions import DESCRIPTIONS
+from phrasebook.locations import LOCATIONS
+from phrasebook.occasions import OCCASIONS
+from phrasebook.questions import QUESTIONS
+from phrasebook.relatives import RELATIVES
+from phrasebook.scene import Scene
+from phrasebook.statements import STATEMENTS
+from phrasebook.subordinates import SUBORDINATES
 
 Construction = Callable[[Scene], tuple[str, str]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heedful.data.phrasebook import lexicon, lexicon_modifiers
-from heedful.data.phrasebook.clauses import (
+from phrasebook import lexicon, lexicon_modifiers
+from phrasebook.clauses import (
     Clause,
     Predicate,
     english_statement,
@@ -14,8 +14,8 @@ from heedful.data.phrasebook.clauses import (
     join,
     sentence,
 )
-from heedful.data.phrasebook.phrases import OWN, THE, A, I, NounPhrase, pronoun_for
-from heedful.data.phrasebook.predicates import (
+from phrasebook.phrases import OWN, THE, A, I, NounPhrase, pronoun_for
+from phrasebook.predicates import (
     ACTIVITIES,
     ALREADY,
     EVENTFUL,
@@ -38,8 +38,8 @@ from heedful.data.phrasebook.predicates import (
     with_preposition,
     without_any,
 )
-from heedful.data.phrasebook.scene import Scene, prepositional
-from heedful.data.phrasebook.words import Case, Preposition, Tense, Verb, listed
+from phrasebook.scene import Scene, prepositional
+from phrasebook.words import Case, Preposition, Tense, Verb, listed
 
 Pair = tuple[str, str]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heedful.data.phrasebook import lexicon
-from heedful.data.phrasebook.clauses import Clause, Predicate, english_statement, german_statement, sentence
-from heedful.data.phrasebook.descriptions import being
-from heedful.data.phrasebook.phrases import MY, OUR, THE, THIS, A, NounPhrase
-from heedful.data.phrasebook.predicates import govern, timed
-from heedful.data.phrasebook.scene import Scene, prepositional
-from heedful.data.phrasebook.statements import Pair, state_clause
-from heedful.data.phrasebook.words import Adverbial, Case, Noun, Preposition, Tense
+from phrasebook import lexicon
+from phrasebook.clauses import Clause, Predicate, english_statement, german_statement, sentence
+from phrasebook.descriptions import being
+from phrasebook.phrases import MY, OUR, THE, THIS, A, NounPhrase
+from phrasebook.predicates import govern, timed
+from phrasebook.scene import Scene, prepositional
+from phrasebook.statements import Pair, state_clause
+from phrasebook.words import Adverbial, Case, Noun, Preposition, Tense
 
 _SPOTS = (
     (("on", "auf"), ("table", "bed", "sofa", "chair", "floor", "carpet", "box")),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from heedful.data.phrasebook import lexicon
-from heedful.data.phrasebook.clauses import (
+from phrasebook import lexicon
+from phrasebook.clauses import (
     Clause,
     Predicate,
     german_final,
@@ -12,7 +12,7 @@ from heedful.data.phrasebook.clauses import (
     german_statement,
     german_zu,
 )
-from heedful.data.phrasebook.german import (
+from phrasebook.german import (
     PLURAL,
     contract,
     decline,
@@ -20,11 +20,11 @@ from heedful.data.phrasebook.german import (
     relative_pronoun,
     weak_form,
 )
-from heedful.data.phrasebook.german_verbs import bracket, zu_infinitive
-from heedful.data.phrasebook.numbers import clock_time, german_number, german_ordinal_stem, price
-from heedful.data.phrasebook.phrases import MY, THE, A, I, NounPhrase
-from heedful.data.phrasebook.predicates import govern
-from heedful.data.phrasebook.words import Adverbial, Agreement, Case, Gender, Noun, Tense
+from phrasebook.german_verbs import bracket, zu_infinitive
+from phrasebook.numbers import clock_time, german_number, german_ordinal_stem, price
+from phrasebook.phrases import MY, THE, A, I, NounPhrase
+from phrasebook.predicates import govern
+from phrasebook.words import Adverbial, Agreement, Case, Gender, Noun, Tense
 
 NOM, ACC, DAT, GEN = Case.NOMINATIVE, Case.ACCUSATIVE, Case.DATIVE, Case.GENITIVE
 

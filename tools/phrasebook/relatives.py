@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heedful.data.phrasebook import lexicon
-from heedful.data.phrasebook.clauses import (
+from phrasebook import lexicon
+from phrasebook.clauses import (
     Clause,
     Predicate,
     english_statement,
@@ -13,12 +13,12 @@ from heedful.data.phrasebook.clauses import (
     german_statement,
     sentence,
 )
-from heedful.data.phrasebook.german import relative_pronoun
-from heedful.data.phrasebook.phrases import THE, A, NounPhrase, relative_english, relative_subject
-from heedful.data.phrasebook.predicates import ACTIVITIES, Maker, draw_clause
-from heedful.data.phrasebook.scene import Scene
-from heedful.data.phrasebook.statements import Pair
-from heedful.data.phrasebook.words import Case, Tense, listed
+from phrasebook.german import relative_pronoun
+from phrasebook.phrases import THE, A, NounPhrase, relative_english, relative_subject
+from phrasebook.predicates import ACTIVITIES, Maker, draw_clause
+from phrasebook.scene import Scene
+from phrasebook.statements import Pair
+from phrasebook.words import Case, Tense, listed
 
 
 def _commented(scene: Scene, head: NounPhrase, english: str, german: str) -> Pair:

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.data.phrasebook import generate
+from phrasebook import generate
 
 
 @settings(max_examples=15, deadline=None)

@@ -1,0 +1,41 @@
+"""The file of the package is what the generator writes, and never changes by itself."""
+
+import hashlib
+from importlib import resources
+
+import pytest
+
+from freeze_phrasebook import SIZES, frozen
+from heedful.data.phrasebook import FILE_NAME, from_bytes, phrase_book, to_bytes
+from phrasebook import generate
+
+TEXT = "1da93fa5722f3fd3d393946c370ce406495444603b4ca622d33160cdf21c77b2"
+FILE = "2efb476415b8c21633f8a4a2a1f9509a2a0687e128da1d48a0cbcae6940b4d0a"
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_the_packaged_file_has_its_checksum_and_is_small() -> None:
+    packaged = resources.files("heedful.data").joinpath(FILE_NAME).read_bytes()
+    assert sha256(packaged) == FILE
+    assert len(packaged) < 1_000_000
+
+
+def test_the_packaged_text_is_that_which_was_generated_before_it_was_frozen() -> None:
+    book = phrase_book()
+    splits = (book.train, book.valid, book.test, book.unseen)
+    assert tuple(map(len, splits)) == tuple(SIZES.values())
+    text = "".join(f"{english}\t{german}\n" for split in splits for english, german in split)
+    assert sha256(text.encode()) == TEXT
+
+
+def test_reading_returns_what_was_written() -> None:
+    book = generate(seed=4, num_train=40, num_valid=1, num_test=2, num_unseen=0)
+    assert from_bytes(to_bytes(book)) == book
+
+
+@pytest.mark.slow
+def test_generating_again_writes_the_packaged_file() -> None:
+    assert sha256(frozen()) == FILE
