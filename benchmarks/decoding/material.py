@@ -12,8 +12,8 @@ from sacrebleu import corpus_bleu
 from heedful.bundle import Bundle, load_bundle, resolve_bundle, save_bundle
 from heedful.config.presets import preset
 from heedful.errors import HeedfulError
-from heedful.interop.ctranslate2_export import export_ctranslate2
-from heedful.interop.marian_export import export_marian
+from heedful.interop.ctranslate2.export import export_ctranslate2
+from heedful.interop.marian.export import export_marian
 from heedful.model import Transformer
 from heedful.text import Framing
 

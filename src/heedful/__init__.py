@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
-    from heedful.interop.hub import download_bundle
+    from heedful.interop.huggingface.hub import download_bundle
 
     __version__: str
 
@@ -66,7 +66,7 @@ _HOMES = {
     "SearchOptions": "heedful.decoding.options",
     "Translation": "heedful.decoding.translation",
     "Translator": "heedful.decoding.translator",
-    "download_bundle": "heedful.interop.hub",
+    "download_bundle": "heedful.interop.huggingface.hub",
     "load_bundle": "heedful.bundle",
     "load_model": "heedful.bundle",
 }

@@ -21,8 +21,8 @@ from heedful.decoding import Hypothesis, SearchOptions, Translator
 from heedful.decoding.options import Sampling
 from heedful.decoding.sampling import probable
 from heedful.errors import InputError, InteropError, MissingExtraError
-from heedful.interop.ctranslate2_spec import NUM_POSITIONS
-from heedful.interop.ctranslate2_translator import CTranslate2Translator
+from heedful.interop.ctranslate2.spec import NUM_POSITIONS
+from heedful.interop.ctranslate2.translator import CTranslate2Translator
 
 SOURCES = [[*ids, EOS] for ids in sentences(20, SRC_VOCAB, (1, 4, 7, 11), seed=3)] + [[]]
 PREFIXES = [*sentences(20, TGT_VOCAB, (0, 2, 3, 1, 5), seed=8), []]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from heedful import Translator, load_bundle
 from heedful.errors import InteropError
-from heedful.interop.fairseq_dictionary import read_dictionary
+from heedful.interop.fairseq.dictionary import read_dictionary
 from heedful.interop.layouts import read_layout
 from heedful.model import Transformer
 

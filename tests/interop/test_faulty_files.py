@@ -16,9 +16,9 @@ from pretrained_models import FAMILIES
 
 from heedful.errors import ConfigError, HeedfulError, InteropError, TokenizerError
 from heedful.interop.checkpoint import read_checkpoint
-from heedful.interop.fairseq_dictionary import read_dictionary
+from heedful.interop.fairseq.dictionary import read_dictionary
+from heedful.interop.huggingface.pretrained import ImportOptions
 from heedful.interop.layouts import read_directory, read_layout
-from heedful.interop.pretrained import ImportWishes
 from heedful.interop.vocabulary import read_tokenizers, read_words
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
@@ -37,7 +37,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]
 
 def refusal(directory: Path, name: str) -> str:
     with pytest.raises(HeedfulError) as caught:
-        read_directory(LAYOUTS[name], directory, ImportWishes(settings={}))
+        read_directory(LAYOUTS[name], directory, ImportOptions(settings={}))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -235,4 +235,4 @@ def test_tensors_of_shapes_that_cannot_be_are_named(layout: str, changes: dict[s
 def test_a_tokenizer_that_the_library_panics_at_is_refused(saved: dict[str, Path], tmp_path: Path) -> None:
     directory = copy_with(saved, tmp_path, "nllb", "tokenizer.json", model={"type": "BPE", "vocab": 3})
     with pytest.raises(TokenizerError, match=r"not a usable tokenizer\.json"):
-        read_directory("m2m100", directory, ImportWishes(settings={}))
+        read_directory("m2m100", directory, ImportOptions(settings={}))

@@ -18,7 +18,7 @@ from heedful.bundle import Bundle
 from heedful.config import Config, ModelConfig, TokenizerConfig
 from heedful.decoding import SearchOptions
 from heedful.errors import InteropError, RunError
-from heedful.interop.marian_export import export_marian
+from heedful.interop.marian.export import export_marian
 from heedful.model import Transformer
 from heedful.text import train_tokenizers
 

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from heedful import SearchOptions, Translator
 from heedful.bundle import Bundle, save_bundle
-from heedful.interop.onnx_export import export_onnx
-from heedful.interop.onnx_graphs import ComputedSinusoids, exportable
-from heedful.interop.onnx_runner import OnnxTranslator
-from heedful.interop.onnx_settings import OnnxSettings, settings_of
+from heedful.interop.onnx.export import export_onnx
+from heedful.interop.onnx.graphs import ComputedSinusoids, exportable
+from heedful.interop.onnx.runner import OnnxTranslator
+from heedful.interop.onnx.settings import OnnxSettings, settings_of
 from heedful.nn.positions import (
     SinusoidalPositions,
     concatenated_sinusoids,

@@ -9,9 +9,9 @@ from onnx_models import random_bundle
 
 from heedful import SearchOptions
 from heedful.errors import InputError, InteropError, MissingExtraError, RunError, TokenizerError
-from heedful.interop.onnx_export import export_onnx
-from heedful.interop.onnx_runner import OnnxTranslator
-from heedful.interop.onnx_settings import settings_of
+from heedful.interop.onnx.export import export_onnx
+from heedful.interop.onnx.runner import OnnxTranslator
+from heedful.interop.onnx.settings import settings_of
 from heedful.nn.positions import SinusoidalPositions, sinusoids
 
 

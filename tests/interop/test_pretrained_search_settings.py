@@ -8,8 +8,8 @@ import pytest
 
 from heedful.config import DecodeConfig
 from heedful.errors import InteropError
-from heedful.interop.generation import read_search
-from heedful.interop.pretrained import read_pretrained
+from heedful.interop.huggingface.generation import read_search
+from heedful.interop.huggingface.pretrained import read_pretrained
 
 
 def search_of(directory: Path, settings: dict[str, Any], *, in_config: bool = False) -> dict[str, Any]:
@@ -110,6 +110,6 @@ def test_neutral_settings_of_every_kind_are_taken(tmp_path: Path) -> None:
 def test_no_setting_of_todays_transformers_is_unknown(tmp_path: Path) -> None:
     from transformers import GenerationConfig
 
-    from heedful.interop.generation import GENERATION_KEYS
+    from heedful.interop.huggingface.generation import GENERATION_KEYS
 
     assert {key for key in vars(GenerationConfig()) if not key.startswith("_")} <= GENERATION_KEYS

@@ -13,7 +13,7 @@ from tiny_bundle import PAIRS, memorised
 from heedful import Translator
 from heedful.bundle import Bundle
 from heedful.decoding import SearchOptions
-from heedful.interop.marian_export import export_marian
+from heedful.interop.marian.export import export_marian
 from heedful.text import Framing
 
 pytestmark = [

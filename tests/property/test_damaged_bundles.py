@@ -30,7 +30,7 @@ from heedful.bundle import bundle_file_names, load_bundle, load_model
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.shortlist import Shortlist, check_shortlist
 from heedful.decoding.translator import Translator
-from heedful.interop.onnx_settings import SETTINGS_FILE, read_settings, settings_of
+from heedful.interop.onnx.settings import SETTINGS_FILE, read_settings, settings_of
 from heedful.text import TokenizerPair
 
 TEXT = "the cat sees the dog ½ ."

@@ -34,9 +34,9 @@ from heedful.config import ModelConfig
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.interop.checkpoint import read_checkpoint
-from heedful.interop.fairseq_dictionary import read_dictionaries
+from heedful.interop.fairseq.dictionary import read_dictionaries
+from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.layouts import read_directory, read_layout
-from heedful.interop.pretrained import ImportedBundle, ImportWishes
 from heedful.interop.vocabulary import read_tokenizers
 from heedful.model import Transformer
 from heedful.text import TokenizerPair
@@ -93,7 +93,7 @@ def use_tokenizers(tokenizers: TokenizerPair) -> None:
 
 
 def import_directory(family: Family, directory: Path) -> None:
-    use(read_directory(family.layout, directory, ImportWishes(settings={})))
+    use(read_directory(family.layout, directory, ImportOptions(settings={})))
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)

@@ -12,7 +12,7 @@ from heedful.bundle import Bundle
 from heedful.config import Config, TokenizerConfig
 from heedful.decoding import Hypothesis, ModelStep, SearchOptions, SearchTask
 from heedful.decoding.beam import beam_search
-from heedful.interop.ctranslate2_export import export_ctranslate2
+from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.model import Transformer
 from heedful.text import TokenizerPair
 from heedful.text.word_list import tokenizer_from_words

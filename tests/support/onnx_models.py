@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedful.bundle import Bundle
 from heedful.config import Config, TokenizerConfig
-from heedful.interop.onnx_runner import OnnxStep
+from heedful.interop.onnx.runner import OnnxStep
 from heedful.text import TokenizerPair
 from heedful.text.word_list import tokenizer_from_words
 

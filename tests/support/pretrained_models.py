@@ -10,8 +10,8 @@ import torch
 from small_tokenizers import m2m100_model, marian_files, phrases, sentencepiece_model
 from torch import Tensor, nn
 
+from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.layouts import read_directory
-from heedful.interop.pretrained import ImportedBundle, ImportWishes
 from heedful.model import Transformer
 
 SIZES: dict[str, Any] = {
@@ -182,10 +182,10 @@ FAMILIES: dict[str, Family] = {
 def imported(
     layout: str,
     directory: Path,
-    **wishes: Any,  # noqa: ANN401
+    **options: Any,  # noqa: ANN401
 ) -> tuple[ImportedBundle, Transformer]:
     """What is read, and a model of it."""
-    found = read_directory(layout, directory, ImportWishes(**({"settings": {}} | wishes)))
+    found = read_directory(layout, directory, ImportOptions(**({"settings": {}} | options)))
     model = Transformer.outline(found.config.model)
     model.assign(found.weights)
     return found, model.eval()

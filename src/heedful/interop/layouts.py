@@ -7,21 +7,25 @@ from typing import Any
 from torch import Tensor
 
 from heedful.errors import InteropError, suggestion
-from heedful.interop import (
+from heedful.interop import torch_transformer
+from heedful.interop.conversion import Conversion, Imported
+from heedful.interop.fairseq import checkpoint as fairseq
+from heedful.interop.huggingface import bart, m2m100
+from heedful.interop.huggingface.pretrained import (
+    ImportedBundle,
+    ImportOptions,
+    PretrainedDirectory,
+    read_pretrained,
+)
+from heedful.interop.marian import reading as marian
+from heedful.interop.worked_examples import (
     abhishek_thread,
     adeveloperdiary,
     annotated,
-    bart,
-    fairseq,
     jadore,
     kaggle_notebook,
-    m2m100,
-    marian,
     nptel_lecture,
-    torch_transformer,
 )
-from heedful.interop.conversion import Conversion, Imported
-from heedful.interop.pretrained import ImportedBundle, ImportWishes, PretrainedDirectory, read_pretrained
 
 LAYOUTS: dict[str, Callable[[Conversion], Imported]] = {
     "abhishek-thread": abhishek_thread.read,
@@ -34,7 +38,7 @@ LAYOUTS: dict[str, Callable[[Conversion], Imported]] = {
     "annotated": annotated.read,
     fairseq.LAYOUT: fairseq.read,
 }
-DIRECTORY_LAYOUTS: dict[str, Callable[[PretrainedDirectory, ImportWishes], ImportedBundle]] = {
+DIRECTORY_LAYOUTS: dict[str, Callable[[PretrainedDirectory, ImportOptions], ImportedBundle]] = {
     marian.LAYOUT: marian.read_marian,
     m2m100.LAYOUT: m2m100.read_m2m100,
     bart.LAYOUT: bart.read_bart,
@@ -69,13 +73,13 @@ def read_layout(
     return LAYOUTS[layout](conversion)
 
 
-def read_directory(layout: str, path: Path, wishes: ImportWishes) -> ImportedBundle:
+def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedBundle:
     """Turn a directory as transformers saves it into everything that a bundle needs.
 
     Args:
         layout: one of `DIRECTORY_LAYOUTS`.
         path: the directory.
-        wishes: what the user says of the model.
+        options: what the user says of the model.
 
     Raises:
         InteropError: no such layout, a file that is missing, or one that asks for what cannot be here.
@@ -83,7 +87,7 @@ def read_directory(layout: str, path: Path, wishes: ImportWishes) -> ImportedBun
         ConfigError: settings that cannot be.
     """
     check_layout(layout)
-    return DIRECTORY_LAYOUTS[layout](read_pretrained(path), wishes)
+    return DIRECTORY_LAYOUTS[layout](read_pretrained(path), options)
 
 
 def check_layout(layout: str) -> None:

@@ -1,7 +1,7 @@
 """A module around `torch.nn.Transformer`: embeddings, positions, and a Linear for the logits.
 
 Names below `encoder.` and `decoder.` are torch's own, under any prefix (`transformer.` as a rule). The others
-may be anything that `surroundings.py` understands, for example those of torch's translation tutorial:
+may be anything that `outer_modules.py` understands, for example those of torch's translation tutorial:
 `src_tok_emb.embedding.weight`, `tgt_tok_emb.embedding.weight`, `positional_encoding.pos_embedding` (a buffer
 of sinusoids) and `generator` (a Linear).
 """
@@ -9,7 +9,7 @@ of sinusoids) and `generator` (a Linear).
 import re
 
 from heedful.interop.conversion import SIDES, Conversion, Imported
-from heedful.interop.surroundings import move_surroundings
+from heedful.interop.outer_modules import move_outer_modules
 
 _PARTS = ("query", "key", "value")  # in the order of in_proj
 _ATTENTIONS = {
@@ -36,7 +36,7 @@ def read(conversion: Conversion) -> Imported:
                 conversion.move_parts(f"{theirs}.norm{number}", f"{ours}.{sublayer}_norm")
         if f"{stack}.norm.weight" in conversion.left:
             conversion.move_parts(f"{stack}.norm", f"{side}.final_norm")
-    move_surroundings(conversion, fixed_positions=True)
+    move_outer_modules(conversion, fixed_positions=True)
     return conversion.finish()
 
 

@@ -54,14 +54,14 @@ def export(task: ExportTask) -> None:
     )
     bundle = replace(bundle, config=config)
     if task.target == "ctranslate2":
-        from heedful.interop.ctranslate2_export import export_ctranslate2
+        from heedful.interop.ctranslate2.export import export_ctranslate2
 
         export_ctranslate2(bundle, task.output, quantization=task.quantization)
     elif task.target == "marian":
-        from heedful.interop.marian_export import export_marian
+        from heedful.interop.marian.export import export_marian
 
         export_marian(bundle, task.output)
     else:
-        from heedful.interop.onnx_export import export_onnx
+        from heedful.interop.onnx.export import export_onnx
 
         export_onnx(bundle, task.output)

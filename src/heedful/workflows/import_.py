@@ -11,11 +11,11 @@ from heedful.bundle import Bundle, save_bundle, save_model
 from heedful.config import Config
 from heedful.config.loading import validate
 from heedful.errors import ConfigError, RunError
-from heedful.interop import fairseq
 from heedful.interop.checkpoint import read_checkpoint
-from heedful.interop.fairseq_dictionary import read_dictionaries
+from heedful.interop.fairseq import checkpoint as fairseq
+from heedful.interop.fairseq.dictionary import read_dictionaries
+from heedful.interop.huggingface.pretrained import ImportOptions
 from heedful.interop.layouts import DIRECTORY_LAYOUTS, check_layout, read_directory, read_layout
-from heedful.interop.pretrained import ImportWishes
 from heedful.interop.vocabulary import fit_vocabularies, read_tokenizers
 from heedful.model import Transformer
 from heedful.text import TokenizerPair
@@ -99,8 +99,10 @@ def _check_options(task: ImportTask) -> None:
 
 def _read_directory(task: ImportTask, source: Path) -> _Found:
     settings = _sections(task.overrides)
-    wishes = ImportWishes(settings=settings.pop("model", {}), src_lang=task.src_lang, tgt_lang=task.tgt_lang)
-    imported = read_directory(task.layout, source, wishes)
+    options = ImportOptions(
+        settings=settings.pop("model", {}), src_lang=task.src_lang, tgt_lang=task.tgt_lang
+    )
+    imported = read_directory(task.layout, source, options)
     read = imported.config.model_dump(exclude_unset=True)
     config = validate(read | {name: read.get(name, {}) | values for name, values in settings.items()})
     return _Found(config, imported.weights, imported.tokenizers)

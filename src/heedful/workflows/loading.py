@@ -14,7 +14,7 @@ from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.interop.ctranslate2_translator import CTranslate2Translator
+from heedful.interop.ctranslate2.translator import CTranslate2Translator
 from heedful.workflows.sources import local_bundle
 
 _PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(PrecisionChoice)}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heedful.bundle import bundle_file_names, load_model, resolve_bundle
-from heedful.interop.hub import Upload, upload
+from heedful.interop.huggingface.hub import Upload, upload
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from heedful.errors import HubError, InputError, MissingExtraError
-from heedful.interop.hub import download_bundle, download_source
+from heedful.interop.huggingface.hub import download_bundle, download_source
 
 _PREFIX = "hf:"
 _ENDINGS = {".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".npz", ".onnx", ".json", ".toml", ".gz", ".zip"}

@@ -31,7 +31,7 @@ _TOKENIZER_FILES = (TOKENIZER_FILE, "tokenizer.json", "vocab.json", "source.spm"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportWishes:
+class ImportOptions:
     """What the user says of a model that comes in; the directory says the rest.
 
     Attributes:

@@ -6,14 +6,14 @@ rule, the logits have a bias, and the decoder starts with the padding token.
 
 from functools import partial
 
-from heedful.interop.architecture import read_architecture
-from heedful.interop.assembling import ReadSettings, TextSide, assemble
 from heedful.interop.conversion import SIDES, Conversion, Imported
-from heedful.interop.fairseq_names import move_layers, move_output_bias, move_tokens
-from heedful.interop.generation import read_search, read_start_id
+from heedful.interop.fairseq.names import move_layers, move_output_bias, move_tokens
+from heedful.interop.huggingface.architecture import read_architecture
+from heedful.interop.huggingface.assembling import ReadSettings, TextSide, assemble
+from heedful.interop.huggingface.generation import read_search, read_start_id
+from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, PretrainedDirectory
+from heedful.interop.huggingface.tokenizer_files import check_special_ids, tokenizer_of_pieces
 from heedful.interop.position_tables import move_positions
-from heedful.interop.pretrained import ImportedBundle, ImportWishes, PretrainedDirectory
-from heedful.interop.tokenizer_files import check_special_ids, tokenizer_of_pieces
 from heedful.interop.vocabulary import read_words
 from heedful.nn.positions import concatenated_sinusoids
 from heedful.text import TokenizerPair
@@ -30,10 +30,10 @@ _FIXED = {
 }
 
 
-def read_marian(directory: PretrainedDirectory, wishes: ImportWishes) -> ImportedBundle:
+def read_marian(directory: PretrainedDirectory, options: ImportOptions) -> ImportedBundle:
     """Read a directory of MarianMT.
 
-    A wish for a target language names the tag that each source begins with, such as `>>fra<<`.
+    A target language asked for names the tag that each source begins with, such as `>>fra<<`.
 
     Raises:
         InteropError: a file is missing, or asks for what cannot be here.
@@ -44,9 +44,9 @@ def read_marian(directory: PretrainedDirectory, wishes: ImportWishes) -> Importe
     read = ReadSettings(
         model=read_architecture(directory, ["marian"], known=[_SHARED, "decoder_vocab_size"], fixed=_FIXED),
         search=read_search(directory),
-        text=_read_text_side(directory, wishes) if directory.has_tokenizer else None,
+        text=_read_text_side(directory, options) if directory.has_tokenizer else None,
     )
-    return assemble(directory, wishes, read, partial(_convert, shared=shared), layout=LAYOUT)
+    return assemble(directory, options, read, partial(_convert, shared=shared), layout=LAYOUT)
 
 
 def _convert(conversion: Conversion, *, shared: bool) -> Imported:
@@ -60,14 +60,14 @@ def _convert(conversion: Conversion, *, shared: bool) -> Imported:
     return conversion.finish(norm="post", positions="concatenated")
 
 
-def _read_text_side(directory: PretrainedDirectory, wishes: ImportWishes) -> TextSide:
+def _read_text_side(directory: PretrainedDirectory, options: ImportOptions) -> TextSide:
     separate = directory.tokenizer.get("separate_vocabs") is True
     tokenizers = _read_tokenizers(directory, separate=separate)
-    if wishes.src_lang is not None:
-        raise directory.error(f"--src-lang {wishes.src_lang}: Marian has no tag for it; leave it out")
+    if options.src_lang is not None:
+        raise directory.error(f"--src-lang {options.src_lang}: Marian has no tag for it; leave it out")
     languages = {}
-    if wishes.tgt_lang is not None:
-        tag_id = tokenizers.src.tag_id(wishes.tgt_lang)
+    if options.tgt_lang is not None:
+        tag_id = tokenizers.src.tag_id(options.tgt_lang)
         languages["src_tag"] = tokenizers.src.pieces([tag_id])[0]
     return TextSide(
         tokenizers=tokenizers,

@@ -1,6 +1,6 @@
 """Which language a model of many languages translates, and into which, where nothing else is asked for."""
 
-from heedful.interop.pretrained import TOKENIZER_FILE, PretrainedDirectory
+from heedful.interop.huggingface.pretrained import TOKENIZER_FILE, PretrainedDirectory
 from heedful.text import Tokenizer
 
 
@@ -8,7 +8,7 @@ def tag_of(
     directory: PretrainedDirectory,
     tokenizer: Tokenizer,
     key: str,
-    wish: str | None,
+    requested: str | None,
     *,
     usual: str | None = None,
     default_id: int | None = None,
@@ -19,7 +19,7 @@ def tag_of(
         directory: tokenizer_config.json may name the language.
         tokenizer: has the tags.
         key: "src_lang" or "tgt_lang".
-        wish: what the user wants, in any spelling that `tag_id` knows.
+        requested: the language asked for, in any spelling that `tag_id` knows.
         usual: the language where neither says anything.
         default_id: the tag's id by the model's settings, where neither says anything.
 
@@ -27,7 +27,7 @@ def tag_of(
         InteropError: nobody says it, or not as a text or an id of the tokenizer.
         TokenizerError: there is no such tag; the message names close ones.
     """
-    name = wish or directory.typed(TOKENIZER_FILE).text(key) or usual
+    name = requested or directory.typed(TOKENIZER_FILE).text(key) or usual
     tag_id = tokenizer.tag_id(name) if name else default_id
     if tag_id is not None and tag_id >= tokenizer.vocab_size:
         raise directory.error(

@@ -4,19 +4,19 @@ Pre-norm with fairseq's sinusoids. A tag before the source says its language, an
 first token of the output says into which to translate.
 """
 
-from heedful.interop.architecture import read_architecture
-from heedful.interop.assembling import ReadSettings, TextSide, assemble
 from heedful.interop.conversion import SIDES, Conversion, Imported
-from heedful.interop.fairseq_names import move_layers, move_tokens
-from heedful.interop.generation import read_search, read_special_id, read_start_id
-from heedful.interop.language_tags import tag_of
-from heedful.interop.pretrained import (
+from heedful.interop.fairseq.names import move_layers, move_tokens
+from heedful.interop.huggingface.architecture import read_architecture
+from heedful.interop.huggingface.assembling import ReadSettings, TextSide, assemble
+from heedful.interop.huggingface.generation import read_search, read_special_id, read_start_id
+from heedful.interop.huggingface.language_tags import tag_of
+from heedful.interop.huggingface.pretrained import (
     TOKENIZER_FILE,
     ImportedBundle,
-    ImportWishes,
+    ImportOptions,
     PretrainedDirectory,
 )
-from heedful.interop.tokenizer_files import (
+from heedful.interop.huggingface.tokenizer_files import (
     PIPELINE_FILE,
     check_special_ids,
     tokenizer_of_pieces,
@@ -43,10 +43,10 @@ _LANGUAGES = {
 }
 
 
-def read_m2m100(directory: PretrainedDirectory, wishes: ImportWishes) -> ImportedBundle:
+def read_m2m100(directory: PretrainedDirectory, options: ImportOptions) -> ImportedBundle:
     """Read a directory of M2M100 or NLLB.
 
-    The languages are those of the wishes, or else those that the tokenizer's settings name; they are what
+    The languages are those asked for, or else those that the tokenizer's settings name; they are what
     `heedful translate` takes where nothing else is asked for.
 
     Raises:
@@ -63,9 +63,9 @@ def read_m2m100(directory: PretrainedDirectory, wishes: ImportWishes) -> Importe
         )
     search, text = read_search(directory), None
     if directory.has_tokenizer:
-        text = _read_text_side(directory, wishes, forced_id=search.pop("forced_first_id"))
+        text = _read_text_side(directory, options, forced_id=search.pop("forced_first_id"))
     read = ReadSettings(model=facts, search=search, text=text)
-    return assemble(directory, wishes, read, _convert, layout=LAYOUT)
+    return assemble(directory, options, read, _convert, layout=LAYOUT)
 
 
 def _convert(conversion: Conversion) -> Imported:
@@ -103,7 +103,7 @@ def _read_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
 
 
 def _read_text_side(
-    directory: PretrainedDirectory, wishes: ImportWishes, *, forced_id: int | None
+    directory: PretrainedDirectory, options: ImportOptions, *, forced_id: int | None
 ) -> TextSide:
     tokenizer = _read_tokenizer(directory)
     check_special_ids(directory, tokenizer)
@@ -113,8 +113,8 @@ def _read_text_side(
         tokenizers=TokenizerPair(tokenizer, tokenizer),
         start_id=read_start_id(directory),
         languages={
-            "src_tag": tag_of(directory, tokenizer, "src_lang", wishes.src_lang, usual=usual),
-            "tgt_tag": tag_of(directory, tokenizer, "tgt_lang", wishes.tgt_lang, default_id=forced_id),
+            "src_tag": tag_of(directory, tokenizer, "src_lang", options.src_lang, usual=usual),
+            "tgt_tag": tag_of(directory, tokenizer, "tgt_lang", options.tgt_lang, default_id=forced_id),
             "src_tag_position": "last" if is_last else "first",
         },
     )

@@ -1,14 +1,14 @@
 """The "from scratch in PyTorch" thread: a separate small attention module for each head.
 
 Inside a layer the names are the thread's; the stacks may have any name below `encoder.` and `decoder.`, and
-what surrounds them is found by `surroundings.py`.
+what surrounds them is found by `outer_modules.py`.
 """
 
 import re
 
 from heedful.interop.algebra import stacked
 from heedful.interop.conversion import SIDES, Conversion, Imported
-from heedful.interop.surroundings import move_surroundings
+from heedful.interop.outer_modules import move_outer_modules
 
 _LAYER = r"^((?:.*\.)?{side}(?:\.[^.]+)*?)\.\d+\.(?:masked_attn|attn|ffn)(?:_norm)?\."
 _ATTENTIONS = {
@@ -31,7 +31,7 @@ def read(conversion: Conversion) -> Imported:
             conversion.move_parts(f"{theirs}.ffn.0", f"{ours}.feed_forward.inner")
             conversion.move_parts(f"{theirs}.ffn.{_OUTER[side]}", f"{ours}.feed_forward.outer")
             conversion.move_parts(f"{theirs}.ffn_norm", f"{ours}.feed_forward_norm")
-    move_surroundings(conversion)
+    move_outer_modules(conversion)
     return conversion.finish(scale_embeddings=False, num_heads=num_heads)
 
 

@@ -19,8 +19,8 @@ from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.text_search import TextSearch
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError, InteropError, MissingExtraError
-from heedful.interop.ctranslate2_export import export_ctranslate2
-from heedful.interop.ctranslate2_search import CTranslate2Search
+from heedful.interop.ctranslate2.export import export_ctranslate2
+from heedful.interop.ctranslate2.search import CTranslate2Search
 from heedful.text.framing import Framing
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Any
 from heedful.config import ModelConfig
 from heedful.config.loading import validate
 from heedful.interop.conversion import Conversion, Imported
-from heedful.interop.generation import read_special_id, read_start_id
-from heedful.interop.pretrained import ImportedBundle, ImportWishes, PretrainedDirectory
+from heedful.interop.huggingface.generation import read_special_id, read_start_id
+from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions, PretrainedDirectory
 from heedful.text import TokenizerPair
 
 
@@ -46,7 +46,7 @@ class ReadSettings:
 
 def assemble(
     directory: PretrainedDirectory,
-    wishes: ImportWishes,
+    options: ImportOptions,
     read: ReadSettings,
     convert: Callable[[Conversion], Imported],
     *,
@@ -56,7 +56,7 @@ def assemble(
 
     Args:
         directory: where everything stands.
-        wishes: the user's settings go over those of the files.
+        options: the user's settings go over those of the files.
         read: what the settings files say.
         convert: moves the weights.
         layout: for error messages.
@@ -65,7 +65,7 @@ def assemble(
         InteropError: a weight does not fit, or the tokenizers have more ids than the model.
         ConfigError: settings that cannot be.
     """
-    if read.text is None and (wishes.src_lang or wishes.tgt_lang):
+    if read.text is None and (options.src_lang or options.tgt_lang):
         raise directory.error(
             "--src-lang, --tgt-lang: there is no tokenizer to have languages; leave them out"
         )
@@ -73,7 +73,7 @@ def assemble(
         directory.read_tensors(),
         layout=layout,
         origin=directory.path,
-        settings={**read.model, **_ids(directory, read.text), **wishes.settings},
+        settings={**read.model, **_ids(directory, read.text), **options.settings},
     )
     model = convert(conversion)
     sections: dict[str, Any] = {"model": model.config.model_dump(), "decode": read.search}

@@ -13,8 +13,8 @@ from heedful.decoding.computation import Computation
 from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.errors import InputError
-from heedful.interop.ctranslate2_spec import position_limit
-from heedful.interop.ctranslate2_tokens import token_names
+from heedful.interop.ctranslate2.spec import position_limit
+from heedful.interop.ctranslate2.tokens import token_names
 from heedful.text.framing import Framing
 
 if TYPE_CHECKING:

@@ -9,19 +9,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from heedful.interop.architecture import read_architecture
-from heedful.interop.assembling import ReadSettings, TextSide, assemble
 from heedful.interop.conversion import Conversion, Imported
-from heedful.interop.fairseq_names import move_layers, move_learned_positions, move_output_bias, move_tokens
-from heedful.interop.generation import read_search, read_start_id
-from heedful.interop.language_tags import tag_of
-from heedful.interop.pretrained import (
+from heedful.interop.fairseq.names import move_layers, move_learned_positions, move_output_bias, move_tokens
+from heedful.interop.huggingface.architecture import read_architecture
+from heedful.interop.huggingface.assembling import ReadSettings, TextSide, assemble
+from heedful.interop.huggingface.generation import read_search, read_start_id
+from heedful.interop.huggingface.language_tags import tag_of
+from heedful.interop.huggingface.pretrained import (
     TOKENIZER_FILE,
     ImportedBundle,
-    ImportWishes,
+    ImportOptions,
     PretrainedDirectory,
 )
-from heedful.interop.tokenizer_files import (
+from heedful.interop.huggingface.tokenizer_files import (
     PIPELINE_FILE,
     check_special_ids,
     fairseq_pieces,
@@ -51,10 +51,10 @@ _FIXED = {
 _ALWAYS_FIXED = {"add_bias_logits": False, "normalize_embedding": True, "static_position_embeddings": False}
 
 
-def read_bart(directory: PretrainedDirectory, wishes: ImportWishes) -> ImportedBundle:
+def read_bart(directory: PretrainedDirectory, options: ImportOptions) -> ImportedBundle:
     """Read a directory of BART, mBART or mBART-50.
 
-    The languages of mBART are those of the wishes, or else those that the directory names.
+    The languages of mBART are those asked for, or else those that the directory names.
 
     Raises:
         InteropError: a file is missing, or asks for what cannot be here, or nobody names the languages.
@@ -66,10 +66,10 @@ def read_bart(directory: PretrainedDirectory, wishes: ImportWishes) -> ImportedB
     facts = read_architecture(directory, ["bart", "mbart"], fixed=fixed)
     search, text = read_search(directory), None
     if directory.has_tokenizer:
-        text = _READERS[_kind(directory)](directory, wishes, search)
+        text = _READERS[_kind(directory)](directory, options, search)
     read = ReadSettings(model=facts, search=search, text=text)
     convert = partial(_convert, norm="post" if family == "bart" else "pre")
-    return assemble(directory, wishes, read, convert, layout=LAYOUT)
+    return assemble(directory, options, read, convert, layout=LAYOUT)
 
 
 def _convert(conversion: Conversion, *, norm: str) -> Imported:
@@ -88,9 +88,11 @@ def _kind(directory: PretrainedDirectory) -> str:
     return "bart"
 
 
-def _read_bart_text(directory: PretrainedDirectory, wishes: ImportWishes, search: dict[str, Any]) -> TextSide:
+def _read_bart_text(
+    directory: PretrainedDirectory, options: ImportOptions, search: dict[str, Any]
+) -> TextSide:
     """BART reads `<s>` before each text, and many a model of it is made to write it too."""
-    if wishes.src_lang or wishes.tgt_lang:
+    if options.src_lang or options.tgt_lang:
         raise directory.error("--src-lang, --tgt-lang: BART has no languages; leave them out")
     tokenizer = _tokenizer(directory)
     begin = tokenizer.pieces([tokenizer.bos_id])[0]
@@ -102,23 +104,23 @@ def _read_bart_text(directory: PretrainedDirectory, wishes: ImportWishes, search
 
 
 def _read_mbart_text(
-    directory: PretrainedDirectory, wishes: ImportWishes, search: dict[str, Any]
+    directory: PretrainedDirectory, options: ImportOptions, search: dict[str, Any]
 ) -> TextSide:
     tokenizer = _tokenizer(directory)
-    src_tag = tag_of(directory, tokenizer, "src_lang", wishes.src_lang, usual=_USUAL_SOURCE)
+    src_tag = tag_of(directory, tokenizer, "src_lang", options.src_lang, usual=_USUAL_SOURCE)
     default = directory.typed(directory.generation_file).whole_number("decoder_start_token_id")
-    tgt_tag = tag_of(directory, tokenizer, "tgt_lang", wishes.tgt_lang, default_id=default)
+    tgt_tag = tag_of(directory, tokenizer, "tgt_lang", options.tgt_lang, default_id=default)
     return _text_side(tokenizer, tokenizer.tag_id(tgt_tag), {"src_tag": src_tag, "src_tag_position": "last"})
 
 
 def _read_mbart50_text(
-    directory: PretrainedDirectory, wishes: ImportWishes, search: dict[str, Any]
+    directory: PretrainedDirectory, options: ImportOptions, search: dict[str, Any]
 ) -> TextSide:
     tokenizer = _tokenizer(directory)
     forced_id = search.pop("forced_first_id")
     languages = {
-        "src_tag": tag_of(directory, tokenizer, "src_lang", wishes.src_lang, usual=_USUAL_SOURCE),
-        "tgt_tag": tag_of(directory, tokenizer, "tgt_lang", wishes.tgt_lang, default_id=forced_id),
+        "src_tag": tag_of(directory, tokenizer, "src_lang", options.src_lang, usual=_USUAL_SOURCE),
+        "tgt_tag": tag_of(directory, tokenizer, "tgt_lang", options.tgt_lang, default_id=forced_id),
     }
     return _text_side(tokenizer, read_start_id(directory), languages)
 
@@ -143,7 +145,7 @@ def _text_side(tokenizer: Tokenizer, start_id: int, languages: dict[str, str]) -
     return TextSide(tokenizers=pair, start_id=start_id, languages=languages)
 
 
-_READERS: dict[str, Callable[[PretrainedDirectory, ImportWishes, dict[str, Any]], TextSide]] = {
+_READERS: dict[str, Callable[[PretrainedDirectory, ImportOptions, dict[str, Any]], TextSide]] = {
     "bart": _read_bart_text,
     "mbart": _read_mbart_text,
     "mbart-50": _read_mbart50_text,

@@ -6,8 +6,8 @@ from string import Template
 
 from heedful.bundle import Bundle
 from heedful.config import Config
-from heedful.interop.ctranslate2_spec import position_limit
-from heedful.interop.ctranslate2_tokens import TokenNames
+from heedful.interop.ctranslate2.spec import position_limit
+from heedful.interop.ctranslate2.tokens import TokenNames
 from heedful.text import HuggingFaceTokenizer, SentencePieceTokenizer, Tokenizer
 from heedful.text.framing import Framing
 from heedful.text.pair import JOINT, SOURCE, TARGET

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from heedful.bundle import CARD_FILE, Bundle
 from heedful.errors import InteropError, MissingExtraError, suggestion
-from heedful.interop.ctranslate2_readme import readme
-from heedful.interop.ctranslate2_spec import transformer_spec
-from heedful.interop.ctranslate2_tokens import token_names
+from heedful.interop.ctranslate2.readme import readme
+from heedful.interop.ctranslate2.spec import transformer_spec
+from heedful.interop.ctranslate2.tokens import token_names
 from heedful.interop.new_directory import new_directory
 from heedful.text.framing import Framing
 

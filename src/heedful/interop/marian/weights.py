@@ -11,7 +11,7 @@ from torch import Tensor
 from heedful.config import ModelConfig
 from heedful.errors import InteropError
 from heedful.interop.conversion import SIDES
-from heedful.interop.fairseq_names import layer_modules
+from heedful.interop.fairseq.names import layer_modules
 from heedful.model import Transformer
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "swish": "swish"}

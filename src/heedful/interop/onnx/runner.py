@@ -16,7 +16,7 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.search import search
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError, InteropError, MissingExtraError
-from heedful.interop.onnx_settings import ENCODER_FILE, STEP_FILE, OnnxSettings, read_settings
+from heedful.interop.onnx.settings import ENCODER_FILE, STEP_FILE, OnnxSettings, read_settings
 from heedful.text import TokenizerPair
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from heedful.interop.generation import GENERATION_KEYS
-from heedful.interop.pretrained import (
+from heedful.interop.huggingface.generation import GENERATION_KEYS
+from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
     PretrainedDirectory,
     refuse_other_values,

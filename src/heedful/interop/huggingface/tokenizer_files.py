@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from heedful.interop.generation import read_special_id
-from heedful.interop.pretrained import TOKENIZER_FILE, PretrainedDirectory
+from heedful.interop.huggingface.generation import read_special_id
+from heedful.interop.huggingface.pretrained import TOKENIZER_FILE, PretrainedDirectory
 from heedful.interop.typed_settings import MAX_NUMBER
 from heedful.parsing import is_whole, shown
 from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, VocabularyTokenizer

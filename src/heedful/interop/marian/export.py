@@ -8,11 +8,11 @@ from safetensors.torch import save_file
 
 from heedful.bundle import CARD_FILE, Bundle
 from heedful.errors import InteropError
-from heedful.interop.generation import EARLY_STOPPING
-from heedful.interop.marian_readme import can_be_said, readme
-from heedful.interop.marian_weights import ACTIVATIONS, marian_tensors, refuse_what_marian_lacks
+from heedful.interop.huggingface.generation import EARLY_STOPPING
+from heedful.interop.huggingface.pretrained import CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE
+from heedful.interop.marian.readme import can_be_said, readme
+from heedful.interop.marian.weights import ACTIVATIONS, marian_tensors, refuse_what_marian_lacks
 from heedful.interop.new_directory import new_directory
-from heedful.interop.pretrained import CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE
 from heedful.text import SentencePieceTokenizer, Tokenizer, VocabularyTokenizer
 from heedful.text.framing import Framing
 from heedful.text.vocabulary_tokenizer import PIECES

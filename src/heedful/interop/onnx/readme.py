@@ -9,7 +9,7 @@ _README = Template("""# Transformer $size, as ONNX
 Exported with heedful, with weights in float32. After `pip install 'heedful[interop]'`:
 
 ```python
-from heedful.interop.onnx_runner import OnnxTranslator
+from heedful.interop.onnx.runner import OnnxTranslator
 
 translator = OnnxTranslator.load(".")  # where this file is
 print(translator.translate(["..."], beam_size=$beam_size))

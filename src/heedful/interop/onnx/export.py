@@ -13,9 +13,9 @@ import torch
 from heedful.bundle import CARD_FILE, Bundle
 from heedful.errors import MissingExtraError
 from heedful.interop.new_directory import new_directory
-from heedful.interop.onnx_graphs import DecoderStepGraph, EncoderGraph, exportable
-from heedful.interop.onnx_readme import readme
-from heedful.interop.onnx_settings import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, settings_of
+from heedful.interop.onnx.graphs import DecoderStepGraph, EncoderGraph, exportable
+from heedful.interop.onnx.readme import readme
+from heedful.interop.onnx.settings import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, settings_of
 from heedful.model import Transformer
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heedful.interop.conversion import SIDES, Conversion, Imported
-from heedful.interop.fairseq_names import move_layers, move_learned_positions, move_tokens
+from heedful.interop.fairseq.names import move_layers, move_learned_positions, move_tokens
 from heedful.parsing import is_whole, short, shown
 
 LAYOUT = "fairseq"

@@ -6,7 +6,7 @@ Facts about them: huggingface.co/docs/transformers/main_classes/text_generation,
 from collections.abc import Mapping
 from typing import Any
 
-from heedful.interop.pretrained import (
+from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
     PretrainedDirectory,
     refuse_other_values,

@@ -5,7 +5,7 @@ Its heads share one small matrix, and its scores are divided by sqrt(d_model), n
 
 from heedful.interop.algebra import shared_by_heads
 from heedful.interop.conversion import Conversion, Imported
-from heedful.interop.nptel_lecture import PARTS, move_blocks
+from heedful.interop.worked_examples.nptel_lecture import PARTS, move_blocks
 
 
 def read(conversion: Conversion) -> Imported:

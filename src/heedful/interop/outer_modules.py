@@ -21,7 +21,7 @@ _OUTPUT_WORDS = {
 }  # fmt: skip
 
 
-def move_surroundings(conversion: Conversion, *, fixed_positions: bool = False) -> None:
+def move_outer_modules(conversion: Conversion, *, fixed_positions: bool = False) -> None:
     """Move what the layers have left.
 
     A Linear is what has a bias, or a word like `generator`, `fc`, `out`, `proj`, `head` in its name and none

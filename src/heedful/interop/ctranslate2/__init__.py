@@ -1,0 +1,1 @@
+"""CTranslate2: export of a bundle, and searching with its engine."""

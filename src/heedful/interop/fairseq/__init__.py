@@ -1,0 +1,1 @@
+"""fairseq: checkpoints and dictionaries of its transformer."""

@@ -1,0 +1,1 @@
+"""Hugging Face: models as transformers saves them, and the hub."""

@@ -1,0 +1,1 @@
+"""MarianMT: opus-mt models of transformers, in and out."""

@@ -1,0 +1,1 @@
+"""ONNX: export of a bundle, and translating from the exported files."""

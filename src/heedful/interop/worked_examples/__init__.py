@@ -1,0 +1,1 @@
+"""Published implementations from scratch: the weights of tutorials, notebooks and lectures."""
