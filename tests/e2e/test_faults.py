@@ -53,9 +53,7 @@ def assert_ended_as_asked(ended: Ended, strikes: list[Strike], run: Path) -> Non
     (first, *more) = strikes
     if first.whom == "worker":
         assert ended.code in (0, 1)
-        assert ended.code == 0 or ended.err.splitlines()[-1].startswith(
-            "error: a process of the training team"
-        )
+        assert ended.code == 0 or ended.err.splitlines()[-1].startswith("error: a training process")
     elif first.signal == signal.SIGKILL:
         assert ended.code == -signal.SIGKILL
     elif ended.struck[0].split()[0] not in ("beginning", "resumption", "between"):

@@ -7,8 +7,8 @@ import pytest
 from command_line import heedful
 from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
 
+from heedful.training.parallel.process_group import SingleProcess, StepPlan
 from heedful.training.step import StepMetrics
-from heedful.training.team import Alone, StepOrder
 
 SETTINGS: dict[str, object] = {
     "model.d_model": 16,
@@ -33,12 +33,12 @@ def arguments(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
 def spoiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
     """Steps whose loss is no number."""
     steps: set[int] = set()
-    take = Alone.step
+    take = SingleProcess.step
 
-    def step(self: Alone, order: StepOrder) -> StepMetrics:
-        return StepMetrics(*3 * [float("nan")], 6) if order.number in steps else take(self, order)
+    def step(self: SingleProcess, plan: StepPlan) -> StepMetrics:
+        return StepMetrics(*3 * [float("nan")], 6) if plan.number in steps else take(self, plan)
 
-    monkeypatch.setattr(Alone, "step", step)
+    monkeypatch.setattr(SingleProcess, "step", step)
     yield steps
 
 

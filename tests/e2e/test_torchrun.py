@@ -28,7 +28,7 @@ FAILING = """
 import sys
 from heedful.cli.main import main
 from heedful.errors import TrainingError
-from heedful.training.team import Rank
+from heedful.training.parallel.process_group import Rank
 
 accumulate = Rank.accumulate
 
@@ -76,7 +76,7 @@ def test_bad_input_under_torchrun_is_one_mistake(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_error_of_the_leader_in_a_step_ends_all(tmp_path: Path) -> None:
+def test_an_error_of_rank_0_in_a_step_ends_all(tmp_path: Path) -> None:
     script = tmp_path / "failing.py"
     script.write_text(FAILING)
     arguments = [*write_pairs(tmp_path), *as_options(SETTINGS), "--output", tmp_path / "run"]

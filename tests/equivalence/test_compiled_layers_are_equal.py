@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from process_groups import settings, small_source, take_steps
 from small_models import assert_same_weights, small_config, small_model
 from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
-from training_teams import settings, small_source, take_steps
 
 from heedful.config import Config
 from heedful.data import BatchSource
@@ -23,11 +23,11 @@ from heedful.nn.attention import Way, attending
 from heedful.nn.recorder import record_attention
 from heedful.training import compilation
 from heedful.training.compilation import compile_layers, compiles
-from heedful.training.measurement import count_flops
+from heedful.training.parallel.process_group import Rank, StepPlan
 from heedful.training.step import batch_loss
-from heedful.training.team import Rank, StepOrder
 from heedful.training.trainer import Surroundings, Trainer
 from heedful.training.validation import measure_nll
+from heedful.workflows.step_cost import count_flops
 
 # What torch's compiler warns of is its own: it imports what is deprecated, and looks at gradients.
 pytestmark = [
@@ -103,7 +103,7 @@ def test_compiled_layers_have_the_gradients_of_plain_ones(source: BatchSource, w
         model = small_model(**config.model.model_dump()).double()
         rank = Rank(model, source, config)
         with attending(model, way):
-            rank.accumulate(StepOrder(1, ((0, 0),), 0.01))
+            rank.accumulate(StepPlan(1, ((0, 0),), 0.01))
         gradients.append([weight.grad for weight in model.parameters()])
     assert graphs() == 1 + 2  # what the compiler is tried with, and the two kinds of layers
     for one, other in zip(*gradients, strict=True):
@@ -162,14 +162,14 @@ def test_training_compiles_and_validation_does_not(source: BatchSource, tmp_path
 
 @pytest.mark.usefixtures("working_compiler")
 def test_operations_of_compiled_layers_are_counted_as_of_others(source: BatchSource) -> None:
-    order, counts = StepOrder(1, ((0, 0),), 0.01), set()
+    plan, counts = StepPlan(1, ((0, 0),), 0.01), set()
     for compiled in (False, True):
         config = training(compiled=compiled)
         model = small_model(**config.model.model_dump())
         rank = Rank(model, source, config)
         for way in ("by weights", "at once"):
             with attending(model, way):
-                counts.add(count_flops([rank], order))
+                counts.add(count_flops([rank], plan))
     assert len(counts) == 1
     assert graphs() == 0
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from process_groups import settings, small_source, take_steps
 from small_models import small_config, small_model
 from torch import Tensor
 from trainer_worlds import make
-from training_teams import settings, small_source, take_steps
 
 from heedful.config import Config
 from heedful.data import Batch, BatchSource, collate

@@ -16,7 +16,7 @@ from heedful.nn.attention import attention_weights
 from heedful.nn.dropout import Dropout
 from heedful.nn.fused import residual_norm, weigh
 from heedful.training.loss import projected_cross_entropy
-from heedful.training.shared_team import using_threads
+from heedful.training.parallel.threads import using_threads
 
 TOLERANCES = {torch.float32: 3e-6, torch.bfloat16: 2e-2}
 

@@ -24,7 +24,7 @@ from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.text import TokenizerPair
-from heedful.training.shared_team import using_threads
+from heedful.training.parallel.threads import using_threads
 
 PRECISIONS: tuple[EnginePrecision, ...] = ("float32", "bf16", "int8")
 PAD, BOS, EOS, VOCAB_SIZE = 0, 1, 2, 40

@@ -47,7 +47,7 @@ PHASES: dict[CodeType, str] = {
 LOADED_LATER = (
     "heedful.cli.progress",
     "heedful.evaluation.metrics",
-    "heedful.training.shared_team",
+    "heedful.training.parallel.shared_memory_group",
     "heedful.workflows.train",
     "torch._dynamo",
     "torch._prims_common.wrappers",

@@ -6,7 +6,8 @@
       state.pt               optimiser, counters, data cursor, early stopping
       checksums.json
 
-Random generators have no place in it: what a step draws follows from seed, step and rank (`team.py`).
+Random generators have no place in it: what a step draws follows from seed, step and rank
+(`parallel/process_group.py`).
 It is written under a temporary name, synced, then renamed, and renamed again before it is removed: a
 directory called `step-N` is always complete.
 """
@@ -65,7 +66,7 @@ class Progress:
         setbacks: how often it had to.
         skipped: the last steps in a row that were not taken.
         milestones: steps of the newest checkpoints that may be averaged.
-        computed_by: what took the last steps (see `team_choice.describe`); empty where that is not known.
+        computed_by: what took the last steps (see `parallel.choice.describe`); empty where that is not known.
     """
 
     step: int = 0

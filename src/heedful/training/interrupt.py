@@ -1,6 +1,6 @@
 """Ctrl-C and termination, so that they never fall into the middle of a step.
 
-Terminals and schedulers send them to all processes of a training. The leader alone decides what follows.
+Terminals and schedulers send them to all processes of a training. Rank 0 alone decides what follows.
 """
 
 import signal
@@ -37,8 +37,8 @@ def signals_noted() -> Iterator[Callable[[], signal.Signals | None]]:
 
 
 @contextmanager
-def signals_left_to_leader() -> Iterator[None]:
-    """Go on whatever a follower is asked: the leader is asked too, and needs it for its last step."""
+def signals_left_to_rank_0() -> Iterator[None]:
+    """Ignore signals in a worker: rank 0 gets them too, and needs the worker for its last step."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -51,10 +51,10 @@ def signals_left_to_leader() -> Iterator[None]:
 
 
 @contextmanager
-def signals_held_back() -> Iterator[None]:
-    """Let signals wait until the block is over; processes that are started in it get none at all.
+def signals_blocked() -> Iterator[None]:
+    """Block signals inside the block; processes that are started in it get none at all.
 
-    So no signal reaches a follower before it has come to `signals_left_to_leader`. Not on Windows.
+    So no signal reaches a worker before it has come to `signals_left_to_rank_0`. Not on Windows.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield

@@ -76,16 +76,16 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
         group.update(own | {"lr": group["lr"]})
 
 
-def optimizer_of_share(optimizer: torch.optim.Optimizer, share: Sequence[Tensor]) -> torch.optim.Optimizer:
+def optimizer_of_shard(optimizer: torch.optim.Optimizer, shard: Sequence[Tensor]) -> torch.optim.Optimizer:
     """Return an optimiser over some of another's weights, of the same settings and with the same state."""
-    chosen = {id(weight) for weight in share}
+    chosen = {id(weight) for weight in shard}
     groups = [
         {**group, "params": [weight for weight in group["params"] if id(weight) in chosen]}
         for group in optimizer.param_groups
     ]
     kind: Callable[[Groups], torch.optim.Optimizer] = type(optimizer)
     part = kind(groups)
-    for weight in share:
+    for weight in shard:
         part.state[weight] = optimizer.state[weight]
     return part
 

@@ -1,6 +1,6 @@
 """One optimiser step over one or several micro-batches.
 
-It has two parts, so that several processes can share it (`team.py`): gradients, summed over tokens, and the
+It has two parts, so that several processes can share it (`parallel/`): gradients, summed over tokens, and the
 update that follows from them. A micro-batch that does not fit into memory is taken in parts.
 """
 
@@ -16,7 +16,7 @@ from heedful.data import Batch
 from heedful.model import Transformer
 from heedful.nn.kernels import using_kernels
 from heedful.training.loss import Loss, projected_cross_entropy
-from heedful.training.out_of_memory import OutOfMemoryError, halve_batches, out_of_memory_noted
+from heedful.training.memory.out_of_memory import OutOfMemoryError, halve_batches, out_of_memory_noted
 from heedful.training.precision import Precision, autocast, settled_float32
 
 

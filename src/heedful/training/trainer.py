@@ -26,7 +26,6 @@ from heedful.training.checkpoint import (
     save_checkpoint,
 )
 from heedful.training.compilation import uncompiled
-from heedful.training.distributed_team import in_team
 from heedful.training.divergence import MOST_SETBACKS, MOST_SKIPPED, DivergedError
 from heedful.training.events import (
     CheckpointEvent,
@@ -40,13 +39,14 @@ from heedful.training.interrupt import signals_noted
 from heedful.training.limits import epochs_are_over, fraction_done, reason_to_stop
 from heedful.training.milestones import due_after_step, goes_by_the_clock
 from heedful.training.optimizer import build_optimizer
+from heedful.training.parallel.choice import describe, start_process_group
+from heedful.training.parallel.distributed import in_process_group
+from heedful.training.parallel.process_group import ProcessGroup, StepPlan
 from heedful.training.precision import emulation_warning, resolve_precision
 from heedful.training.reporting import start_event, step_event
 from heedful.training.schedule import learning_rate
 from heedful.training.step import StepMetrics
 from heedful.training.surroundings import Scores, Surroundings
-from heedful.training.team import StepOrder, Team
-from heedful.training.team_choice import describe, gather_team
 
 Place = tuple[int, int]  # an epoch, and a batch in its plan
 StopRequest = Callable[[], Signals | None]
@@ -115,24 +115,24 @@ class Trainer:
         with signals_noted() as asked_to_stop:
             while True:
                 try:
-                    with closing(self._team()) as team:
-                        reason = self._train(team, asked_to_stop)
+                    with closing(self._process_group()) as group:
+                        reason = self._train(group, asked_to_stop)
                     break
                 except DivergedError as error:
                     self._go_back(error)
             return self._finish(reason, asked_to_stop)
 
-    def _train(self, team: Team, asked_to_stop: StopRequest) -> str:
+    def _train(self, group: ProcessGroup, asked_to_stop: StopRequest) -> str:
         """Take steps until there is a reason to stop; return it."""
         if self._reason_to_stop() is None:
-            self._note_who_computes(team)
+            self._note_who_computes(group)
         if self.config.train.init is not None and self.progress.step == 0:
             self._validate(None)  # how good it is before it learns anything new
         self._do_what_was_due()
         places = self._places()
         self._epoch_length = len(self.source.plan(self.progress.epoch))
         while (reason := self._reason_to_stop()) is None:
-            outcome = self._step(team, places)
+            outcome = self._step(group, places)
             with self._saved_whatever_happens():
                 self._note(*outcome)
                 if self.progress.skipped < MOST_SKIPPED:
@@ -175,11 +175,11 @@ class Trainer:
         if not is_complete(checkpoint_path(self.surroundings.checkpoints, self.progress.step)):
             self._checkpoint(is_milestone=is_milestone)
 
-    def _team(self) -> Team:
-        return gather_team(self.model, self.source, self.config, self.optimizer, self.average)
+    def _process_group(self) -> ProcessGroup:
+        return start_process_group(self.model, self.source, self.config, self.optimizer, self.average)
 
-    def _note_who_computes(self, team: Team) -> None:
-        before, now = self.progress.computed_by, describe(team, self.config, self.device)
+    def _note_who_computes(self, group: ProcessGroup) -> None:
+        before, now = self.progress.computed_by, describe(group, self.config, self.device)
         if before and before != now:
             self._emit(
                 WarningEvent,
@@ -201,7 +201,7 @@ class Trainer:
                     self.progress.next_batch = 0
                 yield epoch, place
 
-    def _step(self, team: Team, places: Iterator[Place]) -> tuple[StepMetrics, list[Place], float]:
+    def _step(self, group: ProcessGroup, places: Iterator[Place]) -> tuple[StepMetrics, list[Place], float]:
         """Take a step; return what it has shown, its batches, and the seconds that it took."""
         begun = time.monotonic()
         self._rate = self._learning_rate(self.progress.step + 1)  # by what is done before this step
@@ -209,7 +209,7 @@ class Trainer:
         while len(taken) < self.config.batch.accumulation and not epochs_are_over(self.config, self.progress):
             taken.append(next(places))
         self.progress.step += 1
-        metrics = team.step(StepOrder(self.progress.step, tuple(taken), self._rate))
+        metrics = group.step(StepPlan(self.progress.step, tuple(taken), self._rate))
         return metrics, taken, time.monotonic() - begun
 
     def _note(self, metrics: StepMetrics, batches: Sequence[Place], seconds: float) -> None:
@@ -239,7 +239,7 @@ class Trainer:
             TrainingError: there is no checkpoint, or this has helped too often already.
         """
         checkpoint = latest_checkpoint(self.surroundings.checkpoints)
-        if checkpoint is None or self.progress.setbacks == MOST_SETBACKS or in_team():
+        if checkpoint is None or self.progress.setbacks == MOST_SETBACKS or in_process_group():
             raise TrainingError(str(error))
         factor, setbacks = self.progress.rate_factor / 2, self.progress.setbacks + 1
         seconds, was = self._seconds(), replace(self.progress)

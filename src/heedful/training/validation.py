@@ -8,7 +8,7 @@ import torch
 from heedful.data import Batch
 from heedful.model import Transformer
 from heedful.training.loss import smoothed_cross_entropy
-from heedful.training.out_of_memory import OutOfMemoryError, halve_batches, out_of_memory_noted
+from heedful.training.memory.out_of_memory import OutOfMemoryError, halve_batches, out_of_memory_noted
 from heedful.training.precision import Precision, autocast, settled_float32
 
 _TOKENS_AT_ONCE = 512

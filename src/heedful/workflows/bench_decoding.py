@@ -13,7 +13,7 @@ from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.native import native
-from heedful.training.memory import peak_memory
+from heedful.training.memory.peak import peak_memory
 from heedful.workflows.loading import Runtime, SearchWishes, load_translator
 
 ProgressListener = Callable[[str, float], None]  # what is being done, and how much of all is: 0 to 1

@@ -16,17 +16,17 @@ from heedful.native import native
 from heedful.nn.kernels import kernels_apply_to, using_kernels
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import compiles
-from heedful.training.measurement import ProductRate, StepParts, count_flops, finish, time_parts
-from heedful.training.memory import PeakMemory, peak_memory
+from heedful.training.memory.peak import PeakMemory, peak_memory
 from heedful.training.optimizer import build_optimizer
+from heedful.training.parallel.choice import process_group_size, start_process_group
+from heedful.training.parallel.process_group import ProcessGroup, Rank, StepPlan
+from heedful.training.parallel.threads import using_threads
 from heedful.training.schedule import learning_rate
-from heedful.training.shared_team import using_threads
 from heedful.training.step import StepMetrics
-from heedful.training.team import Rank, StepOrder, Team
-from heedful.training.team_choice import gather_team, team_size
 from heedful.workflows.made_up_text import write_made_up_text
 from heedful.workflows.material import Material, Notes, prepare
 from heedful.workflows.run_directory import RunDirectory
+from heedful.workflows.step_cost import ProductRate, StepParts, count_flops, finish, time_parts
 
 ProgressListener = Callable[[str, float], None]  # what is being done, and how much of all is: 0 to 1
 
@@ -142,7 +142,7 @@ def _with_made_up_text(config: Config, directory: Path) -> Config:
 
 @dataclass(frozen=True)
 class _Measured:
-    """What the steps of the team have shown."""
+    """What the steps of the group have shown."""
 
     metrics: list[StepMetrics]
     seconds: float
@@ -160,15 +160,15 @@ class _Bench:
         self._material = material
         self._config = config = material.config
         self._listener = listener
-        self._processes, self._threads = team_size(config, material.model)
+        self._processes, self._threads = process_group_size(config, material.model)
         self._optimizer = build_optimizer(material.model, config.optimizer)
         decay = config.train.ema_decay
         self._average = MovingAverage(material.model, decay) if decay else None
         cores = self._processes * self._threads
         self._products = ProductRate(material.precision, material.device, threads=cores)
-        orders = self._orders()
-        self._warm_up = list(islice(orders, _WARM_UP_STEPS))
-        self._timed = list(islice(orders, steps))
+        plans = self._plans()
+        self._warm_up = list(islice(plans, _WARM_UP_STEPS))
+        self._timed = list(islice(plans, steps))
         self._watched = self._timed[:_WATCHED_STEPS]
         self._sample = self._timed[:_SAMPLED_STEPS]
         self._to_do = sum(map(len, (self._warm_up, self._timed, self._watched, self._sample, self._sample)))
@@ -207,26 +207,26 @@ class _Bench:
     def _take_steps(self) -> _Measured:
         material = self._material
         with closing(
-            gather_team(material.model, material.source, self._config, self._optimizer, self._average)
-        ) as team:
-            self._take(team, self._warm_up, "warming up")
+            start_process_group(material.model, material.source, self._config, self._optimizer, self._average)
+        ) as group:
+            self._take(group, self._warm_up, "warming up")
             self._products.measure(_PRODUCT_SECONDS)
             begun = time.perf_counter()
-            metrics = self._take(team, self._timed, "timing steps")
+            metrics = self._take(group, self._timed, "timing steps")
             finish(material.device)
             seconds = time.perf_counter() - begun
             self._products.measure(_PRODUCT_SECONDS)
             with peak_memory(material.device) as memory:
-                self._take(team, self._watched, "looking at memory")
+                self._take(group, self._watched, "looking at memory")
         return _Measured(metrics, seconds, memory)
 
-    def _take(self, team: Team, orders: list[StepOrder], what: str) -> list[StepMetrics]:
+    def _take(self, group: ProcessGroup, plans: list[StepPlan], what: str) -> list[StepMetrics]:
         taken = []
-        for order in orders:
-            metrics = team.step(order)
+        for plan in plans:
+            metrics = group.step(plan)
             if not metrics.is_finite:
                 raise TrainingError(
-                    f"step {order.number}: the loss is not finite; lower schedule.peak (schedule.scale) "
+                    f"step {plan.number}: the loss is not finite; lower schedule.peak (schedule.scale) "
                     "or set optimizer.clip_norm=1"
                 )
             taken.append(metrics)
@@ -240,8 +240,8 @@ class _Bench:
             for number in range(size)
         ]
         total = 0
-        for order in self._sample:
-            total += count_flops(ranks, order)
+        for plan in self._sample:
+            total += count_flops(ranks, plan)
             material.model.zero_grad()
             self._report("counting operations")
         return total
@@ -261,13 +261,13 @@ class _Bench:
         with using_threads(self._threads), using_kernels(wanted=wanted):
             return "compiled" if kernels_apply_to(next(self._material.model.parameters())) else "torch"
 
-    def _orders(self) -> Iterator[StepOrder]:
-        """The orders of a training from its start on, epoch after epoch, without end."""
+    def _plans(self) -> Iterator[StepPlan]:
+        """The plans of a training from its start on, epoch after epoch, without end."""
         config, source = self._config, self._material.source
         places = ((epoch, place) for epoch in count() for place in range(len(source.plan(epoch))))
         for number in count(1):
             rate = learning_rate(config.schedule, number, d_model=config.model.d_model, progress=0.0)
-            yield StepOrder(number, tuple(islice(places, config.batch.accumulation)), rate)
+            yield StepPlan(number, tuple(islice(places, config.batch.accumulation)), rate)
 
     def _report(self, what: str) -> None:
         self._done += 1

@@ -13,8 +13,8 @@ from statistics import median
 from heedful.config import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.optimizer import build_optimizer
-from heedful.training.team import StepOrder
-from heedful.training.team_choice import gather_team
+from heedful.training.parallel.choice import start_process_group
+from heedful.training.parallel.process_group import StepPlan
 from heedful.workflows.material import Notes, prepare
 from heedful.workflows.run_directory import RunDirectory
 
@@ -104,9 +104,9 @@ def time_steps(config: Config, pairs: Sequence[tuple[str, str]]) -> float:
         optimizer = build_optimizer(model, config.optimizer)
         average = MovingAverage(model, config.train.ema_decay) if config.train.ema_decay else None
         seconds = []
-        with closing(gather_team(model, material.source, config, optimizer, average)) as team:
+        with closing(start_process_group(model, material.source, config, optimizer, average)) as group:
             for number in range(1, _WARM_UP_STEPS + _TIMED_STEPS + 1):
                 begun = time.monotonic()
-                team.step(StepOrder(number, ((0, number),), 0.0))
+                group.step(StepPlan(number, ((0, number),), 0.0))
                 seconds.append(time.monotonic() - begun)
     return median(seconds[_WARM_UP_STEPS:])

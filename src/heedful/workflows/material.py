@@ -25,9 +25,9 @@ from heedful.model import Transformer
 from heedful.text import Framing, TokenizerPair, train_tokenizers
 from heedful.training import Event, NoticeEvent, WarningEvent
 from heedful.training.compilation import compiles
-from heedful.training.fitting import fitting_batch
-from heedful.training.free_memory import free_memory
-from heedful.training.memory import keep_few_prepared_products
+from heedful.training.memory.batch_size import fitting_batch
+from heedful.training.memory.free import free_memory
+from heedful.training.memory.onednn import limit_onednn_cache
 from heedful.training.precision import Precision, resolve_precision
 from heedful.training.trained_weights import choose_trained_weights
 from heedful.workflows.base_model import BaseModel, Origin, continued_settings, load_base_model
@@ -204,7 +204,7 @@ def _hold_out(text: ParallelText) -> tuple[ParallelText, ParallelText]:
 
 def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, torch.device, Precision]:
     """Write into the configuration what only new tokenizers and the machine know."""
-    keep_few_prepared_products()
+    limit_onednn_cache()
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
     device = training_device(config.train.device)

@@ -19,7 +19,7 @@ from heedful.training import (
     latest_checkpoint,
 )
 from heedful.training.checkpoint import set_damaged_aside
-from heedful.training.distributed_team import follow, join_team, leave_team
+from heedful.training.parallel.distributed import join_process_group, leave_process_group, run_worker
 from heedful.training.trained_weights import without_adapters
 from heedful.workflows.card import model_card
 from heedful.workflows.material import Listener, Material, Notes, prepare, training_device
@@ -60,16 +60,16 @@ class TrainResult:
 
 
 def help_to_train(config: Config) -> bool:
-    """Do a follower's part of training, where torchrun started this process as one; return whether it did.
+    """Do a worker's part of training, where torchrun started this process as one; return whether it did.
 
     The first of torchrun's processes, and a process that it did not start, go on to `train`.
     """
-    if not join_team(config.train.device):
+    if not join_process_group(config.train.device):
         return False
     try:
-        follow(training_device(config.train.device))
+        run_worker(training_device(config.train.device))
     finally:
-        leave_team()
+        leave_process_group()
     return True
 
 
@@ -125,7 +125,7 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
         for event in notes.events:
             log(event)
         end = trainer.fit()
-    leave_team()
+    leave_process_group()
     return TrainResult(run.path / "best", run.path / "last", end)
 
 

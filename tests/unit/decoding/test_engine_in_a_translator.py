@@ -15,7 +15,7 @@ from heedful.decoding.computation import Computation
 from heedful.decoding.engine import Engine, EnginePrecision
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.errors import InputError
-from heedful.training.shared_team import using_threads
+from heedful.training.parallel.threads import using_threads
 
 SOURCES = [source for source, _ in PAIRS] + ["the cat", "", "dog dog sleeps the cat ?", "."]
 SEARCHES = {

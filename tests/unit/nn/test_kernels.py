@@ -8,7 +8,7 @@ from command_line import heedful
 
 from heedful import native as native_library
 from heedful.nn import kernels
-from heedful.training.shared_team import using_threads
+from heedful.training.parallel.threads import using_threads
 
 
 def applied() -> bool:
@@ -20,7 +20,7 @@ def applied() -> bool:
 def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
     none = replace(native_library.native(), level=None, functions=None, why_not="it was left out")
     monkeypatch.setattr(kernels, "native", lambda: none)
-    monkeypatch.setattr("heedful.training.team_choice.native", lambda: none)
+    monkeypatch.setattr("heedful.training.parallel.choice.native", lambda: none)
 
 
 def test_the_library_computes_where_it_is_there() -> None:

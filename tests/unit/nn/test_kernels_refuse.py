@@ -13,7 +13,7 @@ from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.dropout import Dropout
 from heedful.nn.fused import can_weigh, residual_norm, weigh
 from heedful.training.loss import projected_cross_entropy, smoothed_cross_entropy
-from heedful.training.shared_team import using_threads
+from heedful.training.parallel.threads import using_threads
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def make(seed: int, *, fingerprint: str = "data", step: int = 0, optimizer: str 
 
 
 def train(resumable: Resumable, steps: int) -> None:
-    """Steps that use everything a checkpoint must hold, and random numbers as the steps of a team do."""
+    """Steps that use everything a checkpoint must hold, and random numbers as the steps of training do."""
     for _ in range(steps):
         resumable.progress.step += 1
         torch.manual_seed(resumable.progress.step)

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from heedful.config import OptimizerConfig
 from heedful.training.muon import Muon, num_multiplications
-from heedful.training.optimizer import build_optimizer, optimizer_of_share, update_costs
-from heedful.training.shared_team import deal_weights
+from heedful.training.optimizer import build_optimizer, optimizer_of_shard, update_costs
+from heedful.training.parallel.partition import partition_weights
 from heedful.training.step import apply_gradients
 
 MUON = OptimizerConfig(name="muon", weight_decay=0.1)
@@ -113,8 +113,8 @@ def test_shares_together_take_the_step_of_the_whole(config: OptimizerConfig) -> 
     whole, shared = small_model(), small_model()
     one, other = build_optimizer(whole, config), build_optimizer(shared, config)
     weights = list(shared.parameters())
-    shares = [optimizer_of_share(other, weights[start::3]) for start in range(2)]
-    shares += [optimizer_of_share(other, [weight]) for weight in weights[2::3]]
+    shares = [optimizer_of_shard(other, weights[start::3]) for start in range(2)]
+    shares += [optimizer_of_shard(other, [weight]) for weight in weights[2::3]]
     for step in range(1, 4):
         set_gradients(whole, step)
         set_gradients(shared, step)
@@ -124,12 +124,12 @@ def test_shares_together_take_the_step_of_the_whole(config: OptimizerConfig) -> 
         assert_same_weights(whole, shared)
 
 
-def test_what_muon_updates_is_dealt_evenly_among_a_team() -> None:
+def test_what_muon_updates_is_partitioned_evenly() -> None:
     model = small_model(src_vocab_size=500, tgt_vocab_size=500, num_encoder_layers=4)
     weights = dict(model.named_parameters())
     for config in (OptimizerConfig(), MUON):
         optimizer = build_optimizer(model, config)
-        shares = deal_weights(weights, optimizer, 3)
+        shares = partition_weights(weights, optimizer, 3)
         assert sorted(name for share in shares for name in share) == sorted(weights)
         costs = update_costs(optimizer)
         loads = [sum(costs[weight] for weight in share.values()) for share in shares]

@@ -37,23 +37,23 @@ def spoil(world: World, steps: set[int]) -> list[float]:
     """Let the loss of these steps be no number, the first time; gives the rates of all."""
     rates: list[float] = []
     left = set(steps)
-    gather = world.trainer._team
+    gather = world.trainer._process_group
 
-    def team() -> Any:  # noqa: ANN401
+    def process_group() -> Any:  # noqa: ANN401
         inner = gather()
         take = inner.step
 
-        def step(order: Any) -> StepMetrics:  # noqa: ANN401
-            rates.append(order.learning_rate)
-            if order.number in left:
-                left.discard(order.number)
+        def step(plan: Any) -> StepMetrics:  # noqa: ANN401
+            rates.append(plan.learning_rate)
+            if plan.number in left:
+                left.discard(plan.number)
                 return StepMetrics(float("nan"), float("nan"), float("nan"), 6)
-            return take(order)
+            return take(plan)
 
         inner.step = step  # type: ignore[method-assign]
         return inner
 
-    world.trainer._team = team  # type: ignore[method-assign]
+    world.trainer._process_group = process_group  # type: ignore[method-assign]
     return rates
 
 

@@ -20,8 +20,8 @@ from heedful.training.events import (
     ValidationEvent,
     WarningEvent,
 )
+from heedful.training.parallel.threads import using_threads
 from heedful.training.schedule import learning_rate
-from heedful.training.shared_team import using_threads
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from heedful.nn.attention import attending
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import uncompiled
-from heedful.training.optimizer import optimizer_of_share
+from heedful.training.optimizer import optimizer_of_shard
+from heedful.training.parallel.partition import partition_weights
+from heedful.training.parallel.process_group import Rank, StepPlan
+from heedful.training.parallel.threads import using_threads
 from heedful.training.precision import Precision, autocast, settled_float32
-from heedful.training.shared_team import deal_weights, using_threads
 from heedful.training.step import (
     Sums,
     apply_gradients,
@@ -22,7 +24,6 @@ from heedful.training.step import (
     squared_norm,
     step_metrics,
 )
-from heedful.training.team import Rank, StepOrder
 
 # (M, K, N) of products as they occur in training; a GPU needs larger ones to be filled.
 _PRODUCTS = ((2048, 1024, 1024), (2048, 2048, 2048))
@@ -84,7 +85,7 @@ class StepParts:
     optimizer: float
 
 
-def count_flops(ranks: Sequence[Rank], order: StepOrder) -> int:
+def count_flops(ranks: Sequence[Rank], plan: StepPlan) -> int:
     """Count the floating-point operations of the matrix products in a step, padding included.
 
     A product of (M, K) and (K, N) counts 2 M K N; everything else (softmax, norms, dropout, Adam) is not
@@ -92,20 +93,20 @@ def count_flops(ranks: Sequence[Rank], order: StepOrder) -> int:
     batch too, the future that attention at once may leave out too, and what it computes again only once.
 
     Args:
-        ranks: all of a team, with one model; each computes its rows, one after the other.
-        order: of the step. Its gradients stay behind, and are added to those that are there.
+        ranks: all of a group, with one model; each computes its rows, one after the other.
+        plan: of the step. Its gradients stay behind, and are added to those that are there.
     """
     model, settings = ranks[0].model, ranks[0].config.train
     plain_layers = uncompiled(settings, next(model.parameters()).device)
     with attending(model, "by weights"), plain_layers, FlopCounterMode(display=False) as counter:
         for rank in ranks:
-            rank.accumulate(order)
+            rank.accumulate(plan)
     return int(counter.get_total_flops())
 
 
 def time_parts(
     rank: Rank,
-    orders: Sequence[StepOrder],
+    plans: Sequence[StepPlan],
     optimizer: torch.optim.Optimizer,
     average: MovingAverage | None,
     *,
@@ -119,7 +120,7 @@ def time_parts(
 
     Args:
         rank: its model's weights change.
-        orders: the steps.
+        plans: of the steps.
         optimizer: over all trained weights, with state.
         average: where there is one.
         threads: of the process.
@@ -127,13 +128,13 @@ def time_parts(
     model, config = rank.model, rank.config
     device = next(model.parameters()).device
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
-    own = deal_weights(trained, optimizer, rank.size)[rank.number]
-    part = optimizer_of_share(optimizer, list(own.values()))
+    own = partition_weights(trained, optimizer, rank.size)[rank.number]
+    part = optimizer_of_shard(optimizer, list(own.values()))
     model.train()
-    for order in orders:
+    for plan in plans:
         with using_threads(threads), settled_float32(rank.precision, device):
             watch, sums = _Stopwatch(device), Sums()
-            for batch in rank.batches(order):
+            for batch in rank.batches(plan):
                 on_device = batch.to(device)
                 watch.lap("data")
                 with autocast(rank.precision, device):
@@ -144,9 +145,9 @@ def time_parts(
                 sums += Sums(float(loss.smoothed.detach()), float(loss.nll), batch.num_tgt_tokens)
             metrics = step_metrics(sums, squared_norm(own.values()))
             scale = gradient_scale(metrics, config.optimizer.clip_norm)
-            apply_gradients(part, scale=scale, learning_rate=order.learning_rate)
+            apply_gradients(part, scale=scale, learning_rate=plan.learning_rate)
             if average is not None:
-                average.update(own, order.number)
+                average.update(own, plan.number)
             model.zero_grad(set_to_none=True)
             watch.lap("optimizer")
         yield StepParts(**watch.seconds)

@@ -9,21 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import process_groups
 import pytest
 import torch
-import training_teams
+from process_groups import MUON, Outcome, settings, small_source, take_steps
 from small_models import small_config, small_model
 from torch import Tensor
-from training_teams import MUON, Outcome, settings, small_source, take_steps
 
 from heedful.data import BatchSource
 from heedful.errors import ConfigError, TrainingError
 from heedful.model import Transformer
-from heedful.training import team_choice
 from heedful.training.optimizer import build_optimizer
-from heedful.training.shared_team import SharedTeam, shared_memory_of
-from heedful.training.team import Rank, StepOrder
-from heedful.training.team_choice import team_size
+from heedful.training.parallel import choice
+from heedful.training.parallel.choice import process_group_size
+from heedful.training.parallel.process_group import Rank, StepPlan
+from heedful.training.parallel.shared_memory import shared_memory_needed
+from heedful.training.parallel.shared_memory_group import SharedMemoryGroup
 
 ADAPTERS = {
     "lora": {"rank": 3},
@@ -63,17 +64,17 @@ def test_a_process_without_rows_adds_nothing(source: BatchSource) -> None:
     assert_same(found.weights, wanted.weights)
 
 
-def test_a_team_keeps_each_gradient_once(source: BatchSource) -> None:
+def test_a_group_keeps_each_gradient_once(source: BatchSource) -> None:
     config = settings()
     model = Transformer.from_config(config.model)
-    weights, order = list(model.parameters()), StepOrder(1, ((0, 0), (0, 1)), 0.01)
+    weights, plan = list(model.parameters()), StepPlan(1, ((0, 0), (0, 1)), 0.01)
     rank = Rank(model, source, config, size=2)
-    with closing(SharedTeam(rank, build_optimizer(model, config.optimizer), None, threads=1)) as team:
-        team.step(order)
+    with closing(SharedMemoryGroup(rank, build_optimizer(model, config.optimizer), None, threads=1)) as group:
+        group.step(plan)
         held = sum(weight.numel() for weight in weights if weight.grad is not None)
         assert 0.2 < held / model.num_parameters < 0.8  # of those that it updates
-    rank.accumulate(order)
-    assert all(weight.grad is not None for weight in weights)  # a team that is closed takes nothing away
+    rank.accumulate(plan)
+    assert all(weight.grad is not None for weight in weights)  # a group that is closed takes nothing away
 
 
 @pytest.mark.slow
@@ -81,7 +82,7 @@ def test_processes_that_torchrun_starts_are_one_process(source: BatchSource, tmp
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
     files = [tmp_path / "adam.pt", tmp_path / "muon.pt"]
     done = subprocess.run(
-        [*launch, training_teams.__file__, str(tmp_path), *map(str, files)],
+        [*launch, process_groups.__file__, str(tmp_path), *map(str, files)],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -116,33 +117,33 @@ def test_a_process_that_dies_ends_training_with_one_line(source: BatchSource) ->
     config = settings()
     model = Transformer.from_config(config.model)
     rank = Rank(model, source, config, size=2)
-    with closing(SharedTeam(rank, build_optimizer(model, config.optimizer), None, threads=1)) as team:
-        team.step(StepOrder(1, ((0, 0),), 0.01))
-        (process, _), *_ = team._others
+    with closing(SharedMemoryGroup(rank, build_optimizer(model, config.optimizer), None, threads=1)) as group:
+        group.step(StepPlan(1, ((0, 0),), 0.01))
+        (process, _), *_ = group._workers
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
         with pytest.raises(TrainingError, match="ended unexpectedly"):
-            team.step(StepOrder(2, ((0, 1),), 0.01))
+            group.step(StepPlan(2, ((0, 1),), 0.01))
 
 
-def test_a_team_is_as_large_as_pays_off() -> None:
+def test_a_group_is_as_large_as_pays_off() -> None:
     threads, model = torch.get_num_threads(), small_model()
-    assert team_size(settings(train={"processes": 1}), model) == (1, threads)
-    assert team_size(settings(train={"max_steps": 10}), model) == (1, threads)
-    assert team_size(settings(batch={"tokens": 100_000}), small_model().to("meta")) == (1, threads)
-    assert team_size(settings(batch={"tokens": 600}), model) == (1, threads)
-    size, each = team_size(settings(batch={"tokens": 100_000}), model)
+    assert process_group_size(settings(train={"processes": 1}), model) == (1, threads)
+    assert process_group_size(settings(train={"max_steps": 10}), model) == (1, threads)
+    assert process_group_size(settings(batch={"tokens": 100_000}), small_model().to("meta")) == (1, threads)
+    assert process_group_size(settings(batch={"tokens": 600}), model) == (1, threads)
+    size, each = process_group_size(settings(batch={"tokens": 100_000}), model)
     assert (size, each) == (threads, 1)
-    assert team_size(settings(train={"processes": 2 * threads}), model) == (2 * threads, 1)
+    assert process_group_size(settings(train={"processes": 2 * threads}), model) == (2 * threads, 1)
 
 
-def test_a_team_fits_into_the_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_fits_into_the_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     model = small_model()
     needed = 4 * (2 * model.num_parameters + (2 + 2) * model.num_parameters)
-    assert shared_memory_of(model, 3) == needed
-    monkeypatch.setattr(team_choice, "shared_memory_left", lambda: needed - 1)
+    assert shared_memory_needed(model, 3) == needed
+    monkeypatch.setattr(choice, "shared_memory_left", lambda: needed - 1)
     with pytest.raises(ConfigError, match=r"train\.processes=3 needs 0 MiB of shared memory"):
-        team_size(settings(train={"processes": 3}), model)
-    monkeypatch.setattr(team_choice, "shared_memory_left", lambda: 0)
-    assert team_size(settings(batch={"tokens": 100_000}), model) == (1, torch.get_num_threads())
+        process_group_size(settings(train={"processes": 3}), model)
+    monkeypatch.setattr(choice, "shared_memory_left", lambda: 0)
+    assert process_group_size(settings(batch={"tokens": 100_000}), model) == (1, torch.get_num_threads())

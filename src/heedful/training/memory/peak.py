@@ -1,4 +1,4 @@
-"""How much memory training takes at most: on the GPU, or of all processes of a team together."""
+"""How much memory training takes at most: on the GPU, or of all processes of a group together."""
 
 import multiprocessing
 import os
@@ -14,17 +14,6 @@ import torch
 
 _MIB = 1 << 20
 _SHORTEST_PAUSE = 0.005  # seconds between two looks
-_PREPARED_PRODUCTS = "40"  # in each process
-
-
-def keep_few_prepared_products() -> None:
-    """Have oneDNN, which multiplies on a processor, keep fewer prepared products than its thousand.
-
-    Each process has one for each shape, 60 to 80 MiB of them after forty steps of tiny or small; fewer cost
-    no speed (docs/log.md). oneDNN looks at that setting once, before its first product; one that is there
-    already stays.
-    """
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _PREPARED_PRODUCTS)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Steps of a small model in float64, taken by a team of any kind; run by torchrun, by that kind."""
+"""Steps of a small model in float64, taken by a process group of any kind; run by torchrun, by that kind."""
 
 import sys
 from contextlib import closing
@@ -15,11 +15,16 @@ from heedful.data import BatchSource, ParallelText, build_store
 from heedful.model import Transformer
 from heedful.text import train_tokenizers
 from heedful.training.averaging import MovingAverage
-from heedful.training.distributed_team import DistributedTeam, follow, join_team, leave_team
 from heedful.training.optimizer import build_optimizer
-from heedful.training.shared_team import SharedTeam
+from heedful.training.parallel.distributed import (
+    DistributedGroup,
+    join_process_group,
+    leave_process_group,
+    run_worker,
+)
+from heedful.training.parallel.process_group import ProcessGroup, Rank, SingleProcess, StepPlan
+from heedful.training.parallel.shared_memory_group import SharedMemoryGroup
 from heedful.training.step import StepMetrics
-from heedful.training.team import Alone, Rank, StepOrder, Team
 from heedful.training.trained_weights import choose_trained_weights
 from phrasebook import generate
 
@@ -63,17 +68,19 @@ def take_steps(source: BatchSource, config: Config, *, size: int, distributed: b
     optimizer, average = build_optimizer(model, config.optimizer), MovingAverage(model, 0.9)
     average.weights = {name: weight.double() for name, weight in average.weights.items()}
     rank = Rank(model, source, config, size=size)
-    team: Team
+    group: ProcessGroup
     if distributed:
-        team = DistributedTeam(rank, optimizer, average)
+        group = DistributedGroup(rank, optimizer, average)
     else:
-        team = (
-            SharedTeam(rank, optimizer, average, threads=1) if size > 1 else Alone(rank, optimizer, average)
+        group = (
+            SharedMemoryGroup(rank, optimizer, average, threads=1)
+            if size > 1
+            else SingleProcess(rank, optimizer, average)
         )
     first, second = len(source.plan(0)), len(source.plan(1))
-    orders = [StepOrder(n, ((0, n % first), (1, n % second)), 0.01) for n in range(1, STEPS + 1)]
-    with closing(team):
-        metrics = [team.step(order) for order in orders]
+    plans = [StepPlan(n, ((0, n % first), (1, n % second)), 0.01) for n in range(1, STEPS + 1)]
+    with closing(group):
+        metrics = [group.step(plan) for plan in plans]
     return Outcome({n: w.detach() for n, w in model.named_parameters()}, average.weights, metrics)
 
 
@@ -84,13 +91,13 @@ def threads_of_torch_distributed() -> list[str]:
 
 
 if __name__ == "__main__":
-    follows = join_team("cpu")
+    is_worker = join_process_group("cpu")
     for sections, file in zip(({}, MUON), sys.argv[2:], strict=True):
-        if follows:
-            follow(torch.device("cpu"))
+        if is_worker:
+            run_worker(torch.device("cpu"))
             continue
         outcome = take_steps(small_source(Path(sys.argv[1])), settings(**sections), size=3, distributed=True)
         losses = torch.tensor([metrics.loss for metrics in outcome.metrics], dtype=torch.float64)
         torch.save({"weights": outcome.weights, "average": outcome.average, "losses": losses}, file)
-    leave_team()
+    leave_process_group()
     assert not threads_of_torch_distributed()  # one that outlives Python aborts the process

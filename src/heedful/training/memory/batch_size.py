@@ -16,12 +16,12 @@ from heedful.config import Config
 from heedful.data import Batch
 from heedful.errors import ConfigError
 from heedful.model import Transformer
-from heedful.training.distributed_team import in_team
-from heedful.training.free_memory import free_memory
-from heedful.training.memory import peak_memory
+from heedful.training.memory.free import free_memory
+from heedful.training.memory.peak import peak_memory
+from heedful.training.parallel.choice import process_group_size
+from heedful.training.parallel.distributed import in_process_group
 from heedful.training.precision import Precision, resolve_precision
 from heedful.training.step import accumulate_gradients
-from heedful.training.team_choice import team_size
 from heedful.training.validation import measure_nll
 
 MOST_TOKENS = 25_000  # 5.1: more is not better because there is room for it
@@ -98,7 +98,7 @@ def fitting_batch(
 
 def _ranks(device: torch.device) -> tuple[int, int]:
     """How many processes of torchrun deal a batch among them, and how many of these share one memory."""
-    if not in_team():
+    if not in_process_group():
         return 1, 1
     return dist.get_world_size(), int(os.environ["LOCAL_WORLD_SIZE"]) if device.type == "cpu" else 1
 
@@ -109,9 +109,9 @@ def _held(model: Transformer, config: Config) -> int:
     trained = sum(size for size, is_trained in sizes if is_trained)
     average = sum(size for size, _ in sizes) if config.train.ema_decay else 0
     others = 0
-    if not in_team():
+    if not in_process_group():
         batch = config.batch.replace(tokens=MOST_TOKENS)
-        others = team_size(config.replace(batch=batch.model_dump()), model)[0] - 1
+        others = process_group_size(config.replace(batch=batch.model_dump()), model)[0] - 1
     return 2 * trained + average + _KERNELS + others * (trained + _PROCESS + _KERNELS)
 
 

@@ -12,8 +12,8 @@ from heedful.config import Config, load_config
 from heedful.data import Batch
 from heedful.errors import ConfigError
 from heedful.model import Transformer
-from heedful.training.fitting import MOST_TOKENS, Fit, fitting_batch
-from heedful.training.memory import peak_memory
+from heedful.training.memory.batch_size import MOST_TOKENS, Fit, fitting_batch
+from heedful.training.memory.peak import peak_memory
 from heedful.training.optimizer import build_optimizer
 from heedful.training.step import train_step
 

@@ -1,7 +1,7 @@
 """The processes that torchrun started, each with a copy of the weights: for GPUs, or several machines.
 
-Gradients are summed by torch.distributed (gloo on processors, NCCL on GPUs); every process then takes the
-same step, so that the copies stay equal. The leader's weights, and what a checkpoint held, go round once.
+Gradients are summed by torch.distributed (gloo on CPUs, NCCL on GPUs); every process then takes the same
+step, so that the copies stay equal. Rank 0 broadcasts its weights and its optimiser's state at the start.
 """
 
 import os
@@ -19,8 +19,9 @@ from heedful.data import BatchSource
 from heedful.errors import TrainingError
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage
-from heedful.training.interrupt import signals_left_to_leader
+from heedful.training.interrupt import signals_left_to_rank_0
 from heedful.training.optimizer import build_optimizer
+from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
 from heedful.training.step import (
     StepMetrics,
     Sums,
@@ -29,14 +30,13 @@ from heedful.training.step import (
     squared_norm,
     step_metrics,
 )
-from heedful.training.team import TEAM_IS_BROKEN, Rank, StepOrder
 from heedful.training.trained_weights import choose_trained_weights
 
-_PATIENCE = timedelta(hours=12)  # of followers, while the leader reads a corpus or validates
+_PATIENCE = timedelta(hours=12)  # of workers, while rank 0 reads a corpus or validates
 
 
-def join_team(device: str) -> int | None:
-    """Join the team that torchrun describes in the environment; return this process's rank in it.
+def join_process_group(device: str) -> int | None:
+    """Join the process group that torchrun describes in the environment; return this process's rank in it.
 
     None: torchrun did not start this process, or started it alone.
 
@@ -57,83 +57,83 @@ def join_team(device: str) -> int | None:
     return dist.get_rank()
 
 
-def in_team() -> bool:
-    """Whether this process has joined a team."""
+def in_process_group() -> bool:
+    """Return whether this process has joined a group of torch.distributed."""
     return dist.is_available() and dist.is_initialized()
 
 
-def leave_team() -> None:
-    """Leave it, at the end.
+def leave_process_group() -> None:
+    """Leave the group of torch.distributed, at the end.
 
     The group's threads end here, as long as nothing else refers to the group: they let go of tensors, for
     which they need Python, and abort the process where Python ends first.
     """
-    if in_team():
+    if in_process_group():
         dist.destroy_process_group()
 
 
 @dataclass(frozen=True)
-class _Material:
-    """What a follower needs to know before the first step."""
+class _Setup:
+    """All that a worker needs before the first step."""
 
     source: BatchSource
     config: Config
     dtype: torch.dtype
 
 
-class DistributedTeam:
-    """The leader's side."""
+class DistributedGroup:
+    """A process group as rank 0 sees it."""
 
     def __init__(self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
-        """Tell the followers, which wait in `follow`, what they train, and give them the weights."""
+        """Tell the workers, which wait in `run_worker`, what they train, and send them the weights."""
         self.size = rank.size
         self.threads = torch.get_num_threads()
         self._average = average
-        self._waits_for_orders = True
-        _broadcast(_Material(rank.source, rank.config, next(rank.model.parameters()).dtype))
+        self._is_between_steps = True
+        _broadcast(_Setup(rank.source, rank.config, next(rank.model.parameters()).dtype))
         self._copy = _Copy(rank, optimizer)
-        rank.feed_ahead()
+        rank.prefetch()
 
-    def step(self, order: StepOrder) -> StepMetrics:
-        """See `Team`."""
-        self._waits_for_orders = False
-        _broadcast(order)
-        metrics = self._copy.step(order)
-        self._waits_for_orders = True
+    def step(self, plan: StepPlan) -> StepMetrics:
+        """Update the weights of all ranks once."""
+        self._is_between_steps = False
+        _broadcast(plan)
+        metrics = self._copy.step(plan)
+        self._is_between_steps = True
         if self._average is not None and metrics.is_finite:
-            self._average.update(dict(self._copy.rank.model.named_parameters()), order.number)
+            self._average.update(dict(self._copy.rank.model.named_parameters()), plan.number)
         return metrics
 
     def close(self) -> None:
-        """See `Team`. In the middle of a step followers wait for sums, and leave as this process ends."""
+        """Shut the workers down; in the middle of a step they wait for sums, and end as this process ends."""
         self._copy.rank.close()
-        if self._waits_for_orders:
+        if self._is_between_steps:
             _broadcast(None)
 
 
-def follow(device: torch.device) -> None:
-    """Do what the leader says until it says no more, or is gone; a follower's part of training."""
+def run_worker(device: torch.device) -> None:
+    """Take the steps that rank 0 asks for until it sends no more, or is gone."""
     with suppress(_DisconnectedError):  # whoever has failed says why
-        material = _broadcast(None)
-        assert isinstance(material, _Material)
-        with signals_left_to_leader():
-            _follow(material, device)
+        setup = _broadcast(None)
+        assert isinstance(setup, _Setup)
+        with signals_left_to_rank_0():
+            _take_steps(setup, device)
 
 
-def _follow(material: "_Material", device: torch.device) -> None:
-    config = material.config
-    model = Transformer.from_config(config.model).to(device, material.dtype)
+def _take_steps(setup: "_Setup", device: torch.device) -> None:
+    config = setup.config
+    model = Transformer.from_config(config.model).to(device, setup.dtype)
     choose_trained_weights(model, config)
-    rank = Rank(model.to(device), material.source, config, number=dist.get_rank(), size=dist.get_world_size())
+    rank = Rank(model.to(device), setup.source, config, number=dist.get_rank(), size=dist.get_world_size())
     copy = _Copy(rank, build_optimizer(model, config.optimizer))
-    rank.feed_ahead()
+    rank.prefetch()
     with closing(rank):
-        while isinstance(order := _broadcast(None), StepOrder):
-            copy.step(order)
+        while isinstance(plan := _broadcast(None), StepPlan):
+            copy.step(plan)
 
 
 class _Copy:
-    """What every rank has: the weights, their gradients in one vector, and an optimiser over all of them."""
+    """A rank's copy: the weights, their gradients in one vector, and an optimiser over all of them."""
 
     def __init__(self, rank: Rank, optimizer: torch.optim.Optimizer) -> None:
         self.rank = rank
@@ -151,16 +151,16 @@ class _Copy:
             weight.grad = part.view(weight.shape)
         rank.discard_gradients = self._discard_gradients
 
-    def step(self, order: StepOrder) -> StepMetrics:
+    def step(self, plan: StepPlan) -> StepMetrics:
         """Take a step; all ranks see the same sums, and so do the same."""
         self._discard_gradients()
-        sums = _summed(self.rank.accumulate(order), self._gradients.device)
+        sums = _summed(self.rank.accumulate(plan), self._gradients.device)
         with _connected():
             dist.all_reduce(self._gradients)
         metrics = step_metrics(sums, squared_norm(self._trained))
         if metrics.is_finite:
             scale = gradient_scale(metrics, self.rank.config.optimizer.clip_norm)
-            apply_gradients(self._optimizer, scale=scale, learning_rate=order.learning_rate)
+            apply_gradients(self._optimizer, scale=scale, learning_rate=plan.learning_rate)
         return metrics
 
     def _discard_gradients(self) -> None:
@@ -178,7 +178,7 @@ def _summed(sums: Sums, device: torch.device) -> Sums:
 
 
 def _broadcast(message: object) -> object:
-    """Return the leader's message to everyone; what followers give is not looked at."""
+    """Return the message of rank 0 in every rank; what workers pass is ignored."""
     box = [message]
     with _connected():
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
@@ -186,13 +186,13 @@ def _broadcast(message: object) -> object:
 
 
 class _DisconnectedError(TrainingError):
-    """Another process of the team has ended."""
+    """Another process of the group has ended."""
 
 
 @contextmanager
 def _connected() -> Iterator[None]:
-    """Say in one line what torch.distributed's errors mean while the block talks to the others."""
+    """Turn torch.distributed's errors inside the block into one that says in one line what they mean."""
     try:
         yield
     except RuntimeError as error:
-        raise _DisconnectedError(TEAM_IS_BROKEN) from error
+        raise _DisconnectedError(GROUP_IS_BROKEN) from error

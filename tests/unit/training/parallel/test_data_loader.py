@@ -6,14 +6,14 @@ from itertools import islice
 
 import pytest
 import torch
+from process_groups import settings
 from small_models import small_model
-from training_teams import settings
 
 from heedful.data import Batch, BatchSource, ParallelText, build_store
 from heedful.errors import TrainingError
 from heedful.text import train_tokenizers
-from heedful.training.feed import FeedAhead, FeedInLine, num_workers
-from heedful.training.team import Rank, StepOrder
+from heedful.training.parallel.data_loader import InlineLoader, PrefetchingLoader, num_workers
+from heedful.training.parallel.process_group import Rank, StepPlan
 from phrasebook import generate
 
 
@@ -38,14 +38,14 @@ def test_batches_made_ahead_are_those_made_in_line(source: BatchSource) -> None:
     """From the middle of an epoch into the next, sampled anew in each, and dropout stays the same."""
     lengths = [len(source.plan(epoch)) for epoch in (0, 1)]
     places = [(0, n) for n in range(lengths[0] - 9, lengths[0])] + [(1, n) for n in range(lengths[1])]
-    orders = [StepOrder(n, tuple(places[start : start + 3]), 0.1) for n, start in enumerate(range(0, 30, 3))]
+    plans = [StepPlan(n, tuple(places[start : start + 3]), 0.1) for n, start in enumerate(range(0, 30, 3))]
     in_line, ahead = (Rank(small_model(), source, settings(), number=1, size=2) for _ in range(2))
-    ahead.feed_ahead(2)
+    ahead.prefetch(2)
     num_batches = []
     with closing(ahead):
-        for order in orders:
-            found, state = list(ahead.batches(order)), torch.get_rng_state()
-            wanted = list(in_line.batches(order))
+        for plan in plans:
+            found, state = list(ahead.batches(plan)), torch.get_rng_state()
+            wanted = list(in_line.batches(plan))
             assert len(found) == len(wanted)
             assert all(map(same, found, wanted))
             assert torch.equal(torch.get_rng_state(), state)
@@ -54,8 +54,8 @@ def test_batches_made_ahead_are_those_made_in_line(source: BatchSource) -> None:
 
 
 def test_another_place_than_the_next_starts_anew_from_there(source: BatchSource) -> None:
-    in_line = FeedInLine(source)
-    with closing(FeedAhead(FeedInLine(source), workers=1)) as ahead:
+    in_line = InlineLoader(source)
+    with closing(PrefetchingLoader(InlineLoader(source), workers=1)) as ahead:
         for place in ((0, 0), (0, 1), (2, 1), (2, 2)):
             found, wanted = ahead.batch(*place), in_line.batch(*place)
             assert found is not None
@@ -64,7 +64,7 @@ def test_another_place_than_the_next_starts_anew_from_there(source: BatchSource)
 
 
 def test_makers_survive_an_interrupt_and_end_with_their_trainer(source: BatchSource) -> None:
-    with closing(FeedAhead(FeedInLine(source), workers=2)) as ahead:
+    with closing(PrefetchingLoader(InlineLoader(source), workers=2)) as ahead:
         ahead.batch(0, 0)
         ahead.batch(0, 1)
         (first, pipe), (second, _) = ahead._makers
@@ -77,7 +77,7 @@ def test_makers_survive_an_interrupt_and_end_with_their_trainer(source: BatchSou
         second.join()
         ahead.batch(0, 4)
         with pytest.raises(TrainingError, match="makes batches ended unexpectedly"):
-            for at in islice(FeedInLine(source).places(0, 5), 10_000):  # what it had sent is still taken
+            for at in islice(InlineLoader(source).positions(0, 5), 10_000):  # what it had sent is still taken
                 ahead.batch(*at)
         pipe.close()  # as where the trainer is killed
         first.join(timeout=30)
@@ -85,8 +85,11 @@ def test_makers_survive_an_interrupt_and_end_with_their_trainer(source: BatchSou
 
 
 def test_the_error_of_a_maker_is_the_trainers(source: BatchSource) -> None:
-    broken = FeedInLine(replace(source, seed=-1))
-    with closing(FeedAhead(broken, workers=1)) as ahead, pytest.raises(ValueError, match="non-negative"):
+    broken = InlineLoader(replace(source, seed=-1))
+    with (
+        closing(PrefetchingLoader(broken, workers=1)) as ahead,
+        pytest.raises(ValueError, match="non-negative"),
+    ):
         ahead.batch(0, 0)
     assert ahead._makers == []
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from heedful.training.free_memory import free_memory
+from heedful.training.memory.free import free_memory
 
 CPU = torch.device("cpu")
 MIB = 1 << 20

@@ -9,9 +9,9 @@ import pytest
 SHAPES = 60  # more than are kept
 PROGRAM = f"""
 import torch
-from heedful.training.memory import keep_few_prepared_products
+from heedful.training.memory.onednn import limit_onednn_cache
 
-keep_few_prepared_products()
+limit_onednn_cache()
 weight = torch.zeros(64, 64, dtype=torch.bfloat16)
 for _ in range(2):
     for rows in range(8, 8 + 8 * {SHAPES}, 8):

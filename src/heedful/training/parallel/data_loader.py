@@ -1,7 +1,7 @@
-"""Where a rank's batches come from: made when they are asked for, or ahead of that by other processes.
+"""Data loaders: a rank's batches, made when they are asked for, or prefetched by worker processes.
 
-A batch is a pure function of its epoch and its place in the epoch's plan, and the place that follows is
-known. So others can make it while a step runs, and nothing depends on whether they do.
+A batch is a pure function of its epoch and its index in the epoch's plan, and the index that follows is
+known. So workers can make it while a step runs, and no result depends on whether they do.
 """
 
 import os
@@ -28,19 +28,19 @@ _MOST_WORKERS = 8
 _GONE = "a process that makes batches ended unexpectedly (out of memory?); --resume from the last checkpoint"
 
 
-class Feed(Protocol):
-    """What a rank has its batches from."""
+class DataLoader(Protocol):
+    """A rank's source of batches."""
 
-    def batch(self, epoch: int, place: int) -> Batch | None:
-        """This rank's rows of the batch at a place of an epoch's plan; None where it has none of them."""
+    def batch(self, epoch: int, index: int) -> Batch | None:
+        """Return this rank's rows of a batch of an epoch's plan; None where it has none of them."""
         ...
 
     def close(self) -> None:
-        """Make no more."""
+        """Stop making batches."""
         ...
 
 
-class FeedInLine:
+class InlineLoader:
     """Makes a batch when it is asked for."""
 
     def __init__(self, source: BatchSource, *, number: int = 0, size: int = 1) -> None:
@@ -50,24 +50,24 @@ class FeedInLine:
         self._size = size
         self._planned: tuple[int, list[Indices]] = (-1, [])
 
-    def batch(self, epoch: int, place: int) -> Batch | None:
-        """See `Feed`."""
-        indices = self._plan(epoch)[place]
+    def batch(self, epoch: int, index: int) -> Batch | None:
+        """Return this rank's rows of a batch of an epoch's plan; None where it has none of them."""
+        indices = self._plan(epoch)[index]
         if self._size > 1:
             indices = indices[self._number :: self._size]
             if not len(indices):
                 return None
         return self._source.batch(indices, epoch)
 
-    def places(self, epoch: int, place: int) -> Iterator[tuple[int, int]]:
-        """This place and those that follow it, epoch after epoch, without end."""
+    def positions(self, epoch: int, index: int) -> Iterator[tuple[int, int]]:
+        """Yield this epoch and index and those that follow, epoch after epoch, without end."""
         while True:
-            for each in range(place, len(self._plan(epoch))):
+            for each in range(index, len(self._plan(epoch))):
                 yield epoch, each
-            epoch, place = epoch + 1, 0
+            epoch, index = epoch + 1, 0
 
     def close(self) -> None:
-        """See `Feed`."""
+        """Stop making batches."""
 
     def _plan(self, epoch: int) -> list[Indices]:
         if self._planned[0] != epoch:
@@ -75,45 +75,45 @@ class FeedInLine:
         return self._planned[1]
 
 
-class FeedAhead:
-    """Has batches made by other processes, in turns, each until its pipe holds no more."""
+class PrefetchingLoader:
+    """Has batches made by worker processes in turn, each until its pipe is full."""
 
-    def __init__(self, feed: FeedInLine, *, workers: int) -> None:
-        self._feed = feed
+    def __init__(self, loader: InlineLoader, *, workers: int) -> None:
+        self._loader = loader
         self._workers = workers
         self._makers: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
         self._turn = 0
 
-    def batch(self, epoch: int, place: int) -> Batch | None:
-        """See `Feed`; a place that does not follow the one before starts anew from there.
+    def batch(self, epoch: int, index: int) -> Batch | None:
+        """Return the next batch; an index that does not follow the one before restarts the workers.
 
         Raises:
             TrainingError: a process has died.
         """
         if self._makers:
             at, batch = self._receive()
-            if at == (epoch, place):
+            if at == (epoch, index):
                 return batch
         self.close()
-        self._start(epoch, place)
+        self._start(epoch, index)
         at, batch = self._receive()
-        assert at == (epoch, place)
+        assert at == (epoch, index)
         return batch
 
     def close(self) -> None:
-        """See `Feed`."""
+        """Stop making batches."""
         for process, pipe in self._makers:
             process.terminate()  # it has nothing to lose
             process.join()
             pipe.close()
         self._makers = []
 
-    def _start(self, epoch: int, place: int) -> None:
+    def _start(self, epoch: int, index: int) -> None:
         context = get_context("spawn")
         self._turn = 0
         for number in range(self._workers):
             ours, theirs = context.Pipe(duplex=False)
-            arguments = (theirs, self._feed, (epoch, place), number, self._workers)
+            arguments = (theirs, self._loader, (epoch, index), number, self._workers)
             process = context.Process(target=_make, args=arguments, daemon=True)
             process.start()
             theirs.close()
@@ -133,13 +133,13 @@ class FeedAhead:
 
 
 def _make(
-    pipe: "Connection[Any, Any]", feed: FeedInLine, start: tuple[int, int], number: int, stride: int
+    pipe: "Connection[Any, Any]", loader: InlineLoader, start: tuple[int, int], number: int, stride: int
 ) -> None:
     """Send every `stride`-th batch, which waits while the pipe is full, until the other side is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the trainer decides
     try:
-        for at in islice(feed.places(*start), number, None, stride):
-            batch = feed.batch(*at)
+        for at in islice(loader.positions(*start), number, None, stride):
+            batch = loader.batch(*at)
             pipe.send((at, None if batch is None else _as_arrays(batch)))
     except BrokenPipeError:
         return
@@ -157,9 +157,9 @@ def _as_batch(src: Ids, tgt_in: Ids, tgt_out: Ids, num_tgt_tokens: int) -> Batch
 
 
 def num_workers(source: BatchSource, device: torch.device) -> int:
-    """How many processes should make the batches of one rank.
+    """Return how many processes should make the batches of one rank.
 
-    None on processors, where training leaves no core idle, and the little work that there is only gets more
+    None on CPUs, where training leaves no core idle, and the little work that there is only gets more
     by being moved (docs/log.md). For a GPU one; or, where segmentations are sampled, which takes several
     cores to keep up with a GPU, this rank's share of the machine's.
     """

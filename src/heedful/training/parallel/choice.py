@@ -1,4 +1,4 @@
-"""Which team trains: the one that torchrun started, several processes of this machine, or one alone."""
+"""The process group that trains: the one that torchrun started, several processes of this machine, or one."""
 
 import math
 
@@ -12,27 +12,27 @@ from heedful.model import Transformer
 from heedful.native import native
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import compiles
-from heedful.training.distributed_team import DistributedTeam, in_team
-from heedful.training.shared_team import (
+from heedful.training.parallel.distributed import DistributedGroup, in_process_group
+from heedful.training.parallel.process_group import ProcessGroup, Rank, SingleProcess
+from heedful.training.parallel.shared_memory import (
     NoSharedMemoryError,
-    SharedTeam,
     shared_memory_left,
-    shared_memory_of,
+    shared_memory_needed,
 )
-from heedful.training.team import Alone, Rank, Team
+from heedful.training.parallel.shared_memory_group import SharedMemoryGroup
 
-_ENOUGH_TOKENS = 512  # of a micro-batch for one process: below that, its products get small
+_ENOUGH_TOKENS = 512  # of a micro-batch for one process: below that, its matrix multiplications get small
 _MUCH_WORK = 500_000  # tokens, padding included; two processes make up for their start after some 50,000
 
 
-def gather_team(
+def start_process_group(
     model: Transformer,
     source: BatchSource,
     config: Config,
     optimizer: torch.optim.Optimizer,
     average: MovingAverage | None,
-) -> Team:
-    """Return the team that takes the steps of a training, its processes started; close it in the end.
+) -> ProcessGroup:
+    """Start the process group that takes the steps of a training; the caller closes it in the end.
 
     Raises:
         ConfigError: what is asked for cannot be had here: shared memory, or compiled kernels.
@@ -42,47 +42,49 @@ def gather_team(
             f'train.kernels="compiled" needs the native library: {native().describe()}; '
             'or set train.kernels="auto"'
         )
-    if in_team():
-        return DistributedTeam(Rank(model, source, config, size=dist.get_world_size()), optimizer, average)
-    size, threads = team_size(config, model)
+    if in_process_group():
+        return DistributedGroup(Rank(model, source, config, size=dist.get_world_size()), optimizer, average)
+    size, threads = process_group_size(config, model)
     if size > 1:
         try:
-            return SharedTeam(Rank(model, source, config, size=size), optimizer, average, threads=threads)
+            return SharedMemoryGroup(
+                Rank(model, source, config, size=size), optimizer, average, threads=threads
+            )
         except NoSharedMemoryError as error:
             if config.train.processes:
                 raise ConfigError(
                     f"train.processes={size} needs shared memory, and there is none ({error}); "
                     "set train.processes=1"
                 ) from None
-    return Alone(Rank(model, source, config), optimizer, average)
+    return SingleProcess(Rank(model, source, config), optimizer, average)
 
 
-def describe(team: Team, config: Config, device: torch.device) -> str:
-    """Say in a few words what, besides data and settings, the last bits of a step depend on."""
-    processes = f"{team.size} process{'es' if team.size > 1 else ''}"
+def describe(group: ProcessGroup, config: Config, device: torch.device) -> str:
+    """Return in a few words what, besides data and settings, the last bits of a step depend on."""
+    processes = f"{group.size} process{'es' if group.size > 1 else ''}"
     layers = ", with compiled layers" if compiles(config.train, device) else ""
     if device.type != "cpu":
         return f"{processes} on {device.type}{layers}"
-    threads = f"{team.threads} thread{'s' if team.threads > 1 else ''}"
-    compiled = team.threads == 1 and config.train.kernels != "torch" and native().level is not None
+    threads = f"{group.threads} thread{'s' if group.threads > 1 else ''}"
+    compiled = group.threads == 1 and config.train.kernels != "torch" and native().level is not None
     kernels = f", with native kernels ({native().level})" if compiled else ""
     return f"{processes} of {threads}{kernels}{layers}"
 
 
-def team_size(config: Config, model: Transformer) -> tuple[int, int]:
+def process_group_size(config: Config, model: Transformer) -> tuple[int, int]:
     """Return how many processes train here, and the threads of each.
 
-    Where the settings leave it open: on a processor one for each core, as long as each gets some hundred
+    Where the settings leave it open: on a CPU one for each core, as long as each gets some hundred
     tokens of every batch, there is enough to do to make up for starting them, and what they share fits into
     the machine's shared memory (of which containers often have little); elsewhere one.
 
     Raises:
-        ConfigError: more processes are asked for than the shared memory has room for.
+        ConfigError: more processes are asked for than fit into the shared memory.
     """
     threads, train = torch.get_num_threads(), config.train
     left = shared_memory_left()
     if train.processes:
-        needed = shared_memory_of(model, train.processes) if train.processes > 1 else 0
+        needed = shared_memory_needed(model, train.processes) if train.processes > 1 else 0
         if left is not None and needed > left:
             raise ConfigError(
                 f"train.processes={train.processes} needs {needed >> 20:,} MiB of shared memory, and "
@@ -91,8 +93,8 @@ def team_size(config: Config, model: Transformer) -> tuple[int, int]:
         return train.processes, max(1, threads // train.processes)
     step_tokens = config.batch.tokens * config.batch.accumulation
     is_short = (train.max_steps or math.inf) * step_tokens < _MUCH_WORK or (train.max_minutes or math.inf) < 1
-    on_processor = next(model.parameters()).device.type == "cpu"
-    size = max(1, min(threads, config.batch.tokens // _ENOUGH_TOKENS)) if on_processor and not is_short else 1
-    if left is not None and shared_memory_of(model, size) > left:
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    size = max(1, min(threads, config.batch.tokens // _ENOUGH_TOKENS)) if on_cpu and not is_short else 1
+    if left is not None and shared_memory_needed(model, size) > left:
         size = 1
     return size, threads // size

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from process_groups import settings, small_source
 from small_models import small_config
-from training_teams import settings, small_source
 
 from heedful.config import Config, ModelConfig
 from heedful.data import Batch, BatchSource
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage
-from heedful.training.measurement import ProductRate, count_flops, time_parts
-from heedful.training.memory import PeakMemory, peak_memory
+from heedful.training.memory.peak import PeakMemory, peak_memory
 from heedful.training.optimizer import build_optimizer
-from heedful.training.team import Alone, Rank, StepOrder
+from heedful.training.parallel.process_group import Rank, SingleProcess, StepPlan
+from heedful.workflows.step_cost import ProductRate, count_flops, time_parts
 
 CPU = torch.device("cpu")
 TOLD = Path("/proc/self/smaps_rollup").exists()
-ORDER = StepOrder(1, ((0, 0), (0, 1)), 0.01)
+ORDER = StepPlan(1, ((0, 0), (0, 1)), 0.01)
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +77,14 @@ def test_timing_the_parts_of_a_step_takes_the_step(source: BatchSource) -> None:
     for parts_are_timed in (False, True):
         (rank,) = ranks_of(source, config)
         optimizer, average = build_optimizer(rank.model, config.optimizer), MovingAverage(rank.model, 0.9)
-        team = Alone(rank, optimizer, average)
-        team.step(ORDER)
-        following = StepOrder(2, ((0, 2),), 0.02)
+        group = SingleProcess(rank, optimizer, average)
+        group.step(ORDER)
+        following = StepPlan(2, ((0, 2),), 0.02)
         if parts_are_timed:
             (parts,) = time_parts(rank, [following], optimizer, average, threads=1)
             assert min(parts.data, parts.forward, parts.backward, parts.optimizer) > 0.0
         else:
-            team.step(following)
+            group.step(following)
         outcomes.append([*rank.model.parameters(), *average.weights.values()])
     for one, other in zip(*outcomes, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)  # the norm is summed in another order
