@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 from command_line import heedful
-from tiny_bundle import PAIRS, memorised, save_memorised
-
-from heedful.decoding.engine import Engine
+from tiny_bundle import PAIRS, save_memorised
 
 SOURCES = [src for src, _ in PAIRS]
 TARGETS = [tgt for _, tgt in PAIRS]
@@ -86,8 +84,6 @@ def test_lengths_and_repetitions_are_held_to_what_is_asked(run: Path) -> None:
         (["--sample", "--beam-size", 4], 2, "--beam-size and --sample or --mbr exclude each other"),
         (["--sample", "--top-p", 2], 1, "top_p=2.0: must be above 0"),
         (["--repetition-penalty", 0], 1, "repetition_penalty=0.0: must be a number above 0"),
-        (["--speculate", 2], 1, "speculate=2: is for greedy search alone; set beam_size=1"),
-        (["--speculate", 2, "--beam-size", 1, "--engine", "torch"], 1, "only the compiled engine checks"),
     ],
 )
 def test_settings_that_cannot_be_get_one_line(
@@ -112,17 +108,6 @@ def test_a_prefix_file_that_does_not_fit_is_named(run: Path, tmp_path: Path) -> 
         assert message in outcome.err
     outcome = heedful("translate", run, "--prefix", file, "-o", file, stdin=text(SOURCES[:3]))
     assert "is the input too" in outcome.err
-
-
-def test_guesses_change_nothing(run: Path) -> None:
-    if reason := Engine.why_not(memorised().model, "float32"):
-        pytest.skip(reason)
-    settings = ["--beam-size", 1, "--scores"]
-    wanted = heedful("translate", run, *settings, stdin=text(SOURCES))
-    found = heedful("translate", run, *settings, "--speculate", 3, stdin=text(SOURCES))
-    assert (found.code, found.out, found.err) == (0, wanted.out, wanted.err)
-    bench = heedful("bench", "decode", run, "--src", __file__, "--beam-size", 1, "--speculate", 2, "--json")
-    assert json.loads(bench.out)["speculate"] == 2
 
 
 def test_groups_of_a_beam_write_different_things(run: Path) -> None:

@@ -121,17 +121,13 @@ def test_what_comes_next_does_not_depend_on_how_many_ids_are_fed_at_once(
     rows, lengths = np.arange(5), np.zeros(5, np.int64)
     while len(rows):
         counts = rng.integers(1, 9, len(rows))
-        right = rng.integers(1, counts + 1)  # so many are what is to be fed; the others are taken back
-        fed = []
-        for row, count, some in zip(rows, counts, right, strict=True):
-            known = ids[row, lengths[row] : lengths[row] + some].tolist()
-            fed += known + rng.integers(3, 41, count - len(known)).tolist()
-        found = at_once.feed(torch.tensor(fed), counts).log_probs().split(counts.tolist())
-        for row, some, each in zip(rows, right, found, strict=True):
-            known_places = range(lengths[row], min(lengths[row] + some, 90))
-            assert torch.equal(each[: len(known_places)], wanted[known_places, row])
-        lengths[rows] = np.minimum(lengths[rows] + right, 90)
-        at_once.rewind(lengths[rows])
+        counts = np.minimum(counts, 90 - lengths[rows])
+        ends = lengths[rows] + counts
+        fed = [ids[row, start:end] for row, start, end in zip(rows, lengths[rows], ends, strict=True)]
+        found = at_once.feed(torch.from_numpy(np.concatenate(fed)), counts).log_probs()
+        for row, end, each in zip(rows, ends, found.split(counts.tolist()), strict=True):
+            assert torch.equal(each, wanted[lengths[row] : end, row])
+        lengths[rows] = ends
         lives_on = np.flatnonzero(lengths[rows] < 90)
         if len(lives_on):
             at_once.reorder(torch.from_numpy(lives_on))

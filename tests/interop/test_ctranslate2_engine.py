@@ -149,7 +149,6 @@ def test_tokens_are_drawn_by_the_same_probabilities(sampling: Sampling) -> None:
         ({"forced_last_id": 5}, "forced_last_id=5"),
         ({"prefix_bias": 0.5}, "prefix_bias=0.5"),
         ({"coverage_penalty": 0.2}, "coverage_penalty=0.2"),
-        ({"beam_size": 1, "n_best": 1, "speculate": 3}, "speculate=3"),
         ({"sampling": Sampling(min_p=0.1)}, "min_p=0.1"),
         ({"sampling": Sampling(epsilon=0.1, seed=3)}, "epsilon=0.1, seed=3"),
     ],

@@ -5,9 +5,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.decoding.options import SearchOptions
@@ -55,36 +53,6 @@ class TableStep:
 
     def reorder(self, rows: Tensor) -> None:
         self.prefixes = [self.prefixes[row] for row in rows.tolist()]
-
-
-class SpeculativeTableStep(TableStep):
-    """Such a step function that takes several ids for a row at once, and can take them back."""
-
-    def __init__(self, table: Table, num_sentences: int) -> None:
-        super().__init__(table, num_sentences)
-        self.fed: list[tuple[int, tuple[int, ...]]] = [(b, ()) for b in range(num_sentences)]
-
-    def feed(self, ids: Tensor, counts: NDArray[np.int64]) -> Tensor:
-        assert ids.dtype == torch.int64
-        assert (len(self.fed), int(counts.sum())) == (len(counts), len(ids))
-        left, found = ids.tolist(), []
-        for row, count in enumerate(counts.tolist()):
-            assert count > 0
-            for _ in range(count):
-                sentence, before = self.fed[row]
-                self.fed[row] = sentence, (*before, left.pop(0))
-                assert self.fed[row][1][0] == BOS
-                found.append(list(self.table(sentence, self.fed[row][1][1:])))
-        self.row_counts.append(len(ids))
-        return torch.tensor(found, dtype=self.dtype)
-
-    def rewind(self, lengths: NDArray[np.int64]) -> None:
-        for row, (length, (sentence, before)) in enumerate(zip(lengths.tolist(), self.fed, strict=True)):
-            assert 0 < length <= len(before)
-            self.fed[row] = sentence, before[:length]
-
-    def reorder(self, rows: Tensor) -> None:
-        self.fed = [self.fed[row] for row in rows.tolist()]
 
 
 def random_table(seed: int, vocab_size: int, *, sharpness: float = 1.0) -> Table:

@@ -49,7 +49,6 @@ def decode(
     run: opt.Run,
     src: Annotated[Path, typer.Option(help="Sentences to translate; .gz too.")],
     beam_size: opt.BeamSize = None,
-    speculate: opt.Speculate = None,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Sentences of a batch. [default: as many as fit --batch-tokens]")
     ] = None,
@@ -84,7 +83,7 @@ def decode(
         batch_tokens=batch_tokens,
         batch_size=batch_size,
     )
-    wishes = SearchWishes(beam_size=beam_size, speculate=speculate, shortlist=shortlist)
+    wishes = SearchWishes(beam_size=beam_size, shortlist=shortlist)
     with bar() as show:
         found = bench_decoding(run, texts, wishes=wishes, runtime=runtime, listener=show)
     if as_json:

@@ -82,16 +82,6 @@ DiversityPenalty = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
-Speculate = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        metavar="K",
-        help="With --beam-size 1, guess up to K pieces a step where the output repeats its input or itself; "
-        "faster where much is copied, and never other. [default: 0]",
-        rich_help_panel=SEARCH,
-    ),
-]
 MaxLengthOffset = Annotated[
     int | None,
     typer.Option(

@@ -40,7 +40,6 @@ def translate(
     early_stopping: opt.EarlyStopping = None,
     num_groups: opt.NumGroups = None,
     diversity_penalty: opt.DiversityPenalty = None,
-    speculate: opt.Speculate = None,
     max_length_offset: opt.MaxLengthOffset = None,
     max_length: opt.MaxLength = None,
     min_length: opt.MinLength = None,
@@ -90,7 +89,7 @@ def translate(
         early_stopping=early_stopping, max_length_offset=max_length_offset, max_length=max_length,
         min_length=min_length, no_repeat_ngram_size=no_repeat_ngram_size,
         repetition_penalty=repetition_penalty, replace_unknown=replace_unknown or None, shortlist=shortlist,
-        num_groups=num_groups, diversity_penalty=diversity_penalty, speculate=speculate,
+        num_groups=num_groups, diversity_penalty=diversity_penalty,
         sampling=chance if sample else None, mbr_samples=mbr, src_lang=src_lang, tgt_lang=tgt_lang,
     )  # fmt: skip
     runtime = Runtime(

@@ -33,7 +33,7 @@ def search_alternatives(
     """
     num_before = num_before_prefix(options)
     fork = replace(
-        options, beam_size=count, n_best=count, num_groups=1, sampling=None, speculate=0,
+        options, beam_size=count, n_best=count, num_groups=1, sampling=None,
         forced_last_id=None, coverage_penalty=0.0,
     )  # fmt: skip
     one_more = [num_before + len(ids) + 1 for ids in prefixes]

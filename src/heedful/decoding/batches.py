@@ -53,7 +53,6 @@ class BatchedSearch:
         self._computation = computation
         self._start_id = framing.start_id
         self._eos_id, self._pad_id = tokenizers.tgt.eos_id, tokenizers.tgt.pad_id
-        self._sides_share_ids = tokenizers.joint
         self._tokens = tokens
         self._size = size
         self._shortlist = shortlist
@@ -95,11 +94,10 @@ class BatchedSearch:
             together = [sources[i] for i in batch]
             begun = None if prefixes is None else [prefixes[i] for i in batch]
             allowed = self._allowed(together, begun)
-            may_be_copied = self._sides_share_ids or not options.speculate
             task = self._task(
                 options,
                 max_lengths=[limits[i] for i in batch],
-                sources=together if may_be_copied else [()] * len(batch),
+                sources=together,
                 prefixes=begun,
             )
             start = partial(computation.step, together, threads=threads, allowed=allowed)

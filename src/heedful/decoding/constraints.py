@@ -1,7 +1,7 @@
 """Which tokens may come next: what is never chosen, what is held back, and where there is no choice."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,21 +98,6 @@ class Constraints:
         values[rows, 0] = own_values[rows, 0] = forced_log_probs
         ids[rows, 0] = forced_ids
         return Candidates(values, own_values, ids)
-
-    def alike(self, lengths: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int]]:
-        """Which outputs of different lengths may be asked about together, (rows,).
-
-        Returns:
-            Groups of rows, each with how many tokens of each output must be given as `written`: where the
-            options look at no more than so many, longer outputs are asked about as if they ended there.
-        """
-        options, enough = self._options, max(self._options.min_length, self._prefixes.shape[1])
-        looks_at_all = options.repetition_penalty != 1 or options.no_repeat_ngram_size > 0
-        if looks_at_all or options.forced_last_id is not None:
-            enough = lengths.max(initial=0)
-        seen = np.minimum(lengths, enough)
-        for length in sorted(set(seen.tolist())):
-            yield np.flatnonzero(seen == length), length
 
     def distribution(
         self, log_probs: Tensor, *, written: NDArray[np.int64], sentences: NDArray[np.int64]

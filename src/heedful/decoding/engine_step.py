@@ -17,7 +17,7 @@ class EngineStep:
     """The steps of an engine: they neither copy nor move keys and values of earlier places.
 
     These stay where they were computed. A table says where that is for each place of each output, and only
-    the table is reordered. It is a `SpeculativeStep`: outputs may have different lengths.
+    the table is reordered.
     """
 
     def __init__(
@@ -49,17 +49,20 @@ class EngineStep:
         return tokens
 
     def feed(self, ids: Tensor, counts: NDArray[np.int64]) -> EngineTokens:
-        """See `SpeculativeStep`."""
+        """Feed several ids to each row at once; what comes next does not depend on how many, to the last bit.
+
+        Args:
+            ids: (N,) int64, those of the first row, then those of the second.
+            counts: (rows,), how many ids each row is fed, at least 1; they sum to N.
+
+        Returns:
+            What may follow each of the N ids.
+        """
         firsts = self._lengths - (np.cumsum(counts) - counts)
         places = firsts.repeat(counts) + np.arange(len(ids))
         self._lengths = self._lengths + counts
         self._end = int(self._lengths.max())
         return self._feed(ids, self._rows.repeat(counts), places)
-
-    def rewind(self, lengths: NDArray[np.int64]) -> None:
-        """See `SpeculativeStep`."""
-        self._lengths = lengths.copy()
-        self._end = int(lengths.max())
 
     def reorder(self, rows: Tensor) -> None:
         """See `StepFunction`."""

@@ -11,7 +11,7 @@ from heedful.errors import InputError
 EarlyStopping = Literal["optimal", "estimate", "first"]
 _AT_LEAST = {
     **dict.fromkeys(("beam_size", "n_best", "num_groups", "max_length"), 1),
-    **dict.fromkeys(("max_length_offset", "min_length", "no_repeat_ngram_size", "speculate"), 0),
+    **dict.fromkeys(("max_length_offset", "min_length", "no_repeat_ngram_size"), 0),
     **dict.fromkeys(("forced_first_id", "forced_last_id", "length_penalty", "diversity_penalty"), 0),
     "coverage_penalty": 0,
 }
@@ -104,8 +104,6 @@ class SearchOptions:
         diversity_penalty: lambda: what a token costs in a group for each hypothesis of the groups before it
             that goes on with the same token in the same place.
         sampling: draw the outputs by chance, in place of a beam; None searches for the best.
-        speculate: in greedy search, how many tokens to guess and check in one step, where the output repeats
-            what was read or written; it changes no output, and 0 guesses none (see `speculative_search`).
     """
 
     beam_size: int = 4
@@ -128,7 +126,6 @@ class SearchOptions:
     num_groups: int = 1
     diversity_penalty: float = 0.0
     sampling: Sampling | None = None
-    speculate: int = 0
 
     def __post_init__(self) -> None:
         for name, least in _AT_LEAST.items():
@@ -141,11 +138,6 @@ class SearchOptions:
             )
         if self.beam_size % self.num_groups:
             raise InputError(f"num_groups={self.num_groups}: must divide beam_size={self.beam_size}")
-        if self.speculate and (self.beam_size > 1 or self.sampling is not None or self.coverage_penalty):
-            raise InputError(
-                f"speculate={self.speculate}: is for greedy search alone; set beam_size=1, and no "
-                "coverage_penalty"
-            )
         if not 0 < self.repetition_penalty < math.inf:
             raise InputError(f"repetition_penalty={self.repetition_penalty}: must be a number above 0")
         if self.prefix_bias is not None and not 0 <= self.prefix_bias < 1:

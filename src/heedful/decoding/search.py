@@ -8,10 +8,8 @@ from heedful.decoding.diverse_beam import diverse_beam_search
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.sampling import sample_in_parts, sample_search
-from heedful.decoding.speculation import speculative_search
-from heedful.decoding.step_function import SpeculativeStep, StepFunction
+from heedful.decoding.step_function import StepFunction
 from heedful.decoding.task import SearchTask
-from heedful.errors import InputError
 
 
 def search_batch(
@@ -35,25 +33,17 @@ def search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
 
     Args:
         step: has one row for each sentence, not fed yet.
-        task: what to search, with the sources where chance or guesses need them.
+        task: what to search, with the sources where sampling needs them.
 
     Returns:
         For each sentence at most `options.n_best` hypotheses, best first, or as they were drawn.
 
     Raises:
-        InputError: log-probabilities that are not numbers, or that leave a sentence no continuation; guesses
-            where the step function cannot check them.
+        InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
     """
     options = task.options
     if options.sampling is not None:
         return sample_search(step, task)
-    if options.speculate:
-        if not isinstance(step, SpeculativeStep):
-            raise InputError(
-                f"speculate={options.speculate}: only the compiled engine checks guesses, and of one model; "
-                "set speculate=0 (engine='compiled' says what speaks against the engine here)"
-            )
-        return speculative_search(step, task)
     if options.num_groups > 1:
         return diverse_beam_search(step, task)
     if options.beam_size == 1 and not options.coverage_penalty:  # a beam of one is the same, with it

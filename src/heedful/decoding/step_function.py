@@ -1,7 +1,7 @@
 """What a search sees of a model: the next token's log-probabilities, and rows that can be moved."""
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -54,29 +54,6 @@ class StepFunction(Protocol):
 
     def reorder(self, rows: Tensor) -> None:
         """Let row i continue as row `rows[i]` was; rows may be repeated, dropped, moved."""
-        ...
-
-
-@runtime_checkable
-class SpeculativeStep(StepFunction, Protocol):
-    """A step function that takes several ids for a row at once, and can take back what it was fed."""
-
-    def feed(self, ids: Tensor, counts: NDArray[np.int64]) -> Tensor | NextTokens:
-        """Feed some more ids to each row, and say what comes next after each of them.
-
-        What comes next does not depend on how many ids are fed at once, to the last bit.
-
-        Args:
-            ids: (N,) int64, those of the first row, then those of the second.
-            counts: (rows,), of the ids of each row, at least 1; they sum to N.
-
-        Returns:
-            Log-probabilities, (N, V), or what gives them.
-        """
-        ...
-
-    def rewind(self, lengths: NDArray[np.int64]) -> None:
-        """Let each row be as when it had been fed only so many ids of all, (rows,)."""
         ...
 
 

@@ -19,8 +19,8 @@ class SearchTask:
         eos_id: ends an output; waits for the minimal length of the options.
         pad_id: never generated, like `start_id`.
         options: the search.
-        sources: for each sentence its ids, of which chance is made and in which guesses are looked up; no
-            other search asks for them.
+        sources: for each sentence its ids, which sampling hashes into its seeds; no other search asks for
+            them.
         prefixes: for each sentence the ids that its outputs begin with, after `options.forced_first_id` where
             there is one; what goes beyond its length limit is not written. None: no outputs begin with any.
     """

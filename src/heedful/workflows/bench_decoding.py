@@ -30,7 +30,6 @@ class DecodingBenchmark:
     Attributes:
         sentences: that were translated.
         beam_size: of the search.
-        speculate: tokens guessed in a step at most.
         precision: of the products; where "auto" was asked for, what was chosen.
         engine: "compiled" or "torch".
         native: what there is of the native library here, and why not more.
@@ -48,7 +47,6 @@ class DecodingBenchmark:
 
     sentences: int
     beam_size: int
-    speculate: int
     precision: str
     engine: str
     native: str
@@ -102,7 +100,6 @@ def bench_decoding(
     return DecodingBenchmark(
         sentences=len(texts),
         beam_size=options.beam_size,
-        speculate=options.speculate,
         precision=translator.precision_in_use,
         engine=translator.engine_in_use,
         native=native().describe(),

@@ -65,7 +65,6 @@ class SearchWishes:
     replace_unknown: bool | None = None
     num_groups: int | None = None
     diversity_penalty: float | None = None
-    speculate: int | None = None
     sampling: SamplingWishes | None = None
     mbr_samples: int | None = None
     src_lang: str | None = None

@@ -22,9 +22,9 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
     found = dataclasses.asdict(SearchOptions.from_config(config))
     asked_for_each_time = (
         *("sampling", "num_groups", "diversity_penalty", "prefix_bias"),
-        *("coverage_penalty", "replace_unknown", "speculate"),
+        *("coverage_penalty", "replace_unknown"),
     )
-    assert [found.pop(key) for key in asked_for_each_time] == [None, 1, 0.0, None, 0.0, False, 0]
+    assert [found.pop(key) for key in asked_for_each_time] == [None, 1, 0.0, None, 0.0, False]
     assert found == config.model_dump(exclude={"batch_tokens"})
 
 

@@ -194,8 +194,6 @@ def _lacking(options: SearchOptions, eos_id: int) -> Iterator[str]:
             if value := getattr(options.sampling, name):
                 yield f"{name}={value}"
         return
-    if options.speculate:
-        yield f"speculate={options.speculate}"
     if options.beam_size == 1:
         return
     if options.num_groups > 1:
