@@ -13,8 +13,8 @@ import torch
 
 from heedful import Translator
 from heedful.bundle import Bundle, load_bundle, resolve_bundle
-from heedful.decoding.computation import EngineChoice
-from heedful.decoding.engine import EnginePrecision
+from heedful.decoding.backend import Precision
+from heedful.decoding.backend_choice import EngineChoice
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
 
@@ -102,7 +102,7 @@ def _translate(
     torch.set_num_threads(way.threads)
     translator = Translator(
         bundle,
-        precision=cast(EnginePrecision, precision),
+        precision=cast(Precision, precision),
         batch_size=way.batch_size,
         batch_tokens=1 << 30,
         engine=cast(EngineChoice, engine),

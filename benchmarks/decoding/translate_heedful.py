@@ -8,8 +8,8 @@ from measuring import LONGER_BY, Ids, Task, Translate, measure, parse_task
 
 from heedful import Translator
 from heedful.bundle import load_bundle
-from heedful.decoding.computation import EngineChoice
-from heedful.decoding.engine import EnginePrecision
+from heedful.decoding.backend import Precision
+from heedful.decoding.backend_choice import EngineChoice
 from heedful.decoding.options import SearchOptions
 
 
@@ -19,7 +19,7 @@ def prepare(task: Task) -> Translate:
     bundle = load_bundle(task.material / "bundle")
     translator = Translator(
         bundle,
-        precision=cast(EnginePrecision, task.precision),
+        precision=cast(Precision, task.precision),
         batch_size=task.batch_size,
         batch_tokens=1 << 30,
         engine=cast(EngineChoice, task.layout),

@@ -10,7 +10,8 @@ from command_line import heedful
 from tiny_bundle import PAIRS, memorised, save_memorised
 
 from heedful.bundle import save_bundle
-from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.backend import Precision
+from heedful.decoding.engine import Engine
 from heedful.model import Transformer
 
 SOURCES = [*(src for src, _ in PAIRS), "the dog and the house ?"]
@@ -33,7 +34,7 @@ MODES = {  # of translate alone, of both
     "ensemble": ("--n-best 4", "--ensemble OTHER"),
     "prefixes, ensemble": ("--sample --n-best 3", "--prefix PREFIXES --ensemble OTHER"),
 }
-COMPUTATIONS: list[tuple[str, EnginePrecision]] = [
+COMPUTATIONS: list[tuple[str, Precision]] = [
     ("torch", "float32"), ("torch", "bf16"), ("torch", "fp16"),
     ("compiled", "float32"), ("compiled", "bf16"), ("compiled", "int8"),
 ]  # fmt: skip
@@ -99,7 +100,7 @@ CASES = [
 
 @pytest.mark.parametrize(("mode", "run", "engine", "precision"), CASES)
 def test_a_hypothesis_has_the_score_that_the_search_gave_it(
-    folder: Path, mode: str, run: str, engine: str, precision: EnginePrecision
+    folder: Path, mode: str, run: str, engine: str, precision: Precision
 ) -> None:
     if engine == "compiled" and (reason := Engine.why_not(memorised().model, precision)):
         pytest.skip(reason)

@@ -10,8 +10,8 @@ from heedful.config import ModelConfig
 from heedful.decoding.beam import beam_search
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.step_function import ModelStep
 from heedful.decoding.task import SearchTask
+from heedful.decoding.torch_backend import ModelStep
 from heedful.model import Memory, Transformer
 
 PAD, BOS, EOS = 0, 2, 3

@@ -13,9 +13,11 @@ import pytest
 import torch
 from small_engines import LEVELS, TOLERANCES, engine_of, model_with, padded
 
-from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.backend import Precision
+from heedful.decoding.engine import Engine
 from heedful.decoding.engine_step import EngineStep
-from heedful.decoding.step_function import ModelStep, top_candidates
+from heedful.decoding.steps import top_candidates
+from heedful.decoding.torch_backend import ModelStep
 from heedful.errors import InputError
 from heedful.native import native
 
@@ -43,9 +45,7 @@ def sentences(count: int, longest: int, seed: int) -> list[list[int]]:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize("name", OPTIONS)
-def test_every_step_has_the_models_log_probabilities(
-    name: str, precision: EnginePrecision, level: str
-) -> None:
+def test_every_step_has_the_models_log_probabilities(name: str, precision: Precision, level: str) -> None:
     model = model_with(OPTIONS[name])
     engine = engine_of(model, precision, level)
     sources = sentences(5, 20, seed=2)
@@ -84,7 +84,7 @@ def test_the_best_candidates_are_those_of_all_log_probabilities(count: int, bann
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("precision", TOLERANCES)
-def test_neighbours_do_not_change_a_bit_of_a_sentence(precision: EnginePrecision, level: str) -> None:
+def test_neighbours_do_not_change_a_bit_of_a_sentence(precision: Precision, level: str) -> None:
     engine = engine_of(model_with({}), precision, level)
     sources = sentences(35, 25, seed=5)  # which fill neither blocks of rows nor tiles
     together = EngineStep(engine, sources)
@@ -111,7 +111,7 @@ LARGE |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("precision", TOLERANCES)
 def test_what_comes_next_does_not_depend_on_how_many_ids_are_fed_at_once(
-    precision: EnginePrecision, level: str
+    precision: Precision, level: str
 ) -> None:
     engine, sources = engine_of(model_with({}), precision, level), sentences(5, 20, seed=1)
     at_once, one_by_one = EngineStep(engine, sources), EngineStep(engine, sources)
@@ -136,7 +136,7 @@ def test_what_comes_next_does_not_depend_on_how_many_ids_are_fed_at_once(
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("precision", TOLERANCES)
-def test_threads_that_share_a_step_do_not_change_a_bit(precision: EnginePrecision, level: str) -> None:
+def test_threads_that_share_a_step_do_not_change_a_bit(precision: Precision, level: str) -> None:
     engine = engine_of(model_with(LARGE), precision, level)
     sources = sentences(100, 25, seed=6)
     steps = [EngineStep(engine, sources, threads=threads) for threads in (1, 2, 5, 3)]
@@ -267,7 +267,7 @@ def test_source_ids_out_of_range_are_refused(level: str, ids: list[int]) -> None
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_is_not_finite_stays_so_in_its_sentence_alone(
-    precision: EnginePrecision, level: str, bad: float
+    precision: Precision, level: str, bad: float
 ) -> None:
     model = model_with({"tied": "none"})
     with torch.no_grad():

@@ -11,8 +11,8 @@ from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.scoring import score_outputs
 from heedful.decoding.search import search
-from heedful.decoding.step_function import ForcedStep, ModelStep
 from heedful.decoding.task import SearchTask
+from heedful.decoding.torch_backend import ForcedStep, ModelStep
 from heedful.model import Transformer
 
 PAD, BOS, EOS, TAG = 0, 2, 3, 9

@@ -13,17 +13,19 @@ from tiny_bundle import PAIRS, memorised
 from heedful import Translator
 from heedful.bundle import Bundle
 from heedful.config import ModelConfig
-from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.backend import Precision
+from heedful.decoding.engine import Engine
 from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.engine_tokens import EngineShortlist
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.shortlist import Shortlist
-from heedful.decoding.step_function import ModelStep, RestrictedStep
+from heedful.decoding.steps import RestrictedStep
+from heedful.decoding.torch_backend import ModelStep
 from heedful.decoding.translation import Translation
 from heedful.model import Transformer
 from heedful.text.framing import Framing
 
-PRECISIONS: tuple[EnginePrecision, ...] = ("float32", "bf16", "int8")
+PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "int8")
 VOCABULARY = 333
 SOURCES = [source for source, _ in PAIRS] + ["the cat", "", "dog dog sleeps the cat ?", "."]
 
@@ -59,7 +61,7 @@ def sets(count: int, seed: int) -> list[NDArray[np.int64]]:
 
 
 def steps(
-    precision: EnginePrecision, sources: list[list[int]], allowed: Sequence[NDArray[np.int64]] | None
+    precision: Precision, sources: list[list[int]], allowed: Sequence[NDArray[np.int64]] | None
 ) -> EngineStep:
     if reason := Engine.why_not(model(), precision):
         pytest.skip(reason)
@@ -70,7 +72,7 @@ def steps(
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_the_engine_has_the_probabilities_of_what_is_left(precision: EnginePrecision) -> None:
+def test_the_engine_has_the_probabilities_of_what_is_left(precision: Precision) -> None:
     sources, allowed = sentences(30, 10, seed=4), sets(30, seed=5)
     whole, restricted = steps(precision, sources, None), steps(precision, sources, allowed)
     sentence, ids = np.arange(30), torch.ones(30, dtype=torch.int64)
@@ -98,7 +100,7 @@ def test_the_engine_has_the_probabilities_of_what_is_left(precision: EnginePreci
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_in_the_engine_neighbours_do_not_change_a_bit(precision: EnginePrecision) -> None:
+def test_in_the_engine_neighbours_do_not_change_a_bit(precision: Precision) -> None:
     sources, allowed = sentences(30, 10, seed=7), sets(30, seed=8)
     ids = torch.ones(30, dtype=torch.int64)
     together = steps(precision, sources, allowed)(ids)
@@ -112,7 +114,7 @@ def test_in_the_engine_neighbours_do_not_change_a_bit(precision: EnginePrecision
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_in_the_engine_everything_is_as_nothing_to_the_last_bit(precision: EnginePrecision) -> None:
+def test_in_the_engine_everything_is_as_nothing_to_the_last_bit(precision: Precision) -> None:
     sources, ids = sentences(30, 10, seed=9), torch.ones(30, dtype=torch.int64)
     some = sets(15, seed=10)
     every = [np.arange(VOCABULARY)] * 15
@@ -201,7 +203,7 @@ def test_a_shortlist_of_everything_changes_no_bit(name: str, engine: str) -> Non
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["greedy", "beam"])
-def test_neither_batch_nor_order_change_a_bit(name: str, precision: EnginePrecision) -> None:
+def test_neither_batch_nor_order_change_a_bit(name: str, precision: Precision) -> None:
     if reason := Engine.why_not(memorised().model, precision):
         pytest.skip(reason)
     shortlist, options = shortlist_of(memorised(), candidates=1), OPTIONS[name]

@@ -21,7 +21,7 @@ from heedful.decoding.beam import beam_search
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import EarlyStopping, SearchOptions
-from heedful.decoding.step_function import StepFunction
+from heedful.decoding.steps import StepFunction
 from heedful.decoding.task import SearchTask
 
 LIMIT = 11

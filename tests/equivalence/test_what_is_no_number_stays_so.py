@@ -14,10 +14,12 @@ from tiny_bundle import memorised
 from torch import Tensor
 
 from heedful import Translator
-from heedful.decoding.engine import EnginePrecision, address_of
+from heedful.decoding.backend import Precision
+from heedful.decoding.engine import address_of
 from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.options import Sampling, SearchOptions
-from heedful.decoding.step_function import ModelStep, all_log_probs
+from heedful.decoding.steps import all_log_probs
+from heedful.decoding.torch_backend import ModelStep
 from heedful.errors import InputError
 from heedful.model import Transformer
 
@@ -48,7 +50,7 @@ def assert_second_is_no_number(found: Tensor) -> None:
 @pytest.mark.parametrize("precision", TOLERANCES)
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_fed_token_that_is_no_number_spoils_its_own_output(
-    precision: EnginePrecision, level: str, bad: float
+    precision: Precision, level: str, bad: float
 ) -> None:
     engine = engine_of(broken(bad, tgt_id=9), precision, level)
     step = EngineStep(engine, [[5, 6], [8, 5], [7]])
@@ -73,7 +75,7 @@ def test_torch_says_the_same(bad: float) -> None:
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("precision", TOLERANCES)
-def test_a_linear_layer_alone_keeps_it_in_its_row(precision: EnginePrecision, level: str, bad: float) -> None:
+def test_a_linear_layer_alone_keeps_it_in_its_row(precision: Precision, level: str, bad: float) -> None:
     model = model_with({})
     engine = engine_of(model, precision, level)
     layer = engine._linear([model.decoder.layers[0].feed_forward.inner])  # type: ignore[union-attr, list-item]
@@ -90,7 +92,7 @@ def test_a_linear_layer_alone_keeps_it_in_its_row(precision: EnginePrecision, le
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize("engine", ["compiled", "torch"])
-def test_a_search_reports_it(engine: str, precision: EnginePrecision, name: str) -> None:
+def test_a_search_reports_it(engine: str, precision: Precision, name: str) -> None:
     if (engine, precision) == ("torch", "int8"):
         pytest.skip("torch has no int8")
     bundle = memorised()

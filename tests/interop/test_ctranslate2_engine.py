@@ -21,8 +21,9 @@ from heedful.decoding import Hypothesis, SearchOptions, Translator
 from heedful.decoding.options import Sampling
 from heedful.decoding.sampling import probable
 from heedful.errors import InputError, InteropError, MissingExtraError
+from heedful.interop.ctranslate2.engine import CTranslate2Engine
+from heedful.interop.ctranslate2.export_cache import cached_export
 from heedful.interop.ctranslate2.spec import NUM_POSITIONS
-from heedful.interop.ctranslate2.translator import CTranslate2Translator
 
 SOURCES = [[*ids, EOS] for ids in sentences(20, SRC_VOCAB, (1, 4, 7, 11), seed=3)] + [[]]
 PREFIXES = [*sentences(20, TGT_VOCAB, (0, 2, 3, 1, 5), seed=8), []]
@@ -49,6 +50,10 @@ def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]
         assert mine.log_prob == pytest.approx(theirs.log_prob, abs=1e-4)
 
 
+def by_ctranslate2(bundle: Bundle, **settings: Any) -> Translator:  # noqa: ANN401
+    return Translator(bundle, engine=CTranslate2Engine(), **settings)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -69,7 +74,7 @@ def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]
 )
 def test_outputs_and_scores_are_those_of_heedfuls_own_search(changes: dict[str, Any]) -> None:
     bundle, options = random_bundle(), replace(FIRST, **changes)
-    found = CTranslate2Translator(bundle, batch_size=3).search_ids(SOURCES, options=options)
+    found = by_ctranslate2(bundle, batch_size=3).search_ids(SOURCES, options=options)
     assert_equal(found, Translator(bundle).search_ids(SOURCES, options=options))
 
 
@@ -84,7 +89,7 @@ def test_outputs_begin_with_their_prefixes(changes: dict[str, Any], renormalize:
         bundle.model.output.bias[EOS] -= 4
     minimum = {"min_length": 9} if renormalize else {"min_length": 0, "suppressed_ids": ()}
     options = replace(FIRST, renormalize=renormalize, **minimum, **changes)
-    found = CTranslate2Translator(bundle).search_ids(SOURCES, options=options, prefixes=PREFIXES)
+    found = by_ctranslate2(bundle).search_ids(SOURCES, options=options, prefixes=PREFIXES)
     expected = Translator(bundle).search_ids(SOURCES, options=options, prefixes=PREFIXES)
     assert_equal(found, expected)
 
@@ -95,7 +100,7 @@ def test_forced_and_given_log_probabilities_are_told_apart() -> None:
         kind(bundle).search_ids(
             SOURCES[:1], options=replace(options, beam_size=1, n_best=1), prefixes=[[8, 9]]
         )[0][0]
-        for kind in (CTranslate2Translator, Translator)
+        for kind in (by_ctranslate2, Translator)
     )
     assert mine.ids[:3] == (7, 8, 9)
     assert mine.token_log_probs[0] == 0.0
@@ -110,7 +115,7 @@ def test_a_trained_model_translates_line_by_line_as_with_heedful() -> None:
         )
         mine, theirs = (
             list(kind(memorised()).translate_lines(lines, options=options, chunk_lines=4))
-            for kind in (CTranslate2Translator, Translator)
+            for kind in (by_ctranslate2, Translator)
         )
         assert [each.text for each in mine] == [each.text for each in theirs]
         assert [each.text for each in mine[: len(PAIRS)]] == [target for _, target in PAIRS]
@@ -125,7 +130,7 @@ def test_a_trained_model_translates_line_by_line_as_with_heedful() -> None:
 def test_tokens_are_drawn_by_the_same_probabilities(sampling: Sampling) -> None:
     bundle, source, count = random_bundle(), SOURCES[1], 2000
     options = SearchOptions(n_best=count, max_length=1, sampling=sampling, suppressed_ids=())
-    drawn = CTranslate2Translator(bundle).search_ids([source], options=options)[0]
+    drawn = by_ctranslate2(bundle).search_ids([source], options=options)[0]
     tokens = torch.tensor([(*each.ids, *[EOS] * each.finished)[0] for each in drawn])
     with torch.no_grad():
         log_probs = bundle.model(torch.tensor([source]), torch.tensor([[2]]))[:, 0].log_softmax(-1)
@@ -155,37 +160,39 @@ def test_tokens_are_drawn_by_the_same_probabilities(sampling: Sampling) -> None:
 )
 def test_an_option_that_ctranslate2_lacks_is_refused_by_name(changes: dict[str, Any], names: str) -> None:
     with pytest.raises(InputError) as refused:
-        CTranslate2Translator(memorised()).translate(["the cat"], options=replace(FIRST, **changes))
+        by_ctranslate2(memorised()).translate(["the cat"], options=replace(FIRST, **changes))
     assert str(refused.value) == f"engine='ctranslate2' cannot search with {names}; engine='auto' can"
 
 
 def test_what_is_no_option_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="cannot search with an ensemble"):
-        CTranslate2Translator(memorised(), ensemble=[memorised()])
+        by_ctranslate2(memorised(), ensemble=[memorised()])
     for precision, kind in (("bf16", "bfloat16"), ("fp16", "float16")):
         if kind not in ctranslate2.get_supported_compute_types("cpu"):
-            refused = rf"precision='{precision}': .* on this processor, but float32, int8"
+            refused = rf"precision='{precision}': .* on this CPU, but float32, int8"
             with pytest.raises(InputError, match=refused):
-                CTranslate2Translator(memorised(), precision=precision)  # type: ignore[arg-type]
+                by_ctranslate2(memorised(), precision=precision)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=rf"line 1: .* positions end at {NUM_POSITIONS:,}; split the line"):
-        CTranslate2Translator(memorised()).translate(["the cat " * NUM_POSITIONS])
+        by_ctranslate2(memorised()).translate(["the cat " * NUM_POSITIONS])
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(MissingExtraError, match=r"engine='ctranslate2' needs .* 'heedful\[interop\]'"):
-        CTranslate2Translator(memorised())
+        by_ctranslate2(memorised())
 
 
 def test_a_model_is_exported_once_for_each_precision_and_content(cache: Path) -> None:
-    first = CTranslate2Translator(memorised()).directory
+    first = cached_export(memorised(), "float32")
     stamp = (first / "model.bin").stat().st_mtime_ns
-    again = CTranslate2Translator(replace(memorised(), scores={}))
-    assert again.directory == first
+    assert cached_export(replace(memorised(), scores={}), "float32") == first
     assert (first / "model.bin").stat().st_mtime_ns == stamp
-    small = CTranslate2Translator(memorised(), precision="int8")
+    small = by_ctranslate2(memorised(), precision="int8")
     assert small.translate([PAIRS[0][0]], options=replace(FIRST, min_length=0)) == [PAIRS[0][1]]
-    other = CTranslate2Translator(_changed(random_bundle())).directory
-    assert {first, small.directory, other, CTranslate2Translator(random_bundle()).directory} == set(
-        cache.iterdir()
-    )
+    other = cached_export(_changed(random_bundle()), "float32")
+    assert {
+        first,
+        cached_export(memorised(), "int8"),
+        other,
+        cached_export(random_bundle(), "float32"),
+    } == set(cache.iterdir())
     assert len(list(cache.iterdir())) == 4
 
 
@@ -197,44 +204,44 @@ def _changed(bundle: Bundle) -> Bundle:
 
 def test_the_four_models_that_were_in_use_last_are_kept(cache: Path) -> None:
     bundle, other, lines = random_bundle(), random_bundle(), ["r7 r9", "r5"]
-    first, second = CTranslate2Translator(bundle), CTranslate2Translator(bundle, precision="int8")
+    first, second = by_ctranslate2(bundle), by_ctranslate2(bundle, precision="int8")
     wanted = [each.translate(lines, options=FIRST) for each in (first, second)]
-    again, gone = first.directory, second.directory
+    again, gone = cached_export(bundle, "float32"), cached_export(bundle, "int8")
     (cache / "ctranslate2-0.killed").mkdir()  # of a process that did not come to its end
     os.utime(cache / "ctranslate2-0.killed", (0, 0))
     (cache / "engine-0.so").write_bytes(b"")
-    others = [CTranslate2Translator(_changed(other)).directory for _ in range(2)]
+    others = [cached_export(_changed(other), "float32") for _ in range(2)]
     assert {*cache.iterdir()} == {again, gone, *others, cache / "engine-0.so"}
-    assert CTranslate2Translator(bundle).directory == again  # which is now the last in use
-    others.append(CTranslate2Translator(_changed(other)).directory)
+    assert cached_export(bundle, "float32") == again  # which is now the last in use
+    others.append(cached_export(_changed(other), "float32"))
     assert {*cache.iterdir()} == {again, *others, cache / "engine-0.so"}
     # Whoever has loaded a model goes on, and whoever loads it afterwards makes it anew.
     assert second.translate(lines, options=FIRST) == wanted[1]
     assert not gone.exists()
-    assert second.directory == gone
+    assert cached_export(bundle, "int8") == gone
     assert gone.is_dir()
     assert [each.translate(lines, options=FIRST) for each in (first, second)] == wanted
 
 
 def test_translators_that_export_at_the_same_time_share_one_directory(cache: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: CTranslate2Translator(memorised()).directory, range(4)))
+        found = list(pool.map(lambda _: cached_export(memorised(), "float32"), range(4)))
     assert list(cache.iterdir()) == [found[0]]
     assert len(set(found)) == 1
 
 
 def test_a_damaged_directory_is_named() -> None:
-    translator = CTranslate2Translator(memorised())
-    (translator.directory / "model.bin").write_bytes(b"")
+    translator = by_ctranslate2(memorised())
+    (cached_export(memorised(), "float32") / "model.bin").write_bytes(b"")
     with pytest.raises(InteropError, match=r"ctranslate2-\w+: CTranslate2 cannot load it .*; delete it"):
         translator.translate(["the cat"], options=FIRST)
 
 
 def test_languages_choose_another_export_where_the_frame_differs() -> None:
     bundle = memorised()
-    plain = CTranslate2Translator(bundle).directory
+    plain = cached_export(bundle, "float32")
     started = Config(model=bundle.config.model.replace(decoder_start_id=5), tokenizer=bundle.config.tokenizer)
-    assert CTranslate2Translator(replace(bundle, config=started)).directory != plain
+    assert cached_export(replace(bundle, config=started), "float32") != plain
 
 
 def test_the_command_translates_with_ctranslate2(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from heedful.config import ModelConfig, preset
 from heedful.decoding.beam import beam_search
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.step_function import ModelStep
 from heedful.decoding.task import SearchTask
+from heedful.decoding.torch_backend import ModelStep
 from heedful.model import Transformer
 from heedful.nn.positions import sinusoids
 from heedful.nn.recorder import record_attention

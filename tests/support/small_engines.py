@@ -5,13 +5,14 @@ import torch
 from torch import Tensor
 
 from heedful.config import ModelConfig
-from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.backend import Precision
+from heedful.decoding.engine import Engine
 from heedful.model import Transformer
 from heedful.native import native
 
 # Every level of the native library that this machine can run; one that is missing is skipped with its reason.
 LEVELS = [level.name for level in native().levels] or ["no library"]
-TOLERANCES: dict[EnginePrecision, float] = {"float32": 2e-5, "bf16": 0.1, "int8": 0.5}
+TOLERANCES: dict[Precision, float] = {"float32": 2e-5, "bf16": 0.1, "int8": 0.5}
 
 
 def model_with(options: dict[str, object]) -> Transformer:
@@ -25,7 +26,7 @@ def model_with(options: dict[str, object]) -> Transformer:
     return model
 
 
-def engine_of(model: Transformer, precision: EnginePrecision, level: str | None = None) -> Engine:
+def engine_of(model: Transformer, precision: Precision, level: str | None = None) -> Engine:
     if native().level is None:
         pytest.skip(native().describe())
     missing = {each.name: each.why_not for each in native().levels}.get(level or "")

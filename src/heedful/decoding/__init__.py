@@ -3,8 +3,9 @@
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import score_outputs
-from heedful.decoding.step_function import ModelStep, StepFunction
+from heedful.decoding.steps import StepFunction
 from heedful.decoding.task import SearchTask
+from heedful.decoding.torch_backend import ModelStep
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.decoding.translator import Translator
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from heedful.decoding.batches import BatchedSearch
+from heedful.decoding.generator import Generator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.inputs import num_before_prefix
 from heedful.decoding.options import SearchOptions
@@ -15,7 +15,7 @@ def search_alternatives(
     *,
     count: int,
     options: SearchOptions,
-    search: BatchedSearch,
+    generator: Generator,
     eos_id: int,
 ) -> list[list[Hypothesis]]:
     """Search one output for each of the `count` most probable tokens after the prefix of each source.
@@ -25,7 +25,7 @@ def search_alternatives(
         prefixes: for each source the ids that its outputs begin with.
         count: of alternatives, at least 1.
         options: of the search after that token, for one output.
-        search: what searches.
+        generator: what searches.
         eos_id: the end token.
 
     Returns:
@@ -37,13 +37,13 @@ def search_alternatives(
         forced_last_id=None, coverage_penalty=0.0,
     )  # fmt: skip
     one_more = [num_before + len(ids) + 1 for ids in prefixes]
-    forks = search(sources, options=fork, prefixes=prefixes, max_lengths=one_more)
+    forks = generator(sources, options=fork, prefixes=prefixes, max_lengths=one_more)
     ways = [
         (i, [*way.ids[num_before:], *[eos_id] * way.finished])
         for i, found in enumerate(forks)
         for way in found
     ]
-    ends = search([sources[i] for i, _ in ways], options=options, prefixes=[begin for _, begin in ways])
+    ends = generator([sources[i] for i, _ in ways], options=options, prefixes=[begin for _, begin in ways])
     together: list[list[Hypothesis]] = [[] for _ in sources]
     for (i, _), hypotheses in zip(ways, ends, strict=True):
         together[i] += hypotheses

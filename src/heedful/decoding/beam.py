@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.cross_attention import coverage_penalties
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, ended_hypothesis
-from heedful.decoding.step_function import StepFunction
+from heedful.decoding.steps import StepFunction
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.decoding.step_function import NOT_NUMBERS, NextTokens, all_log_probs, top_candidates
+from heedful.decoding.steps import NOT_NUMBERS, NextTokens, all_log_probs, top_candidates
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 

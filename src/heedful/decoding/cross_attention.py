@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.step_function import NextTokens, StepFunction
+from heedful.decoding.steps import NextTokens, StepFunction
 from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.nn.attention import MultiHeadAttention

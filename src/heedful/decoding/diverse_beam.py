@@ -10,7 +10,7 @@ from heedful.decoding.beam import Beam, best_of, by_rank
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.cross_attention import coverage_penalties
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.step_function import StepFunction, all_log_probs
+from heedful.decoding.steps import StepFunction, all_log_probs
 from heedful.decoding.task import SearchTask
 
 

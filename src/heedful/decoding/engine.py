@@ -12,13 +12,13 @@ Models of other shapes than the paper's (see `Engine.why_not`) stay with torch.
 
 import ctypes
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from heedful.decoding.backend import Precision
 from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.native import Functions, Layer, Linear, Model, Norm, Past, functions_of, native
@@ -27,8 +27,6 @@ from heedful.nn.embeddings import InputEmbedding
 from heedful.nn.layers import DecoderLayer, EncoderLayer
 from heedful.nn.positions import LearnedPositions
 
-# What the products of an engine may be asked to be computed in; this one has no fp16, which is for GPUs.
-EnginePrecision = Literal["float32", "bf16", "fp16", "int8"]
 Within = tuple[int | None, int | None]  # the addresses of an EngineShortlist and of the sentence of each row
 ALL: Within = (None, None)  # the whole vocabulary
 
@@ -45,7 +43,7 @@ _OK, _NO_MEMORY, _BAD_ARGUMENT = range(3)  # what native functions return
 class Engine:
     """The weights of a model, packed; they are copies, so a model that trains on needs a new engine."""
 
-    def __init__(self, model: Transformer, precision: EnginePrecision, *, level: str | None = None) -> None:
+    def __init__(self, model: Transformer, precision: Precision, *, level: str | None = None) -> None:
         """Pack a model.
 
         Args:
@@ -82,7 +80,7 @@ class Engine:
         )
 
     @staticmethod
-    def why_not(model: Transformer, precision: EnginePrecision, *, level: str | None = None) -> str | None:
+    def why_not(model: Transformer, precision: Precision, *, level: str | None = None) -> str | None:
         """Say why this model cannot be computed here in that precision; None where it can."""
         config, functions = model.config, _functions(level)
         if functions is None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.decoding.engine import ALL, Engine
-from heedful.decoding.step_function import NOT_NUMBERS
+from heedful.decoding.steps import NOT_NUMBERS
 from heedful.errors import InputError
 from heedful.native import Shortlist
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from heedful.bundle import Bundle
-from heedful.decoding.step_function import StepFunction, all_log_probs
+from heedful.decoding.steps import StepFunction, all_log_probs
 from heedful.errors import InputError
 from heedful.text.framing import Framing
 
@@ -32,6 +32,11 @@ class EnsembleStep:
         """See `StepFunction`."""
         for step in self._steps:
             step.reorder(rows)
+
+
+def average_steps(steps: Sequence[StepFunction]) -> StepFunction:
+    """Return one step function for all: the only one, or an `EnsembleStep`."""
+    return steps[0] if len(steps) == 1 else EnsembleStep(steps)
 
 
 def check_ensemble(bundles: Sequence[Bundle]) -> None:

@@ -15,15 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.decoding.engine import EnginePrecision
-from heedful.decoding.step_function import StepFunction, all_log_probs, top_candidates
+from heedful.decoding.backend import Precision
+from heedful.decoding.steps import StepFunction, all_log_probs, top_candidates
 
 MOST_LOSS = 0.01  # nats for each token
 LEAST_GAIN = (
     1.1  # times the speed of what is more exact; less is not worth it, and may be the machine's noise
 )
-_ORDER: tuple[EnginePrecision, ...] = ("float32", "bf16", "int8")  # the more exact ones first
-Way = tuple[Literal["compiled", "torch"], EnginePrecision]  # what computes, and in which precision
+_ORDER: tuple[Precision, ...] = ("float32", "bf16", "int8")  # the more exact ones first
+Way = tuple[Literal["compiled", "torch"], Precision]  # what computes, and in which precision
 _SENTENCES, _BEAM, _PLACES = 8, 4, 8
 _ROUNDS = 3
 

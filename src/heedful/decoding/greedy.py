@@ -5,7 +5,7 @@ import torch
 
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, Outputs
-from heedful.decoding.step_function import StepFunction
+from heedful.decoding.steps import StepFunction
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from heedful.decoding.batches import BatchedSearch
+from heedful.decoding.generator import Generator
 from heedful.decoding.options import SearchOptions
 from heedful.errors import InputError
 from heedful.text.framing import Framing
@@ -23,7 +23,7 @@ def sources_and_prefixes(
     *,
     tokenizers: TokenizerPair,
     framing: Framing,
-    search: BatchedSearch,
+    generator: Generator,
     options: SearchOptions,
     first_line: int,
 ) -> tuple[Ids, Ids]:
@@ -34,7 +34,7 @@ def sources_and_prefixes(
         prefixes: for each text; None: nothing.
         tokenizers: of the model.
         framing: what it reads and writes around a text.
-        search: it knows how long sequences may be.
+        generator: it knows how long sequences may be.
         options: of the search.
         first_line: the number of the first text, for messages.
 
@@ -45,8 +45,8 @@ def sources_and_prefixes(
     sources = [framing.source(ids) if ids else [] for ids in _encoded(tokenizers.src, texts)]
     begun = encoded_prefixes(prefixes, texts=texts, tokenizer=tokenizers.tgt) or [[] for _ in texts]
     for line, (source, prefix) in enumerate(zip(sources, begun, strict=True), start=first_line):
-        _check_length(f"line {line:,}", source, search.position_limit)
-        most = search.max_length(source, options) - num_before_prefix(options)
+        _check_length(f"line {line:,}", source, generator.position_limit)
+        most = generator.max_length(source, options) - num_before_prefix(options)
         if len(prefix) > most:
             raise InputError(
                 f"line {line:,}: a prefix of {len(prefix):,} pieces, but the translation may have "
@@ -61,7 +61,7 @@ def sources_and_outputs(
     *,
     tokenizers: TokenizerPair,
     framing: Framing,
-    search: BatchedSearch,
+    generator: Generator,
     options: SearchOptions,
     first_line: int,
 ) -> tuple[Ids, Ids]:
@@ -73,7 +73,7 @@ def sources_and_outputs(
             are empty, neither has ids.
         tokenizers: of the model.
         framing: what it reads and writes around a text.
-        search: it knows how long sequences may be.
+        generator: it knows how long sequences may be.
         options: of the search.
         first_line: the number of the first pair, for messages.
 
@@ -95,8 +95,8 @@ def sources_and_outputs(
         written.append([] if is_nothing else output)
         if not isinstance(given, str) and not is_nothing:
             _check_ids(f"target line {line:,}", output, tokenizers.tgt)
-        _check_length(f"source line {line:,}", read[-1], search.position_limit)
-        _check_length(f"target line {line:,}", written[-1], search.position_limit)
+        _check_length(f"source line {line:,}", read[-1], generator.position_limit)
+        _check_length(f"target line {line:,}", written[-1], generator.position_limit)
     return read, written
 
 

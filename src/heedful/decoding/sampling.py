@@ -14,7 +14,7 @@ from torch import Tensor
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, Outputs
 from heedful.decoding.options import Sampling
-from heedful.decoding.step_function import NOT_NUMBERS, NextTokens, StepFunction, all_log_probs
+from heedful.decoding.steps import NOT_NUMBERS, NextTokens, StepFunction, all_log_probs
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 

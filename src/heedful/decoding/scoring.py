@@ -9,7 +9,7 @@ import torch
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.cross_attention import coverage_penalties
 from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
-from heedful.decoding.step_function import StepFunction
+from heedful.decoding.steps import StepFunction
 from heedful.decoding.task import SearchTask
 
 

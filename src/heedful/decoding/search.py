@@ -8,7 +8,7 @@ from heedful.decoding.diverse_beam import diverse_beam_search
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.sampling import sample_in_parts, sample_search
-from heedful.decoding.step_function import StepFunction
+from heedful.decoding.steps import StepFunction
 from heedful.decoding.task import SearchTask
 
 

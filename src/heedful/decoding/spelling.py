@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.decoding.batches import BatchedSearch
+from heedful.decoding.generator import Generator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
@@ -22,7 +22,7 @@ def translations_of(
     options: SearchOptions,
     tokenizers: TokenizerPair,
     framing: Framing,
-    search: BatchedSearch,
+    generator: Generator,
 ) -> list[Translation]:
     """What was found for each line, as the target's tokenizer spells it.
 
@@ -40,7 +40,7 @@ def translations_of(
         options: of the search.
         tokenizers: of the model.
         framing: what it reads around a text.
-        search: gives the attention.
+        generator: gives the attention.
     """
     tgt, num_before = tokenizers.tgt, len(framing.src_prefix)
     spelled = [[tgt.decode(each.ids) for each in one] for one in found]
@@ -49,7 +49,7 @@ def translations_of(
             (i, k) for i, one in enumerate(found) for k, each in enumerate(one) if tgt.unk_id in each.ids
         ]
         hypotheses = [found[i][k] for i, k in incomplete]
-        attention = search.attention(
+        attention = generator.attention(
             [sources[i] for i, _ in incomplete],
             [(*each.ids, *[tgt.eos_id] * each.finished) for each in hypotheses],
         )

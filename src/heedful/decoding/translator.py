@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Self
 
 from heedful.bundle import Bundle, load_bundle, resolve_bundle
-from heedful.decoding.batches import BatchedSearch
-from heedful.decoding.computation import Computation, EngineChoice, PrecisionChoice
+from heedful.decoding.backend_choice import Backends, EngineChoice, PrecisionChoice
 from heedful.decoding.ensemble import check_ensemble
+from heedful.decoding.generator import ForeignEngine, StepwiseGenerator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.inputs import Given, Ids, check_one_for_each, checked_ids, chunks, without_line_ends
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput
 from heedful.decoding.shortlist import Shortlist, check_shortlist
-from heedful.decoding.text_search import TextSearch
+from heedful.decoding.text_generator import TextGenerator
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.text import Framing
@@ -37,7 +37,7 @@ class Translator:
         batch_tokens: int | None = None,
         batch_size: int | None = None,
         ensemble: Sequence[Bundle] = (),
-        engine: EngineChoice = "auto",
+        engine: EngineChoice | ForeignEngine = "auto",
         shortlist: Shortlist | None = None,
     ) -> None:
         """Wrap a loaded bundle.
@@ -53,7 +53,7 @@ class Translator:
             ensemble: more bundles, whose models translate with that of the first (see `EnsembleStep`); they
                 have the same tokenizers, and are on the same device. The search is the first one's.
             engine: "compiled" (`engine.py`), which copies the weights when it is first used, "torch", or the
-                compiled one where it can be used.
+                compiled one where it can be used; or another system's, such as `CTranslate2Engine`.
             shortlist: of the model, which leaves each sentence a few target tokens; log-probabilities and
                 scores are then those of a model that knows no others.
 
@@ -74,16 +74,20 @@ class Translator:
         check_shortlist(shortlist, bundle)
         self.device = next(bundle.model.parameters()).device  # where it is computed
         models = [each.model for each in (bundle, *ensemble)]
-        self._computation = Computation(models, precision=precision, engine=engine)
-        search = BatchedSearch(
-            self._computation,
+        self._backends = Backends(
+            models, precision=precision, engine=engine if isinstance(engine, str) else "auto"
+        )
+        generator = StepwiseGenerator(
+            self._backends,
             Framing.of(bundle.config, bundle.tokenizers),
             bundle.tokenizers,
-            tokens=self.batch_tokens,
-            size=batch_size,
+            batch_tokens=self.batch_tokens,
+            batch_size=batch_size,
             shortlist=shortlist,
         )
-        self._texts = TextSearch(bundle, search)
+        self._texts = TextGenerator(
+            bundle, generator if isinstance(engine, str) else engine(bundle, generator)
+        )
 
     @classmethod
     def load(
@@ -270,7 +274,7 @@ class Translator:
         options: SearchOptions,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Search the outputs of sources given as ids: see `BatchedSearch`; the batches are the translator's.
+        """Search the outputs of sources given as ids: see `Generator`; the batches are the translator's.
 
         Args:
             sources: as the encoder reads them, with what `Framing` puts around a text; an empty one has no
@@ -283,7 +287,7 @@ class Translator:
                 them than it has positions.
         """
         sources, prefixes = self._checked_sources(sources, prefixes)
-        return self._texts.search(sources, options=options, prefixes=prefixes)
+        return self._texts.generator(sources, options=options, prefixes=prefixes)
 
     def score_ids(
         self,
@@ -293,10 +297,10 @@ class Translator:
         options: SearchOptions,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[ScoredOutput]:
-        """Score outputs given as ids: see `BatchedSearch.score`, and `search_ids` for what is refused."""
+        """Score outputs given as ids: see `Generator.score`, and `search_ids` for what is refused."""
         sources, prefixes = self._checked_sources(sources, prefixes)
         check_one_for_each("outputs", outputs, "sources", sources)
-        limit, size = self._texts.search.position_limit, self._computation.vocab_size
+        limit, size = self._texts.generator.position_limit, self._backends.vocab_size
         outputs = checked_ids("outputs", outputs, vocab_size=size, longest=limit)
         for number, (source, output) in enumerate(zip(sources, outputs, strict=True), start=1):
             if bool(source) != bool(output):
@@ -304,17 +308,17 @@ class Translator:
                     f"sentence {number:,}: a source without an output, or the reverse; an empty text is the "
                     "end token alone"
                 )
-        return self._texts.search.score(sources, outputs, options=options, prefixes=prefixes)
+        return self._texts.generator.score(sources, outputs, options=options, prefixes=prefixes)
 
     def _checked_sources(
         self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None
     ) -> tuple[Ids, Ids | None]:
         check_one_for_each("prefixes", prefixes, "sources", sources)
-        limit, computation = self._texts.search.position_limit, self._computation
-        read = checked_ids("sources", sources, vocab_size=computation.src_vocab_size, longest=limit)
+        limit, backends = self._texts.generator.position_limit, self._backends
+        read = checked_ids("sources", sources, vocab_size=backends.src_vocab_size, longest=limit)
         if prefixes is None:
             return read, None
-        return read, checked_ids("prefixes", prefixes, vocab_size=computation.vocab_size)
+        return read, checked_ids("prefixes", prefixes, vocab_size=backends.vocab_size)
 
     def release_models(self, options: SearchOptions) -> None:
         """Let go of weights that the compiled engine has packed, which are otherwise in memory twice.
@@ -326,17 +330,17 @@ class Translator:
             options: of all searches that follow.
         """
         if not options.needs_attention and self.engine_in_use == "compiled":  # which packs the weights
-            outlines = self._computation.release_models()
+            outlines = self._backends.release_models()
             bundles = zip((self.bundle, *self.ensemble), outlines, strict=True)
             self.bundle, *others = (replace(bundle, model=model) for bundle, model in bundles)
             self.ensemble = tuple(others)
 
     @property
     def engine_in_use(self) -> str:
-        """What computes: "compiled" or "torch"."""
-        return self._computation.engine_in_use
+        """What computes: "compiled", "torch" or the name of another system."""
+        return self._texts.generator.name
 
     @property
     def precision_in_use(self) -> str:
         """What the products are computed in: "float32", "bf16", "fp16" or "int8"."""
-        return self._computation.precision
+        return self._texts.generator.precision

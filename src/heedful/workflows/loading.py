@@ -9,12 +9,12 @@ import torch
 
 from heedful.bundle import load_bundle
 from heedful.config import DecodeConfig
-from heedful.decoding.computation import EngineChoice, PrecisionChoice
+from heedful.decoding.backend_choice import EngineChoice, PrecisionChoice
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.interop.ctranslate2.translator import CTranslate2Translator
+from heedful.interop.ctranslate2.engine import CTranslate2Engine
 from heedful.workflows.sources import local_bundle
 
 _PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(PrecisionChoice)}
@@ -101,7 +101,7 @@ class Runtime:
         precision: "float32", "bf16", "fp16", "int8", or "auto", the fastest of all but fp16 that costs no
             quality here.
         engine: "compiled", "torch", "auto", the compiled one where it can be used, or "ctranslate2", which
-            searches in its own way (see `CTranslate2Search`) and only on the processor.
+            searches in its own way (see `CTranslate2Generator`) and only on the processor.
         device: "cpu", "cuda", or "auto", a GPU where there is one.
         threads: of the processor; None leaves torch's own choice.
         batch_tokens: source pieces decoded together; None as in the bundle.
@@ -147,13 +147,13 @@ def load_translator(
     bundle, *others = (load_bundle(local_bundle(path)) for path in (run, *ensemble))
     for each in (bundle, *others):
         each.model.to(device)
-    translator = (CTranslate2Translator if with_ctranslate2 else Translator)(
+    translator = Translator(
         bundle,
         precision=_PRECISIONS[runtime.precision],
         batch_tokens=runtime.batch_tokens,
         batch_size=runtime.batch_size,
         ensemble=others,
-        engine=_ENGINES.get(runtime.engine, "auto"),
+        engine=CTranslate2Engine() if with_ctranslate2 else _ENGINES[runtime.engine],
         shortlist=None if wishes.shortlist is None else Shortlist.load(wishes.shortlist),
     )
     return translator.for_languages(src_lang=wishes.src_lang, tgt_lang=wishes.tgt_lang)

@@ -11,13 +11,15 @@ from small_models import small_model
 from tiny_bundle import PAIRS, memorised
 
 from heedful.bundle import Bundle
-from heedful.decoding.computation import Computation
+from heedful.decoding.backend import Precision
+from heedful.decoding.backend_choice import Backends
 from heedful.decoding.cross_attention import CoveringStep, listen_to
-from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.engine import Engine
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.search import search
-from heedful.decoding.step_function import ModelStep, StepFunction
+from heedful.decoding.steps import StepFunction
 from heedful.decoding.task import SearchTask
+from heedful.decoding.torch_backend import ModelStep
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.model import Transformer
@@ -58,10 +60,10 @@ def recorded_coverage(models: Sequence[Transformer], source: list[int], written:
 def test_the_attention_is_that_of_the_last_layer_but_one_in_a_full_pass(num_layers: int) -> None:
     model = model_of(num_layers)
     outputs = [[7, 4, 10, 4, EOS], [6, 8, 8], [5, 9, 4, EOS]]
-    computation = Computation([model], precision="float32", engine="torch").covering
+    backend = Backends([model], precision="float32", engine="torch").covering
     found = [0.0] * 3
     rows, last_ids = [0, 1, 2], [BOS] * 3
-    with computation.step(SOURCES) as step:
+    with backend.step(SOURCES) as step:
         for place in range(5):
             step(torch.tensor(last_ids))
             assert isinstance(step, CoveringStep)
@@ -151,7 +153,7 @@ def test_rounded_models_are_scored_as_they_were_found() -> None:
 @pytest.mark.parametrize(
     ("engine", "precision"), [("compiled", "float32"), ("compiled", "bf16"), ("auto", "int8")]
 )
-def test_the_compiled_engine_refuses_coverage_by_its_name(engine: str, precision: EnginePrecision) -> None:
+def test_the_compiled_engine_refuses_coverage_by_its_name(engine: str, precision: Precision) -> None:
     translator = Translator(memorised(), engine=engine, precision=precision)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=f"^engine='{engine}', precision='{precision}': no coverage penalty"):
         translator.translate(LINES, options=COVERED)

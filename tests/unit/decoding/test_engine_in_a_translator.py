@@ -11,8 +11,9 @@ import pytest
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
-from heedful.decoding.computation import Computation
-from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.backend import Precision
+from heedful.decoding.engine import Engine
+from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.errors import InputError
 from heedful.training.parallel.threads import using_threads
@@ -29,7 +30,7 @@ SEARCHES = {
 }
 
 
-def translators(precision: EnginePrecision = "float32", **settings: int) -> tuple[Translator, Translator]:
+def translators(precision: Precision = "float32", **settings: int) -> tuple[Translator, Translator]:
     bundle = memorised()
     if reason := Engine.why_not(bundle.model, precision):
         pytest.skip(reason)
@@ -60,7 +61,7 @@ def test_prefixes_are_written_as_with_torch() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
 @pytest.mark.parametrize("name", ["greedy", "beam"])
-def test_neither_batch_nor_order_nor_threads_change_a_bit(precision: EnginePrecision, name: str) -> None:
+def test_neither_batch_nor_order_nor_threads_change_a_bit(precision: Precision, name: str) -> None:
     options = SEARCHES[name]
     every, _ = translators(precision)
     one_by_one, _ = translators(precision, batch_size=1)
@@ -78,13 +79,13 @@ def test_neither_batch_nor_order_nor_threads_change_a_bit(precision: EnginePreci
 def test_threads_share_sentences_by_the_steps_that_they_will_take(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled, _ = translators()
     sizes: list[int] = []
-    step = Computation.step
+    step = NativeBackend.step
 
-    def counted(self: Computation, sources: list[list[int]], **rest: Any) -> Any:  # noqa: ANN401
+    def counted(self: NativeBackend, sources: list[list[int]], **rest: Any) -> Any:  # noqa: ANN401
         sizes.append(len(sources))
         return step(self, sources, **rest)
 
-    monkeypatch.setattr(Computation, "step", counted)
+    monkeypatch.setattr(NativeBackend, "step", counted)
     sources = [[5] * 20] * 10 + [[5] * 10] * 20
     with using_threads(2):
         compiled.search_ids(sources, options=SearchOptions(beam_size=1, max_length=30))
@@ -135,7 +136,7 @@ def test_what_cannot_be_computed_is_refused_or_left_to_torch() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
-def test_a_translator_whose_weights_are_packed_can_do_without_the_model(precision: EnginePrecision) -> None:
+def test_a_translator_whose_weights_are_packed_can_do_without_the_model(precision: Precision) -> None:
     bundle = replace(memorised(), model=deepcopy(memorised().model))
     if reason := Engine.why_not(bundle.model, precision):
         pytest.skip(reason)

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from heedful import Translator
 from heedful.bundle import Bundle
-from heedful.decoding import computation
-from heedful.decoding.computation import Computation
-from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding import backend_choice
+from heedful.decoding.backend import Precision
+from heedful.decoding.backend_choice import Backends
+from heedful.decoding.engine import Engine
 from heedful.decoding.fastest_precision import (
     MOST_LOSS,
     Start,
@@ -26,12 +27,12 @@ from heedful.decoding.fastest_precision import (
     made_up_sources,
     try_precisions,
 )
-from heedful.decoding.step_function import StepFunction
+from heedful.decoding.steps import StepFunction
 from heedful.errors import InputError
 from heedful.native import cpu_has_bf16
 
 SOURCES = [source for source, _ in PAIRS]
-NAMES: tuple[EnginePrecision, ...] = ("float32", "bf16", "int8")
+NAMES: tuple[Precision, ...] = ("float32", "bf16", "int8")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_auto_tries_torch_beside_the_engine(monkeypatch: pytest.MonkeyPatch) -> 
         tried.extend(starts)
         return {way: Trial(0.1 if way == ("torch", "float32") else 1.0, 0.0) for way in starts}
 
-    monkeypatch.setattr(computation, "try_precisions", torch_is_fastest)
+    monkeypatch.setattr(backend_choice, "try_precisions", torch_is_fastest)
     translator = Translator(fresh(), precision="auto")
     assert (translator.engine_in_use, translator.precision_in_use) == ("torch", "float32")
     possible = [name for name in NAMES if not Engine.why_not(translator.bundle.model, name)]
@@ -108,7 +109,7 @@ class HandStep:
         self._fed = self._fed[rows]
 
 
-def compiled(precision: EnginePrecision) -> Way:
+def compiled(precision: Precision) -> Way:
     return "compiled", precision
 
 
@@ -141,7 +142,7 @@ def test_a_translator_writes_with_what_was_chosen_and_chooses_once(monkeypatch: 
     found = translator.translations(SOURCES)
     assert found == Translator(bundle, precision=chosen).translations(SOURCES)  # type: ignore[arg-type]
     with monkeypatch.context() as patch:
-        patch.delattr(computation, "try_precisions")  # which nobody needs any more
+        patch.delattr(backend_choice, "try_precisions")  # which nobody needs any more
         assert Translator(bundle, precision="auto").precision_in_use == chosen
         with pytest.raises(NameError):
             _ = Translator(fresh(), precision="auto").precision_in_use
@@ -174,10 +175,10 @@ def fresh() -> Bundle:
     return replace(memorised(), model=deepcopy(memorised().model))
 
 
-def trials_of(bundle: Bundle) -> dict[EnginePrecision, Trial]:
+def trials_of(bundle: Bundle) -> dict[Precision, Trial]:
     config = bundle.config.model
     sources = made_up_sources(config.src_vocab_size, pad_id=config.src_pad_id, most=None)
     names = [name for name in NAMES if not Engine.why_not(bundle.model, name)]
-    ways = {name: Computation([bundle.model], precision=name, engine="compiled") for name in names}
+    ways = {name: Backends([bundle.model], precision=name, engine="compiled").searching for name in names}
     starts: dict[Way, Start] = {compiled(name): partial(way.step, sources) for name, way in ways.items()}
     return {name: trial for (_, name), trial in try_precisions(starts, places=None).items()}

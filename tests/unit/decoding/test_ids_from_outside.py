@@ -10,9 +10,9 @@ import torch
 from tiny_bundle import memorised
 
 from heedful import Translator
-from heedful.decoding.computation import Computation
 from heedful.decoding.engine import Engine
 from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.torch_backend import TorchBackend
 from heedful.errors import InputError
 from heedful.model import Transformer
 
@@ -97,7 +97,7 @@ def test_a_lack_of_memory_names_the_longest_sentence(
         raise error
         yield
 
-    monkeypatch.setattr(Computation, "step", failing)
+    monkeypatch.setattr(TorchBackend, "step", failing)
     with pytest.raises(InputError, match=r"no memory left for 2 sentences .* sentence 2, has 3 tokens"):
         Translator(memorised(), engine="torch").search_ids([[5, 2], [5, 6, 2]], options=GREEDY)
 
@@ -106,7 +106,7 @@ def test_other_errors_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> Non
     def failing(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(Computation, "step", failing)
+    monkeypatch.setattr(TorchBackend, "step", failing)
     with pytest.raises(RuntimeError, match="a bug"):
         Translator(memorised(), engine="torch").search_ids([[5, 2]], options=GREEDY)
 

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from heedful import Translator
 from heedful.decoding import sampling as module
-from heedful.decoding.computation import Computation
 from heedful.decoding.engine import Engine
+from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.sampling import random_numbers, sample_in_parts, sample_search, samples_at_once
-from heedful.decoding.step_function import StepFunction
+from heedful.decoding.steps import StepFunction
+from heedful.decoding.torch_backend import TorchBackend
 
 SOURCES = [[7, 8, 9], [7], [9, 8, 7, 5]]
 LIMITS = [9, 80, 70]
@@ -83,15 +84,16 @@ def test_a_translator_draws_the_same_in_small_parts(monkeypatch: pytest.MonkeyPa
     translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]
     wanted = translator.translations(TEXTS, options=options)
     largest: list[int] = []
-    step = Computation.step
+    backend = NativeBackend if engine == "compiled" else TorchBackend
+    step = backend.step
 
     def counted(
-        self: Computation, sources: list[list[int]], **rest: object
+        self: NativeBackend | TorchBackend, sources: list[list[int]], **rest: object
     ) -> AbstractContextManager[object]:
         largest.append(len(sources))
         return step(self, sources, **rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Computation, "step", counted)
+    monkeypatch.setattr(backend, "step", counted)
     monkeypatch.setattr(module, "_ROWS_AT_ONCE", 10)
     monkeypatch.setattr(module, "_NUMBERS_AT_ONCE", 100)
     found = translator.translations(TEXTS, options=options)

@@ -8,8 +8,8 @@ from step_tables import TableStep, random_table, task_of
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import score_outputs
-from heedful.decoding.step_function import ForcedStep, ModelStep
 from heedful.decoding.task import SearchTask
+from heedful.decoding.torch_backend import ForcedStep, ModelStep
 from heedful.errors import InputError
 from heedful.model import Transformer
 

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 
 from heedful.bundle import Bundle, save_bundle
 from heedful.config import Config, DecodeConfig, ModelConfig, TokenizerConfig
-from heedful.decoding.batches import BatchedSearch
+from heedful.decoding.generator import StepwiseGenerator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.spelling import attended_words, translations_of
@@ -60,7 +60,7 @@ def counting() -> Bundle:
     return Bundle(config, TokenizerPair(SRC, TGT), model.eval())
 
 
-class Aligned(BatchedSearch):
+class Aligned(StepwiseGenerator):
     """Attention that is made by hand."""
 
     def __init__(self, attention: list[NDArray[np.float64]]) -> None:
@@ -86,11 +86,11 @@ def test_a_word_is_the_one_that_an_alignment_made_by_hand_says() -> None:
     # Unknown words side by side are one piece.
     first = np.asarray([[1, 0, 0, 0, 0], [0, 0.3, 0.1, 0.2, 0.4], [0, 0.1, 0.2, 0.4, 0.3], [0, 0, 0, 0, 1.0]])
     last = np.asarray([[0.1, 0.9], [0, 1.0]])
-    search = Aligned([first, last])
+    generator = Aligned([first, last])
     pair = TokenizerPair(SRC, TGT)
     spelled = partial(
         translations_of, lines, sources, [[each] for each in hypotheses], tokenizers=pair,
-        framing=Framing.plain(pair), search=search,
+        framing=Framing.plain(pair), generator=generator,
     )  # fmt: skip
     translations = spelled(options=REPLACED)
     assert [each.text for each in translations] == ["eins Ærø Kiel !", "zwei", "Sund"]

@@ -9,13 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from heedful.config import ModelConfig
 from heedful.decoding.cross_attention import CoveringStep, listen_to
 from heedful.decoding.ensemble import EnsembleStep
-from heedful.decoding.step_function import (
-    ForcedStep,
-    ModelStep,
-    RestrictedStep,
-    StepFunction,
-    top_candidates,
-)
+from heedful.decoding.steps import RestrictedStep, StepFunction, top_candidates
+from heedful.decoding.torch_backend import ForcedStep, ModelStep
 from heedful.model import Transformer
 
 META = torch.device("meta")

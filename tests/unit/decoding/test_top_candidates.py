@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from heedful.decoding.step_function import top_candidates
+from heedful.decoding.steps import top_candidates
 
 
 def test_the_best_come_first_and_banned_ids_never_before_others() -> None:

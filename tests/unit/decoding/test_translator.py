@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from heedful.bundle import Bundle, save_bundle
 from heedful.config import Config, DecodeConfig, ModelConfig, TokenizerConfig
+from heedful.decoding.backend import Precision
 from heedful.decoding.batch_plan import plan_batches
-from heedful.decoding.engine import EnginePrecision
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import BundleError, InputError
@@ -141,7 +141,7 @@ def test_sinusoids_take_a_line_of_any_length(bundle: Bundle) -> None:
 
 @pytest.mark.parametrize(("precision", "rel"), [("bf16", 0.1), ("fp16", 0.01)])
 def test_rounded_products_are_close_and_leave_the_weights_alone(
-    bundle: Bundle, precision: EnginePrecision, rel: float
+    bundle: Bundle, precision: Precision, rel: float
 ) -> None:
     before = {name: value.clone() for name, value in bundle.model.state_dict().items()}
     exact = Translator(bundle).translations(LINES, options=SHORT)

@@ -7,8 +7,8 @@ from tagged_bundle import nllb_like
 from heedful.bundle import load_bundle, save_bundle
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.step_function import ModelStep
 from heedful.decoding.task import SearchTask
+from heedful.decoding.torch_backend import ModelStep
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.workflows.attention import attention_of

@@ -9,11 +9,12 @@ from tiny_bundle import PAIRS, memorised
 
 from heedful.bundle import Bundle
 from heedful.config import Config
-from heedful.decoding.computation import Computation, EngineChoice
-from heedful.decoding.engine import Engine, EnginePrecision
+from heedful.decoding.backend import Precision
+from heedful.decoding.backend_choice import Backends, EngineChoice
+from heedful.decoding.engine import Engine
 from heedful.decoding.inputs import Given
 from heedful.decoding.options import Sampling, SearchOptions
-from heedful.decoding.step_function import ForcedStep, ModelStep
+from heedful.decoding.torch_backend import ForcedStep, ModelStep
 from heedful.decoding.translation import ScoredText, TextHypothesis
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
@@ -79,7 +80,7 @@ def test_a_translation_has_the_numbers_it_was_found_with(name: str) -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
 @pytest.mark.parametrize("name", SEARCHES)
-def test_so_it_has_in_every_precision_of_the_engine(name: str, precision: EnginePrecision) -> None:
+def test_so_it_has_in_every_precision_of_the_engine(name: str, precision: Precision) -> None:
     if reason := Engine.why_not(memorised().model, precision):
         pytest.skip(reason)
     translator = Translator(memorised(), engine="compiled", precision=precision)
@@ -228,15 +229,15 @@ def test_a_model_in_training_is_left_in_training_and_scores_as_in_use() -> None:
     ("precision", "kind"), [("float32", ForcedStep), ("bf16", ModelStep), ("fp16", ModelStep)]
 )
 def test_torch_takes_all_places_at_once_only_where_rounding_is_small(
-    precision: EnginePrecision, kind: type
+    precision: Precision, kind: type
 ) -> None:
-    computation = Computation([memorised().model], precision=precision, engine="torch")
-    with computation.forced_step([[5, 3]], [[6, 3]], start_id=2) as step:
+    backend = Backends([memorised().model], precision=precision, engine="torch").searching
+    with backend.forced_step([[5, 3]], [[6, 3]], start_id=2) as step:
         assert isinstance(step, kind)
 
 
 @pytest.mark.parametrize(("precision", "off"), [("bf16", 0.03), ("fp16", 0.003)])
-def test_scores_are_computed_in_the_precision(precision: EnginePrecision, off: float) -> None:
+def test_scores_are_computed_in_the_precision(precision: Precision, off: float) -> None:
     exact = Translator(memorised()).score(SOURCES, TARGETS)
     rounded = Translator(memorised(), precision=precision).score(SOURCES, TARGETS)
     assert [each.score for each in rounded] != [each.score for each in exact]

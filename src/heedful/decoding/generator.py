@@ -1,16 +1,18 @@
-"""Which sentences are searched or scored together, and how many batches at a time."""
+"""From source ids to hypotheses: which sentences are searched together, and how many batches at a time."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.bundle import Bundle
+from heedful.decoding.backend import Allowed, Backend, Precision
+from heedful.decoding.backend_choice import Backends
 from heedful.decoding.batch_plan import plan_batches, share_out
-from heedful.decoding.computation import Allowed, Computation
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import samples_at_once
@@ -26,46 +28,27 @@ _NOTHING = ScoredOutput((), 0.0, 0.0, (), finished=True, model_log_probs=())  # 
 _Found = TypeVar("_Found")
 
 
-class BatchedSearch:
-    """Searches the outputs of sources, or scores given ones, as ids, in batches of similar length."""
+class Generator(Protocol):
+    """Generates the outputs of sources, or scores given ones, all as ids."""
 
-    def __init__(
-        self,
-        computation: Computation,
-        framing: Framing,
-        tokenizers: TokenizerPair,
-        *,
-        tokens: int,
-        size: int | None,
-        shortlist: Shortlist | None = None,
-    ) -> None:
-        """Prepare.
+    @property
+    def name(self) -> str:
+        """What computes, as users know it."""
+        ...
 
-        Args:
-            computation: of the steps.
-            framing: says what an output starts from.
-            tokenizers: of sources and outputs.
-            tokens: source tokens of one batch at most, padding included; where outputs are given, of the
-                longer side.
-            size: sentences of one batch at most; None leaves it to the tokens.
-            shortlist: what the outputs may be written with besides their prefixes; None: all tokens.
-        """
-        self._computation = computation
-        self._start_id = framing.start_id
-        self._eos_id, self._pad_id = tokenizers.tgt.eos_id, tokenizers.tgt.pad_id
-        self._tokens = tokens
-        self._size = size
-        self._shortlist = shortlist
+    @property
+    def precision(self) -> Precision:
+        """The precision of its matrix multiplications."""
+        ...
 
     @property
     def position_limit(self) -> int | None:
-        """How long a sequence may be where a model has learned positions."""
-        return self._computation.position_limit
+        """How long a sequence may be; None: as long as memory allows."""
+        ...
 
     def max_length(self, source: Sequence[int], options: SearchOptions) -> int:
-        """The most tokens of an output: section 6.1 limits it to the length of its input + 50."""
-        caps = [cap for cap in (options.max_length, self.position_limit) if cap is not None]
-        return min([len(source) + options.max_length_offset, *caps])
+        """Return the most tokens that an output of this source may have."""
+        ...
 
     def __call__(
         self,
@@ -75,42 +58,19 @@ class BatchedSearch:
         prefixes: Sequence[Sequence[int]] | None = None,
         max_lengths: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Search; the order is kept.
+        """Return the n-best hypotheses of each source, in the order of the sources.
 
         Args:
-            sources: as the encoder reads them, with what `Framing` puts around a text; an empty one has no
-                output.
-            options: the search.
+            sources: ids with the special tokens that the encoder reads; an empty source has no output.
+            options: of the search.
             prefixes: for each source the ids that its outputs begin with.
             max_lengths: for each source the most tokens of its outputs, where that is less than the options
                 and the model allow.
+
+        Raises:
+            InputError: options that this generator does not support, or too little memory for a batch.
         """
-        limits = [self.max_length(ids, options) for ids in sources]
-        if max_lengths is not None:
-            limits = list(map(min, limits, max_lengths))
-        computation = self._computation_for(options)
-
-        def search_some(batch: list[int], threads: int) -> list[list[Hypothesis]]:
-            together = [sources[i] for i in batch]
-            begun = None if prefixes is None else [prefixes[i] for i in batch]
-            allowed = self._allowed(together, begun)
-            task = self._task(
-                options,
-                max_lengths=[limits[i] for i in batch],
-                sources=together,
-                prefixes=begun,
-            )
-            start = partial(computation.step, together, threads=threads, allowed=allowed)
-            return search_batch(start, task, vocab_size=computation.vocab_size)
-
-        lengths = [len(ids) for ids in sources]
-        steps = [
-            min(max(length, options.min_length), limit) for length, limit in zip(lengths, limits, strict=True)
-        ]
-        found = self._in_batches(
-            search_some, lengths, steps, computation.batches_at_once, size=self._size_for(options)
-        )
-        return [each or [] for each in found]
+        ...
 
     def score(
         self,
@@ -123,13 +83,141 @@ class BatchedSearch:
         """Score given outputs (see `score_outputs`); the order is kept.
 
         Args:
-            sources: as the encoder reads them.
+            sources: ids with the special tokens that the encoder reads.
             outputs: for each source what the decoder writes, with its end token unless the output is cut;
                 where both are empty, that has the score 0.
             options: of the search.
             prefixes: for each source the ids that a search had to begin its outputs with.
         """
-        computation = self._computation_for(options)
+        ...
+
+    def attention(
+        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
+    ) -> list[NDArray[np.float64]]:
+        """Return for each given output the cross-attention weights (T, S) of its tokens."""
+        ...
+
+
+class ForeignEngine(Protocol):
+    """Another system's engine, which searches in its own way."""
+
+    def __call__(self, bundle: Bundle, own: "StepwiseGenerator") -> Generator:
+        """Return its generator for a bundle.
+
+        Args:
+            bundle: the model and its tokenizers.
+            own: heedful's generator for it: its settings, and what the engine does not do itself.
+
+        Raises:
+            InputError: what the engine does not support.
+        """
+        ...
+
+
+class StepwiseGenerator:
+    """The generator over a backend's steps: batches of similar length, one thread each.
+
+    Attributes:
+        backends: of the steps.
+        batch_tokens: source tokens of one batch at most, padding included; where outputs are given, of
+            max(src_len, tgt_len).
+        batch_size: sentences of one batch at most; None leaves it to the tokens.
+        shortlist: what the outputs may be written with besides their prefixes; None: all tokens.
+    """
+
+    def __init__(
+        self,
+        backends: Backends,
+        framing: Framing,
+        tokenizers: TokenizerPair,
+        *,
+        batch_tokens: int,
+        batch_size: int | None,
+        shortlist: Shortlist | None = None,
+    ) -> None:
+        """Prepare; see the class for what is not said here.
+
+        Args:
+            backends: of the steps.
+            framing: says what an output starts from.
+            tokenizers: of sources and outputs.
+            batch_tokens: of one batch.
+            batch_size: of one batch.
+            shortlist: of the model.
+        """
+        self.backends = backends
+        self._start_id = framing.start_id
+        self._eos_id, self._pad_id = tokenizers.tgt.eos_id, tokenizers.tgt.pad_id
+        self.batch_tokens = batch_tokens
+        self.batch_size = batch_size
+        self.shortlist = shortlist
+
+    @property
+    def name(self) -> str:
+        """See `Generator`: "compiled" or "torch"."""
+        return self.backends.searching.name
+
+    @property
+    def precision(self) -> Precision:
+        """See `Generator`."""
+        return self.backends.precision
+
+    @property
+    def position_limit(self) -> int | None:
+        """See `Generator`: models with learned positions have a limit."""
+        return self.backends.position_limit
+
+    def max_length(self, source: Sequence[int], options: SearchOptions) -> int:
+        """See `Generator`; section 6.1 limits outputs to the length of their inputs + 50."""
+        caps = [cap for cap in (options.max_length, self.position_limit) if cap is not None]
+        return min([len(source) + options.max_length_offset, *caps])
+
+    def __call__(
+        self,
+        sources: Sequence[Sequence[int]],
+        *,
+        options: SearchOptions,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        max_lengths: Sequence[int] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """See `Generator`."""
+        limits = [self.max_length(ids, options) for ids in sources]
+        if max_lengths is not None:
+            limits = list(map(min, limits, max_lengths))
+        backend = self._backend_for(options)
+
+        def search_some(batch: list[int], threads: int) -> list[list[Hypothesis]]:
+            together = [sources[i] for i in batch]
+            begun = None if prefixes is None else [prefixes[i] for i in batch]
+            allowed = self._allowed(together, begun)
+            task = self._task(
+                options,
+                max_lengths=[limits[i] for i in batch],
+                sources=together,
+                prefixes=begun,
+            )
+            start = partial(backend.step, together, threads=threads, allowed=allowed)
+            return search_batch(start, task, vocab_size=self.backends.vocab_size)
+
+        lengths = [len(ids) for ids in sources]
+        steps = [
+            min(max(length, options.min_length), limit) for length, limit in zip(lengths, limits, strict=True)
+        ]
+        found = self._in_batches(
+            search_some, lengths, steps, backend.parallel_batches, size=self._size_for(options)
+        )
+        return [each or [] for each in found]
+
+    def score(
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        options: SearchOptions,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[ScoredOutput]:
+        """See `Generator`."""
+        backend = self._backend_for(options)
 
         def score_batch(batch: list[int], threads: int) -> list[ScoredOutput]:
             together, given = [sources[i] for i in batch], [outputs[i] for i in batch]
@@ -137,24 +225,26 @@ class BatchedSearch:
             allowed = self._allowed(together, begun)
             limits = [self.max_length(ids, options) for ids in together]
             task = self._task(options, max_lengths=limits, sources=together, prefixes=begun)
-            with computation.forced_step(
+            with backend.forced_step(
                 together, given, start_id=self._start_id, threads=threads, allowed=allowed
             ) as step:
                 return score_outputs(step, given, task)
 
         lengths = [max(len(source), len(output)) for source, output in zip(sources, outputs, strict=True)]
-        found = self._in_batches(score_batch, lengths, lengths, computation.batches_at_once, size=self._size)
+        found = self._in_batches(
+            score_batch, lengths, lengths, backend.parallel_batches, size=self.batch_size
+        )
         return [each or _NOTHING for each in found]
 
     def attention(
         self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
     ) -> list[NDArray[np.float64]]:
-        """What each token of given outputs attends to in its source, (T, S) of each; the order is kept."""
+        """See `Generator`; computed by torch."""
         start_id, found = self._start_id, [np.zeros((0, 0)) for _ in sources]
         lengths = [max(len(source), len(output)) for source, output in zip(sources, outputs, strict=True)]
-        for batch in plan_batches(lengths, tokens=self._tokens, size=self._size):
+        for batch in plan_batches(lengths, tokens=self.batch_tokens, size=self.batch_size):
             together, given = [sources[i] for i in batch], [outputs[i] for i in batch]
-            of_batch = self._computation.attention(together, given, start_id=start_id)
+            of_batch = self.backends.attention(together, given, start_id=start_id)
             for i, weights_TS in zip(batch, of_batch, strict=True):
                 found[i] = weights_TS
         return found
@@ -162,12 +252,12 @@ class BatchedSearch:
     def _size_for(self, options: SearchOptions) -> int | None:
         """The most sentences of one batch: as many as have all of their samples drawn together."""
         if options.sampling is None:
-            return self._size
-        most = max(1, samples_at_once(self._computation.vocab_size) // options.n_best)
-        return most if self._size is None else min(self._size, most)
+            return self.batch_size
+        most = max(1, samples_at_once(self.backends.vocab_size) // options.n_best)
+        return most if self.batch_size is None else min(self.batch_size, most)
 
-    def _computation_for(self, options: SearchOptions) -> Computation:
-        return self._computation.covering if options.coverage_penalty else self._computation
+    def _backend_for(self, options: SearchOptions) -> Backend:
+        return self.backends.covering if options.coverage_penalty else self.backends.searching
 
     def _task(
         self,
@@ -189,10 +279,10 @@ class BatchedSearch:
 
     def _allowed(self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None) -> Allowed:
         """The ids that each output may be written with, where that is not all."""
-        if self._shortlist is None:
+        if self.shortlist is None:
             return None
         begun = prefixes or [()] * len(sources)
-        return [self._shortlist.ids(*each) for each in zip(sources, begun, strict=True)]
+        return [self.shortlist.ids(*each) for each in zip(sources, begun, strict=True)]
 
     def _in_batches(
         self,
@@ -224,7 +314,7 @@ class BatchedSearch:
                     f"{longest + 1:,}, has {lengths[longest]:,} tokens; lower batch_tokens, or split it"
                 ) from error
 
-        batches = share_out(lengths, steps, most, tokens=self._tokens, size=size)
+        batches = share_out(lengths, steps, most, tokens=self.batch_tokens, size=size)
         at_once = min(most, len(batches))
         threads = [most // max(at_once, 1)] * len(batches)
         found: list[_Found | None] = [None] * len(lengths)

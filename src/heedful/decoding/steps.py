@@ -1,19 +1,15 @@
-"""What a search sees of a model: the next token's log-probabilities, and rows that can be moved."""
+"""The step of a search: the next token's log-probabilities for each row, and rows that can be reordered."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.errors import InputError
-from heedful.model import Transformer
 
-_NUMBERS_AT_ONCE = 1 << 22  # log-probabilities of a forced step, 16 MiB in float32, unless one place has more
-_ROWS_MULTIPLE = 64
 _SPARE = 4  # candidates more than are asked for
 NOT_NUMBERS = (
     "search: the model's log-probabilities are not numbers; its weights are damaged, or too large for fp16, "
@@ -44,8 +40,8 @@ class NextTokens(Protocol):
 class StepFunction(Protocol):
     """One step of generation for a number of rows, each a sequence under construction.
 
-    At first there is one row for each sentence, and each has been fed nothing. What a step is given is on the
-    processor; what it gives may be on a GPU, which neither method waits for.
+    At first there is one row for each sentence, and each has been fed nothing. The ids are on the
+    CPU; the log-probabilities may be on a GPU, which neither method waits for.
     """
 
     def __call__(self, last_ids: Tensor) -> Tensor | NextTokens:
@@ -55,66 +51,6 @@ class StepFunction(Protocol):
     def reorder(self, rows: Tensor) -> None:
         """Let row i continue as row `rows[i]` was; rows may be repeated, dropped, moved."""
         ...
-
-
-class ModelStep:
-    """The step function of a Transformer, over the key/value cache of its decoder."""
-
-    def __init__(self, model: Transformer, src: Tensor) -> None:
-        """Encode `src` (B, S), padded with the model's source pad id."""
-        self._model = model
-        self._device = src.device
-        self._cache = model.start_cache(model.encode(src))
-
-    def __call__(self, last_ids: Tensor) -> Tensor:
-        """See `StepFunction`."""
-        ids = last_ids.to(self._device, non_blocking=True)
-        return _log_softmax(self._model.decode_step(ids, self._cache))
-
-    def reorder(self, rows: Tensor) -> None:
-        """See `StepFunction`."""
-        self._cache.reorder(rows)
-
-
-class ForcedStep:
-    """The step function of a Transformer to which nothing but the given outputs will be fed.
-
-    All states are computed at once, and the log-probabilities of a few places at a time: there never is a
-    tensor (B, T, V).
-    """
-
-    def __init__(
-        self, model: Transformer, src: Tensor, outputs: Sequence[Sequence[int]], *, start_id: int
-    ) -> None:
-        """Encode `src` (B, S), padded with the model's source pad id, and decode the outputs."""
-        longest = max(map(len, outputs))
-        tgt_in = torch.full((len(outputs), longest), start_id)  # what pads it is never looked at
-        for row, output in zip(tgt_in, outputs, strict=True):
-            row[1 : len(output)] = torch.tensor(output[:-1])
-        self._model = model
-        self._states_TBD = model.decode(tgt_in.to(src.device), model.encode(src)).transpose(0, 1)
-        self._rows = torch.arange(len(outputs), device=src.device)
-        self._ready: list[Tensor] = []  # log-probabilities (rows, V) of the places that come next
-        self._ready_rows = self._rows
-
-    def __call__(self, last_ids: Tensor) -> Tensor:
-        """See `StepFunction`; the ids are known."""
-        if not self._ready:
-            num_rows = len(self._rows)
-            num_places = max(1, _NUMBERS_AT_ONCE // (num_rows * self._model.config.tgt_vocab_size))
-            states_ND = self._states_TBD[:num_places, self._rows].flatten(0, 1)
-            self._states_TBD = self._states_TBD[num_places:]
-            # Shapes that repeat are prepared once and kept: those of bfloat16 products are many megabytes.
-            filled = F.pad(states_ND, (0, 0, 0, -len(states_ND) % _ROWS_MULTIPLE))
-            log_probs = _log_softmax(self._model.project(filled)[: len(states_ND)])
-            self._ready = list(log_probs.view(-1, num_rows, log_probs.shape[-1]).unbind())
-            self._ready_rows = torch.arange(num_rows, device=log_probs.device)
-        return self._ready.pop(0)[self._ready_rows]
-
-    def reorder(self, rows: Tensor) -> None:
-        """See `StepFunction`."""
-        rows = rows.to(self._rows.device, non_blocking=True)
-        self._rows, self._ready_rows = self._rows[rows], self._ready_rows[rows]
 
 
 class RestrictedStep:
@@ -149,13 +85,6 @@ class RestrictedStep:
         """See `StepFunction`."""
         self._step.reorder(rows)
         self._is_out = self._is_out[rows.to(self._is_out.device, non_blocking=True)]
-
-
-def _log_softmax(logits: Tensor) -> Tensor:
-    """Log-probabilities (..., V), of a softmax in float32, or float64 for a float64 model."""
-    if logits.dtype in (torch.bfloat16, torch.float16):
-        logits = logits.float()
-    return torch.log_softmax(logits, dim=-1)
 
 
 def all_log_probs(found: Tensor | NextTokens) -> Tensor:

@@ -6,12 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from heedful.bundle import Bundle
+from heedful.decoding.backend import Precision
 from heedful.decoding.batch_plan import plan_batches
-from heedful.decoding.batches import BatchedSearch
-from heedful.decoding.computation import Computation
+from heedful.decoding.generator import StepwiseGenerator
 from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.scoring import ScoredOutput
 from heedful.errors import InputError
 from heedful.interop.ctranslate2.spec import position_limit
 from heedful.interop.ctranslate2.tokens import token_names
@@ -23,36 +27,33 @@ if TYPE_CHECKING:
 Loader = Callable[[int, int], "Translator"]  # of batches at a time, and threads for each
 
 
-class CTranslate2Search(BatchedSearch):
+class CTranslate2Generator:
     """Searches with an exported model; the log-probabilities of what it finds are those of heedful's search.
 
     Where it chooses otherwise than heedful's: what is suppressed or would repeat an n-gram leaves its
     probability to the other tokens, whatever `renormalize` says; the repetition penalty divides and
-    multiplies logits; with prefixes, no output ends right after its own; chance is another each time.
+    multiplies logits; with prefixes, no output ends right after its own; samples differ each time.
+    Scores and attention are heedful's own.
     """
 
+    name = "ctranslate2"
+
     def __init__(
-        self,
-        bundle: Bundle,
-        load: Loader,
-        computation: Computation,
-        *,
-        threads: int,
-        tokens: int,
-        size: int | None,
+        self, bundle: Bundle, own: StepwiseGenerator, load: Loader, *, precision: Precision, threads: int
     ) -> None:
         """Prepare; nothing is loaded before the first search.
 
         Args:
             bundle: what was exported.
-            load: gives the engine.
-            computation: of what else `BatchedSearch` does.
-            threads: of the processor: one for each batch, or all of them for a sentence that comes alone.
-            tokens: source tokens of one batch at most, padding included.
-            size: sentences of one batch at most; None leaves it to the tokens.
+            own: heedful's generator for it, which gives batch sizes, scores and attention.
+            load: loads the exported model.
+            precision: of the exported model.
+            threads: of the CPU: one for each batch, or all of them for a sentence that comes alone.
         """
-        framing = Framing.of(bundle.config, bundle.tokenizers)
-        super().__init__(computation, framing, bundle.tokenizers, tokens=tokens, size=size)
+        framing, tgt = Framing.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
+        self.precision: Precision = precision
+        self._start_id, self._eos_id, self._pad_id = framing.start_id, tgt.eos_id, tgt.pad_id
+        self._own = own
         self._names = token_names(bundle)
         self._ids = {name: i for i, name in enumerate(self._names.tgt)}
         self._adds_end = framing.src_suffix == (bundle.tokenizers.src.eos_id,)
@@ -65,6 +66,28 @@ class CTranslate2Search(BatchedSearch):
         """How long a sequence may be: there, most kinds of positions have an end."""
         return self._limit
 
+    def max_length(self, source: Sequence[int], options: SearchOptions) -> int:
+        """See `Generator`."""
+        longest = self._own.max_length(source, options)
+        return longest if self._limit is None else min(longest, self._limit)
+
+    def score(
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        options: SearchOptions,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[ScoredOutput]:
+        """See `Generator`; heedful's own."""
+        return self._own.score(sources, outputs, options=options, prefixes=prefixes)
+
+    def attention(
+        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
+    ) -> list[NDArray[np.float64]]:
+        """See `Generator`; heedful's own."""
+        return self._own.attention(sources, outputs)
+
     def __call__(
         self,
         sources: Sequence[Sequence[int]],
@@ -73,7 +96,7 @@ class CTranslate2Search(BatchedSearch):
         prefixes: Sequence[Sequence[int]] | None = None,
         max_lengths: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Search; see `BatchedSearch`.
+        """Search; see `Generator`.
 
         Raises:
             InputError: options that CTranslate2 does not have, each by its name.
@@ -113,7 +136,9 @@ class CTranslate2Search(BatchedSearch):
             [group[i] for i in batch]
             for _, group in sorted(groups.items(), reverse=True)
             for batch in plan_batches(
-                [len(sources[i]) for i in group], tokens=self._tokens, size=min(self._size or share, share)
+                [len(sources[i]) for i in group],
+                tokens=self._own.batch_tokens,
+                size=min(self._own.batch_size or share, share),
             )
         ]
 

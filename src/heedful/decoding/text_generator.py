@@ -1,11 +1,11 @@
-"""A search of ids, asked about texts: what a translator does between lines in and lines out."""
+"""Between lines in and lines out: tokenise, generate, detokenise."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from heedful.bundle import Bundle
 from heedful.decoding.alternatives import search_alternatives
-from heedful.decoding.batches import BatchedSearch
+from heedful.decoding.generator import Generator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.inputs import (
     Given,
@@ -21,16 +21,16 @@ from heedful.errors import InputError
 from heedful.text.framing import Framing
 
 
-class TextSearch:
-    """Cuts texts into pieces, frames them, searches or scores, and spells what is found.
+class TextGenerator:
+    """Tokenises texts, adds special tokens, generates or scores, and detokenises.
 
     What is asked, and what is refused, is written at the methods of `Translator`. Options are the bundle's
     where none are given; the number of the first line is for messages.
     """
 
-    def __init__(self, bundle: Bundle, search: BatchedSearch) -> None:
+    def __init__(self, bundle: Bundle, generator: Generator) -> None:
         """Take what a bundle says of its texts, and none of its weights."""
-        self.search = search
+        self.generator = generator
         self._tokenizers = bundle.tokenizers
         self._framing = Framing.of(bundle.config, bundle.tokenizers)
         self._default = SearchOptions.from_config(bundle.config.decode)
@@ -46,7 +46,7 @@ class TextSearch:
         """See `Translator.translations`."""
         options = self._with_language(options)
         sources, begun = self._encoded(texts, prefixes, options, first_line=first_line)
-        found = self.search(sources, options=options, prefixes=begun)
+        found = self.generator(sources, options=options, prefixes=begun)
         return self._spelled(texts, sources, found, options)
 
     def alternatives(
@@ -59,7 +59,7 @@ class TextSearch:
         sources, begun = self._encoded(texts, prefixes, options, first_line=1)
         eos_id = self._tokenizers.tgt.eos_id
         found = search_alternatives(
-            sources, begun, count=count, options=options, search=self.search, eos_id=eos_id
+            sources, begun, count=count, options=options, generator=self.generator, eos_id=eos_id
         )
         return self._spelled(texts, sources, found, options)
 
@@ -75,11 +75,11 @@ class TextSearch:
         """See `Translator.score`."""
         options, tgt = self._with_language(options), self._tokenizers.tgt
         read, written = sources_and_outputs(
-            sources, targets, tokenizers=self._tokenizers, framing=self._framing, search=self.search,
+            sources, targets, tokenizers=self._tokenizers, framing=self._framing, generator=self.generator,
             options=options, first_line=first_line,
         )  # fmt: skip
         begun = encoded_prefixes(prefixes, texts=sources, tokenizer=tgt)
-        scored = self.search.score(read, written, options=options, prefixes=begun)
+        scored = self.generator.score(read, written, options=options, prefixes=begun)
         return [
             ScoredText.of_given(
                 each, given if isinstance(given, str) else tgt.decode(each.ids), eos_id=tgt.eos_id
@@ -101,7 +101,7 @@ class TextSearch:
         first_line: int,
     ) -> tuple[Ids, Ids]:
         return sources_and_prefixes(
-            texts, prefixes, tokenizers=self._tokenizers, framing=self._framing, search=self.search,
+            texts, prefixes, tokenizers=self._tokenizers, framing=self._framing, generator=self.generator,
             options=options, first_line=first_line,
         )  # fmt: skip
 
@@ -114,5 +114,5 @@ class TextSearch:
     ) -> list[Translation]:
         return translations_of(
             texts, sources, found, options=options, tokenizers=self._tokenizers, framing=self._framing,
-            search=self.search,
+            generator=self.generator,
         )  # fmt: skip

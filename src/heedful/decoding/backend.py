@@ -1,0 +1,62 @@
+"""A backend computes the steps of a search: for one model, or for several that write together."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.decoding.steps import StepFunction
+
+Precision = Literal["float32", "bf16", "fp16", "int8"]  # of the matrix multiplications
+Allowed = Sequence[NDArray[np.int64]] | None  # for each sentence the ids that may be written; None: all
+
+
+class Backend(Protocol):
+    """Makes step functions. It knows ids only: neither text nor how outputs are searched.
+
+    A backend cannot be made for a model that it does not support; what makes one says so before.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that users know it by."""
+        ...
+
+    @property
+    def precision(self) -> Precision:
+        """The precision of its matrix multiplications."""
+        ...
+
+    @property
+    def parallel_batches(self) -> int:
+        """How many batches to search at the same time, each in a thread of its own."""
+        ...
+
+    def step(
+        self, sources: Sequence[Sequence[int]], *, threads: int = 1, allowed: Allowed = None
+    ) -> AbstractContextManager[StepFunction]:
+        """Encode a batch and return its step function, to be used inside the block.
+
+        Args:
+            sources: ids with the special tokens that the encoder reads; at least one source.
+            threads: for this batch; they change no result.
+            allowed: for each source the ids that its output may consist of, ascending; None: all.
+        """
+        ...
+
+    def forced_step(
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        start_id: int,
+        threads: int = 1,
+        allowed: Allowed = None,
+    ) -> AbstractContextManager[StepFunction]:
+        """Return a step function for teacher forcing: it will be fed the given outputs and nothing else.
+
+        It gives what `step` gives, up to rounding, and may compute all positions at once.
+        """
+        ...

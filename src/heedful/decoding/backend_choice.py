@@ -1,0 +1,179 @@
+"""The choice of a backend and its precision for given models: as asked for, or the fastest here."""
+
+import ctypes
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Literal, get_args
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from heedful.decoding.backend import Backend, Precision
+from heedful.decoding.fastest_precision import Way, fastest, made_up_sources, try_precisions
+from heedful.decoding.native_backend import NativeBackend
+from heedful.decoding.torch_backend import TorchBackend
+from heedful.errors import InputError
+from heedful.model import Transformer
+from heedful.native import cpu_has_bf16
+
+PrecisionChoice = Literal["auto", "float32", "bf16", "fp16", "int8"]
+EngineChoice = Literal["auto", "compiled", "torch"]
+
+# What "auto" has chosen, while the first of the models lives: of an engine, and all models by identity.
+_chosen: WeakKeyDictionary[Transformer, dict[tuple[object, ...], Way]] = WeakKeyDictionary()
+
+
+class Backends:
+    """The backends of models that write together, each made when it is first needed."""
+
+    def __init__(
+        self, models: Sequence[Transformer], *, precision: PrecisionChoice, engine: EngineChoice
+    ) -> None:
+        """Prepare; see `Translator` for the arguments.
+
+        Raises:
+            InputError: a precision or an engine that does not exist.
+        """
+        for name, value, known in (
+            ("precision", precision, PrecisionChoice),
+            ("engine", engine, EngineChoice),
+        ):
+            if value not in get_args(known):
+                raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, get_args(known)))}")
+        self.models = models
+        self.precision_choice: PrecisionChoice = precision
+        self._engine: EngineChoice = engine
+        self._device = next(models[0].parameters()).device
+
+    @cached_property
+    def searching(self) -> Backend:
+        """The backend of searches and scores.
+
+        Raises:
+            InputError: the engine that is asked for cannot compute these models here.
+        """
+        engine, precision = self._engine, self.precision
+        if self.precision_choice == "auto" and engine == "auto":
+            engine = self._fastest_way[0]
+        reason: str | None = "engine='torch' is asked for"
+        if engine != "torch":
+            reason = NativeBackend.why_not(self.models, precision)
+            if reason is None:
+                backend = NativeBackend(self.models, precision)
+                _return_free_memory()
+                return backend
+        if engine != "compiled" and precision != "int8":
+            return TorchBackend(self.models, precision)
+        raise InputError(
+            f"engine={self._engine!r}, precision={self.precision_choice!r}: not possible here: {reason}; "
+            "engine='torch' computes every model, in float32, bf16 and fp16"
+        )
+
+    @cached_property
+    def covering(self) -> Backend:
+        """The backend of searches with a coverage penalty: torch, for the engine gives no attention.
+
+        Raises:
+            InputError: the compiled engine is asked for, or int8, which only that has.
+        """
+        if self._engine == "compiled" or self.precision_choice == "int8":
+            raise InputError(
+                f"engine={self._engine!r}, precision={self.precision_choice!r}: no coverage penalty there: "
+                "the compiled engine gives no attention; engine='torch' does, in float32, bf16 and fp16"
+            )
+        by_torch = Backends(self.models, precision=self.precision_choice, engine="torch")
+        return TorchBackend(self.models, by_torch.precision, records_coverage=True)
+
+    def attention(
+        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, start_id: int
+    ) -> list[NDArray[np.float64]]:
+        """Return for each output of a batch the cross-attention weights (T, S); computed by torch."""
+        return TorchBackend(self.models, self.precision).attention(sources, outputs, start_id=start_id)
+
+    @property
+    def precision(self) -> Precision:
+        """The precision in use; "auto" is tried out when this is first asked, once for a model."""
+        return self.precision_choice if self.precision_choice != "auto" else self._fastest_way[1]
+
+    @property
+    def position_limit(self) -> int | None:
+        """The longest sequence that all models have learned positions for; None: no limit."""
+        configs = [model.config for model in self.models]
+        return min((each.max_positions for each in configs if each.positions == "learned"), default=None)
+
+    @property
+    def vocab_size(self) -> int:
+        """The size of the target vocabulary, which all models share."""
+        return self.models[0].config.tgt_vocab_size
+
+    @property
+    def src_vocab_size(self) -> int:
+        """The number of source ids that every model has."""
+        return min(model.config.src_vocab_size for model in self.models)
+
+    def release_models(self) -> list[Transformer]:
+        """Free the models' weights where the engine has copies of them; return what takes their place."""
+        if self.searching.name == NativeBackend.name:
+            self.models = [model.outline(model.config) for model in self.models]
+            _return_free_memory()
+        return list(self.models)
+
+    @cached_property
+    def _fastest_way(self) -> Way:
+        key = (self._engine, *map(id, self.models))
+        known = _chosen.setdefault(self.models[0], {})
+        if key not in known:
+            known[key] = self._fastest()
+        return known[key]
+
+    def _fastest(self) -> Way:
+        """Try out what can compute these models, each with one thread on a CPU."""
+        config, most = self.models[0].config, self.position_limit
+        sources = made_up_sources(config.src_vocab_size, pad_id=config.src_pad_id, most=most)
+        starts = {way: partial(self._backend(way).step, sources) for way in self._possible_ways()}
+        # A thread's own clock is too coarse on Windows, and stands still while a GPU computes.
+        is_wall = sys.platform == "win32" or self._device.type != "cpu"
+        clock = time.perf_counter if is_wall else time.thread_time
+        with _one_thread():
+            return fastest(try_precisions(starts, places=most, clock=clock))
+
+    def _backend(self, way: Way) -> Backend:
+        engine, precision = way
+        return Backends(self.models, precision=precision, engine=engine).searching
+
+    def _possible_ways(self) -> list[Way]:
+        """List what can compute these models, float32 first. Nothing that a CPU emulates is tried."""
+        # Without fp16: a CPU is slow in it, and made-up sources do not tell what overflows.
+        names: Sequence[Precision] = ("float32", "bf16", "int8")
+        ways: list[Way] = []
+        if self._engine != "torch":
+            ways += [("compiled", each) for each in names if NativeBackend.why_not(self.models, each) is None]
+        if self._engine == "compiled":
+            return ways or [("compiled", "float32")]
+        ways.append(("torch", "float32"))
+        if self._device.type != "cpu" or cpu_has_bf16():
+            ways.append(("torch", "bf16"))
+        return ways
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let torch compute with one thread, as the engine does for each batch."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _return_free_memory() -> None:
+    """Give the system what the C library keeps for later: packing leaves more of it than the weights take."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)

@@ -1,0 +1,195 @@
+"""The torch backend: every model, on every device that torch has."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from heedful.decoding.backend import Allowed, Precision
+from heedful.decoding.cross_attention import CoveringStep, listen_to
+from heedful.decoding.ensemble import average_steps
+from heedful.decoding.steps import RestrictedStep, StepFunction
+from heedful.model import Transformer
+
+_NUMBERS_AT_ONCE = 1 << 22  # log-probabilities of a forced step, 16 MiB in float32, unless one place has more
+_ROWS_MULTIPLE = 64
+_ROUNDED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class TorchBackend:
+    """Steps computed by torch; see `Backend`."""
+
+    name = "torch"
+    parallel_batches = 1  # torch shares each operation out over its threads
+
+    def __init__(
+        self, models: Sequence[Transformer], precision: Precision, *, records_coverage: bool = False
+    ) -> None:
+        """Use models that are on one device.
+
+        Args:
+            models: whose probabilities are averaged.
+            precision: "float32", "bf16" or "fp16".
+            records_coverage: whether steps also tell how much of their sources is covered (`CoveringStep`).
+        """
+        self.precision: Precision = precision
+        self._models = models
+        self._records_coverage = records_coverage
+        self._device = next(models[0].parameters()).device
+        self._vocab_size = models[0].config.tgt_vocab_size
+
+    @contextmanager
+    def step(
+        self, sources: Sequence[Sequence[int]], *, threads: int = 1, allowed: Allowed = None
+    ) -> Iterator[StepFunction]:
+        """See `Backend`; the threads are all those of torch."""
+        del threads
+        recorded = self._models if self._records_coverage else []
+        with self._inference(), listen_to(recorded) as attention:
+            step = self._restricted(
+                [ModelStep(model, self._pad(sources, model)) for model in self._models], allowed
+            )
+            if self._records_coverage:
+                step = CoveringStep(step, attention, lengths=list(map(len, sources)))
+            yield step
+
+    @contextmanager
+    def forced_step(
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        start_id: int,
+        threads: int = 1,
+        allowed: Allowed = None,
+    ) -> Iterator[StepFunction]:
+        """See `Backend`.
+
+        In float32 all positions are computed at once, which differs from a search by rounding alone. In bf16
+        and fp16 that would be too much: they step as in a search, and so does what records coverage.
+        """
+        if self.precision != "float32" or self._records_coverage:
+            with self.step(sources, threads=threads, allowed=allowed) as step:
+                yield step
+            return
+        with self._inference():
+            steps = [
+                ForcedStep(model, self._pad(sources, model), outputs, start_id=start_id)
+                for model in self._models
+            ]
+            yield self._restricted(steps, allowed)
+
+    def attention(
+        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, start_id: int
+    ) -> list[NDArray[np.float64]]:
+        """Return for each output of a batch the cross-attention weights (T, S) of its tokens."""
+        with self._inference(), listen_to(self._models) as attention:
+            for model in self._models:
+                ForcedStep(model, self._pad(sources, model), outputs, start_id=start_id)
+            weights_BTS = attention.latest().cpu().double().numpy()
+        return [
+            weights_TS[: len(output), : len(source)]
+            for weights_TS, output, source in zip(weights_BTS, outputs, sources, strict=True)
+        ]
+
+    def _restricted(self, steps: Sequence[StepFunction], allowed: Allowed) -> StepFunction:
+        if allowed is not None:
+            steps = [
+                RestrictedStep(step, allowed, vocab_size=self._vocab_size, device=self._device)
+                for step in steps
+            ]
+        return average_steps(steps)
+
+    @contextmanager
+    def _inference(self) -> Iterator[None]:
+        """Compute without dropout and gradients; afterwards models that were in training mode are again."""
+        were_training = [model.training for model in self._models]
+        for model in self._models:
+            model.eval()
+        try:
+            with torch.inference_mode(), self._autocast():
+                yield
+        finally:
+            for model, was_training in zip(self._models, were_training, strict=True):
+                model.train(was_training)
+
+    def _pad(self, sources: Sequence[Sequence[int]], model: Transformer) -> Tensor:
+        src = torch.full((len(sources), max(map(len, sources))), model.config.src_pad_id)
+        for row, ids in enumerate(sources):
+            src[row, : len(ids)] = torch.tensor(ids)
+        return src.to(self._device)
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        dtype = _ROUNDED.get(self.precision)
+        return torch.autocast(self._device.type, dtype=dtype) if dtype else nullcontext()
+
+
+class ModelStep:
+    """The step function of a Transformer, over the key/value cache of its decoder."""
+
+    def __init__(self, model: Transformer, src: Tensor) -> None:
+        """Encode `src` (B, S), padded with the model's source pad id."""
+        self._model = model
+        self._device = src.device
+        self._cache = model.start_cache(model.encode(src))
+
+    def __call__(self, last_ids: Tensor) -> Tensor:
+        """See `StepFunction`."""
+        ids = last_ids.to(self._device, non_blocking=True)
+        return _log_softmax(self._model.decode_step(ids, self._cache))
+
+    def reorder(self, rows: Tensor) -> None:
+        """See `StepFunction`."""
+        self._cache.reorder(rows)
+
+
+class ForcedStep:
+    """The step function of a Transformer to which nothing but the given outputs will be fed.
+
+    All states are computed at once, and the log-probabilities of a few places at a time: there never is a
+    tensor (B, T, V).
+    """
+
+    def __init__(
+        self, model: Transformer, src: Tensor, outputs: Sequence[Sequence[int]], *, start_id: int
+    ) -> None:
+        """Encode `src` (B, S), padded with the model's source pad id, and decode the outputs."""
+        longest = max(map(len, outputs))
+        tgt_in = torch.full((len(outputs), longest), start_id)  # what pads it is never looked at
+        for row, output in zip(tgt_in, outputs, strict=True):
+            row[1 : len(output)] = torch.tensor(output[:-1])
+        self._model = model
+        self._states_TBD = model.decode(tgt_in.to(src.device), model.encode(src)).transpose(0, 1)
+        self._rows = torch.arange(len(outputs), device=src.device)
+        self._ready: list[Tensor] = []  # log-probabilities (rows, V) of the places that come next
+        self._ready_rows = self._rows
+
+    def __call__(self, last_ids: Tensor) -> Tensor:
+        """See `StepFunction`; the ids are known."""
+        if not self._ready:
+            num_rows = len(self._rows)
+            num_places = max(1, _NUMBERS_AT_ONCE // (num_rows * self._model.config.tgt_vocab_size))
+            states_ND = self._states_TBD[:num_places, self._rows].flatten(0, 1)
+            self._states_TBD = self._states_TBD[num_places:]
+            # Shapes that repeat are prepared once and kept: those of bfloat16 products are many megabytes.
+            filled = F.pad(states_ND, (0, 0, 0, -len(states_ND) % _ROWS_MULTIPLE))
+            log_probs = _log_softmax(self._model.project(filled)[: len(states_ND)])
+            self._ready = list(log_probs.view(-1, num_rows, log_probs.shape[-1]).unbind())
+            self._ready_rows = torch.arange(num_rows, device=log_probs.device)
+        return self._ready.pop(0)[self._ready_rows]
+
+    def reorder(self, rows: Tensor) -> None:
+        """See `StepFunction`."""
+        rows = rows.to(self._rows.device, non_blocking=True)
+        self._rows, self._ready_rows = self._rows[rows], self._ready_rows[rows]
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """Log-probabilities (..., V), of a softmax in float32, or float64 for a float64 model."""
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    return torch.log_softmax(logits, dim=-1)
