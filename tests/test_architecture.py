@@ -23,8 +23,9 @@ LAYERS: dict[str, float] = {
     **dict.fromkeys(("config", "durable"), 0),
     **dict.fromkeys(("native", "weight_files"), 0.5),
     **dict.fromkeys(("nn", "text"), 1),
-    "assembly": 1.5,
+    "variants": 1.5,
     **dict.fromkeys(("model", "data"), 2),
+    **dict.fromkeys(("meta_device", "ops"), 2.5),
     "bundle": 3,
     **dict.fromkeys(("training", "decoding"), 4),
     **dict.fromkeys(("evaluation", "analysis", "serving", "interop"), 5),
@@ -34,6 +35,17 @@ LAYERS: dict[str, float] = {
     "__main__": 8,
 }
 MAX_FILE_LINES = 400
+MAX_PAPER_LINES = 800  # of nn/ and model.py together
+# What nn/ and model.py may import: no kernel, no native library, nothing of the operating system.
+PAPER_IMPORTS = re.compile(
+    r"(collections\.abc|dataclasses|functools|math|typing)(\..*)?"
+    r"|torch(\.Tensor|\.nn(\..*)?)?"
+    r"|heedful\.(nn|variants|config|errors)\..*"
+)
+MACHINERY = re.compile(
+    r"torch\.(compiler|cuda|cpu|backends|mps|ops|library|overrides|utils|autograd|get_num_threads)\b"
+    r"|.*\.(is_cuda|data_ptr)$"
+)
 MAX_FUNCTION_LINES = 80
 MAX_PARAMETERS = 8
 MAX_SUPPRESSIONS = 30
@@ -119,6 +131,25 @@ def layers_are_pure(source: Source) -> Iterator[str]:
             yield f"{source.path}:{line}: {source.package} imports {module}"
 
 
+def the_paper_is_plain(source: Source) -> Iterator[str]:
+    """nn/ and model.py hold formulas: what makes them fast, or loads them, is applied from outside (ops/)."""
+    if source.package not in {"nn", "model"}:
+        return
+    for line, module in imported_modules(source, source.tree):
+        if not PAPER_IMPORTS.fullmatch(module):
+            yield f"{source.path}:{line}: {source.package} imports {module}"
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and MACHINERY.match(ast.unparse(node)):
+            yield f"{source.path}:{node.lineno}: {ast.unparse(node)} is no formula"
+
+
+def the_paper_is_short(sources: list[Source]) -> Iterator[str]:
+    """A reader gets through nn/ and model.py in one sitting."""
+    lines = sum(len(each.text.splitlines()) for each in sources if each.package in {"nn", "model"})
+    if lines >= MAX_PAPER_LINES:
+        yield f"nn/ and model.py have {lines} lines, not below {MAX_PAPER_LINES}"
+
+
 def names_say_something(source: Source) -> Iterator[str]:
     for part in source.path.removesuffix(".py").split("/"):
         if part in VAGUE_NAMES:
@@ -189,6 +220,7 @@ def the_command_line_is_light(source: Source) -> Iterator[str]:
 RULES: list[Rule] = [
     imports_point_down,
     layers_are_pure,
+    the_paper_is_plain,
     names_say_something,
     sizes_are_small,
     only_the_command_line_prints,
@@ -210,6 +242,14 @@ BAD_EXAMPLES: list[tuple[Rule, str, str]] = [
     (imports_point_down, "novelty/a.py", ""),
     (layers_are_pure, "nn/a.py", "from heedful.config import ModelConfig"),
     (layers_are_pure, "text/a.py", "def f():\n    import torch.nn"),
+    (the_paper_is_plain, "nn/a.py", "import ctypes"),
+    (the_paper_is_plain, "nn/a.py", "def f():\n    import os"),
+    (the_paper_is_plain, "nn/a.py", "from contextvars import ContextVar"),
+    (the_paper_is_plain, "nn/a.py", "from heedful.native import native"),
+    (the_paper_is_plain, "model.py", "from heedful.ops import use_fused_ops"),
+    (the_paper_is_plain, "model.py", "from torch.overrides import TorchFunctionMode"),
+    (the_paper_is_plain, "nn/a.py", "class A(torch.autograd.Function): ..."),
+    (the_paper_is_plain, "nn/a.py", "def f(x):\n    return x.is_cuda or torch.get_num_threads() == 1"),
     (names_say_something, "training/utils.py", ""),
     (names_say_something, "common/a.py", ""),
     (sizes_are_small, "nn/a.py", "x = 1\n" * (MAX_FILE_LINES + 1)),
@@ -236,6 +276,14 @@ def test_the_source_keeps_every_rule() -> None:
     sources = [Source(str(p.relative_to(PACKAGE).as_posix()), p.read_text(encoding="utf-8")) for p in files]
     assert len(sources) > 5
     assert [violation for source in sources for rule in RULES for violation in rule(source)] == []
+    assert list(the_paper_is_short(sources)) == []
+
+
+def test_a_paper_that_grows_is_noticed() -> None:
+    half = "x = 1\n" * (MAX_PAPER_LINES // 2)
+    nn, model = Source("nn/deep/a.py", half), Source("model.py", half)
+    assert list(the_paper_is_short([nn, model])) == ["nn/ and model.py have 800 lines, not below 800"]
+    assert list(the_paper_is_short([nn, Source("ops/a.py", half)])) == []
 
 
 @pytest.mark.parametrize(("rule", "path", "text"), BAD_EXAMPLES)
@@ -247,7 +295,7 @@ def test_each_rule_can_fail(rule: Rule, path: str, text: str) -> None:
     ("path", "text"),
     [
         ("model.py", "from heedful.nn.masks import causal\nfrom heedful.errors import InputError"),
-        ("nn/layers.py", "from heedful.nn.attention import A\nfrom .masks import causal"),
+        ("nn/layers.py", "from torch import Tensor, nn\nfrom .masks import causal\nx = torch.empty(0)"),
         ("cli/a.py", "from heedful.cli.main import app\ndef f():\n    import torch\n    print(os.environ)"),
         ("training/a.py", "torch.load(p, weights_only=True)"),
     ],

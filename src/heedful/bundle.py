@@ -26,7 +26,9 @@ from heedful.config import Config
 from heedful.config.loading import validate
 from heedful.durable import aside_of, bring_back, put_in_place
 from heedful.errors import BundleError, ConfigError
-from heedful.model import Transformer, weight_shapes
+from heedful.meta_device import assign_weights, meta_model, weight_shapes
+from heedful.model import Transformer
+from heedful.ops import use_fused_ops
 from heedful.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
 from heedful.text import TokenizerPair
 from heedful.text.pair import is_file_of_a_pair
@@ -253,9 +255,10 @@ def _load_weights(path: Path, config: Config, dtype: torch.dtype) -> Transformer
         weights = read_safetensors(file)
     except ValueError as error:
         raise BundleError(f"{file}: {error}; copy the bundle again") from None
-    model = Transformer.outline(config.model)
+    model = meta_model(config.model)
     # Copies: what safetensors gives is the file itself, and somebody may overwrite it.
-    model.assign({name: weight.to(dtype, copy=True) for name, weight in weights.items()})
+    assign_weights(model, {name: weight.to(dtype, copy=True) for name, weight in weights.items()})
+    use_fused_ops(model, kernels=False)  # training asks for them
     return model.to(dtype).eval()
 
 

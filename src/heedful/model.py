@@ -1,24 +1,35 @@
 """The Transformer (paper, Figure 1): an encoder, a decoder, and the matrix that turns states into logits."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
-import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from heedful.assembly import decoder_layers, encoder_layers, final_norm, initialise, input_embedding
 from heedful.config import ModelConfig
+from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.cache import DecoderCache, LayerCache
 from heedful.nn.embeddings import InputEmbedding
+from heedful.nn.feed_forward import FeedForward
 from heedful.nn.layers import DecoderLayer, EncoderLayer
 from heedful.nn.masks import padding_mask
+from heedful.nn.positions import (
+    AttentionPositions,
+    LearnedPositions,
+    NoPositions,
+    SinusoidalPositions,
+    sinusoids,
+)
+from heedful.variants.gated_feed_forward import GatedFeedForward
+from heedful.variants.relative_positions import BucketedBiases, LinearBiases, RotaryPositions
+from heedful.variants.sinusoids import concatenated_sinusoids, fairseq_sinusoids
+
+_SINUSOIDS = {"sinusoidal": sinusoids, "concatenated": concatenated_sinusoids, "fairseq": fairseq_sinusoids}
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What the decoder knows of the source: the encoder's states (B, S, D) and their mask (B, 1, 1, S)."""
+    """The encoder's output: states (B, S, D) and the mask (B, 1, 1, S) of those that are no padding."""
 
     states: Tensor
     mask: Tensor
@@ -27,7 +38,7 @@ class Memory:
 class Encoder(nn.Module):
     """A stack of N identical layers over the embedded source (3.1)."""
 
-    def __init__(self, embedding: InputEmbedding, layers: list[EncoderLayer], final_norm: nn.Module) -> None:
+    def __init__(self, embedding: InputEmbedding, layers: Iterable[nn.Module], final_norm: nn.Module) -> None:
         super().__init__()
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
@@ -44,36 +55,27 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """A stack of N identical layers over the embedded target, attending to the encoder's output (3.1)."""
 
-    def __init__(self, embedding: InputEmbedding, layers: list[DecoderLayer], final_norm: nn.Module) -> None:
+    def __init__(self, embedding: InputEmbedding, layers: Iterable[nn.Module], final_norm: nn.Module) -> None:
         super().__init__()
         self.embedding = embedding
         self.layers = nn.ModuleList(layers)
         self.final_norm = final_norm
 
-    def forward(self, tgt_in: Tensor, memory: Memory) -> Tensor:
-        """Turn ids (B, T) into states (B, T, D), all positions at once; none sees a later one."""
-        x = self.embedding(tgt_in)
-        for layer in self.layers:
-            x = layer(x, memory.states, memory.mask)
+    def forward(self, tgt_in: Tensor, memory: Memory, cache: DecoderCache | None = None) -> Tensor:
+        """Turn ids (B, T) into states (B, T, D); no position sees a later one.
+
+        Args:
+            tgt_in: in training all ids, with a cache those that follow the ids of earlier calls.
+            memory: the encoder's output.
+            cache: of incremental decoding; the positions are added to it.
+        """
+        start = 0 if cache is None else cache.length
+        x = self.embedding(tgt_in, start)
+        for i, layer in enumerate(self.layers):
+            x = layer(x, memory.states, memory.mask, cache=None if cache is None else cache.layers[i])
+        if cache is not None:
+            cache.length += tgt_in.shape[1]
         return self.final_norm(x)  # type: ignore[no-any-return]
-
-    def start_cache(self, memory: Memory) -> DecoderCache:
-        """Project the memory for every layer, once, before decoding token by token."""
-        layers = [
-            LayerCache(*layer.cross_attention.keys_and_values(memory.states)) for layer in self._layers()
-        ]
-        return DecoderCache(layers, memory.mask)
-
-    def step(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        """Feed one more id to each row, (B,), and return the newest states (B, D)."""
-        x = self.embedding(ids[:, None], start=cache.length)
-        for layer, layer_cache in zip(self._layers(), cache.layers, strict=True):
-            x = layer.step(x, layer_cache, cache.memory_mask)
-        cache.length += 1
-        return self.final_norm(x)[:, 0]  # type: ignore[no-any-return]
-
-    def _layers(self) -> list[DecoderLayer]:
-        return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
 
 
 class Transformer(nn.Module):
@@ -97,36 +99,18 @@ class Transformer(nn.Module):
         d_model = config.d_model
         tgt_tokens = nn.Embedding(config.tgt_vocab_size, d_model)
         src_tokens = tgt_tokens if config.tied == "all" else nn.Embedding(config.src_vocab_size, d_model)
-        encoder = Encoder(input_embedding(config, src_tokens), encoder_layers(config), final_norm(config))
-        decoder = Decoder(input_embedding(config, tgt_tokens), decoder_layers(config), final_norm(config))
+        encoder = Encoder(_input_embedding(config, src_tokens), _encoder_layers(config), _final_norm(config))
+        decoder = Decoder(_input_embedding(config, tgt_tokens), _decoder_layers(config), _final_norm(config))
         output = nn.Linear(d_model, config.tgt_vocab_size, bias=config.output_bias)
         if config.tied != "none":
             output.weight = tgt_tokens.weight  # 3.4
         model = cls(encoder, decoder, output, config)
-        model.apply(initialise)
+        model.apply(_initialise)
         return model
-
-    @classmethod
-    def outline(cls, config: ModelConfig) -> Self:
-        """Build a model of weights that have names and shapes, but no values yet; `assign` gives them."""
-        with torch.device("meta"), _NothingDrawn():
-            model = cls.from_config(config)
-        for module in model.modules():
-            for name, buffer in module.named_buffers(recurse=False):  # tables that grow, empty at first
-                setattr(module, name, torch.empty_like(buffer, device="cpu"))
-        return model
-
-    def assign(self, weights: Mapping[str, Tensor]) -> None:
-        """Make these tensors the weights themselves, by their names; a shared matrix stays shared."""
-        names = {id(parameter): name for name, parameter in self.named_parameters()}
-        assigned = {name: nn.Parameter(weights[name]) for name in names.values()}
-        for name, parameter in list(self.named_parameters(remove_duplicate=False)):
-            module, _, last = name.rpartition(".")
-            setattr(self.get_submodule(module), last, assigned[names[id(parameter)]])
 
     @property
     def num_parameters(self) -> int:
-        """How many numbers the weights are; a shared matrix counts once."""
+        """The number of weights; a shared matrix counts once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
@@ -134,7 +118,7 @@ class Transformer(nn.Module):
         return self.project(self.decode(tgt_in, self.encode(src)))
 
     def encode(self, src: Tensor) -> Memory:
-        """Read source ids (B, S), padded on the right with `src_pad_id`."""
+        """Encode source ids (B, S), padded on the right with `src_pad_id`."""
         mask = padding_mask(src, self.config.src_pad_id)
         return Memory(self.encoder(src, mask), mask)
 
@@ -150,42 +134,112 @@ class Transformer(nn.Module):
         return self.output(states)  # type: ignore[no-any-return]
 
     def start_cache(self, memory: Memory) -> DecoderCache:
-        """Begin decoding token by token."""
-        return self.decoder.start_cache(memory)
+        """Return an empty cache for incremental decoding, to be filled by `decode_step`."""
+        return DecoderCache([LayerCache() for _ in self.decoder.layers], memory.states, memory.mask)
 
     def decode_step(self, ids: Tensor, cache: DecoderCache) -> Tensor:
-        """Feed the newest id of each row (B,) and return the logits (B, V) of what comes next."""
-        return self.project(self.decoder.step(ids, cache))
+        """Return the logits (B, V) of the token after the newest id of each row (B,)."""
+        memory = Memory(cache.memory_states, cache.memory_mask)
+        return self.project(self.decoder(ids[:, None], memory, cache=cache)[:, 0])
 
 
-def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight by its name, a shared one once, without building all layers.
+def _encoder_layers(config: ModelConfig) -> list[EncoderLayer]:
+    positions = _attention_positions(config, bidirectional=True)  # one for all layers, as T5
+    return [
+        EncoderLayer(
+            _attention(config, positions),
+            _feed_forward(config),
+            d_model=config.d_model,
+            dropout=config.dropout,
+            norm_first=config.norm == "pre",
+            rms_norm=config.norm_kind == "rms",
+            eps=config.layer_norm_eps,
+        )
+        for _ in range(config.num_encoder_layers)
+    ]
 
-    It takes the same time however many there are: those after the second are like the second.
-    """
-    sides = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
-    few = config.replace(**{f"num_{side}_layers": min(2, count) for side, count in sides.items()})
-    shapes = {name: tuple(each.shape) for name, each in Transformer.outline(few).named_parameters()}
-    for side, count in sides.items():
-        second = f"{side}.layers.1."
-        like_second = {name.removeprefix(second): shapes[name] for name in shapes if name.startswith(second)}
-        for i in range(2, count):
-            shapes |= {f"{side}.layers.{i}.{name}": shape for name, shape in like_second.items()}
-    return shapes
+
+def _decoder_layers(config: ModelConfig) -> list[DecoderLayer]:
+    positions = _attention_positions(config, bidirectional=False)
+    return [
+        DecoderLayer(
+            _attention(config, positions),
+            _attention(config, AttentionPositions()),  # distances to the source mean nothing
+            _feed_forward(config),
+            d_model=config.d_model,
+            dropout=config.dropout,
+            norm_first=config.norm == "pre",
+            rms_norm=config.norm_kind == "rms",
+            eps=config.layer_norm_eps,
+        )
+        for _ in range(config.num_decoder_layers)
+    ]
 
 
-class _NothingDrawn(TorchFunctionMode):
-    """Leaves out what draws random numbers: on the meta device it would change nothing, and take seconds."""
+def _input_embedding(config: ModelConfig, tokens: nn.Embedding) -> InputEmbedding:
+    positions: SinusoidalPositions | LearnedPositions | NoPositions = NoPositions()
+    if config.positions in _SINUSOIDS:
+        positions = SinusoidalPositions(config.d_model, _SINUSOIDS[config.positions])
+    elif config.positions == "learned":
+        positions = LearnedPositions(config.d_model, config.max_positions)
+    return InputEmbedding(
+        tokens,
+        positions,
+        dropout=config.dropout,
+        word_dropout=config.word_dropout,
+        scale=config.scale_embeddings,
+        norm=_norm(config) if config.embedding_norm else None,
+    )
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
-        """See torch's documentation."""
-        kwargs = kwargs or {}
-        if func.__name__ in {"normal_", "uniform_", "kaiming_uniform_"}:
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **kwargs)
+
+def _attention_positions(config: ModelConfig, *, bidirectional: bool) -> AttentionPositions:
+    if config.positions == "rotary":
+        return RotaryPositions()
+    if config.positions == "alibi":
+        return LinearBiases(config.num_heads)
+    if config.positions == "relative":
+        buckets, reach = config.relative_buckets, config.relative_max_distance
+        return BucketedBiases(
+            config.num_heads, num_buckets=buckets, max_distance=reach, bidirectional=bidirectional
+        )
+    return AttentionPositions()
+
+
+def _attention(config: ModelConfig, positions: AttentionPositions) -> MultiHeadAttention:
+    return MultiHeadAttention(
+        config.d_model,
+        config.num_heads,
+        d_k=config.d_k,
+        d_v=config.d_v,
+        num_kv_heads=config.num_kv_heads,
+        positions=positions,
+        dropout=config.attention_dropout,
+        bias=config.attention_bias,
+    )
+
+
+def _feed_forward(config: ModelConfig) -> FeedForward:
+    return (GatedFeedForward if config.gated else FeedForward)(
+        config.d_model,
+        config.d_ff,
+        activation=config.activation,
+        dropout=config.activation_dropout,
+        bias=config.feed_forward_bias,
+    )
+
+
+def _norm(config: ModelConfig) -> nn.Module:
+    return (nn.RMSNorm if config.norm_kind == "rms" else nn.LayerNorm)(config.d_model, config.layer_norm_eps)
+
+
+def _final_norm(config: ModelConfig) -> nn.Module:
+    """Return the norm after a stack: post-norm layers end in a norm of their own, pre-norm ones need one."""
+    return _norm(config) if config.norm == "pre" or config.final_norm else nn.Identity()
+
+
+def _initialise(module: nn.Module) -> None:
+    """Draw the weights of one module: matrices from N(0, 0.02²), biases zero (docs/log.md)."""
+    if isinstance(module, nn.Linear | nn.Embedding | LearnedPositions | BucketedBiases):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)

@@ -42,4 +42,4 @@ def test_each_step_equals_the_full_decoder_while_rows_are_repeated_dropped_and_m
                 cache.reorder(rows)
                 prefixes = prefixes[rows]
                 memory = Memory(memory.states[rows], memory.mask[rows])
-            assert cache.num_rows == prefixes.shape[0]
+            assert cache.memory_mask.shape[0] == prefixes.shape[0]

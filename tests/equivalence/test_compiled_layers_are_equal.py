@@ -19,8 +19,8 @@ from heedful.config import Config
 from heedful.data import BatchSource
 from heedful.errors import ConfigError
 from heedful.model import Transformer
-from heedful.nn.attention import Way, attending
-from heedful.nn.recorder import record_attention
+from heedful.ops.attention import AttentionImplementation, attention_implementation
+from heedful.ops.recorder import record_attention
 from heedful.training import compilation
 from heedful.training.compilation import compile_layers, compiles
 from heedful.training.parallel.process_group import Rank, StepPlan
@@ -72,9 +72,11 @@ def graphs() -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["by weights", "at once"])
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.usefixtures("working_compiler")
-def test_batches_of_all_shapes_share_few_graphs(source: BatchSource, way: Way) -> None:
+def test_batches_of_all_shapes_share_few_graphs(
+    source: BatchSource, implementation: AttentionImplementation
+) -> None:
     config = training(compiled=True, dropout=0.1, attention_dropout=0.1)
     transformer = small_model(**config.model.model_dump())
     compile_layers(transformer)
@@ -83,7 +85,7 @@ def test_batches_of_all_shapes_share_few_graphs(source: BatchSource, way: Way) -
         for indices in source.plan(epoch):
             batch = source.batch(indices, epoch)
             shapes.add((*batch.src.shape, *batch.tgt_in.shape))
-            with torch.autocast("cpu", torch.bfloat16), attending(transformer, way):
+            with torch.autocast("cpu", torch.bfloat16), attention_implementation(transformer, implementation):
                 batch_loss(transformer.train(), batch, config.train).smoothed.backward()
         seen.append(graphs())
     assert len(shapes) > 10
@@ -94,15 +96,17 @@ def test_batches_of_all_shapes_share_few_graphs(source: BatchSource, way: Way) -
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("way", ["by weights", "at once"])
-def test_compiled_layers_have_the_gradients_of_plain_ones(source: BatchSource, way: Way) -> None:
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_compiled_layers_have_the_gradients_of_plain_ones(
+    source: BatchSource, implementation: AttentionImplementation
+) -> None:
     """With the compiler itself."""
     gradients = []
     for compiled in (False, True):
         config = training(compiled=compiled)
         model = small_model(**config.model.model_dump()).double()
         rank = Rank(model, source, config)
-        with attending(model, way):
+        with attention_implementation(model, implementation):
             rank.accumulate(StepPlan(1, ((0, 0),), 0.01))
         gradients.append([weight.grad for weight in model.parameters()])
     assert graphs() == 1 + 2  # what the compiler is tried with, and the two kinds of layers
@@ -167,8 +171,9 @@ def test_operations_of_compiled_layers_are_counted_as_of_others(source: BatchSou
         config = training(compiled=compiled)
         model = small_model(**config.model.model_dump())
         rank = Rank(model, source, config)
-        for way in ("by weights", "at once"):
-            with attending(model, way):
+        implementations: list[AttentionImplementation] = ["eager", "sdpa"]
+        for implementation in implementations:
+            with attention_implementation(model, implementation):
                 counts.add(count_flops([rank], plan))
     assert len(counts) == 1
     assert graphs() == 0

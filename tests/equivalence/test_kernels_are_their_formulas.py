@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from heedful.config import ModelConfig
 from heedful.model import Transformer
 from heedful.native import functions_of, native
-from heedful.nn import kernels
 from heedful.nn.attention import attention_weights
-from heedful.nn.dropout import Dropout
-from heedful.nn.fused import residual_norm, weigh
+from heedful.ops import kernels, use_fused_ops
+from heedful.ops.attention import weigh
+from heedful.ops.dropout import FastDropout
+from heedful.ops.residual import residual_norm
 from heedful.training.loss import projected_cross_entropy
 from heedful.training.parallel.threads import using_threads
 
@@ -28,7 +29,7 @@ def in_use(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         pytest.skip(reason)
     at_level = replace(native(), level=request.param, functions=functions_of(request.param))
     monkeypatch.setattr(kernels, "native", lambda: at_level)
-    with using_threads(1), kernels.using_kernels(wanted=True):
+    with using_threads(1):
         yield
 
 
@@ -47,15 +48,14 @@ def norm_of(width: int) -> nn.LayerNorm:
 @pytest.mark.parametrize("width", [1, 7, 64, 130])
 def test_residual_norm_is_layer_norm_of_the_sum(dtype: torch.dtype, width: int) -> None:
     torch.manual_seed(1)
-    norm, dropout = norm_of(width), Dropout(0.0)
+    norm, dropout = norm_of(width), FastDropout(0.0)
     x, h, grad = (torch.randn(3, 5, width).to(dtype) for _ in range(3))
     ours, wide = [leaf(x), leaf(h)], [leaf(x.float()), leaf(h.float())]
     found = residual_norm(*ours, dropout, norm)
     found.backward(grad)
     found_weights = [norm.weight.grad, norm.bias.grad]
     norm.zero_grad()
-    with kernels.using_kernels(wanted=False):
-        wanted = norm(wide[0] + wide[1])
+    wanted = norm(wide[0] + wide[1])
     wanted.backward(grad.float())
     assert found.dtype == dtype
     pairs = [
@@ -71,7 +71,7 @@ def test_residual_norm_is_layer_norm_of_the_sum(dtype: torch.dtype, width: int) 
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_residual_norm_drops_what_its_backward_pass_drops(p: float) -> None:
     torch.manual_seed(2)
-    norm, dropout = norm_of(64), Dropout(p)
+    norm, dropout = norm_of(64), FastDropout(p)
     x, h = leaf(torch.randn(40, 25, 64)), leaf(torch.randn(40, 25, 64))
     found = residual_norm(x, h, dropout, norm)
     found.backward(torch.randn_like(found))
@@ -87,7 +87,7 @@ def test_residual_norm_drops_what_its_backward_pass_drops(p: float) -> None:
 @pytest.mark.parametrize("p", [0.1, 0.3])
 def test_residual_norm_drops_at_random(p: float) -> None:
     torch.manual_seed(3)
-    norm, dropout = nn.LayerNorm(128), Dropout(p)
+    norm, dropout = nn.LayerNorm(128), FastDropout(p)
 
     def kept() -> Tensor:
         h = leaf(torch.randn(1000, 128))
@@ -109,7 +109,7 @@ def test_residual_norm_drops_at_random(p: float) -> None:
 
 
 def test_residual_norm_drops_nothing_in_evaluation() -> None:
-    norm, dropout = nn.LayerNorm(16), Dropout(0.5).eval()
+    norm, dropout = nn.LayerNorm(16), FastDropout(0.5).eval()
     x, h = torch.randn(2, 3, 16), torch.randn(2, 3, 16)
     torch.testing.assert_close(residual_norm(x, h, dropout, norm), norm(x + h))
 
@@ -149,8 +149,8 @@ def test_loss_and_its_gradients_are_the_formulas(dtype: torch.dtype) -> None:
         x = leaf(states)
         output.zero_grad()
         enabled = dtype == torch.bfloat16
-        with kernels.using_kernels(wanted=wanted), torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            loss = projected_cross_entropy(x, output, targets, smoothing=0.1, pad_id=0)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            loss = projected_cross_entropy(x, output, targets, smoothing=0.1, pad_id=0, kernels=wanted)
         loss.smoothed.backward()
         results.append([loss.smoothed.detach(), loss.nll, x.grad, output.weight.grad, output.bias.grad])
     for one, other in zip(*results, strict=True):
@@ -162,7 +162,7 @@ def test_extreme_logits_have_the_loss_of_torch() -> None:
     with torch.no_grad():
         output.weight.copy_(torch.tensor([[0.0, 0.0], [500.0, 0.0], [-500.0, 3.0], [20.0, 1.0]]))
     states, targets = torch.tensor([[1.0, 1.0], [-1.0, 2.0]]), torch.tensor([2, 1])
-    loss = projected_cross_entropy(states, output, targets, smoothing=0.0, pad_id=0)
+    loss = projected_cross_entropy(states, output, targets, smoothing=0.0, pad_id=0, kernels=True)
     torch.testing.assert_close(loss.nll, F.cross_entropy(output(states), targets, reduction="sum"))
 
 
@@ -178,9 +178,11 @@ def test_a_model_has_the_gradients_that_it_has_without_kernels() -> None:
     gradients = []
     for wanted in (True, False):
         model.zero_grad()
-        with kernels.using_kernels(wanted=wanted):
-            states = model.decode(tgt, model.encode(src)).flatten(0, 1)
-            loss = projected_cross_entropy(states, model.output, tgt.flatten(), smoothing=0.1, pad_id=0)
+        use_fused_ops(model, kernels=wanted)
+        states = model.decode(tgt, model.encode(src)).flatten(0, 1)
+        loss = projected_cross_entropy(
+            states, model.output, tgt.flatten(), smoothing=0.1, pad_id=0, kernels=wanted
+        )
         loss.smoothed.backward()
         gradients.append([weight.grad for weight in model.parameters()])
     for one, other in zip(*gradients, strict=True):
@@ -192,6 +194,4 @@ def test_other_tensors_stay_with_torch() -> None:
     assert not kernels.kernels_apply_to(torch.zeros(2, 3, dtype=torch.float64))
     assert not kernels.kernels_apply_to(torch.zeros(2, kernels.MAX_WIDTH + 1))
     with using_threads(2):
-        assert not kernels.kernels_apply_to(torch.zeros(2, 3))
-    with kernels.using_kernels(wanted=False):
         assert not kernels.kernels_apply_to(torch.zeros(2, 3))

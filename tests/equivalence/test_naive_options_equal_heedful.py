@@ -10,7 +10,7 @@ from option_models import RELATIVE, option_config
 from torch import nn
 
 from heedful.model import Transformer
-from heedful.nn.relative_positions import BucketedBiases
+from heedful.variants.relative_positions import BucketedBiases
 
 B, S, T, V = 2, 7, 5, 11
 PAD = 4

@@ -14,6 +14,7 @@ from heedful import Translator, load_bundle
 from heedful.errors import InteropError
 from heedful.interop.fairseq.dictionary import read_dictionary
 from heedful.interop.layouts import read_layout
+from heedful.meta_device import assign_weights, meta_model
 from heedful.model import Transformer
 
 pytestmark = pytest.mark.filterwarnings(
@@ -103,8 +104,8 @@ def test_logits_are_those_of_transformers_port() -> None:
     theirs = port()
     for tensors in (fairseqs_names(theirs), of_2018(fairseqs_names(theirs))):
         found = read_layout("fairseq", tensors, beside={"args": argparse.Namespace(**ARGUMENTS)})
-        model = Transformer.outline(found.config)
-        model.assign(found.weights)
+        model = meta_model(found.config)
+        assign_weights(model, found.weights)
         assert_same_logits(theirs, model.eval())
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from heedful.errors import InteropError
 from heedful.interop.layouts import LAYOUTS
-from heedful.nn.recorder import record_attention
+from heedful.ops.recorder import record_attention
 
 EACH = pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
 # A bias of the keys adds the same to all scores of a query, which softmax does not see.

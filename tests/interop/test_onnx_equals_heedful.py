@@ -21,12 +21,8 @@ from heedful.interop.onnx.export import export_onnx
 from heedful.interop.onnx.graphs import ComputedSinusoids, exportable
 from heedful.interop.onnx.runner import OnnxTranslator
 from heedful.interop.onnx.settings import OnnxSettings, settings_of
-from heedful.nn.positions import (
-    SinusoidalPositions,
-    concatenated_sinusoids,
-    fairseq_sinusoids,
-    sinusoids,
-)
+from heedful.nn.positions import SinusoidalPositions, sinusoids
+from heedful.variants.sinusoids import concatenated_sinusoids, fairseq_sinusoids
 
 SIZES = [(1, 1, 1), (1, 1, 7), (3, 5, 2), (2, 1, 3), (4, 29, 31), (1, 70, 3)]  # rows, source, target
 # Options that stand for many others: no other test here exports a model, which takes seconds.

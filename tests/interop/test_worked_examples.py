@@ -15,7 +15,7 @@ from heedful.decoding.task import SearchTask
 from heedful.decoding.torch_backend import ModelStep
 from heedful.model import Transformer
 from heedful.nn.positions import sinusoids
-from heedful.nn.recorder import record_attention
+from heedful.ops.recorder import record_attention
 
 
 def built(name: str, **changes: int) -> Transformer:

@@ -38,7 +38,7 @@ from heedful.interop.fairseq.dictionary import read_dictionaries
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.layouts import read_directory, read_layout
 from heedful.interop.vocabulary import read_tokenizers
-from heedful.model import Transformer
+from heedful.meta_device import assign_weights, meta_model
 from heedful.text import TokenizerPair
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
@@ -73,8 +73,8 @@ def split_weights(directory: Path) -> None:
 
 def use(found: ImportedBundle) -> None:
     """What any verb does with a model that could be read."""
-    model = Transformer.outline(found.config.model)
-    model.assign(found.weights)
+    model = meta_model(found.config.model)
+    assign_weights(model, found.weights)
     options = replace(SearchOptions.from_config(found.config.decode), max_length=2)
     if found.tokenizers is not None:
         use_tokenizers(found.tokenizers)
@@ -209,7 +209,7 @@ def test_state_dicts(cases: int, tmp_path: Path) -> None:
         imported = read_layout(
             SYSTEMS[name].layout, found.tensors, settings=SYSTEMS[name].settings, beside=found.beside
         )
-        Transformer.outline(imported.config).assign(imported.weights)
+        assign_weights(meta_model(imported.config), imported.weights)
 
     read_many(
         cases * 4, st.tuples(st.sampled_from([*SYSTEMS]), TENSOR_CHANGES, CHANGES, st.integers(0, 6)), read

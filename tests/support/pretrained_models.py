@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.layouts import read_directory
+from heedful.meta_device import assign_weights, meta_model
 from heedful.model import Transformer
 
 SIZES: dict[str, Any] = {
@@ -186,8 +187,8 @@ def imported(
 ) -> tuple[ImportedBundle, Transformer]:
     """What is read, and a model of it."""
     found = read_directory(layout, directory, ImportOptions(**({"settings": {}} | options)))
-    model = Transformer.outline(found.config.model)
-    model.assign(found.weights)
+    model = meta_model(found.config.model)
+    assign_weights(model, found.weights)
     return found, model.eval()
 
 

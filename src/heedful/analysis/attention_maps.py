@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from heedful.bundle import Bundle
 from heedful.durable import put_text_in_place
 from heedful.errors import InputError
-from heedful.nn.recorder import AttentionMap, record_attention
+from heedful.ops.recorder import AttentionMap, record_attention
 from heedful.text import Framing
 
 Kind = Literal["encoder", "decoder", "cross"]

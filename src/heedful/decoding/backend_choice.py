@@ -18,6 +18,7 @@ from heedful.decoding.fastest_precision import Way, fastest, made_up_sources, tr
 from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.torch_backend import TorchBackend
 from heedful.errors import InputError
+from heedful.meta_device import meta_model
 from heedful.model import Transformer
 from heedful.native import cpu_has_bf16
 
@@ -119,7 +120,7 @@ class Backends:
     def release_models(self) -> list[Transformer]:
         """Free the models' weights where the engine has copies of them; return what takes their place."""
         if self.searching.name == NativeBackend.name:
-            self.models = [model.outline(model.config) for model in self.models]
+            self.models = [meta_model(model.config) for model in self.models]
             _return_free_memory()
         return list(self.models)
 

@@ -7,7 +7,7 @@ layers (Garg et al., 2019; our models agree, docs/log.md). Several models have t
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.layers import DecoderLayer
-from heedful.nn.recorder import AttentionRecorder, record_attention
+from heedful.ops.recorder import AttentionRecorder, record_attention
 
 _LEAST = torch.finfo(
     torch.float32
@@ -56,8 +56,7 @@ def listen_to(models: Sequence[Transformer]) -> Iterator[CrossAttention]:
 
 def _cross_attention(model: Transformer) -> MultiHeadAttention:
     layers = model.decoder.layers
-    layer = layers[max(len(layers) - 2, 0)]
-    assert isinstance(layer, DecoderLayer)
+    layer = cast("DecoderLayer", layers[max(len(layers) - 2, 0)])  # or a wrapper, which has its parts
     return layer.cross_attention
 
 

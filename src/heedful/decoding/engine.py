@@ -11,7 +11,8 @@ Models of other shapes than the paper's (see `Engine.why_not`) stay with torch.
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -22,7 +23,6 @@ from heedful.decoding.backend import Precision
 from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.native import Functions, Layer, Linear, Model, Norm, Past, functions_of, native
-from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.embeddings import InputEmbedding
 from heedful.nn.layers import DecoderLayer, EncoderLayer
 from heedful.nn.positions import LearnedPositions
@@ -63,7 +63,7 @@ class Engine:
         self._kept: list[object] = []  # what the structures point to
         self._src, self._tgt = model.encoder.embedding, model.decoder.embedding
         self._positions = {id(part): np.zeros((0, self.width), np.float32) for part in (self._src, self._tgt)}
-        decoder_layers = [layer for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
+        decoder_layers = cast("Iterable[DecoderLayer]", model.decoder.layers)
         memory = [[each.cross_attention.key, each.cross_attention.value] for each in decoder_layers]
         self._model = Model(
             *(config.d_model, config.d_ff, config.num_heads, config.src_vocab_size, config.tgt_vocab_size),
@@ -89,12 +89,7 @@ class Engine:
             return f"the engine has no {precision}"
         if not functions.groups[_PRECISIONS[precision]]:
             return f"{precision}: this CPU has no instructions for it ({native().describe()})"
-        linear = all(
-            type(getattr(attention, name)) is nn.Linear
-            for attention in model.modules()
-            if isinstance(attention, MultiHeadAttention)
-            for name in ("query", "key", "value", "output")
-        )
+        linear = all(type(part) is nn.Linear for part in model.modules() if isinstance(part, nn.Linear))
         needed = {
             "layers that were adapted (LoRA) and not merged": linear,
             f"model.positions={config.positions}": config.positions in _TABLED,
@@ -211,7 +206,7 @@ class Engine:
         assert status == _OK
 
     def _layer(self, layer: nn.Module) -> Layer:
-        assert isinstance(layer, (EncoderLayer, DecoderLayer))
+        layer = cast("EncoderLayer | DecoderLayer", layer)  # or a wrapper, which has its parts
         attention, cross = layer.self_attention, getattr(layer, "cross_attention", None)
         return Layer(
             self._linear([attention.query, attention.key, attention.value]),

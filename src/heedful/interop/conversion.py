@@ -12,7 +12,7 @@ from torch import Tensor
 from heedful.config import ModelConfig
 from heedful.config.loading import validate
 from heedful.errors import InteropError
-from heedful.model import Transformer
+from heedful.meta_device import meta_model
 from heedful.parsing import short
 
 SIDES = ("encoder", "decoder")
@@ -225,7 +225,7 @@ class Conversion:
 
     def _fitting(self, config: ModelConfig) -> dict[str, Tensor]:
         """The weights that a model of this configuration has, each shared one once; absent biases are 0."""
-        wanted = {n: p.shape for n, p in Transformer.outline(config).named_parameters()}
+        wanted = {n: p.shape for n, p in meta_model(config).named_parameters()}
         weights: dict[str, Tensor] = {}
         for ours, shape in wanted.items():
             tensor = self._moved.get(ours)

@@ -1,17 +1,13 @@
 """Scaled dot-product attention (3.2.1) and multi-head attention (3.2.2)."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from heedful.nn.dropout import Dropout
-from heedful.nn.fused import attend_at_once, can_weigh, weigh
+from heedful.nn.cache import KeyValueCache
 from heedful.nn.masks import causal_mask
-from heedful.nn.relative_positions import AttentionPositions, NoPositions
+from heedful.nn.positions import AttentionPositions
 
 
 def attention_weights(
@@ -45,16 +41,40 @@ def attention_weights(
     return weights_BHTS * mask.any(dim=-1, keepdim=True)
 
 
-# Weights, then their product with the values, as in the formula; or both at once (`fused.attend_at_once`).
-# "auto" is at once on a GPU only: on a processor the two products are faster (docs/log.md).
-Way = Literal["auto", "by weights", "at once"]
+class ScaledDotProductAttention(nn.Module):
+    """Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V (3.2.1); dropout on the weights is no part of it."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)  # its input is the attention map, which recorders read here
+
+    def forward(
+        self,
+        queries_BHTK: Tensor,
+        keys_BHSK: Tensor,
+        values_BHSV: Tensor,
+        mask: Tensor | None,
+        *,
+        causal: bool = False,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """Return the weighted sums of the values, (B, H, T, d_v); see `attention_weights`.
+
+        `causal` stands for a mask: the queries are those of the last T of S positions, and see no later key.
+        """
+        length, num_keys = queries_BHTK.shape[2], keys_BHSK.shape[2]
+        if causal and length > 1:  # the last position alone sees all keys
+            mask = causal_mask(length, past=num_keys - length, device=queries_BHTK.device)
+        weights_BHTS = attention_weights(queries_BHTK, keys_BHSK, mask, bias)
+        heads_BHTV: Tensor = self.dropout(weights_BHTS) @ values_BHSV
+        return heads_BHTV
 
 
 class MultiHeadAttention(nn.Module):
-    """Concat(head_1, ..., head_h) W_O, where head_i = Attention(Q W_Q_i, K W_K_i, V W_V_i) (3.2.2).
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O (3.2.2).
 
-    The h projections of one kind are one matrix whose rows are grouped by head. The paper has as many keys
-    and values as queries, and no positions in the attention.
+    head_i = Attention(Q W_Q_i, K W_K_i, V W_V_i). The h projections of one kind are one matrix whose rows are
+    grouped by head. The paper has as many heads of keys and values as of queries, and no positions here.
     """
 
     def __init__(
@@ -78,11 +98,18 @@ class MultiHeadAttention(nn.Module):
         self.key = nn.Linear(d_model, self.num_kv_heads * d_k, bias=bias)
         self.value = nn.Linear(d_model, self.num_kv_heads * d_v, bias=bias)
         self.output = nn.Linear(num_heads * d_v, d_model, bias=bias)
-        self.positions = positions or NoPositions()
-        self.weights_dropout = Dropout(dropout)  # its input is the attention map: `recorder.py` listens here
-        self.way: Way = "auto"
+        self.positions = positions or AttentionPositions()
+        self.attention = ScaledDotProductAttention(dropout)
 
-    def forward(self, x: Tensor, context: Tensor, mask: Tensor | None, *, causal: bool = False) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor,
+        mask: Tensor | None,
+        *,
+        causal: bool = False,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
         """Let each position of x attend to the context.
 
         Args:
@@ -90,11 +117,23 @@ class MultiHeadAttention(nn.Module):
             context: (B, S, D), where the keys and values come from; x itself in self-attention.
             mask: see `masks.py`.
             causal: in place of a mask, that each position sees itself and those before it, no later one.
+            cache: in incremental decoding the keys and values of earlier calls; see `cache.py`.
 
         Returns:
             (B, T, D).
         """
-        return self.attend(x, *self.keys_and_values(context), mask, causal=causal)
+        start = 0 if cache is None else cache.length  # the position of x's first query
+        if cache is None:
+            keys_BHSK, values_BHSV = self.keys_and_values(context)
+        else:
+            keys_BHSK, values_BHSV = cache.update(self.keys_and_values, context)
+        queries_BHTK = self.positions.rotate(self._split_heads(self.query(x), self.num_heads), start)
+        if self.num_kv_heads < self.num_heads:  # each group of queries shares a head of keys and values
+            keys_BHSK = keys_BHSK.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
+            values_BHSV = values_BHSV.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
+        bias = self.positions.bias(start, x.shape[1], keys_BHSK.shape[2], queries_BHTK)
+        heads_BHTV = self.attention(queries_BHTK, keys_BHSK, values_BHSV, mask, causal=causal, bias=bias)
+        return self.output(heads_BHTV.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def keys_and_values(self, context: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
         """Project (B, S, D), the first position being `start`, to (B, H, S, d_k) and (B, H, S, d_v)."""
@@ -102,52 +141,8 @@ class MultiHeadAttention(nn.Module):
         values_BHSV = self._split_heads(self.value(context), self.num_kv_heads)
         return self.positions.rotate(keys_BHSK, start), values_BHSV
 
-    def attend(
-        self,
-        x: Tensor,
-        keys_BHSK: Tensor,
-        values_BHSV: Tensor,
-        mask: Tensor | None,
-        start: int = 0,
-        *,
-        causal: bool = False,
-    ) -> Tensor:
-        """Attend from x (B, T, D), the first position being `start`, to projected keys and values."""
-        queries_BHTK = self.positions.rotate(self._split_heads(self.query(x), self.num_heads), start)
-        if self.num_kv_heads < self.num_heads:  # each group of queries shares a head of keys and values
-            keys_BHSK = keys_BHSK.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
-            values_BHSV = values_BHSV.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
-        bias = self.positions.bias(start, x.shape[1], keys_BHSK.shape[2], queries_BHTK)
-        if bias is None and (self.way == "at once" or (self.way == "auto" and x.is_cuda)):
-            dropout = self.weights_dropout.p if self.training else 0.0
-            heads_BHTV = attend_at_once(
-                queries_BHTK, keys_BHSK, values_BHSV, mask, causal=causal, dropout=dropout
-            )
-        else:
-            mask = causal_mask(x.shape[1], x.device) if causal else mask
-            if mask is not None and can_weigh(queries_BHTK, keys_BHSK, mask, bias):
-                weights_BHTS = weigh(queries_BHTK, keys_BHSK, mask)
-            else:
-                weights_BHTS = attention_weights(queries_BHTK, keys_BHSK, mask, bias)
-            heads_BHTV = self.weights_dropout(weights_BHTS) @ values_BHSV
-        return self.output(heads_BHTV.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
-
     @staticmethod
     def _split_heads(x: Tensor, num_heads: int) -> Tensor:
         """(B, L, H * K) to (B, H, L, K)."""
         rows, length, width = x.shape
         return x.view(rows, length, num_heads, width // num_heads).transpose(1, 2)
-
-
-@contextmanager
-def attending(model: nn.Module, way: Way) -> Iterator[None]:
-    """Have a model attend in one way inside the block: "by weights" for those who want to see them."""
-    parts = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
-    before = [part.way for part in parts]
-    for part in parts:
-        part.way = way
-    try:
-        yield
-    finally:
-        for part, usual in zip(parts, before, strict=True):
-            part.way = usual

@@ -4,18 +4,16 @@ import math
 
 from torch import Tensor, nn
 
-from heedful.nn.dropout import Dropout
 from heedful.nn.positions import LearnedPositions, NoPositions, SinusoidalPositions
 
 
 class InputEmbedding(nn.Module):
-    """What enters the first layer of a stack. The token embedding may be shared with another stack.
+    """The input of the first layer of a stack. The token embedding may be shared with another stack.
 
     The paper has no norm here; others have one after the dropout. Nor has it word dropout (Gal & Ghahramani,
     2016): in training, the embedding of a token is zero as a whole with that probability, each occurrence for
-    itself, and only its position is left. The other embeddings are scaled by 1 / (1 - p) so that their mean
-    stays, as in every dropout, and as Nematus does it, with which Sennrich & Zhang (2019) found it to help
-    where there is little data.
+    itself, and only its position is left; the other embeddings are scaled by 1 / (1 - p), so that their mean
+    stays. Nematus does it so, with which Sennrich & Zhang (2019) found it to help where there is little data.
     """
 
     def __init__(
@@ -33,7 +31,7 @@ class InputEmbedding(nn.Module):
         self.positions = positions
         self.scale = math.sqrt(tokens.embedding_dim) if scale else 1.0
         self.word_dropout = nn.Dropout1d(word_dropout)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
         self.norm = norm or nn.Identity()
 
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:

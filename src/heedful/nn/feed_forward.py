@@ -1,4 +1,4 @@
-"""The position-wise feed-forward network (3.3)."""
+"""The position-wise feed-forward network (3.3), and the activations that may stand in place of its ReLU."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,8 +6,6 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from heedful.nn.dropout import Dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -27,7 +25,7 @@ class FeedForward(nn.Module):
         self.inner = nn.Linear(d_model, d_ff, bias=bias)
         self.outer = nn.Linear(d_ff, d_model, bias=bias)
         self.activation = ACTIVATIONS[activation]
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return FFN(x)."""
@@ -35,20 +33,5 @@ class FeedForward(nn.Module):
         return y
 
     def hidden(self, x: Tensor) -> Tensor:
-        """Return what stands between the two matrices: (B, L, D) to (B, L, F)."""
+        """Return max(0, x W_1 + b_1): (B, L, D) to (B, L, F)."""
         return self.activation(self.inner(x))
-
-
-class GatedFeedForward(FeedForward):
-    """GLU variants (Shazeer, 2020): (f(x W_g) * x W_1) W_2, where f is the activation; not in the paper."""
-
-    def __init__(
-        self, d_model: int, d_ff: int, *, activation: str, dropout: float = 0.0, bias: bool = True
-    ) -> None:
-        super().__init__(d_model, d_ff, activation=activation, dropout=dropout, bias=bias)
-        self.gate = nn.Linear(d_model, d_ff, bias=bias)
-
-    def hidden(self, x: Tensor) -> Tensor:
-        """See `FeedForward`."""
-        inner: Tensor = self.inner(x)
-        return self.activation(self.gate(x)) * inner

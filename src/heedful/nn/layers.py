@@ -7,27 +7,28 @@ from torch import Tensor, nn
 
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.cache import LayerCache
-from heedful.nn.dropout import Dropout
 from heedful.nn.feed_forward import FeedForward
-from heedful.nn.fused import residual_norm
 
 
-class ResidualLayer(nn.Module):
-    """What both kinds of layer share: how a sub-layer is wrapped."""
+class Residual(nn.Module):
+    """LayerNorm(x + Dropout(Sublayer(x))) (3.1, 5.4), "Add & Norm" in Figure 1.
 
-    def __init__(self, dropout: float, *, norm_first: bool) -> None:
+    With `norm_first` it is x + Dropout(Sublayer(LayerNorm(x))) (Xiong et al., 2020).
+    """
+
+    def __init__(self, dropout: float, *, norm_first: bool = False) -> None:
         super().__init__()
-        self.residual_dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
         self.norm_first = norm_first
 
-    def wrap(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return LayerNorm(x + Dropout(Sublayer(x))) (3.1, 5.4), or x + Dropout(Sublayer(LayerNorm(x)))."""
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.Module) -> Tensor:
+        """Wrap a sub-layer: (B, L, D) to (B, L, D)."""
         if self.norm_first:
-            return x + self.residual_dropout(sublayer(norm(x)))  # type: ignore[no-any-return]
-        return residual_norm(x, sublayer(x), self.residual_dropout, norm)
+            return x + self.dropout(sublayer(norm(x)))  # type: ignore[no-any-return]
+        return norm(x + self.dropout(sublayer(x)))  # type: ignore[no-any-return]
 
 
-class EncoderLayer(ResidualLayer):
+class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
     def __init__(
@@ -41,8 +42,9 @@ class EncoderLayer(ResidualLayer):
         rms_norm: bool = False,
         eps: float = 1e-5,
     ) -> None:
-        super().__init__(dropout, norm_first=norm_first)
+        super().__init__()
         norm = partial(nn.RMSNorm if rms_norm else nn.LayerNorm, d_model, eps)
+        self.residual = Residual(dropout, norm_first=norm_first)
         self.self_attention = self_attention
         self.self_attention_norm = norm()
         self.feed_forward = feed_forward
@@ -50,11 +52,11 @@ class EncoderLayer(ResidualLayer):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Transform source states: (B, S, D) to (B, S, D)."""
-        x = self.wrap(x, self.self_attention_norm, lambda x: self.self_attention(x, x, mask))
-        return self.wrap(x, self.feed_forward_norm, self.feed_forward)
+        x = self.residual(x, lambda x: self.self_attention(x, x, mask), self.self_attention_norm)
+        return self.residual(x, self.feed_forward, self.feed_forward_norm)  # type: ignore[no-any-return]
 
 
-class DecoderLayer(ResidualLayer):
+class DecoderLayer(nn.Module):
     """Masked self-attention, attention over the encoder's output, then feed-forward."""
 
     def __init__(
@@ -69,8 +71,9 @@ class DecoderLayer(ResidualLayer):
         rms_norm: bool = False,
         eps: float = 1e-5,
     ) -> None:
-        super().__init__(dropout, norm_first=norm_first)
+        super().__init__()
         norm = partial(nn.RMSNorm if rms_norm else nn.LayerNorm, d_model, eps)
+        self.residual = Residual(dropout, norm_first=norm_first)
         self.self_attention = self_attention
         self.self_attention_norm = norm()
         self.cross_attention = cross_attention
@@ -78,23 +81,19 @@ class DecoderLayer(ResidualLayer):
         self.feed_forward = feed_forward
         self.feed_forward_norm = norm()
 
-    def forward(self, x: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
-        """Transform target states (B, T, D), all positions at once, given source states (B, S, D)."""
-        x = self.wrap(x, self.self_attention_norm, lambda x: self.self_attention(x, x, None, causal=True))
-        x = self.wrap(x, self.cross_attention_norm, lambda x: self.cross_attention(x, memory, memory_mask))
-        return self.wrap(x, self.feed_forward_norm, self.feed_forward)
+    def forward(
+        self, x: Tensor, memory: Tensor, memory_mask: Tensor, cache: LayerCache | None = None
+    ) -> Tensor:
+        """Transform target states (B, T, D), given source states (B, S, D); no position sees a later one.
 
-    def step(self, x: Tensor, cache: LayerCache, memory_mask: Tensor) -> Tensor:
-        """Transform the newest target position alone (B, 1, D), given the cache of the earlier ones."""
-
-        def attend_to_past(x: Tensor) -> Tensor:
-            start = cache.length
-            past = cache.extend(*self.self_attention.keys_and_values(x, start))
-            return self.self_attention.attend(x, *past, None, start)
-
-        def attend_to_memory(x: Tensor) -> Tensor:
-            return self.cross_attention.attend(x, cache.memory_keys, cache.memory_values, memory_mask)
-
-        x = self.wrap(x, self.self_attention_norm, attend_to_past)
-        x = self.wrap(x, self.cross_attention_norm, attend_to_memory)
-        return self.wrap(x, self.feed_forward_norm, self.feed_forward)
+        In training all positions come at once. With a cache x is the positions that are new: they attend to
+        those of earlier calls too.
+        """
+        past, source = (None, None) if cache is None else (cache.target, cache.memory)
+        x = self.residual(
+            x, lambda x: self.self_attention(x, x, None, causal=True, cache=past), self.self_attention_norm
+        )
+        x = self.residual(
+            x, lambda x: self.cross_attention(x, memory, memory_mask, cache=source), self.cross_attention_norm
+        )
+        return self.residual(x, self.feed_forward, self.feed_forward_norm)  # type: ignore[no-any-return]

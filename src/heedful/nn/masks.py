@@ -13,6 +13,12 @@ def padding_mask(ids_BS: Tensor, pad_id: int) -> Tensor:
     return (ids_BS != pad_id)[:, None, None, :]
 
 
-def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
-    """Allow position t to attend to positions 0..t (3.1): (1, 1, T, T)."""
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+def causal_mask(length: int, *, past: int = 0, device: torch.device | None = None) -> Tensor:
+    """Allow each position to attend to itself and those before it (3.1): (1, 1, T, past + T).
+
+    Args:
+        length: T, the number of queries.
+        past: how many keys come before that of the first query; all may be attended to.
+        device: of the mask.
+    """
+    return torch.ones(length, past + length, dtype=torch.bool, device=device).tril(past)[None, None]

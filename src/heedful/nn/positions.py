@@ -1,10 +1,8 @@
-"""Where a token stands: sinusoids (3.5), or learned vectors (Table 3, row E).
+"""The position of a token: sinusoids (3.5), or learned vectors (Table 3, row E).
 
-Two other orders of sinusoids are for models that were trained with them. Positions that only attention sees
-are in `relative_positions.py`.
+Positions that attention sees by itself, and other sinusoids, are in `variants/`.
 """
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -25,24 +23,19 @@ def sinusoids(length: int, d_model: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
 
 
-def concatenated_sinusoids(length: int, d_model: int) -> Tensor:
-    """Return the paper's sinusoids (length, d_model) in Marian's order: all sines, then all cosines."""
-    interleaved = sinusoids(length, d_model)
-    return torch.cat([interleaved[:, 0::2], interleaved[:, 1::2]], dim=1)
+class AttentionPositions(nn.Module):
+    """The positions that attention sees by itself; here, as in the paper, none."""
 
+    def rotate(self, heads_BHLK: Tensor, start: int) -> Tensor:
+        """Return rotated queries or keys (B, H, L, d_k), the first of which stands at position `start`."""
+        return heads_BHLK
 
-def fairseq_sinusoids(length: int, d_model: int) -> Tensor:
-    """Return fairseq's sinusoids (length, d_model): all sines, then all cosines.
+    def bias(self, start: int, num_queries: int, num_keys: int, like: Tensor) -> Tensor | None:
+        """Return what is added to the scores, (H, T, S), for queries from position `start` on; None: nothing.
 
-    The i-th of d_model / 2 angles is (pos + 2) / 10000^(i / (d_model / 2 - 1)): the wavelengths reach
-    10000 * 2 pi, and positions count from 2, after those of padding. The angles are computed in float32, for
-    models were trained with that rounding: it reaches 7e-5 at position 1,000.
-    """
-    positions = torch.arange(2, length + 2, dtype=torch.float32)[:, None]
-    count = d_model // 2
-    step = math.log(10_000) / max(1, count - 1)
-    angles = positions * torch.exp(torch.arange(count, dtype=torch.float32) * -step)
-    return torch.cat([angles.sin(), angles.cos()], dim=1)
+        Keys stand at positions 0..S-1; `like` gives dtype and device.
+        """
+        return None
 
 
 class NoPositions(nn.Module):

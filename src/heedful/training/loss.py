@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.nn.fused import Context, added, differentiable_once
-from heedful.nn.kernels import call as call_kernel
-from heedful.nn.kernels import kernels_apply_to
+from heedful.ops.kernels import Context, add_in_place, differentiable_once, kernels_apply_to
+from heedful.ops.kernels import call as call_kernel
 
 _ROWS_AT_ONCE = 384  # their logits stay in a processor's cache
 _ROWS_AT_ONCE_ON_GPU = 4096
@@ -45,7 +44,14 @@ def smoothed_cross_entropy(logits: Tensor, targets: Tensor, *, smoothing: float,
 
 
 def projected_cross_entropy(
-    states: Tensor, output: nn.Linear, targets: Tensor, *, smoothing: float, pad_id: int, r_drop: float = 0.0
+    states: Tensor,
+    output: nn.Linear,
+    targets: Tensor,
+    *,
+    smoothing: float,
+    pad_id: int,
+    r_drop: float = 0.0,
+    kernels: bool = False,
 ) -> Loss:
     """Return `smoothed_cross_entropy(output(states), ...)` without ever holding all logits.
 
@@ -60,9 +66,10 @@ def projected_cross_entropy(
         smoothing: ε.
         pad_id: the padding id of the target vocabulary.
         r_drop: α; 0 where every row stands for itself.
+        kernels: compute by the native kernels where there are any for these tensors.
     """
     smoothed, nll = _ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        states, output.weight, output.bias, targets, smoothing, pad_id, r_drop
+        states, output.weight, output.bias, targets, _Settings(smoothing, pad_id, r_drop, kernels)
     )
     return Loss(smoothed, nll)
 
@@ -83,10 +90,9 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         targets: Tensor,
-        smoothing: float,
-        pad_id: int,
-        r_drop: float,
+        settings: "_Settings",
     ) -> tuple[Tensor, Tensor]:
+        smoothing, pad_id, r_drop, kernels = settings
         device = states.device.type
         narrow = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
         wide = torch.promote_types(narrow, torch.float32)
@@ -98,17 +104,17 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         _, needs_weight, needs_bias, *_ = ctx.needs_input_grad  # not all do where weights are frozen
         grad_weight: Tensor | None = None
         grad_bias = torch.zeros_like(bias, dtype=wide) if needs_bias and bias is not None else None
-        sums = states.new_zeros(3, dtype=wide)
+        sums, add = states.new_zeros(3, dtype=wide), add_in_place if kernels else Tensor.add_
         with torch.autocast(device, enabled=False):
             for start in range(0, rows.shape[0], at_once):
                 piece = slice(start, start + at_once)
                 logits = F.linear(rows[piece], matrix, shift)
-                grad_logits, piece_sums = _piece_gradient(logits, targets[piece], smoothing, r_drop)
+                grad_logits, piece_sums = _piece_gradient(logits, targets[piece], settings)
                 sums += piece_sums
                 grad_states[piece] = grad_logits @ matrix
                 if needs_weight:
                     product = grad_logits.T @ rows[piece]
-                    grad_weight = product.to(wide) if grad_weight is None else added(grad_weight, product)
+                    grad_weight = product.to(wide) if grad_weight is None else add(grad_weight, product)
                 if grad_bias is not None:
                     grad_bias += grad_logits.sum(dim=0, dtype=wide)
             counted = torch.full_like(weight[:, 0], evenly, dtype=wide)
@@ -132,16 +138,25 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Context, grad_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         # In place: the weight's gradient is large. A second backward pass is refused by autograd.
         scaled = (None if grad is None else grad.mul_(grad_smoothed) for grad in ctx.saved_tensors)
-        return *scaled, None, None, None, None
+        return *scaled, None, None
 
 
-def _piece_gradient(logits: Tensor, wanted: Tensor, smoothing: float, r_drop: float) -> tuple[Tensor, Tensor]:
+class _Settings(NamedTuple):
+    """The arguments of `projected_cross_entropy` that are no tensors."""
+
+    smoothing: float
+    pad_id: int
+    r_drop: float
+    kernels: bool
+
+
+def _piece_gradient(logits: Tensor, wanted: Tensor, settings: _Settings) -> tuple[Tensor, Tensor]:
     """Return the gradient by the logits (R, V), but for its even part, and three sums over the wanted (N,).
 
     They are Σ (Z - z_w), Σ Z and the divergence of R-Drop. R is N and the rows that fill up, which get zeros.
     """
-    rows = len(wanted)
-    if not r_drop and kernels_apply_to(logits):
+    rows, (smoothing, _, r_drop, kernels) = len(wanted), settings
+    if kernels and not r_drop and kernels_apply_to(logits):
         wanted, of_rows = wanted.to(torch.int64).contiguous(), torch.empty(2, rows)
         call_kernel(
             "loss_rows", logits.dtype, logits, wanted, *of_rows, rows, logits.shape[1], 1.0 - smoothing

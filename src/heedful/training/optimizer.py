@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.config import OptimizerConfig
-from heedful.nn.lora import inner_linear_layers
+from heedful.ops.lora import inner_linear_layers
 from heedful.training.muon import Muon, num_multiplications
 
 Groups = list[dict[str, Any]]

@@ -14,7 +14,6 @@ from torch import Tensor
 from heedful.config import Config, TrainConfig
 from heedful.data import Batch
 from heedful.model import Transformer
-from heedful.nn.kernels import using_kernels
 from heedful.training.loss import Loss, projected_cross_entropy
 from heedful.training.memory.out_of_memory import OutOfMemoryError, halve_batches, out_of_memory_noted
 from heedful.training.precision import Precision, autocast, settled_float32
@@ -67,17 +66,17 @@ def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig) -> Loss:
     src, tgt_in = batch.src.repeat(passes, 1), batch.tgt_in.repeat(passes, 1)
     pad_id = model.config.tgt_pad_id
     real = batch.tgt_out != pad_id
-    with using_kernels(wanted=settings.kernels != "torch"):
-        states = model.decode(tgt_in, model.encode(src))
-        states = states.view(passes, *real.shape, -1)[:, real]
-        loss = projected_cross_entropy(
-            states.transpose(0, 1).flatten(0, 1),  # the passes of a token side by side
-            model.output,
-            batch.tgt_out[real].repeat_interleave(passes),
-            smoothing=settings.label_smoothing,
-            pad_id=pad_id,
-            r_drop=settings.r_drop,
-        )
+    states = model.decode(tgt_in, model.encode(src))
+    states = states.view(passes, *real.shape, -1)[:, real]
+    loss = projected_cross_entropy(
+        states.transpose(0, 1).flatten(0, 1),  # the passes of a token side by side
+        model.output,
+        batch.tgt_out[real].repeat_interleave(passes),
+        smoothing=settings.label_smoothing,
+        pad_id=pad_id,
+        r_drop=settings.r_drop,
+        kernels=settings.kernels != "torch",
+    )
     return Loss(loss.smoothed / passes, loss.nll / passes)
 
 

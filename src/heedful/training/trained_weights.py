@@ -5,7 +5,7 @@ import copy
 from heedful.config import Config, LoraConfig
 from heedful.errors import ConfigError, suggestion
 from heedful.model import Transformer
-from heedful.nn.lora import AdaptedLinear, adapt_layers, inner_linear_layers, merge_layers
+from heedful.ops.lora import AdaptedLinear, adapt_layers, inner_linear_layers, merge_layers
 
 
 def choose_trained_weights(model: Transformer, config: Config) -> None:
@@ -28,7 +28,7 @@ def choose_trained_weights(model: Transformer, config: Config) -> None:
 
 
 def add_adapters(model: Transformer, config: LoraConfig) -> None:
-    """Adapt the linear layers that are targets (`heedful.nn.lora`).
+    """Adapt the linear layers that are targets (`heedful.ops.lora`).
 
     Raises:
         ConfigError: no layer has that name.

@@ -13,7 +13,7 @@ from statistics import fmean
 from heedful.config import Config
 from heedful.errors import ConfigError, TrainingError
 from heedful.native import native
-from heedful.nn.kernels import kernels_apply_to, using_kernels
+from heedful.ops.kernels import kernels_apply_to
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import compiles
 from heedful.training.memory.peak import PeakMemory, peak_memory
@@ -257,9 +257,9 @@ class _Bench:
     def _kernels(self) -> str:
         if compiles(self._config.train, self._material.device):
             return "torch.compile"
-        wanted = self._config.train.kernels != "torch"
-        with using_threads(self._threads), using_kernels(wanted=wanted):
-            return "compiled" if kernels_apply_to(next(self._material.model.parameters())) else "torch"
+        with using_threads(self._threads):
+            there_are = kernels_apply_to(next(self._material.model.parameters()))
+        return "compiled" if there_are and self._config.train.kernels != "torch" else "torch"
 
     def _plans(self) -> Iterator[StepPlan]:
         """The plans of a training from its start on, epoch after epoch, without end."""

@@ -17,6 +17,7 @@ from heedful.interop.fairseq.dictionary import read_dictionaries
 from heedful.interop.huggingface.pretrained import ImportOptions
 from heedful.interop.layouts import DIRECTORY_LAYOUTS, check_layout, read_directory, read_layout
 from heedful.interop.vocabulary import fit_vocabularies, read_tokenizers
+from heedful.meta_device import assign_weights, meta_model
 from heedful.model import Transformer
 from heedful.text import TokenizerPair
 from heedful.workflows.card import model_title
@@ -76,8 +77,8 @@ def import_(task: ImportTask) -> Config:
     _check_options(task)
     source = local_source(task.source)
     found = _read_directory(task, source) if task.layout in DIRECTORY_LAYOUTS else _read_file(task, source)
-    model = Transformer.outline(found.config.model)
-    model.assign(found.weights)  # the tensors themselves: they go from one file to the other
+    model = meta_model(found.config.model)
+    assign_weights(model, found.weights)  # the tensors themselves: they go from one file to the other
     card = _card(task, found.config, model, has_tokenizer=found.tokenizers is not None)
     if found.tokenizers is None:
         save_model(model, found.config, task.output, card=card)

@@ -21,7 +21,9 @@ from heedful.data import (
     shared_pairs,
 )
 from heedful.errors import ConfigError, CorpusError
+from heedful.meta_device import assign_weights, meta_model
 from heedful.model import Transformer
+from heedful.ops import use_fused_ops
 from heedful.text import Framing, TokenizerPair, train_tokenizers
 from heedful.training import Event, NoticeEvent, WarningEvent
 from heedful.training.compilation import compiles
@@ -239,11 +241,12 @@ def _build_model(config: Config, base: BaseModel | None) -> Transformer:
     torch.manual_seed(config.train.seed)
     _check_fits_into_memory(config, moments=base is None)
     if base:
-        model = Transformer.outline(config.model)
-        model.assign(base.weights)
+        model = meta_model(config.model)
+        assign_weights(model, base.weights)
     else:
         model = Transformer.from_config(config.model)
     choose_trained_weights(model, config)
+    use_fused_ops(model, kernels=config.train.kernels != "torch")
     return model
 
 
@@ -253,7 +256,7 @@ def _check_fits_into_memory(config: Config, *, moments: bool) -> None:
     Raises:
         ConfigError: as said.
     """
-    count, device = Transformer.outline(config.model).num_parameters, torch.device("cpu")
+    count, device = meta_model(config.model).num_parameters, torch.device("cpu")
     needed, free = 4 * count * (4 if moments else 1), free_memory(device)
     if free is not None and needed > free:
         what = "weights, gradients and two moments of each" if moments else "weights alone"

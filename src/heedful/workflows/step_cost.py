@@ -8,7 +8,7 @@ from statistics import median
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from heedful.nn.attention import attending
+from heedful.ops.attention import attention_implementation
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import uncompiled
 from heedful.training.optimizer import optimizer_of_shard
@@ -90,7 +90,7 @@ def count_flops(ranks: Sequence[Rank], plan: StepPlan) -> int:
 
     A product of (M, K) and (K, N) counts 2 M K N; everything else (softmax, norms, dropout, Adam) is not
     counted. The products are those of the formulas, forward and backward: the padded rows and columns of a
-    batch too, the future that attention at once may leave out too, and what it computes again only once.
+    batch too, the future that fused attention may leave out too, and what it computes again only once.
 
     Args:
         ranks: all of a group, with one model; each computes its rows, one after the other.
@@ -98,7 +98,7 @@ def count_flops(ranks: Sequence[Rank], plan: StepPlan) -> int:
     """
     model, settings = ranks[0].model, ranks[0].config.train
     plain_layers = uncompiled(settings, next(model.parameters()).device)
-    with attending(model, "by weights"), plain_layers, FlopCounterMode(display=False) as counter:
+    with attention_implementation(model, "eager"), plain_layers, FlopCounterMode(display=False) as counter:
         for rank in ranks:
             rank.accumulate(plan)
     return int(counter.get_total_flops())

@@ -23,7 +23,7 @@ from heedful.decoding.torch_backend import ModelStep
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.model import Transformer
-from heedful.nn.recorder import record_attention
+from heedful.ops.recorder import record_attention
 
 PAD, BOS, EOS = 0, 2, 3
 SOURCES, LINES = [[5, 6, 7, 8, EOS], [9, EOS], [6, 6, 10, EOS]], [source for source, _ in PAIRS]

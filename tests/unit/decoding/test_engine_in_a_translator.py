@@ -16,6 +16,7 @@ from heedful.decoding.engine import Engine
 from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.errors import InputError
+from heedful.meta_device import meta_model
 from heedful.training.parallel.threads import using_threads
 
 SOURCES = [source for source, _ in PAIRS] + ["the cat", "", "dog dog sleeps the cat ?", "."]
@@ -124,7 +125,7 @@ def test_what_cannot_be_computed_is_refused_or_left_to_torch() -> None:
         InputError, match="precision='fp16': not possible here: the engine has no fp16; engine"
     ):
         Translator(bundle, engine="compiled", precision="fp16").translate(["the cat"])
-    double = replace(bundle, model=bundle.model.outline(bundle.config.model).double())
+    double = replace(bundle, model=meta_model(bundle.config.model).double())
     assert Engine.why_not(double.model, "float32") is not None
     assert Translator(double).engine_in_use == "torch"
     with pytest.raises(InputError, match="engine='torch' computes every model"):

@@ -11,6 +11,7 @@ from heedful.decoding.cross_attention import CoveringStep, listen_to
 from heedful.decoding.ensemble import EnsembleStep
 from heedful.decoding.steps import RestrictedStep, StepFunction, top_candidates
 from heedful.decoding.torch_backend import ForcedStep, ModelStep
+from heedful.meta_device import meta_model
 from heedful.model import Transformer
 
 META = torch.device("meta")
@@ -22,7 +23,7 @@ def model(**changes: object) -> Transformer:
         "d_model": 12, "num_heads": 3, "d_ff": 20, "num_encoder_layers": 2, "num_decoder_layers": 2,
         "src_vocab_size": VOCAB_SIZE, "tgt_vocab_size": VOCAB_SIZE,
     }  # fmt: skip
-    return Transformer.outline(ModelConfig(**{**sizes, **changes})).to(META).eval()  # type: ignore[arg-type]
+    return meta_model(ModelConfig(**{**sizes, **changes})).to(META).eval()  # type: ignore[arg-type]
 
 
 def sources() -> Tensor:

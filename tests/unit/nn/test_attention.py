@@ -93,7 +93,7 @@ def test_heads_have_weights_of_their_own() -> None:
     torch.manual_seed(47)
     attention = MultiHeadAttention(17, H, d_k=K, d_v=13)
     maps: list[torch.Tensor] = []
-    attention.weights_dropout.register_forward_pre_hook(lambda _, inputs: maps.append(inputs[0].detach()))
+    attention.attention.dropout.register_forward_pre_hook(lambda _, inputs: maps.append(inputs[0].detach()))
     x, context = torch.randn(B, T, 17), torch.randn(B, S, 17)
     attention(x, context, None)
     with torch.no_grad():

@@ -11,7 +11,8 @@ from transformers.activations import ACT2FN
 from transformers.models.llama.modeling_llama import LlamaConfig, LlamaMLP
 from transformers.models.t5.modeling_t5 import T5DenseActDense, T5DenseGatedActDense
 
-from heedful.nn.feed_forward import ACTIVATIONS, FeedForward, GatedFeedForward
+from heedful.nn.feed_forward import ACTIVATIONS, FeedForward
+from heedful.variants.gated_feed_forward import GatedFeedForward
 
 D, D_FF = 7, 11
 X = torch.linspace(-6, 6, 401, dtype=torch.float64)

@@ -10,7 +10,7 @@ from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotary
 
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.masks import causal_mask
-from heedful.nn.relative_positions import BucketedBiases, RotaryPositions
+from heedful.variants.relative_positions import BucketedBiases, RotaryPositions
 
 B, T, S, D = 2, 5, 7, 17
 GROUPS = pytest.mark.parametrize(("num_heads", "num_kv_heads"), [(6, 6), (6, 3), (6, 2), (6, 1), (4, 2)])

@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 from heedful.bundle import load_weights, unique_weights
 from heedful.model import Transformer
 from heedful.nn.masks import causal_mask
-from heedful.nn.recorder import record_attention
+from heedful.ops.recorder import record_attention
 from heedful.training.precision import autocast
 
 EACH = pytest.mark.parametrize("name", OPTIONS)

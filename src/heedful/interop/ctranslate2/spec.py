@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from heedful.config import ModelConfig
 from heedful.model import Decoder, Encoder, Transformer
 from heedful.nn.attention import MultiHeadAttention
-from heedful.nn.feed_forward import FeedForward, GatedFeedForward
+from heedful.nn.feed_forward import FeedForward
 from heedful.nn.layers import DecoderLayer, EncoderLayer
-from heedful.nn.positions import LearnedPositions, SinusoidalPositions
-from heedful.nn.relative_positions import AttentionPositions
+from heedful.nn.positions import AttentionPositions, LearnedPositions, SinusoidalPositions
+from heedful.variants.gated_feed_forward import GatedFeedForward
 
 if TYPE_CHECKING:
     from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec

@@ -15,8 +15,8 @@ from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.huggingface.tokenizer_files import check_special_ids, tokenizer_of_pieces
 from heedful.interop.position_tables import move_positions
 from heedful.interop.vocabulary import read_words
-from heedful.nn.positions import concatenated_sinusoids
 from heedful.text import TokenizerPair
+from heedful.variants.sinusoids import concatenated_sinusoids
 
 LAYOUT = "marian"
 _SHARED = "share_encoder_decoder_embeddings"

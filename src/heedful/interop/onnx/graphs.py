@@ -8,6 +8,7 @@ that positions are computed or looked up from a length, never from a table that 
 import copy
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -16,21 +17,17 @@ from torch import Tensor, nn
 from heedful.errors import InteropError
 from heedful.model import Transformer
 from heedful.nn.attention import MultiHeadAttention
-from heedful.nn.cache import DecoderCache, LayerCache
+from heedful.nn.cache import DecoderCache, KeyValueCache, LayerCache, Projection
+from heedful.nn.layers import DecoderLayer
 from heedful.nn.positions import (
+    AttentionPositions,
     LearnedPositions,
     NoPositions,
     SinusoidalPositions,
-    concatenated_sinusoids,
-    fairseq_sinusoids,
     sinusoids,
 )
-from heedful.nn.relative_positions import (
-    AttentionPositions,
-    BucketedBiases,
-    RotaryPositions,
-    relative_distances,
-)
+from heedful.variants.relative_positions import BucketedBiases, RotaryPositions, relative_distances
+from heedful.variants.sinusoids import concatenated_sinusoids, fairseq_sinusoids
 
 InputPositions = SinusoidalPositions | LearnedPositions | NoPositions
 
@@ -50,8 +47,9 @@ class EncoderGraph(nn.Module):
             values (B, H, S, d_v) of its attention over the source.
         """
         memory = self.model.encode(src)
-        layers = self.model.start_cache(memory).layers
-        memories = [tensor for layer in layers for tensor in (layer.memory_keys, layer.memory_values)]
+        memories: list[Tensor] = []
+        for layer in self.model.decoder.layers:
+            memories += cast("DecoderLayer", layer).cross_attention.keys_and_values(memory.states)
         return memory.mask[:, 0, 0], *memories
 
 
@@ -76,34 +74,31 @@ class DecoderStepGraph(nn.Module):
         Returns:
             Log-probabilities (B, V), then what `pasts` is at the next step, of length P + 1.
         """
-        layers = [
-            FunctionalLayerCache(*memories[i : i + 2], *pasts[i : i + 2]) for i in range(0, len(pasts), 2)
-        ]
-        cache = DecoderCache(list(layers), source_mask[:, None, None])
-        cache.length = layers[0].length
+        layers = []
+        for i in range(0, len(pasts), 2):
+            layers.append(LayerCache(FunctionalCache(*pasts[i : i + 2]), KeyValueCache()))
+            layers[-1].memory.tensors = tuple(memories[i : i + 2])
+        no_states = source_mask.new_empty(0)  # their keys and values are there
+        cache = DecoderCache(layers, no_states, source_mask[:, None, None])
+        cache.length = layers[0].target.length
         log_probs = self.model.decode_step(ids, cache).log_softmax(dim=-1)
-        return log_probs, *(tensor for layer in layers for tensor in (layer.keys, layer.values))
+        return log_probs, *(tensor for layer in layers for tensor in layer.target.tensors)
 
 
-class FunctionalLayerCache(LayerCache):
-    """A layer's cache that makes new tensors of the past and writes into none."""
+class FunctionalCache(KeyValueCache):
+    """The cache of a self-attention that makes new tensors of the past and writes into none."""
 
-    def __init__(self, memory_keys: Tensor, memory_values: Tensor, keys: Tensor, values: Tensor) -> None:
-        self.memory_keys = memory_keys
-        self.memory_values = memory_values
-        self.keys = keys
-        self.values = values
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.tensors = (keys, values)
+        self.length = keys.shape[2]
 
-    @property
-    def length(self) -> int:
-        """How many positions have been added."""
-        return self.keys.shape[2]
-
-    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def update(self, project: Projection, context: Tensor) -> tuple[Tensor, Tensor]:
         """Add one position and return all of them."""
-        self.keys = torch.cat([self.keys, keys], dim=2)
-        self.values = torch.cat([self.values, values], dim=2)
-        return self.keys, self.values
+        keys, values = (
+            torch.cat(pair, dim=2) for pair in zip(self.tensors, project(context, self.length), strict=True)
+        )
+        self.tensors = (keys, values)
+        return keys, values
 
 
 class ComputedSinusoids(SinusoidalPositions):

@@ -16,6 +16,7 @@ import torch
 from heedful.config import Config
 from heedful.data import Batch, BatchSource
 from heedful.model import Transformer
+from heedful.ops import use_fused_ops
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import compile_layers, compiles
 from heedful.training.parallel.data_loader import DataLoader, InlineLoader, PrefetchingLoader, num_workers
@@ -72,6 +73,7 @@ class Rank:
         self.size = size
         self.discard_gradients: Callable[[], None] = model.zero_grad
         self._loader: DataLoader = InlineLoader(source, number=number, size=size)
+        use_fused_ops(model, kernels=config.train.kernels != "torch")
         if compiles(config.train, next(model.parameters()).device):
             compile_layers(model)
 

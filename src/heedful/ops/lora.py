@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.nn.dropout import Dropout
+from heedful.ops.dropout import FastDropout
 
 
 class AdaptedLinear(nn.Linear):
@@ -21,7 +21,7 @@ class AdaptedLinear(nn.Linear):
         self.lora_b = nn.Parameter(layer.weight.new_zeros(layer.out_features, rank))
         nn.init.normal_(self.lora_a, std=layer.in_features**-0.5)
         self.scale = alpha / rank
-        self.dropout = Dropout(dropout)
+        self.dropout = FastDropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform (..., in) to (..., out)."""

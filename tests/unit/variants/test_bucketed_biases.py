@@ -10,7 +10,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.masks import causal_mask
-from heedful.nn.relative_positions import BucketedBiases
+from heedful.variants.relative_positions import BucketedBiases
 
 SIZES = pytest.mark.parametrize(
     ("num_buckets", "max_distance"),

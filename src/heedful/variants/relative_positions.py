@@ -1,6 +1,6 @@
 """Positions that self-attention sees by itself, as distances: rotary (RoPE), ALiBi, and T5's buckets.
 
-The paper adds positions to the input instead (3.5), and its attention knows of none: `NoPositions`.
+The paper adds positions to the input instead (3.5).
 """
 
 import math
@@ -8,24 +8,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-
-class AttentionPositions(nn.Module):
-    """What an attention asks: a rotation of its queries and keys, and a bias on its scores."""
-
-    def rotate(self, heads_BHLK: Tensor, start: int) -> Tensor:
-        """Turn queries or keys (B, H, L, d_k), the first of which stands at position `start`."""
-        return heads_BHLK
-
-    def bias(self, start: int, num_queries: int, num_keys: int, like: Tensor) -> Tensor | None:
-        """Return what is added to the scores, (H, T, S), for queries from position `start` on; None: nothing.
-
-        Keys stand at positions 0..S-1; `like` gives dtype and device.
-        """
-        return None
-
-
-class NoPositions(AttentionPositions):
-    """The paper's attention: whatever it knows of positions came with its input."""
+from heedful.nn.positions import AttentionPositions
 
 
 class RotaryPositions(AttentionPositions):

@@ -1,4 +1,4 @@
-"""Dropout (5.4), as `torch.nn.Dropout`, with random bits that a CPU draws four at a time."""
+"""Dropout (5.4) with random bits that a CPU draws for four elements at a time."""
 
 import torch
 import torch.nn.functional as F
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 _RANGE = 1 << 16
 
 
-class Dropout(nn.Module):
+class FastDropout(nn.Dropout):
     """Set each element to zero with probability p, and scale the others so that the mean stays.
 
     On a CPU torch draws a number for each element, which can take longer than the layer before it. Here 64
@@ -16,8 +16,7 @@ class Dropout(nn.Module):
     """
 
     def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
+        super().__init__(p)
         self._threshold = round(p * _RANGE)
 
     def forward(self, x: Tensor) -> Tensor:

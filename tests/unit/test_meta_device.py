@@ -7,38 +7,39 @@ import torch
 from small_models import assert_same_weights, small_config, small_model
 
 from heedful.bundle import unique_weights
-from heedful.model import Transformer, weight_shapes
+from heedful.meta_device import assign_weights, meta_model, weight_shapes
+from heedful.model import Transformer
 
 SRC, TGT_IN = torch.tensor([[5, 3, 0]]), torch.tensor([[2, 7]])
 
 
 @pytest.mark.parametrize("tied", ["all", "target", "none"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "alibi", "relative"])
-def test_an_outline_with_the_weights_of_a_model_is_that_model(tied: str, positions: str) -> None:
+def test_a_meta_model_with_the_weights_of_a_model_is_that_model(tied: str, positions: str) -> None:
     model = small_model(tied=tied, positions=positions, norm="pre", output_bias=True).eval()
-    outlined = Transformer.outline(model.config)
-    assert {parameter.device.type for parameter in outlined.parameters()} == {"meta"}
+    loaded = meta_model(model.config)
+    assert {parameter.device.type for parameter in loaded.parameters()} == {"meta"}
     weights = unique_weights(model)
-    outlined.assign(weights)
-    assert_same_weights(outlined, model)
-    assert torch.equal(outlined.eval()(SRC, TGT_IN), model(SRC, TGT_IN))
-    assert [name for name, _ in outlined.named_parameters()] == list(weights)
+    assign_weights(loaded, weights)
+    assert_same_weights(loaded, model)
+    assert torch.equal(loaded.eval()(SRC, TGT_IN), model(SRC, TGT_IN))
+    assert [name for name, _ in loaded.named_parameters()] == list(weights)
 
 
 def test_assigned_tensors_are_not_copied_and_shared_ones_stay_shared() -> None:
     weights = unique_weights(small_model())
-    outlined = Transformer.outline(small_config())
-    outlined.assign(weights)
-    tokens = outlined.encoder.embedding.tokens.weight
-    assert tokens is outlined.output.weight is outlined.decoder.embedding.tokens.weight
+    loaded = meta_model(small_config())
+    assign_weights(loaded, weights)
+    tokens = loaded.encoder.embedding.tokens.weight
+    assert tokens is loaded.output.weight is loaded.decoder.embedding.tokens.weight
     assert tokens.data_ptr() == weights["encoder.embedding.tokens.weight"].data_ptr()
     assert tokens.requires_grad
 
 
-def test_an_outline_draws_no_random_numbers_and_loads_no_compiler() -> None:
+def test_a_meta_model_draws_no_random_numbers_and_loads_no_compiler() -> None:
     state = torch.get_rng_state()
     loaded = set(sys.modules)
-    Transformer.outline(small_config())
+    meta_model(small_config())
     assert torch.equal(torch.get_rng_state(), state)
     assert not {name for name in set(sys.modules) - loaded if name.startswith("torch._dynamo")}
 

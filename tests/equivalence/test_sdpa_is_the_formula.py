@@ -1,4 +1,4 @@
-"""Attention at once, as on a GPU, against the paper's formula, forward and backward, whatever the mask."""
+"""SDPA attention, as on a GPU, against the paper's formula, forward and backward, whatever the mask."""
 
 import pytest
 import torch
@@ -6,10 +6,11 @@ from option_models import OPTIONS, SRC_PAD, T, option_inputs, option_model
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from heedful.nn.attention import MultiHeadAttention, attending, attention_weights
-from heedful.nn.fused import attend_at_once
+from heedful.nn.attention import MultiHeadAttention, attention_weights
 from heedful.nn.masks import causal_mask, padding_mask
-from heedful.nn.recorder import record_attention
+from heedful.ops import use_fused_ops
+from heedful.ops.attention import AttentionImplementation, attention_implementation, sdpa
+from heedful.ops.recorder import record_attention
 
 B, H, L, S, K, V = 2, 3, 5, 7, 11, 13
 
@@ -47,19 +48,19 @@ MASKS = {
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("d_v", [K, V])
-def test_attention_at_once_is_the_formula(mask: str, d_v: int) -> None:
+def test_sdpa_is_the_formula(mask: str, d_v: int) -> None:
     torch.manual_seed(61)
     allowed = MASKS[mask]()
     queries, keys, values = heads = random_heads(L, d_v)
-    found = attend_at_once(*heads, allowed, causal=False, dropout=0.0)
+    found = sdpa(*heads, allowed, causal=False, dropout=0.0)
     assert_equal_with_gradients(found, attention_weights(queries, keys, allowed) @ values, heads)
 
 
 @pytest.mark.parametrize("d_v", [K, V])
-def test_causal_attention_at_once_is_the_formula_with_its_mask(d_v: int) -> None:
+def test_causal_sdpa_is_the_formula_with_its_mask(d_v: int) -> None:
     torch.manual_seed(63)
     queries, keys, values = heads = random_heads(S, d_v)
-    found = attend_at_once(*heads, None, causal=True, dropout=0.0)
+    found = sdpa(*heads, None, causal=True, dropout=0.0)
     assert_equal_with_gradients(found, attention_weights(queries, keys, causal_mask(S)) @ values, heads)
 
 
@@ -68,7 +69,7 @@ def test_a_query_without_a_key_gets_zeros_from_whichever_kernel_torch_takes(back
     torch.manual_seed(73)
     heads = random_heads(L, K, torch.float32)
     with sdpa_kernel(backend):
-        found = attend_at_once(*heads, random_mask(L, S), causal=False, dropout=0.0)
+        found = sdpa(*heads, random_mask(L, S), causal=False, dropout=0.0)
         gradients = torch.autograd.grad(found, heads, torch.randn_like(found))
     assert all(bool(each.isfinite().all()) for each in (found, *gradients))
     for each in (found, gradients[0]):
@@ -81,20 +82,21 @@ def test_dropped_weights_keep_their_mean() -> None:
     """Values of one make each output a sum of weights: 1 on average, no more 1 where some are dropped."""
     torch.manual_seed(83)
     queries, keys = torch.randn(1, 1, 400, K), torch.randn(1, 1, 300, K) / K**0.5
-    sums = attend_at_once(queries, keys, torch.ones(1, 1, 300, K), None, causal=False, dropout=0.5)
+    sums = sdpa(queries, keys, torch.ones(1, 1, 300, K), None, causal=False, dropout=0.5)
     assert float(sums[..., 0].std()) > 0.03
     assert float(sums[..., 0].mean()) == pytest.approx(1.0, abs=0.02)
 
 
 @pytest.mark.parametrize("option", ["paper", *OPTIONS])
-def test_a_model_computes_the_same_at_once_and_by_weights(option: str) -> None:
-    """With every option: those that put a bias on the scores stay with the weights."""
+def test_a_model_computes_the_same_by_sdpa_and_eagerly(option: str) -> None:
+    """With every option: those that put a bias on the scores stay with the formula."""
     model = option_model(**OPTIONS.get(option, {}))
     src, tgt_in = option_inputs()
     src[1] = SRC_PAD  # a sentence of nothing
     outputs = []
-    for way in ("by weights", "at once"):
-        with attending(model, way):
+    implementations: list[AttentionImplementation] = ["eager", "sdpa"]
+    for implementation in implementations:
+        with attention_implementation(model, implementation):
             cache = model.start_cache(model.encode(src))
             steps = [model.decode_step(tgt_in[:, t], cache) for t in range(T)]
             outputs.append([model(src, tgt_in), torch.stack(steps, dim=1)])
@@ -106,16 +108,20 @@ def test_a_model_computes_the_same_at_once_and_by_weights(option: str) -> None:
         torch.testing.assert_close(one, other, rtol=0.0, atol=1e-10)
 
 
-def test_only_attention_at_once_makes_no_weights() -> None:
-    """A processor makes them by itself; whoever records them has them made, and then all is as before."""
+@pytest.mark.parametrize("fused", [False, True])
+def test_only_sdpa_makes_no_weights(fused: bool) -> None:
+    """A CPU makes them by itself; recording has them made, and then all is as before."""
     model = option_model()
+    if fused:
+        use_fused_ops(model, kernels=True)
     attention = model.get_submodule("decoder.layers.1.self_attention")
     assert isinstance(attention, MultiHeadAttention)
     heard: list[Tensor] = []
-    attention.weights_dropout.register_forward_pre_hook(lambda _, inputs: heard.append(inputs[0]))
+    usual = attention.attention
+    attention.attention.dropout.register_forward_pre_hook(lambda _, inputs: heard.append(inputs[0]))
     model(*option_inputs())
     assert len(heard) == 1
-    with attending(model, "at once"):
+    with attention_implementation(model, "sdpa"):
         model(*option_inputs())
         assert len(heard) == 1
         with record_attention(model) as recorder:
@@ -124,13 +130,13 @@ def test_only_attention_at_once_makes_no_weights() -> None:
         assert len(heard) == 2
         model(*option_inputs())
     assert len(heard) == 2
-    assert attention.way == "auto"
+    assert attention.attention is usual
 
 
-def test_training_drops_weights_at_once_and_evaluation_none() -> None:
+def test_sdpa_drops_weights_in_training_and_none_in_evaluation() -> None:
     torch.manual_seed(89)
     attention, x = MultiHeadAttention(24, 4, dropout=0.5), torch.randn(B, S, 24)
-    with attending(attention, "at once"):
+    with attention_implementation(attention, "sdpa"):
         one, other = attention(x, x, padding(7, 3)), attention(x, x, padding(7, 3))
         assert not torch.equal(one, other)
         attention.eval()

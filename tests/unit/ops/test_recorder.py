@@ -5,7 +5,7 @@ from heedful.config import ModelConfig
 from heedful.model import Transformer
 from heedful.nn.attention import attention_weights
 from heedful.nn.masks import causal_mask
-from heedful.nn.recorder import record_attention
+from heedful.ops.recorder import record_attention
 
 B, H, T, S = 2, 3, 5, 7
 SRC_PAD = 4

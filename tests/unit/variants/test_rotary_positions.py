@@ -7,7 +7,7 @@ from torch.autograd import gradcheck
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from heedful.nn.relative_positions import RotaryPositions
+from heedful.variants.relative_positions import RotaryPositions
 
 B, H, L = 2, 3, 7
 SIZES = pytest.mark.parametrize("d_k", [2, 6, 64])

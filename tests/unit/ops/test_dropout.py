@@ -2,12 +2,12 @@ import pytest
 import torch
 from torch.nn.functional import dropout as torchs_dropout
 
-from heedful.nn.dropout import Dropout
+from heedful.ops.dropout import FastDropout
 
 
 def dropped(p: float, x: torch.Tensor, seed: int) -> torch.Tensor:
     torch.manual_seed(seed)
-    return Dropout(p).train()(x)
+    return FastDropout(p).train()(x)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.5, 0.9])
@@ -54,7 +54,7 @@ def test_an_input_that_is_not_contiguous_is_dropped_like_any_other() -> None:
 def test_each_call_draws_another_mask_and_a_seed_draws_the_same() -> None:
     x = torch.ones(1000)
     torch.manual_seed(6)
-    layer = Dropout(0.5).train()
+    layer = FastDropout(0.5).train()
     first, second = layer(x), layer(x)
     assert not torch.equal(first, second)
     assert torch.equal(first, dropped(0.5, x, seed=6))
@@ -65,8 +65,8 @@ def test_each_call_draws_another_mask_and_a_seed_draws_the_same() -> None:
 def test_evaluation_is_the_identity_and_draws_nothing(p: float) -> None:
     x = torch.randn(11)
     state = torch.get_rng_state()
-    assert Dropout(p).eval()(x) is x
-    assert Dropout(0.0).train()(x) is x
+    assert FastDropout(p).eval()(x) is x
+    assert FastDropout(0.0).train()(x) is x
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -84,4 +84,4 @@ def test_another_device_takes_torchs_own() -> None:
     torch.manual_seed(9)
     wanted = torchs_dropout(x, 0.5)
     torch.manual_seed(9)
-    assert torch.equal(Dropout(0.5).train()(x), wanted)
+    assert torch.equal(FastDropout(0.5).train()(x), wanted)

@@ -7,12 +7,12 @@ import torch
 from command_line import heedful
 
 from heedful import native as native_library
-from heedful.nn import kernels
+from heedful.ops import kernels
 from heedful.training.parallel.threads import using_threads
 
 
 def applied() -> bool:
-    with using_threads(1), kernels.using_kernels(wanted=True):
+    with using_threads(1):
         return kernels.kernels_apply_to(torch.zeros(2, 3))
 
 

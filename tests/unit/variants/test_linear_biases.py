@@ -6,7 +6,7 @@ from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.masks import causal_mask
-from heedful.nn.relative_positions import LinearBiases, alibi_slopes
+from heedful.variants.relative_positions import LinearBiases, alibi_slopes
 
 HEADS = [1, 2, 3, 5, 6, 7, 8, 12, 16, 20, 31, 32, 71, 112]
 LIKE = torch.zeros(1, dtype=torch.float64)

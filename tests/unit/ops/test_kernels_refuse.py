@@ -8,10 +8,11 @@ from torch import Tensor, nn
 
 from heedful.errors import InputError
 from heedful.native import native
-from heedful.nn import kernels
 from heedful.nn.attention import MultiHeadAttention
-from heedful.nn.dropout import Dropout
-from heedful.nn.fused import can_weigh, residual_norm, weigh
+from heedful.ops import kernels, use_fused_ops
+from heedful.ops.attention import can_weigh, weigh
+from heedful.ops.dropout import FastDropout
+from heedful.ops.residual import residual_norm
 from heedful.training.loss import projected_cross_entropy, smoothed_cross_entropy
 from heedful.training.parallel.threads import using_threads
 
@@ -20,12 +21,12 @@ from heedful.training.parallel.threads import using_threads
 def in_use() -> Iterator[None]:
     if native().functions is None:
         pytest.skip(native().describe())
-    with using_threads(1), kernels.using_kernels(wanted=True):
+    with using_threads(1):
         yield
 
 
 def normed(x: Tensor) -> Tensor:
-    return residual_norm(x, x * 2, Dropout(0.0), nn.LayerNorm(x.shape[-1]))
+    return residual_norm(x, x * 2, FastDropout(0.0), nn.LayerNorm(x.shape[-1]))
 
 
 def weighed(x: Tensor) -> Tensor:
@@ -36,7 +37,9 @@ def weighed(x: Tensor) -> Tensor:
 def loss_of(x: Tensor) -> Tensor:
     torch.manual_seed(3)
     targets = torch.arange(6) + 1
-    return projected_cross_entropy(x, nn.Linear(8, 9), targets, smoothing=0.1, pad_id=0).smoothed
+    return projected_cross_entropy(
+        x, nn.Linear(8, 9), targets, smoothing=0.1, pad_id=0, kernels=True
+    ).smoothed
 
 
 @pytest.mark.usefixtures("in_use")
@@ -71,16 +74,17 @@ def test_sizes_and_ids_that_cannot_be_are_one_line(dtype: torch.dtype) -> None:
         with pytest.raises(InputError, match="loss_rows: an id that the vocabulary does not have"):
             projected_cross_entropy(
                 torch.zeros(2, 8, requires_grad=True), nn.Linear(8, 9), torch.tensor([1, target]),
-                smoothing=0.1, pad_id=0,
+                smoothing=0.1, pad_id=0, kernels=True,
             )  # fmt: skip
 
 
 @pytest.mark.usefixtures("in_use")
 def test_targets_of_another_integer_type_are_the_same_targets() -> None:
     states, output, targets = torch.randn(6, 8), nn.Linear(8, 9), torch.arange(6) + 1
-    wanted = projected_cross_entropy(states, output, targets, smoothing=0.1, pad_id=0)
+    wanted = projected_cross_entropy(states, output, targets, smoothing=0.1, pad_id=0, kernels=True)
     for other in (targets.int(), torch.stack([targets, targets], dim=1)[:, 0]):
-        assert projected_cross_entropy(states, output, other, smoothing=0.1, pad_id=0) == wanted
+        found = projected_cross_entropy(states, output, other, smoothing=0.1, pad_id=0, kernels=True)
+        assert found == wanted
 
 
 @pytest.mark.usefixtures("in_use")
@@ -88,14 +92,14 @@ def test_norms_of_other_shapes_and_types_are_left_to_torch() -> None:
     x = torch.randn(2, 3, 8)
     norm = nn.LayerNorm(8)
     row = torch.randn(1, 1, 8)
-    torch.testing.assert_close(residual_norm(row, x, Dropout(0.0), norm), norm(row + x))
+    torch.testing.assert_close(residual_norm(row, x, FastDropout(0.0), norm), norm(row + x))
     both = nn.LayerNorm((3, 8))
-    torch.testing.assert_close(residual_norm(x, x, Dropout(0.0), both), both(x + x))
+    torch.testing.assert_close(residual_norm(x, x, FastDropout(0.0), both), both(x + x))
     half = nn.LayerNorm(8).bfloat16()
-    found = residual_norm(x.bfloat16(), x.bfloat16(), Dropout(0.0), half)
+    found = residual_norm(x.bfloat16(), x.bfloat16(), FastDropout(0.0), half)
     torch.testing.assert_close(found, half(x.bfloat16() + x.bfloat16()))
     with pytest.raises(RuntimeError, match="shape"):
-        residual_norm(x, x, Dropout(0.0), nn.LayerNorm(16))
+        residual_norm(x, x, FastDropout(0.0), nn.LayerNorm(16))
 
 
 @pytest.mark.usefixtures("in_use")
@@ -115,6 +119,7 @@ def test_masks_of_other_shapes_and_types_have_no_kernel() -> None:
     ]
     assert not any(can_weigh(queries, keys, mask, None) for mask in others)
     attention = MultiHeadAttention(8, 2)
+    use_fused_ops(attention, kernels=True)
     x, context = torch.randn(2, 3, 8), torch.randn(2, 5, 8)
     one = torch.ones(2, 1, 1, 1, dtype=torch.bool)
     torch.testing.assert_close(attention(x, context, one), attention(x, context, None))

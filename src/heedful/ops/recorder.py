@@ -1,4 +1,4 @@
-"""Attention maps, for whoever asks: a context manager listens to the model, which knows nothing of it."""
+"""Recording of attention maps: a context manager listens to a model, which knows nothing of it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from heedful.nn.attention import MultiHeadAttention, attending
+from heedful.nn.attention import MultiHeadAttention
+from heedful.ops.attention import attention_implementation
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,13 @@ def record_attention(model: nn.Module) -> Iterator[AttentionRecorder]:
         def record(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             recorder.maps.append(AttentionMap(name, inputs[0].detach().clone()))
 
-        return attention.weights_dropout.register_forward_pre_hook(record)
+        return attention.attention.dropout.register_forward_pre_hook(record)
 
     hooks = [
         listen(name, part) for name, part in model.named_modules() if isinstance(part, MultiHeadAttention)
     ]
     try:
-        with attending(model, "by weights"):
+        with attention_implementation(model, "eager"):
             yield recorder
     finally:
         for hook in hooks:

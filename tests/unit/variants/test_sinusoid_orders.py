@@ -9,7 +9,8 @@ from transformers.models.fsmt.modeling_fsmt import SinusoidalPositionalEmbedding
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
-from heedful.nn.positions import SinusoidalPositions, concatenated_sinusoids, fairseq_sinusoids, sinusoids
+from heedful.nn.positions import SinusoidalPositions, sinusoids
+from heedful.variants.sinusoids import concatenated_sinusoids, fairseq_sinusoids
 
 PAD = 1
 SIZES = pytest.mark.parametrize("d_model", [4, 6, 22, 64])

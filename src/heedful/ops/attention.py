@@ -1,0 +1,180 @@
+"""Scaled dot-product attention by torch's fused kernels or by our own; the formula is `nn/attention.py`'s."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from heedful.nn.attention import MultiHeadAttention, ScaledDotProductAttention
+from heedful.nn.masks import causal_mask
+from heedful.ops import kernels
+from heedful.ops.kernels import Context, differentiable_once
+
+# "eager" computes the weights and then their product with the values; "sdpa" is torch's
+# scaled_dot_product_attention, which makes no weights that could be looked at.
+AttentionImplementation = Literal["eager", "sdpa"]
+
+
+class SdpaAttention(ScaledDotProductAttention):
+    """Attention by `torch.nn.functional.scaled_dot_product_attention`; with a bias by the formula.
+
+    torch takes the kernel that suits device, type and mask: without a mask, causal or not, that can be
+    FlashAttention (Dao et al., 2022).
+    """
+
+    def forward(
+        self,
+        queries_BHTK: Tensor,
+        keys_BHSK: Tensor,
+        values_BHSV: Tensor,
+        mask: Tensor | None,
+        *,
+        causal: bool = False,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """See `ScaledDotProductAttention`."""
+        heads = queries_BHTK, keys_BHSK, values_BHSV
+        if bias is not None:
+            return super().forward(*heads, mask, causal=causal, bias=bias)
+        return sdpa(*heads, mask, causal=causal, dropout=self.dropout.p if self.training else 0.0)
+
+
+class FusedAttention(SdpaAttention):
+    """Attention by whatever is fastest: SDPA on a GPU, in training on a CPU our kernel, else the formula.
+
+    On a CPU two matrix multiplications are faster than SDPA (docs/log.md).
+    """
+
+    def __init__(self, dropout: nn.Dropout, *, kernels: bool) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.kernels = kernels
+
+    @classmethod
+    def like(cls, attention: ScaledDotProductAttention, *, kernels: bool) -> Self:
+        """Return one with the dropout of another, in its mode."""
+        return cls(attention.dropout, kernels=kernels).train(attention.training)
+
+    def forward(
+        self,
+        queries_BHTK: Tensor,
+        keys_BHSK: Tensor,
+        values_BHSV: Tensor,
+        mask: Tensor | None,
+        *,
+        causal: bool = False,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """See `ScaledDotProductAttention`."""
+        heads = queries_BHTK, keys_BHSK, values_BHSV
+        if queries_BHTK.is_cuda:
+            return super().forward(*heads, mask, causal=causal, bias=bias)
+        if self.kernels and self.training:
+            length, num_keys = queries_BHTK.shape[2], keys_BHSK.shape[2]
+            if causal and length == num_keys:
+                mask, causal = causal_mask(length, device=queries_BHTK.device), False
+            if mask is not None and can_weigh(queries_BHTK, keys_BHSK, mask, bias):
+                heads_BHTV: Tensor = self.dropout(weigh(queries_BHTK, keys_BHSK, mask)) @ values_BHSV
+                return heads_BHTV
+        return ScaledDotProductAttention.forward(self, *heads, mask, causal=causal, bias=bias)
+
+
+@contextmanager
+def attention_implementation(model: nn.Module, implementation: AttentionImplementation) -> Iterator[None]:
+    """Have a model compute attention in one way inside the block: "eager" for those who read the weights."""
+    kind = {"eager": ScaledDotProductAttention, "sdpa": SdpaAttention}[implementation]
+    parts = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
+    own = [part.attention for part in parts]
+    for part, usual in zip(parts, own, strict=True):
+        part.attention = kind().train(usual.training)
+        part.attention.dropout = usual.dropout
+    try:
+        yield
+    finally:
+        for part, usual in zip(parts, own, strict=True):
+            part.attention = usual.train(part.training)
+
+
+def sdpa(
+    queries_BHTK: Tensor,
+    keys_BHSK: Tensor,
+    values_BHSV: Tensor,
+    mask: Tensor | None,
+    *,
+    causal: bool,
+    dropout: float,
+) -> Tensor:
+    """Return the weighted sums of the values, (B, H, T, d_v), as `ScaledDotProductAttention` does.
+
+    What torch's kernels make of a query without a key differs, so such a query sees all keys here, and gets
+    its zeros afterwards.
+    """
+    length, num_keys = queries_BHTK.shape[2], keys_BHSK.shape[2]
+    if causal and 1 < length < num_keys:
+        mask = causal_mask(length, past=num_keys - length, device=queries_BHTK.device)
+    if mask is None:
+        return F.scaled_dot_product_attention(
+            queries_BHTK, keys_BHSK, values_BHSV, dropout_p=dropout, is_causal=causal and length == num_keys
+        )
+    lost = ~mask.any(dim=-1, keepdim=True)
+    heads_BHTV = F.scaled_dot_product_attention(
+        queries_BHTK, keys_BHSK, values_BHSV, attn_mask=mask | lost, dropout_p=dropout
+    )
+    return heads_BHTV.masked_fill(lost, 0.0)
+
+
+def can_weigh(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor, bias: Tensor | None) -> bool:
+    """Whether `attention_weights` of these has a kernel: it reads a mask as `nn/masks.py` makes them."""
+    rows, _, queries, _ = queries_BHTK.shape
+    return (
+        bias is None
+        and mask.dim() == 4
+        and mask.dtype == torch.bool
+        and mask.shape[0] in (1, rows)
+        and mask.shape[1] == 1
+        and mask.shape[2] in (1, queries)
+        and mask.shape[3] == keys_BHSK.shape[2] <= kernels.MAX_WIDTH
+        and keys_BHSK.shape[:2] == queries_BHTK.shape[:2]
+        and kernels.kernels_apply_to(queries_BHTK)
+    )
+
+
+def weigh(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor) -> Tensor:
+    """Return the weights (B, H, T, S), as `attention_weights` does, by a kernel."""
+    scores_BHTS = queries_BHTK @ keys_BHSK.transpose(-2, -1)
+    scale = 1.0 / math.sqrt(queries_BHTK.shape[-1])
+    weights: Tensor = _MaskedSoftmax.apply(scores_BHTS, mask, scale)  # type: ignore[no-untyped-call]
+    return weights
+
+
+class _MaskedSoftmax(torch.autograd.Function):
+    """In place: the scores are nobody else's, and the weights stand where they stood."""
+
+    @staticmethod
+    def forward(ctx: Context, scores_BHTS: Tensor, mask: Tensor, scale: float) -> Tensor:
+        mask = mask.contiguous()
+        strides = (mask.stride(axis) if mask.shape[axis] > 1 else 0 for axis in (0, 2))
+        kernels.call(
+            "masked_softmax", scores_BHTS.dtype, scores_BHTS, mask, *scores_BHTS.shape, *strides, scale
+        )
+        ctx.mark_dirty(scores_BHTS)
+        ctx.save_for_backward(scores_BHTS)
+        ctx.scale = scale
+        return scores_BHTS
+
+    @staticmethod
+    @differentiable_once
+    def backward(ctx: Context, grad_weights: Tensor) -> tuple[Tensor | None, ...]:
+        (weights,) = ctx.saved_tensors
+        grad_weights = grad_weights.to(weights.dtype).contiguous()
+        grad_scores = torch.empty_like(weights)
+        keys = weights.shape[-1]
+        sizes = weights.numel() // keys, keys
+        kernels.call(
+            "masked_softmax_backward", weights.dtype, grad_weights, weights, grad_scores, *sizes, ctx.scale
+        )
+        return grad_scores, None, None
