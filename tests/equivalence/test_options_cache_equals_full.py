@@ -10,6 +10,7 @@ from option_models import OPTIONS, RELATIVE, SRC_VOCAB, TGT_VOCAB, option_inputs
 
 from heedful.config import ModelConfig
 from heedful.model import Memory, Transformer
+from heedful.ops.attention import AttentionImplementation, attention_implementation
 
 STEPS = 23  # more than the cache has room for at first, and further than relative positions tell apart
 MOVES = {2: [2, 0, 0, 1], 5: [3, 3, 1], 6: [2, 1, 0], 17: [1, 1, 1, 0, 2], 20: [4]}
@@ -70,3 +71,20 @@ def test_a_beam_of_one_source_may_branch_and_drop_its_rows(name: str) -> None:
             found = model.decode_step(prefixes[:, -1], cache)
             wanted = model.project(model.decode(prefixes, memory))[:, -1]
             torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", ["paper", *OPTIONS])
+def test_several_positions_at_a_time_give_what_the_whole_decoder_gives(
+    name: str, implementation: AttentionImplementation
+) -> None:
+    """A prefix that is known is fed as one piece: none of its positions sees a later one."""
+    model = option_model(**OPTIONS.get(name, {}))
+    src, _ = option_inputs()
+    tgt_in = torch.randint(0, TGT_VOCAB, (len(src), 41))
+    with torch.no_grad(), attention_implementation(model, implementation):
+        memory = model.encode(src)
+        cache = model.start_cache(memory)
+        chunks = tgt_in.split([2, 1, 30, 8], dim=1)
+        found = torch.cat([model.decoder(chunk, memory, cache=cache) for chunk in chunks], dim=1)
+        torch.testing.assert_close(found, model.decode(tgt_in, memory), rtol=1e-10, atol=1e-10)

@@ -18,3 +18,7 @@ def test_a_causal_mask_allows_the_past_and_the_present() -> None:
     for t in range(5):
         for s in range(5):
             assert mask[0, 0, t, s] == (s <= t)
+
+
+def test_a_causal_mask_allows_all_keys_before_the_first_query() -> None:
+    assert torch.equal(causal_mask(2, past=3), causal_mask(5)[:, :, 3:])
