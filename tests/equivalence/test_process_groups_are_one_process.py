@@ -26,6 +26,7 @@ from heedful.training.parallel.process_group import Rank, StepPlan
 from heedful.training.parallel.shared_memory import shared_memory_needed
 from heedful.training.parallel.shared_memory_group import SharedMemoryGroup
 
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
 ADAPTERS = {
     "lora": {"rank": 3},
     "train": {"precision": "float32", "init": "a bundle", "ema_decay": 0.9},  # bf16 rounds by shape
@@ -83,7 +84,7 @@ def test_processes_that_torchrun_starts_are_one_process(source: BatchSource, tmp
     files = [tmp_path / "adam.pt", tmp_path / "muon.pt"]
     done = subprocess.run(
         [*launch, process_groups.__file__, str(tmp_path), *map(str, files)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(TOOLS)},
         capture_output=True,
         text=True,
         check=False,
