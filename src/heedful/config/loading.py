@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 from pydantic import ValidationError
 
 from heedful.config.presets import PRESETS
@@ -78,18 +79,19 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def to_toml(config: Config) -> str:
-    """Write every value out, defaults included; a value that is None is left out."""
-    lines: list[str] = []
+    """Return every value as TOML, defaults included.
+
+    TOML has no None: "no limit" is `false` where there is one by default, and left out elsewhere.
+    """
+    sections: dict[str, Settings] = {}
     for section, values in config.model_dump().items():
-        lines.append(f"[{section}]")
         fields = type(getattr(config, section)).model_fields
-        for key, value in values.items():
-            if value is not None:
-                lines.append(f"{key} = {_toml_value(value)}")
-            elif fields[key].default is not None:
-                lines.append(f"{key} = false")  # how TOML, which has no None, says "no limit"
-        lines.append("")
-    return "\n".join(lines)
+        sections[section] = {
+            key: False if value is None else value
+            for key, value in values.items()
+            if value is not None or fields[key].default is not None
+        }
+    return tomli_w.dumps(sections)
 
 
 def _read_toml(path: Path) -> Settings:
@@ -107,16 +109,6 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:
         under = merged.get(key)
         merged[key] = _merge(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
     return merged
-
-
-def _toml_value(value: Any) -> str:  # noqa: ANN401
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):  # JSON escapes what TOML must, but for one character
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml_value, value))}]"
-    return repr(value)
 
 
 def _first_mistake(error: ValidationError) -> str:

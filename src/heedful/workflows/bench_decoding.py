@@ -41,7 +41,7 @@ class DecodingBenchmark:
         sentences_per_second: likewise; text goes in and comes out, loading is not counted.
         median_latency_ms: of sentences that are translated one at a time.
         p99_latency_ms: what 99 % of them stay below.
-        peak_memory_mib: in MiB, while all sentences are translated; None where the system does not say.
+        peak_memory_mib: in MiB, while all sentences are translated.
         peak_memory_of: what is counted in it.
     """
 

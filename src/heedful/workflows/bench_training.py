@@ -59,7 +59,7 @@ class TrainingBenchmark:
         matmul_flops_per_second: of large matrix products in the same precision on as many cores, by one
             process with a thread for each, measured just before and just after the steps.
         share_of_matmul: the former by the latter.
-        peak_memory_mib: in MiB, over steps that were not timed; None where the system does not say.
+        peak_memory_mib: in MiB, over steps that were not timed.
         peak_memory_of: what is counted in it.
         seconds_in_data: per step, in one process with its own rows and nobody else busy, as the next three.
         seconds_in_forward: the loss included, which takes its own gradient on the way.

@@ -258,7 +258,7 @@ def _check_fits_into_memory(config: Config, *, moments: bool) -> None:
     """
     count, device = meta_model(config.model).num_parameters, torch.device("cpu")
     needed, free = 4 * count * (4 if moments else 1), free_memory(device)
-    if free is not None and needed > free:
+    if needed > free:
         what = "weights, gradients and two moments of each" if moments else "weights alone"
         raise ConfigError(
             f"model: {count:,} parameters need {needed / 2**30:,.1f} GiB ({what}), and "

@@ -1,6 +1,7 @@
 """The settings that other families need: lists, `false` for None, files and back, and what clashes."""
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +91,11 @@ def test_an_id_of_zero_is_an_id_and_false_is_none(tmp_path: Path, key: str) -> N
 
 
 def test_no_suppressed_ids_and_the_usual_ones_are_two_things(tmp_path: Path) -> None:
-    for given_ids, text in ((None, None), ((), "suppressed_ids = []"), ((7,), "suppressed_ids = [7]")):
+    for given_ids in (None, (), (7,)):
         config = Config(decode=DecodeConfig(suppressed_ids=given_ids))
         written = to_toml(config)
-        assert (text in written) if text else ("suppressed_ids" not in written)
+        ids = tomllib.loads(written)["decode"].get("suppressed_ids")
+        assert ids == (None if given_ids is None else list(given_ids))
         assert loaded(tmp_path, written).decode.suppressed_ids == given_ids
 
 

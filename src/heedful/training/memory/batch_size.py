@@ -70,14 +70,10 @@ def fitting_batch(
         free: bytes of memory, on this machine or this process's GPU; by default what is free now.
 
     Raises:
-        ConfigError: not even the longest pair fits, or this system does not say how much memory is free.
+        ConfigError: not even the longest pair fits.
     """
     device = next(model.parameters()).device
     free = free_memory(device) if free is None else free
-    if free is None:
-        raise ConfigError(
-            'batch.tokens="auto": this system does not say how much memory is free; give a number'
-        )
     ranks, sharing = _ranks(device)
     room = int(_SHARE * free) // sharing
     fixed = _held(model, config)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import torch
 
 # Below /sys/fs/cgroup: where version 2 and version 1 of Linux's control groups keep the limit, what is taken,
@@ -12,38 +13,31 @@ _UNIFIED = "", "memory.max", "memory.current", "inactive_file"
 _LEGACY = "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
 
 
-def free_memory(device: torch.device, *, root: Path = Path("/")) -> int | None:
-    """Return how many bytes can still be taken; None where the system does not say.
+def free_memory(device: torch.device, *, root: Path = Path("/")) -> int:
+    """Return how many bytes can still be taken.
 
     Args:
-        device: a GPU, of which what torch holds in reserve counts as free; or a processor.
-        root: of the file system that says so.
+        device: a GPU, of which what torch holds in reserve counts as free; or a CPU.
+        root: of the file system that tells the limits of control groups.
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return min([*_of_the_machine(root), *_of_the_process(root), *_of_the_control_groups(root)], default=None)
+    available = int(psutil.virtual_memory().available)  # with caches that can be given back
+    return min([available, *_of_the_process(), *_of_the_control_groups(root)])
 
 
-def _of_the_machine(root: Path) -> Iterator[int]:
-    for line in _lines(root / "proc/meminfo"):
-        if line.startswith("MemAvailable:"):  # in KiB, with caches that can be given back
-            yield 1024 * int(line.split()[1])
-
-
-def _of_the_process(root: Path) -> Iterator[int]:
-    """What a limit of addresses (`ulimit -v`) leaves."""
-    for line in _lines(root / "proc/self/limits"):
-        limit = line.removeprefix("Max address space").split()[0]
-        if line.startswith("Max address space") and limit.isdigit():  # not "unlimited"
-            taken = [
-                each.split()[1] for each in _lines(root / "proc/self/status") if each.startswith("VmSize:")
-            ]
-            yield max(0, int(limit) - 1024 * int(taken[0]))
+def _of_the_process() -> Iterator[int]:
+    """Yield what a limit of the address space (`ulimit -v`) leaves, where there is one."""
+    if psutil.LINUX:
+        process = psutil.Process()
+        limit, _ = process.rlimit(psutil.RLIMIT_AS)
+        if limit != psutil.RLIM_INFINITY:
+            yield max(0, limit - process.memory_info().vms)
 
 
 def _of_the_control_groups(root: Path) -> Iterator[int]:
-    """What the limit of each group that this process is in leaves, up to the outermost that can be seen.
+    """Yield what the limit of each group of this process leaves, up to the outermost that can be seen.
 
     In a container the names of the outer groups may be there without their directories.
     """

@@ -2,14 +2,13 @@
 
 import multiprocessing
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
+import psutil
 import torch
 
 _MIB = 1 << 20
@@ -18,20 +17,19 @@ _SHORTEST_PAUSE = 0.005  # seconds between two looks
 
 @dataclass
 class PeakMemory:
-    """The most that was seen, and how; None where this system does not say."""
+    """The most that was seen, and how; None before the first look."""
 
     mib: float | None = None
-    counted: str = "not known on this system"
+    counted: str = ""
 
 
 @contextmanager
 def peak_memory(device: torch.device) -> Iterator[PeakMemory]:
     """Watch while the block runs; the result is complete when it ends, with what is there then.
 
-    On a GPU it is what the allocator has given out at most. Where Linux tells how the pages of a process are
-    shared (`smaps_rollup`, since 4.14), it is the sum over this process and those that it started, a page of
-    n processes counting 1/n in each; a thread looks all the time and says at once what it sees, which costs
-    the watched work some time. Elsewhere it is this process's largest resident size since it began.
+    On a GPU it is what the allocator has given out at most. On a CPU it is the resident memory of this
+    process and those that it started; on Linux, a page of n processes counts 1/n in each. A thread looks all
+    the time and says at once what it sees, which costs the watched work some time.
     """
     peak = PeakMemory()
     if device.type == "cuda":
@@ -39,12 +37,9 @@ def peak_memory(device: torch.device) -> Iterator[PeakMemory]:
         yield peak
         peak.mib = torch.cuda.max_memory_allocated(device) / _MIB
         peak.counted = "allocated on the GPU"
-    elif _proportional_size(os.getpid()):
+    else:
         with _watched(peak):
             yield peak
-    else:
-        yield peak
-        _note_resident(peak)
 
 
 @contextmanager
@@ -58,7 +53,7 @@ def _watched(peak: PeakMemory) -> Iterator[None]:
         while not is_last:
             is_last = over.is_set()  # one look comes after the end, however seldom this thread had its turn
             begun = time.perf_counter()
-            peak.mib = max(peak.mib or 0.0, sum(map(_proportional_size, processes)) / _MIB)
+            peak.mib = max(peak.mib or 0.0, sum(map(_resident, processes)) / _MIB)
             over.wait(max(_SHORTEST_PAUSE, time.perf_counter() - begun))
 
     thread = threading.Thread(target=watch, daemon=True)
@@ -70,20 +65,15 @@ def _watched(peak: PeakMemory) -> Iterator[None]:
         thread.join()
 
 
-def _proportional_size(process: int) -> int:
-    """Bytes that are resident, a page that n processes share as 1/n; 0 where that is not told."""
+def _resident(process: int) -> int:
+    """Return the resident bytes of a process, 0 where it has ended.
+
+    On Linux a page that n processes share counts as 1/n.
+    """
     try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii").splitlines()
-    except OSError:
+        if psutil.LINUX:
+            memory = psutil.Process(process).memory_full_info()
+            return int(getattr(memory, "pss", memory.rss))
+        return int(psutil.Process(process).memory_info().rss)
+    except psutil.Error:
         return 0
-    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-
-
-def _note_resident(peak: PeakMemory) -> None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    peak.mib = largest / _MIB if sys.platform == "darwin" else largest / 1024
-    peak.counted = "resident in the first process, since it began"
