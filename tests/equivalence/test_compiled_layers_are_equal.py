@@ -25,7 +25,7 @@ from heedful.training import compilation
 from heedful.training.compilation import compile_layers, compiles
 from heedful.training.parallel.process_group import Rank, StepPlan
 from heedful.training.step import batch_loss
-from heedful.training.trainer import Surroundings, Trainer
+from heedful.training.trainer import Trainer, TrainerCallbacks
 from heedful.training.validation import measure_nll
 from heedful.workflows.step_cost import count_flops
 
@@ -153,8 +153,8 @@ def test_training_compiles_and_validation_does_not(source: BatchSource, tmp_path
         limits = {"max_steps": 4, "average_checkpoints": 1}
         train, valid = config.train.model_dump() | limits, {"every_steps": 2, "decode_sentences": 0}
         model = small_model(**config.model.model_dump())
-        surroundings = Surroundings([validate], [], lambda *_: None, tmp_path, "fingerprint")
-        trainer = Trainer(model, config.replace(train=train, valid=valid), source, surroundings)
+        callbacks = TrainerCallbacks([validate], [], lambda *_: None, tmp_path, "fingerprint")
+        trainer = Trainer(model, config.replace(train=train, valid=valid), source, callbacks)
         trainer.fit()
         assert trainer.progress.computed_by.endswith(", with compiled layers") is wanted
         models.append(model)

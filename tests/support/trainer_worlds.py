@@ -14,7 +14,7 @@ from heedful.model import Transformer
 from heedful.training.events import (
     Event,
 )
-from heedful.training.trainer import Surroundings, Trainer
+from heedful.training.trainer import Trainer, TrainerCallbacks
 
 EPOCH_LENGTH = 5
 
@@ -80,7 +80,7 @@ def make(folder: Path, *, values: list[float] | None = None, seed: int = 1, **se
     def keep(name: str, model: Transformer, scores: dict[str, float], step: int) -> None:
         kept.append((name, {name: weight.clone() for name, weight in unique_weights(model).items()}))
 
-    surroundings = Surroundings([validate], [events.append], keep, folder / "checkpoints", "fingerprint")
+    callbacks = TrainerCallbacks([validate], [events.append], keep, folder / "checkpoints", "fingerprint")
     source = Source()
-    trainer = Trainer(small_model(seed, dropout=0.2), config, source, surroundings)  # type: ignore[arg-type]
+    trainer = Trainer(small_model(seed, dropout=0.2), config, source, callbacks)  # type: ignore[arg-type]
     return World(trainer, source, events, kept)

@@ -1,5 +1,6 @@
 """From batches to a trained model: loss, schedule, optimiser, step, loop, checkpoints."""
 
+from heedful.training.callbacks import Scores, TrainerCallbacks
 from heedful.training.checkpoint import latest_checkpoint
 from heedful.training.event_log import EventLog
 from heedful.training.events import (
@@ -13,7 +14,6 @@ from heedful.training.events import (
     ValidationEvent,
     WarningEvent,
 )
-from heedful.training.surroundings import Scores, Surroundings
 from heedful.training.trainer import Trainer
 from heedful.training.validation import Validator, measure_nll
 
@@ -27,8 +27,8 @@ __all__ = [
     "SkippedEvent",
     "StartEvent",
     "StepEvent",
-    "Surroundings",
     "Trainer",
+    "TrainerCallbacks",
     "ValidationEvent",
     "Validator",
     "WarningEvent",

@@ -15,6 +15,7 @@ from heedful.data import BatchSource
 from heedful.errors import HeedfulError, Terminated, TrainingError
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage, average_weights, swapped_weights
+from heedful.training.callbacks import Scores, TrainerCallbacks
 from heedful.training.checkpoint import (
     Progress,
     Resumable,
@@ -46,7 +47,6 @@ from heedful.training.precision import emulation_warning, resolve_precision
 from heedful.training.reporting import start_event, step_event
 from heedful.training.schedule import learning_rate
 from heedful.training.step import StepMetrics
-from heedful.training.surroundings import Scores, Surroundings
 
 Place = tuple[int, int]  # an epoch, and a batch in its plan
 StopRequest = Callable[[], Signals | None]
@@ -56,12 +56,12 @@ class Trainer:
     """Trains one model on one stream of batches, until a limit, a lack of progress, or a signal."""
 
     def __init__(
-        self, model: Transformer, config: Config, source: BatchSource, surroundings: Surroundings
+        self, model: Transformer, config: Config, source: BatchSource, callbacks: TrainerCallbacks
     ) -> None:
         self.model = model
         self.config = config
         self.source = source
-        self.surroundings = surroundings
+        self.callbacks = callbacks
         self.device = next(model.parameters()).device
         self.precision = resolve_precision(config.train.precision, self.device)
         self.optimizer = build_optimizer(model, config.optimizer)
@@ -92,7 +92,7 @@ class Trainer:
             progress.judged_step = -1
 
     def _judged_by(self) -> tuple[str, str]:
-        return self.config.valid.metric, self.surroundings.validation_set
+        return self.config.valid.metric, self.callbacks.validation_set
 
     def _value(self, scores: Scores) -> float:
         """What is compared of a validation, lower is better; infinite where the metric was not measured."""
@@ -172,7 +172,7 @@ class Trainer:
             raise
 
     def _save_this_step(self, *, is_milestone: bool = False) -> None:
-        if not is_complete(checkpoint_path(self.surroundings.checkpoints, self.progress.step)):
+        if not is_complete(checkpoint_path(self.callbacks.checkpoints, self.progress.step)):
             self._checkpoint(is_milestone=is_milestone)
 
     def _process_group(self) -> ProcessGroup:
@@ -238,7 +238,7 @@ class Trainer:
         Raises:
             TrainingError: there is no checkpoint, or this has helped too often already.
         """
-        checkpoint = latest_checkpoint(self.surroundings.checkpoints)
+        checkpoint = latest_checkpoint(self.callbacks.checkpoints)
         if checkpoint is None or self.progress.setbacks == MOST_SETBACKS or in_process_group():
             raise TrainingError(str(error))
         factor, setbacks = self.progress.rate_factor / 2, self.progress.setbacks + 1
@@ -296,7 +296,7 @@ class Trainer:
         """Judge the model, with other weights where given, and keep it if it is the best so far."""
         scores: Scores = {}
         with swapped_weights(self.model, weights), uncompiled(self.config.train, self.device):
-            for validator in self.surroundings.validators:
+            for validator in self.callbacks.validators:
                 try:
                     scores |= validator(self.model)
                 except HeedfulError as error:  # nothing in a validation set ends a run
@@ -304,7 +304,7 @@ class Trainer:
             progress, value = self.progress, self._value(scores)
             is_best = value < progress.best_value
             if is_best:
-                self.surroundings.keep_model("best", self.model, scores, progress.step)
+                self.callbacks.keep_model("best", self.model, scores, progress.step)
         self._emit(ValidationEvent, scores=scores, is_best=is_best)
         progress.judged_by, progress.validated_at = self._judged_by(), self._seconds()  # all is kept by now
         progress.judged_step, progress.judged_scores = progress.step, scores
@@ -326,8 +326,8 @@ class Trainer:
             self._save()  # once more: that knows how good the best is now
         with swapped_weights(self.model, weights):
             if self.progress.best_value == float("inf"):  # nothing could be judged
-                self.surroundings.keep_model("best", self.model, {}, self.progress.step)
-            self.surroundings.keep_model("last", self.model, self.progress.judged_scores, self.progress.step)
+                self.callbacks.keep_model("best", self.model, {}, self.progress.step)
+            self.callbacks.keep_model("last", self.model, self.progress.judged_scores, self.progress.step)
         end = EndEvent(
             self.progress.step, self._seconds(), reason, self.progress.epoch, self.progress.best_step
         )
@@ -335,7 +335,7 @@ class Trainer:
         return end
 
     def _mean_of_checkpoints(self) -> dict[str, Tensor] | None:
-        paths = [checkpoint_path(self.surroundings.checkpoints, step) for step in self.progress.milestones]
+        paths = [checkpoint_path(self.callbacks.checkpoints, step) for step in self.progress.milestones]
         averaged = [path for path in paths if is_complete(path)][-self.config.train.average_checkpoints :]
         return average_weights(averaged) if len(averaged) > 1 else None
 
@@ -349,18 +349,16 @@ class Trainer:
             self.progress.milestones = steps[-self.config.train.keep_checkpoints :]
         path = self._save()
         kept = {*self.progress.milestones, self.progress.step}
-        prune_checkpoints(self.surroundings.checkpoints, kept=kept)
+        prune_checkpoints(self.callbacks.checkpoints, kept=kept)
         self._saved_at = self._seconds()
         self._emit(CheckpointEvent, path=path.name)
 
     def _save(self) -> Path:
         self.progress.seconds = self._seconds()
-        return save_checkpoint(self._resumable(), self.surroundings.checkpoints)
+        return save_checkpoint(self._resumable(), self.callbacks.checkpoints)
 
     def _resumable(self) -> Resumable:
-        return Resumable(
-            self.model, self.optimizer, self.average, self.progress, self.surroundings.fingerprint
-        )
+        return Resumable(self.model, self.optimizer, self.average, self.progress, self.callbacks.fingerprint)
 
     def _log_if_due(self) -> None:
         if self.progress.step % self.config.train.log_every_steps == 0:
@@ -386,7 +384,7 @@ class Trainer:
         self._tell(kind(step=self.progress.step, seconds=self._seconds(), **fields))
 
     def _tell(self, event: Event) -> None:
-        for listener in self.surroundings.listeners:
+        for listener in self.callbacks.listeners:
             listener(event)
 
     def _seconds(self) -> float:

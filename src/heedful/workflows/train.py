@@ -14,8 +14,8 @@ from heedful.training import (
     EventLog,
     Scores,
     SkippedEvent,
-    Surroundings,
     Trainer,
+    TrainerCallbacks,
     latest_checkpoint,
 )
 from heedful.training.checkpoint import set_damaged_aside
@@ -102,7 +102,7 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
         material.model,
         material.config,
         material.source,
-        Surroundings(
+        TrainerCallbacks(
             validators=[
                 NllValidator(material.valid_source, material.precision),
                 *([decoding] if material.config.valid.decode_sentences else []),

@@ -93,7 +93,7 @@ def fail_to_validate(world: World, error: type[BaseException]) -> None:
     def validate(model: Transformer) -> dict[str, float]:
         raise error
 
-    object.__setattr__(world.trainer.surroundings, "validators", [validate])
+    object.__setattr__(world.trainer.callbacks, "validators", [validate])
 
 
 @pytest.mark.parametrize("error", [LostError, SystemExit, MemoryError])
@@ -150,7 +150,7 @@ def test_a_best_model_that_could_not_be_written_is_judged_again(tmp_path: Path) 
     def keep(*_: object) -> None:
         raise BundleError("best: cannot be written")
 
-    object.__setattr__(full.trainer.surroundings, "keep_model", keep)
+    object.__setattr__(full.trainer.callbacks, "keep_model", keep)
     with pytest.raises(BundleError):
         full.trainer.fit()
     resumed = make(tmp_path, **sections)
@@ -174,7 +174,7 @@ def test_a_finished_run_that_is_resumed_is_not_judged_again(tmp_path: Path) -> N
 def test_a_finished_run_is_judged_on_another_validation_set(tmp_path: Path) -> None:
     make(tmp_path, values=[1.5]).trainer.fit()
     again = make(tmp_path, values=[2.5])
-    object.__setattr__(again.trainer.surroundings, "validation_set", "another")
+    object.__setattr__(again.trainer.callbacks, "validation_set", "another")
     again.trainer.resume(tmp_path / "checkpoints" / "step-12")
     again.trainer.fit()
     assert [event.scores for event in again.of(ValidationEvent)] == [{"nll": 2.5}]
@@ -211,7 +211,7 @@ def test_a_validation_set_that_cannot_be_used_ends_no_run(tmp_path: Path) -> Non
     def validate(model: Transformer) -> dict[str, float]:
         raise InputError("line 21: 201 pieces")
 
-    object.__setattr__(world.trainer.surroundings, "validators", [validate])
+    object.__setattr__(world.trainer.callbacks, "validators", [validate])
     assert world.trainer.fit().step == 12
     assert {event.message for event in world.of(WarningEvent)} == {"not validated: line 21: 201 pieces"}
     assert [name for name, _ in world.kept] == ["best", "last"]
@@ -240,7 +240,7 @@ def test_the_best_so_far_is_by_what_counts_now(
     def prepared(validation_set: str, metric: str) -> World:
         world = make(tmp_path, train={"max_steps": 6}, valid={"metric": metric, "decode_sentences": 5})
         for name, value in (("validators", [validate]), ("validation_set", validation_set)):
-            object.__setattr__(world.trainer.surroundings, name, value)
+            object.__setattr__(world.trainer.callbacks, name, value)
         return world
 
     prepared("one", "nll").trainer.fit()

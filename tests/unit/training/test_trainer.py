@@ -181,7 +181,7 @@ class Clock:
 
     def pace(self, world: World, *, step: float, validation: float = 0.0, killed_at: int = 0) -> None:
         """Let each step and each validation take so long; the step `killed_at` ends the program."""
-        inner, (validate,) = world.trainer.optimizer.step, world.trainer.surroundings.validators
+        inner, (validate,) = world.trainer.optimizer.step, world.trainer.callbacks.validators
 
         def paced_step() -> None:
             if world.trainer.progress.step == killed_at:
@@ -194,7 +194,7 @@ class Clock:
             return validate(model)
 
         world.trainer.optimizer.step = paced_step  # type: ignore[method-assign, assignment]
-        object.__setattr__(world.trainer.surroundings, "validators", [paced_validator])
+        object.__setattr__(world.trainer.callbacks, "validators", [paced_validator])
 
 
 def steps_of(world: World, kind: type[Event]) -> list[int]:
@@ -296,6 +296,6 @@ def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     world = make(tmp_path)
     world.trainer.fit()
     other = make(tmp_path)
-    object.__setattr__(other.trainer.surroundings, "fingerprint", "other")
+    object.__setattr__(other.trainer.callbacks, "fingerprint", "other")
     with pytest.raises(CheckpointError, match="belongs to other data"):
         other.trainer.resume(tmp_path / "checkpoints" / "step-12")

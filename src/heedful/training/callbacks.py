@@ -1,4 +1,4 @@
-"""Trainer callbacks: judging, telling, and keeping models."""
+"""Through which a trainer validates, logs and saves models without knowing of files or decoding."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ Scores = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What a trainer is given by whoever knows about files, text and screens.
+class TrainerCallbacks:
+    """Trainer callbacks: saving, validation, logging.
 
     Attributes:
         validators: each measures the model; their scores are merged.
