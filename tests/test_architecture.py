@@ -19,6 +19,7 @@ PACKAGE = ROOT / "src" / "heedful"
 # errors is below everything, the package's own front (heedful/__init__.py, __main__.py) above everything.
 LAYERS: dict[str, float] = {
     "errors": -1,
+    "requests": 0,
     "parsing": -0.5,
     **dict.fromkeys(("config", "durable"), 0),
     **dict.fromkeys(("native", "weight_files"), 0.5),
@@ -212,7 +213,7 @@ def the_command_line_is_light(source: Source) -> Iterator[str]:
     for top in statements_at_import(source.tree):
         for line, module in imported_modules(source, top) if isinstance(top, ast.stmt) else ():
             parts = module.split(".")
-            inner = parts[0] == "heedful" and parts[1] not in {"cli", "errors"}
+            inner = parts[0] == "heedful" and parts[1] not in {"cli", "errors", "requests"}
             if isinstance(top, ast.Import | ast.ImportFrom) and (inner or parts[0] in HEAVY):
                 yield f"{source.path}:{line}: {module} must be imported inside the function that needs it"
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,22 +11,13 @@ FULL = Path("/dev/full")
 HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "pydantic", "matplotlib"}
 
 
-def test_help_answers_in_under_three_tenths_of_a_second() -> None:
-    durations = []
-    for _ in range(5):
-        started = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-m", "heedful", "--help"], capture_output=True, text=True, check=True
-        )
-        durations.append(time.perf_counter() - started)
-    assert "translate" in done.stdout
-    assert min(durations) < 0.3
-
-
 def test_the_command_line_loads_nothing_heavy_before_it_must() -> None:
-    code = "import sys, heedful.cli.main; print(*{name.split('.')[0] for name in sys.modules})"
+    """So help answers in under 0.3 s; it is counted in modules, for seconds are the machine's."""
+    code = "import sys, heedful.cli.main; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert HEAVY.isdisjoint(done.stdout.split())
+    loaded = done.stdout.split()
+    assert HEAVY.isdisjoint(loaded)
+    assert len(loaded) < 350
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")

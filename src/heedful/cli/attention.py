@@ -7,6 +7,7 @@ import typer
 
 from heedful.cli import options as opt
 from heedful.cli.streams import argument_text
+from heedful.requests import Runtime, SearchRequest
 
 
 def attention(
@@ -21,12 +22,8 @@ def attention(
     layer: Annotated[
         int | None, typer.Option(min=1, help="The decoder layer of the picture. [default: the last]")
     ] = None,
-    beam_size: opt.BeamSize = None,
-    length_penalty: opt.LengthPenalty = None,
-    src_lang: opt.SrcLang = None,
-    tgt_lang: opt.TgtLang = None,
-    threads: opt.Threads = None,
-    device: opt.Device = "auto",
+    search: SearchRequest = SearchRequest(),
+    runtime: Runtime = Runtime(),
 ) -> None:
     """Show what the model looked at as it translated.
 
@@ -34,7 +31,6 @@ def attention(
     was read.
     """
     from heedful.workflows.attention import attention as show_attention
-    from heedful.workflows.loading import Runtime, SearchWishes
     from heedful.workflows.outputs import check_output
 
     check_output(output, makes_folder=True)
@@ -44,10 +40,8 @@ def attention(
         output=output,
         target=None if target is None else argument_text(target, "--target"),
         layer=layer,
-        wishes=SearchWishes(
-            beam_size=beam_size, length_penalty=length_penalty, src_lang=src_lang, tgt_lang=tgt_lang
-        ),
-        runtime=Runtime(device=device, threads=threads),
+        request=search,
+        runtime=runtime,
     )
     print(maps.target)
     typer.echo(f"wrote {output}", err=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options as opt
+from heedful.requests import Runtime, SearchRequest
 
 if TYPE_CHECKING:
     from heedful.workflows.bench_training import TrainingBenchmark
@@ -48,16 +49,8 @@ def train(
 def decode(
     run: opt.Run,
     src: Annotated[Path, typer.Option(help="Sentences to translate; .gz too.")],
-    beam_size: opt.BeamSize = None,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Sentences of a batch. [default: as many as fit --batch-tokens]")
-    ] = None,
-    batch_tokens: opt.BatchTokens = None,
-    threads: opt.Threads = None,
-    precision: opt.Precision = "float32",
-    engine: opt.Engine = "auto",
-    shortlist: opt.Shortlist = None,
-    device: opt.Device = "auto",
+    search: SearchRequest = SearchRequest(),
+    runtime: Runtime = Runtime(),
     as_json: opt.AsJson = False,
 ) -> None:
     """Measure the speed of translation on this machine.
@@ -69,23 +62,13 @@ def decode(
     from heedful.cli.progress import bar
     from heedful.cli.streams import Lines, open_input
     from heedful.workflows.bench_decoding import bench_decoding
-    from heedful.workflows.loading import Runtime, SearchWishes
 
     with open_input(src) as (stream, name):
         lines = Lines(stream, name)
         texts = list(lines)
         lines.raise_if_bad()
-    runtime = Runtime(
-        precision=precision,
-        engine=engine,
-        device=device,
-        threads=threads,
-        batch_tokens=batch_tokens,
-        batch_size=batch_size,
-    )
-    wishes = SearchWishes(beam_size=beam_size, shortlist=shortlist)
     with bar() as show:
-        found = bench_decoding(run, texts, wishes=wishes, runtime=runtime, listener=show)
+        found = bench_decoding(run, texts, request=search, runtime=runtime, listener=show)
     if as_json:
         print(json.dumps(asdict(found)))
         return

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options as opt
+from heedful.requests import Languages
 
 
 def export(
@@ -20,8 +21,7 @@ def export(
             "float16, bfloat16. [default: float32]",
         ),
     ] = None,
-    src_lang: opt.SrcLang = None,
-    tgt_lang: opt.TgtLang = None,
+    languages: Languages = Languages(),
 ) -> None:
     """Write a model for another engine.
 
@@ -38,8 +38,8 @@ def export(
             target=to,
             output=output,
             quantization=quantization,
-            src_lang=src_lang,
-            tgt_lang=tgt_lang,
+            src_lang=languages.src_lang,
+            tgt_lang=languages.tgt_lang,
         )
     )
     print(output)

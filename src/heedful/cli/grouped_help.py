@@ -1,19 +1,34 @@
 """Help that lists options under headings; plain, for rich costs time and `--help` is to answer at once."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from typer.core import TyperCommand
 
-if TYPE_CHECKING:
-    from typer._click import Context, HelpFormatter
+from heedful.requests import COMPUTING, OUTPUTS, SAMPLING, SEARCH
+
+_ORDER = ("Arguments", "Options", SEARCH, OUTPUTS, SAMPLING, COMPUTING)  # others follow
+
+
+class HelpFormatter(Protocol):
+    """What writes help: sections of two columns."""
+
+    def section(self, name: str) -> AbstractContextManager[None]:
+        """Begin a section with a heading."""
+        ...
+
+    def write_dl(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Write rows of an option and its help."""
+        ...
 
 
 class GroupedCommand(TyperCommand):
     """A command whose options stand under the headings that they name as their `rich_help_panel`."""
 
-    def format_options(self, ctx: "Context", formatter: "HelpFormatter") -> None:
+    def format_options(self, ctx: Any, formatter: HelpFormatter) -> None:  # noqa: ANN401
         """Write arguments and options into the help, options without a heading first."""
-        groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        groups: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _ORDER}
         for parameter in self.get_params(ctx):
             entry = parameter.get_help_record(ctx)
             kind = "Arguments" if parameter.param_type_name == "argument" else "Options"

@@ -19,6 +19,7 @@ from heedful.cli.grouped_help import GroupedCommand
 from heedful.cli.import_ import import_
 from heedful.cli.inspect import inspect
 from heedful.cli.mistakes import USAGE, one_line_for_mistakes, stop
+from heedful.cli.option_groups import with_option_groups
 from heedful.cli.plot import plot
 from heedful.cli.push import push
 from heedful.cli.score import score
@@ -42,7 +43,9 @@ app = typer.Typer(
 bench = typer.Typer(rich_markup_mode=None)
 for group, verbs in ((app, VERBS), (bench, BENCHES)):
     for verb in verbs:
-        group.command(verb.__name__.rstrip("_"), cls=GroupedCommand)(one_line_for_mistakes()(verb))
+        group.command(verb.__name__.rstrip("_"), cls=GroupedCommand)(
+            one_line_for_mistakes()(with_option_groups(verb))
+        )
 app.add_typer(bench, name="bench", help="Measure the speed of this machine: bench train.")
 
 

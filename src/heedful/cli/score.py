@@ -14,9 +14,9 @@ import typer
 from heedful.cli import options as opt
 from heedful.cli.streams import Lines, count_lines, open_input, tell_precision, write_line
 from heedful.errors import InputError
+from heedful.requests import Runtime, ScoreRequest
 
 if TYPE_CHECKING:
-    from heedful.workflows.loading import Runtime, SearchWishes
     from heedful.workflows.score import Perplexity, ScoredPair
 
 _PAIRS_SHOWN = 64  # between two movements of the bar
@@ -36,22 +36,9 @@ def score(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each pair.")] = False,
     ensemble: opt.Ensemble = None,
-    src_lang: opt.SrcLang = None,
-    tgt_lang: opt.TgtLang = None,
-    length_penalty: opt.LengthPenalty = None,
-    length_normalization: opt.LengthNormalization = None,
-    coverage_penalty: opt.CoveragePenalty = None,
-    max_length_offset: opt.MaxLengthOffset = None,
-    max_length: opt.MaxLength = None,
-    min_length: opt.MinLength = None,
-    no_repeat_ngram_size: opt.NoRepeatNgramSize = None,
+    request: ScoreRequest = ScoreRequest(),
     prefix: opt.Prefix = None,
-    batch_tokens: opt.BatchTokens = None,
-    threads: opt.Threads = None,
-    precision: opt.Precision = "float32",
-    engine: opt.Engine = "auto",
-    shortlist: opt.Shortlist = None,
-    device: opt.Device = "auto",
+    runtime: Runtime = Runtime(),
 ) -> None:
     """Score given translations: how probable does the model find them?
 
@@ -75,22 +62,10 @@ def score(
     empty lines has the score 0 and is not counted. Where one side alone is empty, the model says how probable
     that is.
     """
-    from heedful.workflows.loading import Runtime, SearchWishes
-
     if str(src) == str(tgt) == "-":
         raise typer.BadParameter("--src and --tgt cannot both be stdin")
-    wishes = SearchWishes(
-        length_penalty=length_penalty, length_normalization=length_normalization,
-        coverage_penalty=coverage_penalty,
-        max_length_offset=max_length_offset, max_length=max_length, min_length=min_length,
-        no_repeat_ngram_size=no_repeat_ngram_size, src_lang=src_lang, tgt_lang=tgt_lang,
-        shortlist=shortlist,
-    )  # fmt: skip
-    runtime = Runtime(
-        precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens
-    )
     files = _Files(src, tgt, prefix, are_ids=tgt_ids)
-    _score_files([run, *(ensemble or ())], files, wishes, runtime, as_json=as_json)
+    _score_files([run, *(ensemble or ())], files, request, runtime, as_json=as_json)
 
 
 @dataclass(frozen=True)
@@ -102,7 +77,7 @@ class _Files:
 
 
 def _score_files(
-    runs: Sequence[Path], files: _Files, wishes: "SearchWishes", runtime: "Runtime", *, as_json: bool
+    runs: Sequence[Path], files: _Files, request: ScoreRequest, runtime: Runtime, *, as_json: bool
 ) -> None:
     from heedful.cli.progress import bar
     from heedful.workflows.score import Perplexity, ScoringTask
@@ -121,7 +96,7 @@ def _score_files(
             prefixes=prefixes, are_ids=files.are_ids, src_name=src_name, tgt_name=tgt_name,
         )  # fmt: skip
         pairs = score_pairs(
-            runs[0], task, wishes=wishes, runtime=runtime, ensemble=runs[1:], told=tell_precision
+            runs[0], task, request=request, runtime=runtime, ensemble=runs[1:], told=tell_precision
         )
         # Where the lines themselves are to be seen, they show how far it is.
         show = stack.enter_context(bar()) if total and not sys.stdout.isatty() else None

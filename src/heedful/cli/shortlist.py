@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options as opt
+from heedful.requests import Runtime, SearchRequest
 
 
 def shortlist(
@@ -33,9 +34,10 @@ def shortlist(
             metavar="FILE", help="Sentences to translate without and with it, to say what it changes."
         ),
     ] = None,
-    beam_size: opt.BeamSize = None,
-    threads: opt.Threads = None,
-    precision: opt.Precision = "float32",
+    beam_size: Annotated[
+        int | None, typer.Option(min=1, help="Beam of --check. [default: as in the bundle]")
+    ] = None,
+    runtime: Runtime = Runtime(),
     as_json: opt.AsJson = False,
 ) -> None:
     """Learn which target pieces may translate which source pieces, for translate --shortlist.
@@ -46,15 +48,14 @@ def shortlist(
     --check measures what that changes; pieces outside are those that a search without the shortlist wrote,
     and that it would not have had.
     """
-    from heedful.workflows.loading import Runtime, SearchWishes
     from heedful.workflows.shortlist import ShortlistTask, make_shortlist
 
     found = make_shortlist(
         run,
         ShortlistTask(src=src, tgt=tgt, candidates=candidates, frequent=frequent, pairs=pairs, check=check),
         output=output,
-        wishes=SearchWishes(beam_size=beam_size),
-        runtime=Runtime(precision=precision, threads=threads),
+        request=SearchRequest(beam_size=beam_size),
+        runtime=runtime,
     )
     if as_json:
         print(json.dumps(asdict(found), ensure_ascii=False))

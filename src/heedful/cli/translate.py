@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,10 +14,10 @@ import typer
 from heedful.cli import options as opt
 from heedful.cli.streams import Lines, open_input, open_output, tell_of_auto, tell_precision, write_line
 from heedful.errors import InputError
+from heedful.requests import Runtime, SamplingRequest, SearchRequest
 
 if TYPE_CHECKING:
     from heedful.decoding.translation import Translation
-    from heedful.workflows.loading import Runtime, SearchWishes
 
 
 def translate(
@@ -31,36 +31,10 @@ def translate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each line.")] = False,
     line_buffered: opt.LineBuffered = False,
     ensemble: opt.Ensemble = None,
-    src_lang: opt.SrcLang = None,
-    tgt_lang: opt.TgtLang = None,
-    beam_size: opt.BeamSize = None,
-    length_penalty: opt.LengthPenalty = None,
-    length_normalization: opt.LengthNormalization = None,
-    coverage_penalty: opt.CoveragePenalty = None,
-    early_stopping: opt.EarlyStopping = None,
-    num_groups: opt.NumGroups = None,
-    diversity_penalty: opt.DiversityPenalty = None,
-    max_length_offset: opt.MaxLengthOffset = None,
-    max_length: opt.MaxLength = None,
-    min_length: opt.MinLength = None,
-    no_repeat_ngram_size: opt.NoRepeatNgramSize = None,
-    repetition_penalty: opt.RepetitionPenalty = None,
-    replace_unknown: opt.ReplaceUnknown = False,
+    search: SearchRequest = SearchRequest(),
     prefix: opt.Prefix = None,
-    sample: opt.Sample = False,
-    temperature: opt.Temperature = None,
-    top_k: opt.TopK = None,
-    top_p: opt.TopP = None,
-    min_p: opt.MinP = None,
-    epsilon: opt.Epsilon = None,
-    seed: opt.Seed = None,
-    mbr: opt.Mbr = None,
-    batch_tokens: opt.BatchTokens = None,
-    threads: opt.Threads = None,
-    precision: opt.Precision = "float32",
-    engine: opt.Engine = "auto",
-    shortlist: opt.Shortlist = None,
-    device: opt.Device = "auto",
+    sampling: SamplingRequest = SamplingRequest(),
+    runtime: Runtime = Runtime(),
 ) -> None:
     """Translate lines, from stdin to stdout unless told otherwise.
 
@@ -71,32 +45,30 @@ def translate(
     written, for score --tgt-ids. A model of many languages takes --src-lang and --tgt-lang, with its own tags
     for them, such as fra_Latn or fr.
     """
-    from heedful.workflows.loading import Runtime, SamplingWishes, SearchWishes
-
     if scores and as_json:
         raise typer.BadParameter("--scores and --json exclude each other; JSON holds the scores")
-    chance = SamplingWishes(
-        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, epsilon=epsilon, seed=seed
-    )
-    sample = sample or mbr is not None
-    if chance != SamplingWishes() and not sample:
-        raise typer.BadParameter("--temperature, --top-k, --top-p, --min-p, --epsilon, --seed need --sample")
-    if sample and beam_size is not None:
-        raise typer.BadParameter("--beam-size and --sample or --mbr exclude each other; chance needs no beam")
-    wishes = SearchWishes(
-        beam_size=beam_size, n_best=n_best, length_penalty=length_penalty,
-        length_normalization=length_normalization, coverage_penalty=coverage_penalty,
-        early_stopping=early_stopping, max_length_offset=max_length_offset, max_length=max_length,
-        min_length=min_length, no_repeat_ngram_size=no_repeat_ngram_size,
-        repetition_penalty=repetition_penalty, replace_unknown=replace_unknown or None, shortlist=shortlist,
-        num_groups=num_groups, diversity_penalty=diversity_penalty,
-        sampling=chance if sample else None, mbr_samples=mbr, src_lang=src_lang, tgt_lang=tgt_lang,
-    )  # fmt: skip
-    runtime = Runtime(
-        precision=precision, engine=engine, device=device, threads=threads, batch_tokens=batch_tokens
-    )
+    search = replace(search, n_best=n_best, sampling=_checked(sampling, search.beam_size))
     form = _Form(n_best=n_best, scores=scores, as_json=as_json, line_buffered=line_buffered)
-    _translate_files([run, *(ensemble or ())], _Files(source, prefix, output), form, wishes, runtime)
+    _translate_files([run, *(ensemble or ())], _Files(source, prefix, output), form, search, runtime)
+
+
+def _checked(sampling: SamplingRequest, beam_size: int | None) -> SamplingRequest | None:
+    """Return what is asked of sampling; None where outputs are to be searched.
+
+    Raises:
+        BadParameter: options that say nothing together, or that exclude each other.
+    """
+    if not sampling.sample and sampling.mbr is None:
+        if sampling != SamplingRequest():
+            raise typer.BadParameter(
+                "--temperature, --top-k, --top-p, --min-p, --epsilon, --seed need --sample"
+            )
+        return None
+    if beam_size is not None:
+        raise typer.BadParameter(
+            "--beam-size and --sample or --mbr exclude each other; sampling needs no beam"
+        )
+    return sampling
 
 
 @dataclass(frozen=True)
@@ -117,14 +89,14 @@ class _Form:
 
 
 def _translate_files(
-    runs: Sequence[Path], files: _Files, form: _Form, wishes: "SearchWishes", runtime: "Runtime"
+    runs: Sequence[Path], files: _Files, form: _Form, search: SearchRequest, runtime: Runtime
 ) -> None:
     from heedful.workflows.outputs import check_output
     from heedful.workflows.translate import translate as translate_lines
 
     started = time.monotonic()
     if files.output is not None:
-        check_output(files.output, [files.source, files.prefix, wishes.shortlist])
+        check_output(files.output, [files.source, files.prefix, search.shortlist])
     with ExitStack() as stack:
         stream, name = stack.enter_context(open_input(files.source))
         lines, prefixes = Lines(stream, name), None
@@ -134,7 +106,7 @@ def _translate_files(
         typed = str(files.source or "-") == "-" and sys.stdin.isatty()
         at_once = typed or form.line_buffered
         translations = translate_lines(
-            runs[0], lines, wishes=wishes, runtime=runtime, prefixes=prefixes, ensemble=runs[1:],
+            runs[0], lines, request=search, runtime=runtime, prefixes=prefixes, ensemble=runs[1:],
             chunk_lines=1 if at_once else 1024, told=tell_precision,
         )  # fmt: skip
         out = stack.enter_context(open_output(files.output, at_once=at_once))

@@ -7,8 +7,9 @@ from heedful.analysis.attention_page import write_attention_page
 from heedful.analysis.attention_picture import draw_attention
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
+from heedful.requests import Runtime, SearchRequest
 from heedful.text import Framing
-from heedful.workflows.loading import Runtime, SearchWishes, load_translator
+from heedful.workflows.loading import load_translator, search_options
 
 FORMATS = (".png", ".html", ".json")
 
@@ -20,7 +21,7 @@ def attention(
     output: Path,
     target: str | None = None,
     layer: int | None = None,
-    wishes: SearchWishes,
+    request: SearchRequest,
     runtime: Runtime,
 ) -> AttentionMaps:
     """Translate a sentence, or take its translation as given, and write the attention maps to a file.
@@ -31,7 +32,7 @@ def attention(
         output: `.png` for a picture of one layer, `.html` or `.json` for all of them.
         target: the translation to explain; the model's own where None.
         layer: the decoder layer of the picture, from 1; the last where None.
-        wishes: what to change in the search, and the languages of a model that has many.
+        request: what to change in the search, and the languages of a model that has many.
         runtime: how to compute.
 
     Raises:
@@ -43,21 +44,21 @@ def attention(
         raise InputError(f"{output}: unknown kind of file; end the name in {', '.join(FORMATS)}")
     if not source.strip():
         raise InputError("attention: the sentence is empty; give one")
-    translator = load_translator(run, wishes, runtime)
-    maps = attention_of(translator, source, target=target, wishes=wishes)
+    translator = load_translator(run, request, runtime)
+    maps = attention_of(translator, source, target=target, request=request)
     write_attention(maps, output, layer=layer)
     return maps
 
 
 def attention_of(
-    translator: Translator, source: str, *, target: str | None = None, wishes: SearchWishes | None = None
+    translator: Translator, source: str, *, target: str | None = None, request: SearchRequest | None = None
 ) -> AttentionMaps:
     """Record the attention of a loaded model for one sentence; see `attention`."""
     bundle = translator.bundle
     if target is not None:
         prefix = Framing.of(bundle.config, bundle.tokenizers).tgt_prefix
         return attention_maps(bundle, source, [*prefix, *bundle.tokenizers.tgt.encode(target)])
-    options = (wishes or SearchWishes()).options(bundle.config.decode)
+    options = search_options(request or SearchRequest(), bundle.config.decode)
     [translation] = translator.translations([source], options=options)
     if not translation.hypotheses:
         raise InputError("attention: the sentence is empty; give one")

@@ -13,8 +13,9 @@ from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.native import native
+from heedful.requests import Runtime, SearchRequest
 from heedful.training.memory.peak import peak_memory
-from heedful.workflows.loading import Runtime, SearchWishes, load_translator
+from heedful.workflows.loading import load_translator, search_options
 
 ProgressListener = Callable[[str, float], None]  # what is being done, and how much of all is: 0 to 1
 
@@ -66,7 +67,7 @@ def bench_decoding(
     run: Path,
     lines: Sequence[str],
     *,
-    wishes: SearchWishes,
+    request: SearchRequest,
     runtime: Runtime,
     listener: ProgressListener = lambda what, done: None,
 ) -> DecodingBenchmark:
@@ -80,8 +81,8 @@ def bench_decoding(
     if not texts:
         raise InputError("bench decode: there is no text in the source; give a file of sentences")
     listener("loading", 0.0)
-    translator = load_translator(run, wishes, runtime)
-    options = wishes.options(translator.bundle.config.decode)
+    translator = load_translator(run, request, runtime)
+    options = search_options(request, translator.bundle.config.decode)
     translator.release_models(options)
     single = texts[:: max(1, len(texts) // _SINGLE)][:_SINGLE]
     to_do = _ROUNDS + 3
@@ -103,7 +104,7 @@ def bench_decoding(
         precision=translator.precision_in_use,
         engine=translator.engine_in_use,
         native=native().describe(),
-        shortlist=None if wishes.shortlist is None else str(wishes.shortlist),
+        shortlist=None if request.shortlist is None else str(request.shortlist),
         threads=torch.get_num_threads(),
         batch_size=runtime.batch_size,
         batch_tokens=translator.batch_tokens,

@@ -10,7 +10,8 @@ from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, suggestion
 from heedful.evaluation.metrics import METRICS, evaluate_texts
 from heedful.evaluation.report import EvaluationReport
-from heedful.workflows.loading import Runtime, SearchWishes, load_translator
+from heedful.requests import Runtime, SearchRequest
+from heedful.workflows.loading import load_translator, search_options
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def evaluate(
     run: Path,
     task: EvaluationTask,
     *,
-    wishes: SearchWishes,
+    request: SearchRequest,
     runtime: Runtime,
     translated: Callable[[Sequence[str]], None] = lambda outputs: None,
 ) -> Evaluation:
@@ -45,7 +46,7 @@ def evaluate(
     Args:
         run: a run directory, a bundle, or the id of one on the hub.
         task: what to score.
-        wishes: what to change in the search, and the languages of a model that has many.
+        request: what to change in the search, and the languages of a model that has many.
         runtime: how to compute.
         translated: gets the outputs before they are scored, to keep them whatever comes.
 
@@ -62,8 +63,8 @@ def evaluate(
     references = [read_lines(path) for path in task.refs]
     for path, lines in zip(task.refs, references, strict=True):
         check_parallel(str(task.src), sources, str(path), lines)
-    translator = load_translator(run, wishes, runtime)
-    options = wishes.options(translator.bundle.config.decode)
+    translator = load_translator(run, request, runtime)
+    options = search_options(request, translator.bundle.config.decode)
     translator.release_models(options)
     outputs = translate_distinct(translator, sources, options)
     translated(outputs)

@@ -10,8 +10,9 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import ScoredText
 from heedful.decoding.translator import Translator
 from heedful.errors import CorpusError, InputError
+from heedful.requests import Runtime, ScoreRequest
 from heedful.text import Tokenizer
-from heedful.workflows.loading import Runtime, SearchWishes, load_translator
+from heedful.workflows.loading import load_translator, search_options
 
 _LARGEST_EXPONENT = 700.0  # of a number that floats can hold
 
@@ -110,7 +111,7 @@ def score(
     run: Path,
     task: ScoringTask,
     *,
-    wishes: SearchWishes,
+    request: ScoreRequest,
     runtime: Runtime,
     ensemble: Sequence[Path] = (),
     chunk_lines: int = 1024,
@@ -123,7 +124,7 @@ def score(
     Args:
         run: a run directory, a bundle, or the id of one on the hub.
         task: the pairs.
-        wishes: what a search was asked for, as far as scores depend on it, and the languages of a model that
+        request: what a search was asked for, as far as scores depend on it, and the languages of a model that
             has many.
         runtime: how to compute.
         ensemble: more models, whose probabilities are averaged with those of the run.
@@ -136,10 +137,10 @@ def score(
         InputError: settings that cannot be, models that cannot work together, a line too long for learned
             positions, one that holds no ids, or one without a prefix.
     """
-    translator = load_translator(run, wishes, runtime, ensemble=ensemble)
+    translator = load_translator(run, request, runtime, ensemble=ensemble)
     if runtime.precision == "auto":
         told(translator.precision_in_use)
-    options = wishes.options(translator.bundle.config.decode)
+    options = search_options(request, translator.bundle.config.decode)
     translator.release_models(options)
     return _scored_pairs(translator, task, options, chunk_lines)
 

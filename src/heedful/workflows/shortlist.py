@@ -13,8 +13,9 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.translator import Translator
 from heedful.errors import CorpusError, InputError, RunError
+from heedful.requests import Runtime, SearchRequest
 from heedful.text.framing import Framing
-from heedful.workflows.loading import Runtime, SearchWishes, load_translator
+from heedful.workflows.loading import load_translator, search_options
 from heedful.workflows.outputs import check_output
 from heedful.workflows.sources import local_bundle
 
@@ -81,7 +82,7 @@ class ShortlistReport:
 
 
 def make_shortlist(
-    run: Path, task: ShortlistTask, *, output: Path | None, wishes: SearchWishes, runtime: Runtime
+    run: Path, task: ShortlistTask, *, output: Path | None, request: SearchRequest, runtime: Runtime
 ) -> ShortlistReport:
     """Learn a shortlist, write it, and translate some sentences with and without it if there are any.
 
@@ -89,7 +90,7 @@ def make_shortlist(
         run: a run directory, a bundle, or the id of one on the hub.
         task: what to learn from.
         output: the file to write; None: `shortlist.safetensors` in the directory of the run.
-        wishes: of the search, for what is measured.
+        request: of the search, for what is measured.
         runtime: likewise.
 
     Raises:
@@ -111,8 +112,8 @@ def make_shortlist(
     shortlist.save(output)
     effect = None
     if checked:
-        translator = load_translator(run, wishes, runtime)
-        options = wishes.options(translator.bundle.config.decode)
+        translator = load_translator(run, request, runtime)
+        options = search_options(request, translator.bundle.config.decode)
         effect = effect_of(shortlist, translator, checked, options)
     return ShortlistReport(
         path=str(output),

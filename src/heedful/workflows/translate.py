@@ -6,7 +6,8 @@ from pathlib import Path
 from heedful.decoding.minimum_bayes_risk import least_risk
 from heedful.decoding.translation import Translation
 from heedful.evaluation.metrics import sentence_chrf
-from heedful.workflows.loading import Runtime, SearchWishes, load_translator
+from heedful.requests import Runtime, SearchRequest
+from heedful.workflows.loading import load_translator, search_options
 
 _HYPOTHESES_AT_ONCE = 65_536  # some 100 MB of them
 
@@ -15,7 +16,7 @@ def translate(
     run: Path,
     lines: Iterable[str],
     *,
-    wishes: SearchWishes,
+    request: SearchRequest,
     runtime: Runtime,
     prefixes: Iterable[str] | None = None,
     ensemble: Sequence[Path] = (),
@@ -29,7 +30,7 @@ def translate(
     Args:
         run: a run directory, a bundle, or the id of one on the hub.
         lines: the source.
-        wishes: what to change in the search, and the languages of a model that has many.
+        request: what to change in the search, and the languages of a model that has many.
         runtime: how to compute.
         prefixes: for each line, what its translations begin with.
         ensemble: more models that translate with that of the run.
@@ -42,13 +43,13 @@ def translate(
         InputError: settings that cannot be, models that cannot translate together, a line too long for
             learned positions, or a prefix that is missing or too long.
     """
-    translator = load_translator(run, wishes, runtime, ensemble=ensemble)
+    translator = load_translator(run, request, runtime, ensemble=ensemble)
     if runtime.precision == "auto":
         told(translator.precision_in_use)
-    options = wishes.options(translator.bundle.config.decode)
+    options = search_options(request, translator.bundle.config.decode)
     translator.release_models(options)
     chunk_lines = min(chunk_lines, max(1, _HYPOTHESES_AT_ONCE // options.n_best))
     found = translator.translate_lines(lines, options=options, prefixes=prefixes, chunk_lines=chunk_lines)
-    if wishes.mbr_samples is None:
+    if request.sampling is None or request.sampling.mbr is None:
         return found
-    return (least_risk(samples, sentence_chrf, n_best=wishes.n_best or 1) for samples in found)
+    return (least_risk(samples, sentence_chrf, n_best=request.n_best or 1) for samples in found)

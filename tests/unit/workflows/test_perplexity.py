@@ -8,8 +8,8 @@ from tiny_bundle import PAIRS, memorised, save_memorised
 from heedful.data import BatchSource, ParallelText, build_store
 from heedful.decoding.translator import Translator
 from heedful.errors import CorpusError
+from heedful.requests import Runtime, ScoreRequest
 from heedful.training import measure_nll
-from heedful.workflows.loading import Runtime, SearchWishes
 from heedful.workflows.score import Perplexity, ScoredPair, ScoredToken, ScoringTask, score
 
 
@@ -19,10 +19,10 @@ def pair(target: str, *log_probs: float) -> ScoredPair:
 
 
 def scored(
-    path: Path, sources: list[str], targets: list[str], wishes: SearchWishes | None = None
+    path: Path, sources: list[str], targets: list[str], request: ScoreRequest | None = None
 ) -> list[ScoredPair]:
     task = ScoringTask(sources=sources, targets=targets)
-    return list(score(path, task, wishes=wishes or SearchWishes(), runtime=Runtime(device="cpu")))
+    return list(score(path, task, request=request or ScoreRequest(), runtime=Runtime(device="cpu")))
 
 
 def test_it_is_that_of_validation_on_the_same_pairs(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_beyond_what_numbers_hold_it_is_infinite(log_prob: float) -> None:
 
 def test_pairs_have_the_numbers_of_the_translator_and_the_pieces_of_the_target(tmp_path: Path) -> None:
     sources, targets = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
-    wishes = SearchWishes(length_penalty=1.0, length_normalization="average")
-    found = scored(save_memorised(tmp_path / "bundle"), [*sources, ""], [*targets, ""], wishes)
+    request = ScoreRequest(length_penalty=1.0, length_normalization="average")
+    found = scored(save_memorised(tmp_path / "bundle"), [*sources, ""], [*targets, ""], request)
     wanted = Translator(memorised()).score(sources, targets)
     tokenizer = memorised().tokenizers.tgt
     for one, other, target in zip(found, wanted, targets, strict=False):
