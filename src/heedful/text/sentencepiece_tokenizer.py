@@ -66,7 +66,8 @@ class SentencePieceTokenizer(Tokenizer):
         try:
             ids: list[int] = self._processor.encode(text, out_type=int)
         except (RuntimeError, TypeError, UnicodeError) as error:
-            raise InputError(NOT_UNICODE) from error
+            _refuse_surrogates([text], error)
+            raise
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -76,7 +77,8 @@ class SentencePieceTokenizer(Tokenizer):
         try:
             ids: list[list[int]] = self._processor.encode(list(texts), out_type=int)
         except (RuntimeError, TypeError, UnicodeError) as error:
-            raise InputError(NOT_UNICODE) from error
+            _refuse_surrogates(texts, error)
+            raise
         return ids
 
     def spans(self, text: str) -> list[tuple[int, int]]:
@@ -142,6 +144,19 @@ def load_processor(model: bytes, *, name: str) -> sentencepiece.SentencePiecePro
     except (RuntimeError, ValueError) as error:
         raise TokenizerError(f"{name}: not a usable SentencePiece model; restore the file") from error
     return processor
+
+
+def _refuse_surrogates(texts: Sequence[str], error: Exception) -> None:
+    """Say so where the cause is text that has no UTF-8; other errors, as of threads, have other causes.
+
+    Raises:
+        InputError: there is half of a surrogate pair.
+    """
+    try:
+        for text in texts:
+            text.encode()
+    except UnicodeEncodeError:
+        raise InputError(NOT_UNICODE) from error
 
 
 def piece_spans(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[tuple[int, int]]:

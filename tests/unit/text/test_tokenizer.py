@@ -153,3 +153,16 @@ def test_a_missing_side_is_named(tmp_path: Path) -> None:
     (tmp_path / "target.model").unlink()
     with pytest.raises(TokenizerError, match=r"target\.model: no such file"):
         TokenizerPair.load(tmp_path)
+
+
+def test_an_error_that_is_not_the_texts_is_not_blamed_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = train().src
+
+    class NoThreads:
+        def encode(self, *_: object, **__: object) -> None:
+            raise RuntimeError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(tokenizer, "_processor", NoThreads())
+    for encode in (lambda: tokenizer.encode("a b"), lambda: tokenizer.encode_batch(["a b"])):
+        with pytest.raises(RuntimeError, match="temporarily unavailable"):
+            encode()
