@@ -16,6 +16,7 @@ from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.interop.ctranslate2.engine import CTranslate2Engine
 from heedful.requests import Runtime, SamplingRequest, ScoreRequest
+from heedful.training.parallel.threads import set_threads
 from heedful.workflows.sources import local_bundle
 
 _PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(PrecisionChoice)}
@@ -75,7 +76,7 @@ def load_translator(
     with_ctranslate2 = runtime.engine == _CTRANSLATE2
     device = _device("cpu" if with_ctranslate2 and runtime.device == "auto" else runtime.device)
     if runtime.threads is not None:
-        torch.set_num_threads(runtime.threads)
+        set_threads("threads", runtime.threads)
     bundle, *others = (load_bundle(local_bundle(path)) for path in (run, *ensemble))
     for each in (bundle, *others):
         each.model.to(device)

@@ -30,6 +30,7 @@ from heedful.training.compilation import compiles
 from heedful.training.memory.batch_size import fitting_batch
 from heedful.training.memory.free import free_memory
 from heedful.training.memory.onednn import limit_onednn_cache
+from heedful.training.parallel.threads import check_workers, set_threads
 from heedful.training.precision import Precision, resolve_precision
 from heedful.training.trained_weights import choose_trained_weights
 from heedful.workflows.base_model import BaseModel, Origin, continued_settings, load_base_model
@@ -208,7 +209,8 @@ def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, 
     """Write into the configuration what only new tokenizers and the machine know."""
     limit_onednn_cache()
     if config.train.threads:
-        torch.set_num_threads(config.train.threads)
+        set_threads("train.threads", config.train.threads)
+    check_workers("train.processes", config.train.processes)
     device = training_device(config.train.device)
     precision = resolve_precision(config.train.precision, device)
     model = config.model.model_dump()
