@@ -90,6 +90,12 @@ class Backends:
         by_torch = Backends(self.models, precision=self.precision_choice, engine="torch")
         return TorchBackend(self.models, by_torch.precision, records_coverage=True)
 
+    def using(self, backend: Backend) -> "Backends":
+        """Return the same with another backend for searches and scores, which gives no attention."""
+        other = Backends(self.models, precision=self.precision_choice, engine="compiled")
+        other.searching = backend
+        return other
+
     def attention(
         self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, start_id: int
     ) -> list[NDArray[np.float64]]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from copy import copy
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -152,6 +153,12 @@ class StepwiseGenerator:
         self.batch_size = batch_size
         self.shortlist = shortlist
 
+    def over(self, backend: Backend) -> "StepwiseGenerator":
+        """Return the same generator over another backend, with all searches: a `ForeignEngine` may do so."""
+        other = copy(self)
+        other.backends = self.backends.using(backend)
+        return other
+
     @property
     def name(self) -> str:
         """See `Generator`: "compiled" or "torch"."""
@@ -160,7 +167,7 @@ class StepwiseGenerator:
     @property
     def precision(self) -> Precision:
         """See `Generator`."""
-        return self.backends.precision
+        return self.backends.searching.precision
 
     @property
     def position_limit(self) -> int | None:
