@@ -14,7 +14,7 @@ from heedful.evaluation.report import EvaluationReport
 
 
 @dataclass(frozen=True)
-class _Texts:
+class Texts:
     """What is scored: `references` holds one list of lines for each reference file."""
 
     sources: Sequence[str]
@@ -65,7 +65,7 @@ def evaluate_texts(
     if not metrics:
         raise ConfigError(f"metrics: none given; choose from {', '.join(METRICS)}")
     _check_numbers(sources, hypotheses, references)
-    texts = _Texts(sources, hypotheses, references, lowercase)
+    texts = Texts(sources, hypotheses, references, lowercase)
     scores: dict[str, float] = {}
     signatures: dict[str, str] = {}
     for name in metrics:
@@ -103,24 +103,24 @@ def _check_numbers(
             )
 
 
-def _bleu(texts: _Texts) -> tuple[float, str]:
+def _bleu(texts: Texts) -> tuple[float, str]:
     return _sacrebleu(BLEU(lowercase=texts.lowercase), texts)
 
 
-def _chrf(texts: _Texts) -> tuple[float, str]:
+def _chrf(texts: Texts) -> tuple[float, str]:
     return _sacrebleu(CHRF(lowercase=texts.lowercase), texts)
 
 
-def _ter(texts: _Texts) -> tuple[float, str]:
+def _ter(texts: Texts) -> tuple[float, str]:
     return _sacrebleu(TER(case_sensitive=not texts.lowercase), texts)
 
 
-def _sacrebleu(metric: BLEU | CHRF | TER, texts: _Texts) -> tuple[float, str]:
+def _sacrebleu(metric: BLEU | CHRF | TER, texts: Texts) -> tuple[float, str]:
     score = metric.corpus_score(list(texts.hypotheses), [list(lines) for lines in texts.references])
     return float(score.score), str(metric.get_signature())
 
 
-def _exact(texts: _Texts) -> tuple[float, str]:
+def _exact(texts: Texts) -> tuple[float, str]:
     outputs = _normalised(texts.hypotheses, texts)
     references = [_normalised(lines, texts) for lines in texts.references]
     matches = sum(output in line for output, line in zip(outputs, zip(*references, strict=True), strict=True))
@@ -128,14 +128,14 @@ def _exact(texts: _Texts) -> tuple[float, str]:
     return 100 * matches / len(outputs), signature
 
 
-def _wer(texts: _Texts) -> tuple[float, str]:
+def _wer(texts: Texts) -> tuple[float, str]:
     items = _items(texts)
     errors = sum(not item.outputs <= item.references for item in items)
     signature = f"items:{len(items)}|correct:any listed reference|sources:grouped|unit:line|{_suffix(texts)}"
     return 100 * errors / len(items), signature
 
 
-def _per(texts: _Texts) -> tuple[float, str]:
+def _per(texts: Texts) -> tuple[float, str]:
     items = _items(texts)
     distances = 0
     lengths = 0
@@ -149,7 +149,7 @@ def _per(texts: _Texts) -> tuple[float, str]:
     return 100 * distances / max(lengths, 1), signature
 
 
-def _items(texts: _Texts) -> list[_Item]:
+def _items(texts: Texts) -> list[_Item]:
     """The distinct sources, in the order of their first lines."""
     items: dict[str, _Item] = {}
     outputs = _normalised(texts.hypotheses, texts)
@@ -162,11 +162,11 @@ def _items(texts: _Texts) -> list[_Item]:
     return list(items.values())
 
 
-def _normalised(lines: Sequence[str], texts: _Texts) -> list[str]:
+def _normalised(lines: Sequence[str], texts: Texts) -> list[str]:
     return [" ".join((line.lower() if texts.lowercase else line).split()) for line in lines]
 
 
-def _suffix(texts: _Texts) -> str:
+def _suffix(texts: Texts) -> str:
     return f"case:{'lc' if texts.lowercase else 'mixed'}|heedful:{version('heedful')}"
 
 
@@ -194,7 +194,7 @@ def edit_distance(left: Sequence[str], right: Sequence[str]) -> int:
     return previous[-1]
 
 
-METRICS: dict[str, Callable[[_Texts], tuple[float, str]]] = {
+METRICS: dict[str, Callable[[Texts], tuple[float, str]]] = {
     "bleu": _bleu,
     "chrf": _chrf,
     "ter": _ter,

@@ -34,8 +34,8 @@ class Filter:
     needs: str | None = None
 
 
-def _of_pair(name: str, check: Check, *, removes: bool = True) -> Filter:
-    """A filter that needs to know nothing but the pair."""
+def of_pair(name: str, check: Check, *, removes: bool = True) -> Filter:
+    """Return a filter that needs to know nothing but the pair; its docstring says what it finds."""
     return Filter(name, _first_line(check), lambda survey: check, removes)
 
 
@@ -63,38 +63,38 @@ def _first_line(function: Callable[..., object]) -> str:
     return (function.__doc__ or "").strip().split("\n", 1)[0]
 
 
-EMPTY = _of_pair("empty", lengths.empty)
+EMPTY = of_pair("empty", lengths.empty)
 
 # `removes=False`: what it finds is often right, or a matter of taste; docs/corpus.md has the figures.
 FILTERS: tuple[Filter, ...] = (
     EMPTY,
-    _of_pair("too-long", lengths.too_long, removes=False),
-    _of_pair("too-short", lengths.too_short, removes=False),
-    _of_pair("length-ratio", lengths.length_ratio),
+    of_pair("too-long", lengths.too_long, removes=False),
+    of_pair("too-short", lengths.too_short, removes=False),
+    of_pair("length-ratio", lengths.length_ratio),
     _of_corpus("outlier", corpus.outlier, removes=False),
-    _of_pair("long-word", lengths.long_word),
-    _of_pair("word-length", lengths.word_length),
-    _of_pair("no-letters", characters.no_letters),
-    _of_pair("many-digits", characters.many_digits, removes=False),
-    _of_pair("few-letters", characters.few_letters, removes=False),
+    of_pair("long-word", lengths.long_word),
+    of_pair("word-length", lengths.word_length),
+    of_pair("no-letters", characters.no_letters),
+    of_pair("many-digits", characters.many_digits, removes=False),
+    of_pair("few-letters", characters.few_letters, removes=False),
     _of_judge("script", corpus.other_script),
     _of_judge("language", corpus.other_language, needs="py3langid"),
     _of_judge("swapped", corpus.swapped_sides, needs="py3langid"),
-    _of_pair("identical", content.identical),
-    _of_pair("only-addresses", content.only_addresses),
-    _of_pair("addresses-differ", content.addresses_differ, removes=False),
-    _of_pair("numbers-differ", content.numbers_differ, removes=False),
-    _of_pair("terminal-punctuation", content.terminal_punctuation, removes=False),
-    _of_pair("repeated-words", content.repeated_words),
-    _of_pair("brackets", content.brackets, removes=False),
-    _of_pair("control-characters", characters.control_characters),
+    of_pair("identical", content.identical),
+    of_pair("only-addresses", content.only_addresses),
+    of_pair("addresses-differ", content.addresses_differ, removes=False),
+    of_pair("numbers-differ", content.numbers_differ, removes=False),
+    of_pair("terminal-punctuation", content.terminal_punctuation, removes=False),
+    of_pair("repeated-words", content.repeated_words),
+    of_pair("brackets", content.brackets, removes=False),
+    of_pair("control-characters", characters.control_characters),
     _of_judge("mojibake", mojibake, needs="ftfy"),
-    _of_pair("html", characters.html),
-    _of_pair("escaped-characters", characters.escaped_characters),
-    _of_pair("placeholders", characters.placeholders),
-    _of_pair("breadcrumbs", characters.breadcrumbs),
-    _of_pair("spaced-letters", characters.spaced_letters),
-    _of_pair("glued-words", characters.glued_words),
+    of_pair("html", characters.html),
+    of_pair("escaped-characters", characters.escaped_characters),
+    of_pair("placeholders", characters.placeholders),
+    of_pair("breadcrumbs", characters.breadcrumbs),
+    of_pair("spaced-letters", characters.spaced_letters),
+    of_pair("glued-words", characters.glued_words),
     _of_corpus("duplicate-pair", corpus.duplicate_pair),
     _of_corpus("near-duplicate", corpus.near_duplicate),
     _of_corpus("duplicate-source", corpus.duplicate_source, removes=False),

@@ -1,0 +1,44 @@
+"""What CONTRIBUTING.md shows works as it stands there."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tiny_bundle import memorised
+
+from heedful.data.cleaning import registry
+from heedful.data.cleaning.pair import Pair
+from heedful.decoding.torch_backend import TorchBackend
+from heedful.evaluation import metrics
+
+TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+METRIC, FILTER, BACKEND = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+
+
+def executed(code: str, **names: Any) -> SimpleNamespace:  # noqa: ANN401
+    exec(code, names)
+    return SimpleNamespace(**names)
+
+
+def test_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "METRICS", dict(metrics.METRICS))
+    executed(METRIC)
+    report = metrics.evaluate_texts(["a", "b"], ["x y", "z"], [["u v", "w w"]], ["same-length"])
+    assert report.scores == {"same-length": 50.0}
+    assert report.signatures == {"same-length": "words:whitespace"}
+
+
+def test_a_filter_of_parallel_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "FILTERS", registry.FILTERS)
+    shouting = executed(FILTER).shouting
+    added = registry.FILTERS[-1]
+    assert (added.name, added.finds, added.removes) == ("shouting", "A side is in capitals alone.", False)
+    assert [shouting(Pair(src, "so")) for src in ("HELP ME", "Help me")] == [True, False]
+
+
+def test_a_backend() -> None:
+    bundle = memorised()
+    shown = executed(BACKEND, bundle=bundle, MyBackend=lambda bundle: TorchBackend([bundle.model], "float32"))
+    assert shown.translator.translate(["the cat sleeps ."]) == ["die Katze schläft ."]
