@@ -42,7 +42,7 @@ def _vocabulary(task: Task) -> Vocabulary:
 def prepare(task: Task) -> Translate:
     """The search, batch by batch."""
     if task.precision != "float32":
-        raise SystemExit("JoeyNMT 2.3 switches reduced precision off on a processor")
+        raise SystemExit("JoeyNMT 2.3 switches reduced precision off on a CPU")
     logging.disable(logging.INFO)
     torch.set_num_threads(task.threads)
     model = load(task)

@@ -90,7 +90,7 @@ def listen(watch: Stopwatch) -> None:
 def main(task: Task) -> None:
     """Train until the time is over, and report."""
     if task.precision != "float32" or task.is_compiled:
-        raise SystemExit("JoeyNMT 2.3 switches reduced precision off on a processor and has no torch.compile")
+        raise SystemExit("JoeyNMT 2.3 switches reduced precision off on a CPU and has no torch.compile")
     logging.disable(logging.INFO)
     watch = Stopwatch(task)
     listen(watch)

@@ -127,7 +127,7 @@ def test_quantised_weights_are_smaller_and_translate(quantization: str, tmp_path
     assert all(torch.equal(weight, before[name]) for name, weight in bundle.model.state_dict().items())
     full, small = (_bytes_of(tmp_path / name) for name in ("float32", "quantised"))
     assert small < 0.9 * full  # a table of positions is most of this small model
-    ctranslate2.set_log_level(40)  # it warns of types that this processor does not have
+    ctranslate2.set_log_level(40)  # it warns of types that this CPU does not have
     translator = ctranslate2.Translator(str(tmp_path / "quantised"), intra_threads=1)
     tokenizers = bundle.tokenizers
     for source, target in PAIRS:

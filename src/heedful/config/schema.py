@@ -274,7 +274,7 @@ class TrainConfig(Section):
     compile: Literal["auto", True, False] = "auto"  # layers; "auto": on a GPU, where it works
     kernels: Literal["auto", "compiled", "torch"] = "auto"  # on a processor: compiled ones, where it can be
     threads: Count = 0  # 0: as many as the machine has cores
-    processes: Count = 0  # that share the threads and the work; 0: on a processor one for each core
+    processes: Count = 0  # that share the threads and the work; 0: on a CPU one for each core
     init: str | None = None  # a bundle or run to continue from; it says architecture and tokenizers
     freeze: tuple[str, ...] = ()  # beginnings of weight names that stay as they are, such as "encoder."
     log_every_steps: Positive = 50

@@ -1,7 +1,7 @@
 """The loss (5.4): cross-entropy against a smoothed target, summed over the real target tokens.
 
 Two forms of one formula. `smoothed_cross_entropy` is the formula. `projected_cross_entropy` starts one step
-earlier, at the decoder's states, works through them in pieces that stay in the processor's cache, and takes
+earlier, at the decoder's states, works through them in pieces that stay in the CPU's cache, and takes
 the gradient on the way: the logits of a whole batch (B x T x V in float32) never exist.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from heedful.ops.kernels import Context, add_in_place, differentiable_once, kernels_apply_to
 from heedful.ops.kernels import call as call_kernel
 
-_ROWS_AT_ONCE = 384  # their logits stay in a processor's cache
+_ROWS_AT_ONCE = 384  # their logits stay in a CPU's cache
 _ROWS_AT_ONCE_ON_GPU = 4096
 _ROWS_MULTIPLE = 64  # of every matrix product here: shapes that repeat are prepared once and kept
 

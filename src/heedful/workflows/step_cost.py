@@ -28,7 +28,7 @@ from heedful.training.step import (
 # (M, K, N) of products as they occur in training; a GPU needs larger ones to be filled.
 _PRODUCTS = ((2048, 1024, 1024), (2048, 2048, 2048))
 _PRODUCTS_ON_GPU = ((4096, 4096, 4096), (8192, 8192, 8192))
-_TIMED_AT_ONCE = 1e9, 1e12  # operations between two looks at the clock, on a processor and on a GPU
+_TIMED_AT_ONCE = 1e9, 1e12  # operations between two looks at the clock, on a CPU and on a GPU
 
 
 class ProductRate:

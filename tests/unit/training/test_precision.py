@@ -92,7 +92,7 @@ def test_products_are_taken_in_the_precision_and_weights_stay_as_they_are() -> N
 def test_products_of_float32_on_a_gpu_are_settled_for_the_step_alone(
     precision: Precision, wanted: str
 ) -> None:
-    """Whatever the program around has set, and it finds that again; a processor's are never touched."""
+    """Whatever the program around has set, and it finds that again; a CPU's are never touched."""
     before = torch.get_float32_matmul_precision()
     other = "high" if wanted == "highest" else "highest"
     try:
