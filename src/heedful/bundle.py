@@ -24,7 +24,7 @@ from torch import Tensor
 
 from heedful.config import Config
 from heedful.config.loading import validate
-from heedful.durable import aside_of, bring_back, put_in_place
+from heedful.durable import aside_of, bring_back, put_in_place, why_not_written, writing_at
 from heedful.errors import BundleError, ConfigError
 from heedful.meta_device import assign_weights, meta_model, weight_shapes
 from heedful.model import Transformer
@@ -105,7 +105,7 @@ def save_model(model: Transformer, config: Config, path: Path | str, *, card: st
 def _save(
     path: Path, model: Transformer, tokenizers: TokenizerPair | None, settings: dict[str, Any], card: str
 ) -> None:
-    temporary = path.with_name(f".{path.name}.writing")
+    temporary = writing_at(path)
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         bring_back(path)
@@ -126,7 +126,7 @@ def _save(
         put_in_place(temporary, path)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise BundleError(f"{path}: cannot be written ({error}); free some space") from error
+        raise BundleError(f"{path}: cannot be written: {why_not_written(error)}") from error
 
 
 def _keep_what_others_wrote(path: Path, temporary: Path) -> None:

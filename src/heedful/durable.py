@@ -1,13 +1,17 @@
 """Directories and files that are on the disk whole or not at all, whenever the power fails."""
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_ASIDE = ".old"
-_WRITING = ".writing"
+# Of names that nobody else gives: what has one is removed when it is found.
+ASIDE = ".heedful-old"
+WRITING = ".heedful-writing"
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
@@ -16,6 +20,8 @@ def put_in_place(temporary: Path, path: Path) -> None:
     Raises:
         OSError: it cannot be; what was there is there again, or is brought back by `bring_back`.
     """
+    if path.is_symlink():
+        raise OSError(errno.EEXIST, "it is a link", str(path))
     for file in temporary.rglob("*"):
         sync(file)
     sync(temporary)
@@ -46,7 +52,7 @@ def put_text_in_place(path: Path, text: str) -> None:
     Raises:
         OSError: it cannot be; what was there is as it was.
     """
-    temporary = path.with_name(f".{path.name}{_WRITING}")
+    temporary = writing_at(path)
     with named_in_errors(path), temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -75,6 +81,26 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def why_not_written(error: BaseException) -> str:
+    """Return why something could not be written and what to do, as "file too large; give another place"."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):  # a library may hide the system's error
+        cause = cause.__context__
+    number = cause.errno if cause else errno.ENOSPC if "No space left" in str(error) else None
+    reason = (cause.strerror if cause else None) or str(error) or type(error).__name__
+    remedy = "give another place"
+    if number in _FULL:
+        remedy = "free some space"
+    elif number in _DENIED:
+        remedy = "allow that, or give another place"
+    return f"{reason[0].lower()}{reason[1:]}; {remedy}"
+
+
+def writing_at(path: Path) -> Path:
+    """Return where a file or directory is written that is to be at `path` when it is complete."""
+    return path.with_name(f".{path.name}{WRITING}")
+
+
 def aside_of(path: Path) -> Path:
     """Return where the directory at `path` is for the moment in which another takes its place."""
-    return path.with_name(f".{path.name}{_ASIDE}")
+    return path.with_name(f".{path.name}{ASIDE}")

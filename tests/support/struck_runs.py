@@ -71,5 +71,5 @@ def assert_the_same(run: Path, whole: Path) -> None:
 def assert_usable(run: Path) -> None:
     """Whatever has its final name is whole, and there is a bundle from the first validation on."""
     assert [path.name for path in list_checkpoints(run / "checkpoints") if not is_complete(path)] == []
-    if any((run / name).exists() for name in ("best", ".best.old")):
+    if any((run / name).exists() for name in ("best", ".best.heedful-old")):
         load_bundle(run)

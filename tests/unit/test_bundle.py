@@ -341,7 +341,7 @@ def test_failing_at_the_very_last_puts_the_older_bundle_back(
     rename = Path.rename
 
     def failing(self: Path, target: Path) -> Path:
-        if self.name.endswith(".writing"):
+        if self.name.endswith(".heedful-writing"):
             raise error
         return rename(self, target)
 
@@ -353,9 +353,9 @@ def test_failing_at_the_very_last_puts_the_older_bundle_back(
 
 def test_a_bundle_that_is_being_replaced_can_be_loaded(tokenizers: TokenizerPair, saved: Path) -> None:
     """Another process was killed between two renames, or has its next one before it."""
-    saved.rename(saved.with_name(".best.old"))
+    saved.rename(saved.with_name(".best.heedful-old"))
     assert_same_weights(load_bundle(saved.parent).model, make(tokenizers).model)
-    shutil.copytree(saved.with_name(".best.old"), saved)
+    shutil.copytree(saved.with_name(".best.heedful-old"), saved)
     assert resolve_bundle(saved.parent) == saved
 
 

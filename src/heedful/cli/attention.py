@@ -33,7 +33,7 @@ def attention(
     from heedful.workflows.attention import attention as show_attention
     from heedful.workflows.outputs import check_output
 
-    check_output(output, makes_folder=True)
+    check_output(output, models=[run], makes_folder=True)
     maps = show_attention(
         run,
         argument_text(text, "TEXT"),

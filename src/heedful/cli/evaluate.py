@@ -42,7 +42,7 @@ def evaluate(
     from heedful.workflows.outputs import check_output
 
     if output is not None:
-        check_output(output, [src, *ref, search.shortlist])
+        check_output(output, [src, *ref, search.shortlist], models=[run])
     names = [name.strip() for name in metric.split(",") if name.strip()]
     result = run_evaluation(
         run,

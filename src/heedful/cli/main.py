@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -71,9 +72,17 @@ def heedful(
         print(context.get_help())
 
 
+def _open_closed_streams() -> None:
+    """Let standard streams that were closed lead nowhere; else the next file opened takes their place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
+
+
 @one_line_for_mistakes()
 def main() -> None:
     """Run the command line; a mistake of usage becomes one line and exit code 2."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")

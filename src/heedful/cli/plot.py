@@ -20,5 +20,5 @@ def plot(
     from heedful.workflows.plot import plot as draw
 
     if output is not None:
-        check_output(output, makes_folder=True)
+        check_output(output, models=[run], makes_folder=True)
     print(draw(run, output=output))

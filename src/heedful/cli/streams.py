@@ -1,6 +1,8 @@
 r"""Text in and out: UTF-8, one sentence a line, `\n` and nothing else ends a line."""
 
+import errno
 import gzip
+import itertools
 import os
 import shutil
 import sys
@@ -12,6 +14,7 @@ from typing import BinaryIO, cast
 
 from heedful.errors import CorpusError, HeedfulError, InputError
 
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FELT = 10.0  # seconds, after which somebody may like to hear of something faster
 _DAMAGED = "the gzip file is truncated or corrupt; fetch or pack it again"
 
@@ -75,6 +78,8 @@ def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
         CorpusError: a file that cannot be read.
     """
     if path is None or str(path) == "-":
+        if sys.__stdin__ is None:  # whoever started the program has closed it
+            raise CorpusError("stdin: is closed; give a file")
         yield sys.stdin.buffer, "stdin"
         return
     try:
@@ -105,27 +110,30 @@ def open_output(path: Path | None, *, at_once: bool = False) -> Iterator[BinaryI
     """Open a file for writing, or stdout for None or `-`.
 
     A file gets its name when it is complete, and what had that name stays until then. Where an error ends it
-    early, what was written stays beside it as NAME.unfinished, and the message says so.
+    early, what was written stays beside it as NAME.unfinished, and the message says so. No other file is
+    touched: where there is one of that name, it is NAME.unfinished-2, and so on.
 
     Args:
         path: of the file; a pipe or a device is written as it is.
         at_once: whether the file has its name from the beginning, for who reads along.
     """
     if path is None or str(path) == "-":
+        if sys.__stdout__ is None:
+            raise InputError("stdout: is closed; give a file with --output")
         yield sys.stdout.buffer
     elif at_once or (path.exists() and not path.is_file()):
         with path.open("wb") as file:
             yield file
     else:
-        with _complete_or_beside(path.resolve()) as file:
+        with _complete_or_beside(Path(os.path.realpath(path))) as file:
             yield file
 
 
 @contextmanager
 def _complete_or_beside(path: Path) -> Iterator[BinaryIO]:
-    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished, file = _new_file_beside(path)
     try:
-        with unfinished.open("wb") as file:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -135,9 +143,23 @@ def _complete_or_beside(path: Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         if not unfinished.exists() or not unfinished.stat().st_size:
             unfinished.unlink(missing_ok=True)
+        elif isinstance(error, OSError) and error.errno in _NO_ROOM:
+            error.filename = error.filename or str(unfinished)  # which a full disk does not name
         elif isinstance(error, HeedfulError):
             raise type(error)(f"{error} (what was done before is in {unfinished})") from error
         raise
+
+
+def _new_file_beside(path: Path) -> tuple[Path, BinaryIO]:
+    """Create the file that is to become `path`, under a name that no file has."""
+    for number in itertools.count(1):
+        suffix = ".unfinished" if number == 1 else f".unfinished-{number}"
+        unfinished = path.with_name(path.name + suffix)
+        try:
+            return unfinished, unfinished.open("xb")
+        except FileExistsError:
+            continue
+    raise AssertionError("there is always another name")
 
 
 def write_line(stream: BinaryIO, text: str) -> None:

@@ -96,7 +96,7 @@ def _translate_files(
 
     started = time.monotonic()
     if files.output is not None:
-        check_output(files.output, [files.source, files.prefix, search.shortlist])
+        check_output(files.output, [files.source, files.prefix, search.shortlist], models=runs)
     with ExitStack() as stack:
         stream, name = stack.enter_context(open_input(files.source))
         lines, prefixes = Lines(stream, name), None

@@ -330,7 +330,7 @@ class DecodeConfig(Section):
     """How the trained model is searched (6.1)."""
 
     beam_size: Beam = 4
-    length_penalty: NonNegativeFloat = 0.6
+    length_penalty: Annotated[float, Field(ge=0.0, le=30.0)] = 0.6  # a power of a length: a float holds it
     length_normalization: Literal["gnmt", "average"] = "gnmt"  # ((5 + length) / 6)^alpha, or length^alpha
     early_stopping: Literal["optimal", "estimate", "first"] = "optimal"
     max_length_offset: Length = 50  # output is at most input length + 50

@@ -16,11 +16,13 @@ _AT_LEAST = {
     "coverage_penalty": 0,
 }
 _MOST = 2**31  # of every number that counts something
+_AT_MOST = {"beam_size": 1000, "num_groups": 1000, "length_penalty": 30, "n_best": 100_000}
 
 
 def _check_range(name: str, value: float | None, least: float) -> None:
     if value is not None and not least <= value < math.inf:
-        raise InputError(f"{name}={value}: must be at least {least}")
+        what = f"at least {least}" if value < least else "a finite number"
+        raise InputError(f"{name}={value}: must be {what}")
     if isinstance(value, int) and value > _MOST:
         raise InputError(f"{name}={value}: must be at most {_MOST:,}")
 
@@ -130,6 +132,9 @@ class SearchOptions:
     def __post_init__(self) -> None:
         for name, least in _AT_LEAST.items():
             _check_range(name, getattr(self, name), least)
+        for name, most in _AT_MOST.items():
+            if getattr(self, name) > most:
+                raise InputError(f"{name}={getattr(self, name)}: must be at most {most:,}")
         if self.n_best > self.beam_size and self.sampling is None:
             raise InputError(f"n_best={self.n_best}: must be at most beam_size={self.beam_size}")
         if self.coverage_penalty and self.sampling is not None:

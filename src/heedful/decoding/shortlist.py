@@ -13,6 +13,7 @@ from safetensors.numpy import save
 
 from heedful.bundle import Bundle
 from heedful.data.lexicon import Ids, Lexicon, learn_lexicon
+from heedful.durable import why_not_written, writing_at
 from heedful.errors import InputError
 from heedful.parsing import is_whole, parse_json
 from heedful.text import TokenizerPair
@@ -125,13 +126,13 @@ class Shortlist:
             "candidates": self._candidates.astype(np.int32),
             "starts": self._starts.astype(np.int64),
         }
-        temporary = path.with_name(f".{path.name}.writing")
+        temporary = writing_at(path)
         try:
             temporary.write_bytes(save(arrays, metadata={_KEY: json.dumps(description)}))
             temporary.replace(path)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise InputError(f"{path}: cannot be written ({error}); give another --output") from error
+            raise InputError(f"{path}: cannot be written: {why_not_written(error)}") from error
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
+from heedful.durable import why_not_written, writing_at
 from heedful.errors import InteropError, RunError
 
 
@@ -22,15 +23,15 @@ def new_directory(output: Path, *, option: str = "--output") -> Iterator[Path]:
         RunError: the output exists.
         InteropError: the disk is full, or may not be written to.
     """
-    if output.exists():
+    if output.exists() or output.is_symlink():
         raise RunError(f"{output}: already exists; give another {option}")
-    unfinished = output.with_name(f".{output.name}.writing")
+    unfinished = writing_at(output)
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
         yield unfinished
         unfinished.rename(output)
     except (OSError, SafetensorError) as error:
-        raise InteropError(f"{output}: cannot be written ({error}); free some space") from error
+        raise InteropError(f"{output}: cannot be written: {why_not_written(error)}") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

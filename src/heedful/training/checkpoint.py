@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from heedful.bundle import WEIGHTS_FILE, check_weights, file_sha256, load_weights, unique_weights
-from heedful.durable import bring_back, put_in_place
+from heedful.durable import ASIDE, bring_back, put_in_place
 from heedful.errors import CheckpointError
 from heedful.model import Transformer
 from heedful.parsing import parse_json, read_limited
@@ -197,8 +197,8 @@ def set_damaged_aside(root: Path) -> list[Path]:
     Raises:
         CheckpointError: one cannot be renamed.
     """
-    for aside in root.glob(".step-*.old"):
-        bring_back(aside.with_name(aside.name[1:].removesuffix(".old")))
+    for aside in root.glob(f".step-*{ASIDE}"):
+        bring_back(aside.with_name(aside.name[1:].removesuffix(ASIDE)))
     for ending in (".writing", _REMOVED):
         for unfinished in root.glob(f".step-*{ending}"):
             shutil.rmtree(unfinished, ignore_errors=True)

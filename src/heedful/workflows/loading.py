@@ -35,6 +35,8 @@ def search_options(request: ScoreRequest, config: DecodeConfig) -> SearchOptions
     """
     asked = {name: value for name, value in vars(request).items() if value is not None}
     n_best = asked.get("n_best", config.n_best)
+    if "sampling" in asked:  # which needs no beam
+        n_best, asked["n_best"] = 1, n_best
     beam_size = asked.get("beam_size", max(config.beam_size, n_best))
     if "n_best" not in asked:
         n_best = min(n_best, beam_size)

@@ -4,25 +4,37 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from heedful.bundle import CONFIG_FILE, bundle_file_names
 from heedful.errors import InputError
+from heedful.workflows.run_files import BUNDLES, CHECKPOINTS, CONFIG, LOG, SKIPPED, TOKENIZER
 
 
-def check_output(output: Path, inputs: Iterable[Path | None] = (), *, makes_folder: bool = False) -> None:
+def check_output(
+    output: Path,
+    inputs: Iterable[Path | None] = (),
+    *,
+    models: Iterable[Path] = (),
+    makes_folder: bool = False,
+) -> None:
     """Refuse a file that cannot be written, or that is read too.
 
     Args:
         output: the file; `-` stands for stdout.
         inputs: the files that are read, None and `-` among them.
+        models: the runs and bundles that are read.
         makes_folder: whether the directories above it are made where there are none.
 
     Raises:
-        InputError: it is an input or a directory, or nobody may write it.
+        InputError: it is an input, a file of a model or a directory, or nobody may write it.
     """
     if str(output) == "-":
         return
     for each in inputs:
         if each is not None and str(each) != "-" and _is_same(output, each):
             raise InputError(f"{output}: is the input too; write to another file")
+    for model in models:
+        if _is_part_of(output, model):
+            raise InputError(f"{output}: is a file of the model {model}; write to another file")
     if output.is_dir():
         raise InputError(f"{output}: is a directory; give the name of a file")
     folder = output.absolute().parent
@@ -39,4 +51,14 @@ def check_output(output: Path, inputs: Iterable[Path | None] = (), *, makes_fold
 def _is_same(one: Path, other: Path) -> bool:
     if one.exists() and other.exists():
         return one.samefile(other)  # by hard links too
-    return one.resolve() == other.resolve()
+    return os.path.realpath(one) == os.path.realpath(other)  # which a loop of links does not stop
+
+
+def _is_part_of(output: Path, model: Path) -> bool:
+    """Return whether heedful has written the file, or would look there for a part of the model."""
+    real, folder = Path(os.path.realpath(output)), Path(os.path.realpath(model))
+    if not folder.is_dir() or not real.is_relative_to(folder) or real == folder:
+        return False
+    first = real.relative_to(folder).parts[0]
+    of_bundle = bundle_file_names(folder) if (folder / CONFIG_FILE).is_file() else []
+    return first in {*BUNDLES, CHECKPOINTS, TOKENIZER, CONFIG, LOG, SKIPPED, *of_bundle}

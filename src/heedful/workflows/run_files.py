@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from heedful.bundle import CARD_FILE, CONFIG_FILE, WEIGHTS_FILE
+from heedful.durable import ASIDE, WRITING
 from heedful.parsing import parse_json
 from heedful.text.pair import is_file_of_a_pair
 from heedful.training.checkpoint import DAMAGED_PREFIX, FILES
@@ -14,9 +15,11 @@ SKIPPED, SKIPPED_HEADER = "skipped.tsv", "step\tpair\tsource\ttarget"
 CHECKPOINTS, TOKENIZER = "checkpoints", "tokenizer"
 BUNDLES = ("best", "last")
 
-_CHECKPOINT = re.compile(rf"(\.?|{re.escape(DAMAGED_PREFIX)})step-\d+(-\d+|\.writing|\.old|\.removed)?")
-_BUNDLE = re.compile(r"(best|last)|\.(best|last)\.(writing|old)")
-_TEMPORARY = {f".{name}.writing" for name in (CONFIG, LOG, SKIPPED)}
+_CHECKPOINT = re.compile(
+    rf"(\.?|{re.escape(DAMAGED_PREFIX)})step-\d+(-\d+|\.writing|{re.escape(ASIDE)}|\.removed)?"
+)
+_BUNDLE = re.compile(rf"(best|last)|\.(best|last)({re.escape(WRITING)}|{re.escape(ASIDE)})")
+_TEMPORARY = {f".{name}{WRITING}" for name in (CONFIG, LOG, SKIPPED)}
 
 
 def replaceable(run: Path) -> list[Path]:

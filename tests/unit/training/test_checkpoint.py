@@ -273,7 +273,7 @@ def test_damaged_checkpoints_are_set_aside_and_the_newest_intact_one_stays(tmp_p
 
 def test_a_checkpoint_that_was_being_replaced_is_brought_back(tmp_path: Path) -> None:
     path = save_checkpoint(make(1, step=7), tmp_path)
-    path.rename(tmp_path / ".step-7.old")
+    path.rename(tmp_path / ".step-7.heedful-old")
     assert set_damaged_aside(tmp_path) == []
     assert latest_checkpoint(tmp_path) == path
     assert [each.name for each in tmp_path.iterdir()] == ["step-7"]

@@ -12,6 +12,7 @@ import platformdirs
 
 from heedful.bundle import Bundle, unique_weights
 from heedful.decoding.backend import Precision
+from heedful.durable import why_not_written
 from heedful.errors import InteropError
 from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.text.framing import Framing
@@ -44,7 +45,7 @@ def cached_export(bundle: Bundle, precision: Precision) -> Path:
         try:
             _export(bundle, precision, path)
         except OSError as error:
-            raise InteropError(f"{cache}: the model cannot be written ({error}); free some space") from error
+            raise InteropError(f"{cache}: the model cannot be written: {why_not_written(error)}") from error
         _remove_unused(cache)
     with suppress(OSError):
         os.utime(path)
