@@ -114,11 +114,13 @@ def sdpa(
     its zeros afterwards.
     """
     length, num_keys = queries_BHTK.shape[2], keys_BHSK.shape[2]
-    if causal and 1 < length < num_keys:
-        mask = causal_mask(length, past=num_keys - length, device=queries_BHTK.device)
+    if causal and length != num_keys:  # torch's is_causal takes the first key for the first query's
+        causal = False
+        if length > 1:
+            mask = causal_mask(length, past=num_keys - length, device=queries_BHTK.device)
     if mask is None:
         return F.scaled_dot_product_attention(
-            queries_BHTK, keys_BHSK, values_BHSV, dropout_p=dropout, is_causal=causal and length == num_keys
+            queries_BHTK, keys_BHSK, values_BHSV, dropout_p=dropout, is_causal=causal
         )
     lost = ~mask.any(dim=-1, keepdim=True)
     heads_BHTV = F.scaled_dot_product_attention(
