@@ -126,6 +126,18 @@ def test_compiled_processes_take_the_weights_where_plain_steps_do(source: BatchS
     assert found.metrics[-1].nll < found.metrics[0].nll
 
 
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_a_decoder_layer_is_one_graph(implementation: AttentionImplementation) -> None:
+    """For lengths that the compiler does not know: a comparison of them may not end up in an operation."""
+    model = small_model().train()
+    layer = torch.compile(model.decoder.layers[0], backend="eager", fullgraph=True, dynamic=True)
+    with attention_implementation(model, implementation):
+        for rows, src_len, tgt_len in ((2, 5, 7), (3, 7, 4)):
+            memory, mask = torch.randn(rows, src_len, 8), torch.ones(rows, 1, 1, src_len, dtype=torch.bool)
+            assert layer(torch.randn(rows, tgt_len, 8), memory, mask).shape == (rows, tgt_len, 8)
+    assert graphs() <= 2
+
+
 def test_compiling_changes_no_name() -> None:
     model = small_model()
     names = list(model.state_dict()), [name for name, _ in model.named_modules()]
