@@ -71,9 +71,10 @@ def test_epochs_end_with_their_last_batch_even_inside_an_accumulation(
 
 
 def test_minutes_end_a_run_with_validation_and_a_bundle(tmp_path: Path) -> None:
-    world = make(tmp_path, train={"max_steps": None, "max_minutes": 1e-4})
+    limits = {"max_steps": None, "max_minutes": 0.005}
+    world = make(tmp_path, train=limits, valid={"every_fraction": 1.0})
     end = world.trainer.fit()
-    assert end.reason == "0.0001 minutes are over"
+    assert end.reason == "0.005 minutes are over"
     assert end.step >= 1
     assert len(world.of(ValidationEvent)) == 1
     assert [name for name, _ in world.kept] == ["best", "last"]
