@@ -1,4 +1,4 @@
-"""What users may ask of a trained model: each option once, with its type, range, help text and default.
+"""The options that commands share, each defined once, with its type, range, help text and default.
 
 The command line makes its options from these classes (`cli/option_groups.py`), and the workflows take their
 values. None leaves a setting as the bundle has it.
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 # Headings of the help.
-SEARCH, OUTPUTS, SAMPLING, COMPUTING = "Search", "What may be written", "Sampling", "Computing"
+SEARCH, OUTPUTS, SAMPLING, COMPUTING = "Search", "Output constraints", "Sampling", "Computing"
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class SamplingRequest:
     seed: Annotated[
         int | None,
         Option(
-            "Another seed draws others; with the same one, a line draws the same anywhere. [default: 0]",
+            "Random seed; the samples of a line do not depend on the other lines. [default: 0]",
             SAMPLING,
             minimum=0,
         ),
@@ -157,8 +157,8 @@ class SearchRequest(ScoreRequest):
     early_stopping: Annotated[
         str | None,
         Option(
-            "When a search may end: nothing can win, would win now, or enough ended. "
-            "[default: as in the bundle]",
+            "When to end a sentence: optimal, when no live hypothesis can win; estimate, when none would win "
+            "now; first, when beam-size hypotheses have finished. [default: as in the bundle]",
             SEARCH,
             metavar="optimal|estimate|first",
         ),
@@ -166,7 +166,7 @@ class SearchRequest(ScoreRequest):
     num_groups: Annotated[
         int | None,
         Option(
-            "Groups of the beam, each with its share, that write different things. [default: 1]",
+            "Groups of diverse beam search, which divide the beam. [default: 1]",
             SEARCH,
             minimum=1,
         ),
@@ -197,7 +197,7 @@ class SearchRequest(ScoreRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """How to compute: it changes the speed, and the results at most in their last digits."""
+    """How to compute. Results may change: slightly with bf16 and fp16, more with int8 and CTranslate2."""
 
     batch_tokens: Annotated[
         int | None,
@@ -222,7 +222,8 @@ class Runtime:
     engine: Annotated[
         str,
         Option(
-            "What computes: the compiled engine, torch, auto: the former where it can, or CTranslate2.",
+            "compiled: the native engine, on CPUs; torch; auto: the native engine where it supports the "
+            "model, else torch; ctranslate2: CTranslate2's own search.",
             COMPUTING,
             metavar="auto|compiled|torch|ctranslate2",
         ),

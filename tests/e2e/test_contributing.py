@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from surveyed import survey_of
 from tiny_bundle import memorised
 
 from heedful.data.cleaning import registry
@@ -30,12 +31,13 @@ def test_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.signatures == {"same-length": "words:whitespace"}
 
 
-def test_a_filter_of_parallel_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "FILTERS", registry.FILTERS)
-    shouting = executed(FILTER).shouting
-    added = registry.FILTERS[-1]
+def test_a_filter_of_parallel_text() -> None:
+    shown = executed(FILTER)
+    shouting, added = shown.shouting, shown.SHOUTING
     assert (added.name, added.finds, added.removes) == ("shouting", "A side is in capitals alone.", False)
     assert [shouting(Pair(src, "so")) for src in ("HELP ME", "Help me")] == [True, False]
+    judge = registry.Judge(survey_of([("HELP ME", "so")]), filters=(*registry.FILTERS, added))
+    assert "shouting" in judge.faults(Pair("HELP ME", "so"))
 
 
 def test_a_backend() -> None:

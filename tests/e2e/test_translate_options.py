@@ -135,6 +135,6 @@ def test_the_help_lists_options_under_headings() -> None:
     lines = heedful("translate", "--help").out.splitlines()
     headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
     assert headings == [
-        "Arguments:", "Options:", "Search:", "What may be written:", "Sampling:", "Computing:"
+        "Arguments:", "Options:", "Search:", "Output constraints:", "Sampling:", "Computing:"
     ]  # fmt: skip
     assert lines.index("Sampling:") < next(i for i, line in enumerate(lines) if "--top-p" in line)

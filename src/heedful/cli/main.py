@@ -47,7 +47,7 @@ for group, verbs in ((app, VERBS), (bench, BENCHES)):
         group.command(verb.__name__.rstrip("_"), cls=GroupedCommand)(
             one_line_for_mistakes()(with_option_groups(verb))
         )
-app.add_typer(bench, name="bench", help="Measure the speed of this machine: bench train.")
+app.add_typer(bench, name="bench", help="Measure the speed of training or translation.")
 
 
 def _show_version(wanted: bool) -> None:

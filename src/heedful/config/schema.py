@@ -272,7 +272,7 @@ class TrainConfig(Section):
     precision: Literal["auto", "float32", "bf16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     compile: Literal["auto", True, False] = "auto"  # layers; "auto": on a GPU, where it works
-    kernels: Literal["auto", "compiled", "torch"] = "auto"  # on a processor: compiled ones, where it can be
+    kernels: Literal["auto", "compiled", "torch"] = "auto"  # on a CPU: native kernels where available
     threads: Count = 0  # 0: as many as the machine has cores
     processes: Count = 0  # that share the threads and the work; 0: on a CPU one for each core
     init: str | None = None  # a bundle or run to continue from; it says architecture and tokenizers

@@ -45,8 +45,8 @@ class Translator:
         Args:
             bundle: model and tokenizers; the model stays on the device where it is.
             precision: of the matrix products; "int8" only in the compiled engine, "fp16" only in torch, for
-                GPUs. "auto" is the fastest of the others that cost no quality, tried out when the model is
-                first used: `fastest_precision.py`.
+                GPUs. "auto" is the fastest of the others that cost hardly any quality, tried out when
+                the model is first used: `fastest_precision.py`.
             batch_tokens: source tokens of one batch, padding included; by default the bundle's. Where targets
                 are given, those of the longer side.
             batch_size: sentences of one batch at most; by default the tokens alone decide.

@@ -65,7 +65,7 @@ def _first_line(function: Callable[..., object]) -> str:
 
 EMPTY = of_pair("empty", lengths.empty)
 
-# `removes=False`: what it finds is often right, or a matter of taste; docs/corpus.md has the figures.
+# `removes=False`: many of the pairs that it finds are no faults, or are a matter of taste (docs/corpus.md).
 FILTERS: tuple[Filter, ...] = (
     EMPTY,
     of_pair("too-long", lengths.too_long, removes=False),

@@ -87,7 +87,7 @@ class OnnxTranslator:
 
         Args:
             directory: where the files are.
-            threads: of the processor, for one operation; None leaves ONNX Runtime's own choice.
+            threads: of the CPU, for one operation; None leaves ONNX Runtime's own choice.
             providers: of ONNX Runtime, what computes; the first that can.
 
         Raises:
