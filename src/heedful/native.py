@@ -21,7 +21,7 @@ VARIABLE = "HEEDFUL_ISA"
 BF16_LEVELS = ("avx512_bf16", "amx", "neon_bf16")  # whose CPUs multiply bfloat16 themselves
 
 _NAMES = ("libheedful.so", "libheedful.dylib", "libheedful.dll")
-_REASON_FILE = "native-library.txt"  # in place of the library, where the build found that it cannot be had
+_REASON_FILE = "native-library.txt"  # instead of the library, where the build found that it cannot be had
 
 _POINTER, _INT, _INT32, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
 
@@ -66,7 +66,7 @@ class Model(ctypes.Structure):
 
 
 class Past(ctypes.Structure):
-    """What the outputs of a decoder have been given and have written so far: HeedfulPast."""
+    """The past of a decoder's outputs, input ids and cached keys and values: HeedfulPast."""
 
     _fields_ = (
         *((name, _INT) for name in ("num_outputs", "num_sources", "stride")),
@@ -75,7 +75,7 @@ class Past(ctypes.Structure):
 
 
 class Shortlist(ctypes.Structure):
-    """What may come next in the sentences of a batch: HeedfulShortlist."""
+    """The tokens allowed in the sentences of a batch: HeedfulShortlist."""
 
     _fields_ = (
         *((name, _INT) for name in ("group_size", "num_sentences")),
@@ -145,7 +145,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Native:
-    """What this process computes with outside of torch.
+    """The native library of this process: its level, threads and functions.
 
     Attributes:
         level: the name of the level in use; None without the library.

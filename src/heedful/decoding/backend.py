@@ -55,7 +55,7 @@ class Backend(Protocol):
         threads: int = 1,
         allowed: Allowed = None,
     ) -> AbstractContextManager[StepFunction]:
-        """Return a step function for teacher forcing: it will be fed the given outputs and nothing else.
+        """Return a step function for teacher forcing: its input ids are the reference outputs only.
 
         It gives what `step` gives, up to rounding, and may compute all positions at once.
         """

@@ -124,7 +124,7 @@ class Backends:
         return min(model.config.src_vocab_size for model in self.models)
 
     def release_models(self) -> list[Transformer]:
-        """Free the models' weights where the engine has copies of them; return what takes their place."""
+        """Free the models' weights where the engine has copies of them; return their replacement."""
         if self.searching.name == NativeBackend.name:
             self.models = [meta_model(model.config) for model in self.models]
             _return_free_memory()

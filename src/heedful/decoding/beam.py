@@ -21,7 +21,7 @@ def beam_search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
     Of the extensions of its live hypotheses by one token, a sentence looks at the 2 * beam_size most
     probable. Those by the end token are finished, if they are among the first beam_size; the best beam_size
     of the others live on. At the length limit none lives on: the first beam_size extensions all end there,
-    finished or cut. Live hypotheses are compared by log-probability, ended ones by score. Equal
+    finished or truncated. Live hypotheses are compared by log-probability, ended ones by score. Equal
     log-probabilities go to the better parent, then to the lower id.
 
     `options.early_stopping` says when a sentence ends before its limit. What "optimal" ends is decided: for
@@ -31,7 +31,7 @@ def beam_search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
     that ended leave the batch.
 
     Args:
-        step: has one row for each sentence, not fed yet.
+        step: has one row for each sentence, and no input ids yet.
         task: what to search.
 
     Returns:
@@ -67,7 +67,7 @@ def best_of(ended: Sequence[Sequence[tuple[float, Hypothesis]]], n_best: int) ->
 
 
 def by_rank(ended: tuple[float, Hypothesis]) -> tuple[float, tuple[int, ...]]:
-    """What hypotheses are sorted by: the best rank comes first, and of equal ones the lower ids."""
+    """Return the sort key of hypotheses: best rank first, ties broken by lower ids."""
     rank, hypothesis = ended
     return -rank, hypothesis.ids
 
@@ -85,8 +85,8 @@ class Beam:
     """The hypotheses of all sentences, on the host; B live sentences, W live hypotheses at most in each.
 
     Row b * W + w of the step function is hypothesis w of live sentence b. A hypothesis has a total: the sum
-    of the scores of its tokens (see `Candidates`), which is its log-probability where nothing is held back.
-    An empty place has the total -inf. Of the ended hypotheses of a sentence the best are kept, as many as
+    of the scores of its tokens (see `Candidates`), which is its log-probability where nothing is penalised.
+    An empty slot has the total -inf. Of the ended hypotheses of a sentence the best are kept, as many as
     decide its end and its n-best list, each with its rank, the total over the length penalty plus the
     coverage penalty; once there are that many, the rank of the last is the bar to be passed.
     """
@@ -115,7 +115,7 @@ class Beam:
         return np.repeat(self._sentences, self._totals_BW.shape[1])
 
     def is_live(self) -> NDArray[np.bool_]:
-        """Which rows (B * W,) hold a hypothesis; the others are empty places."""
+        """Which rows (B * W,) hold a hypothesis; the others are empty slots."""
         return self._totals_BW.ravel() > -np.inf
 
     def advance(
@@ -128,7 +128,7 @@ class Beam:
             coverage: the penalty of each row, (B * W,), should it end with them.
 
         Returns:
-            For each row of the next step, its row in this one and the id to feed.
+            For each row of the next step, its row in this one and its input id.
         """
         best = self._best_extensions(candidates)
         count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()

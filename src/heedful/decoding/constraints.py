@@ -1,4 +1,4 @@
-"""Which tokens may come next: what is never chosen, what is held back, and where there is no choice."""
+"""Which tokens may come next: suppressed, penalised and forced ones."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from heedful.decoding.steps import NOT_NUMBERS, NextTokens, all_log_probs, top_c
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
-FREE = -1  # in place of an id: the search may choose
+FREE = -1  # instead of an id: the search may choose
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Candidates:
 
 
 class Constraints:
-    """What the options of a search and the prefixes of its sentences allow to come next.
+    """Constraints on the next token, from the options of a search and the prefixes of its sentences.
 
     A suppressed token is impossible, and so is one that would repeat an n-gram; the probabilities of the
     others stay what they are, unless they are to be renormalised. A repetition penalty changes what the
@@ -55,7 +55,7 @@ class Constraints:
         self._limits = np.asarray(task.max_lengths, dtype=np.int64)
         num_before = 0 if options.forced_first_id is None else 1
         longest = max(map(len, prefixes), default=0)
-        self._prefixes = np.full((len(task.max_lengths), num_before + longest), FREE)  # the id of each place
+        self._prefixes = np.full((len(task.max_lengths), num_before + longest), FREE)  # the id by position
         for sentence, prefix in enumerate(prefixes):
             self._prefixes[sentence, num_before : num_before + len(prefix)] = prefix
 
@@ -162,7 +162,7 @@ class Constraints:
         sentences: NDArray[np.int64],
         discounts: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """What the search goes by, and the model's own log-probabilities, each (rows, V); often the same."""
+        """Return the scores to search by and the model's log-probabilities, each (rows, V); often equal."""
         own, held_back = self._possible(log_probs, written), log_probs
         if self._options.repetition_penalty != 1 and written.size:
             ids = torch.from_numpy(written).to(log_probs.device)

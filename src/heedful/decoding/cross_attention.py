@@ -1,4 +1,4 @@
-"""What models attend to in the source as they write, and how much of it an output covers.
+"""Cross-attention during decoding, and the coverage penalty.
 
 The attention is that of the last decoder layer but one (of a single layer, that one), as a mean over its
 heads: there, alignments come out best by themselves, better than in the last layer or as a mean over all
@@ -22,9 +22,7 @@ from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.layers import DecoderLayer
 from heedful.ops.recorder import AttentionRecorder, record_attention
 
-_LEAST = torch.finfo(
-    torch.float32
-).tiny  # in place of a 0, which only rounding makes: its logarithm is finite
+_LEAST = torch.finfo(torch.float32).tiny  # instead of a 0, which only rounding makes: its logarithm is finite
 
 
 class CrossAttention:
@@ -64,7 +62,7 @@ class CoveringStep:
     """A step function that sums up what its rows attend to (GNMT: Wu et al., 2016, equation 14)."""
 
     def __init__(self, step: StepFunction, attention: CrossAttention, *, lengths: Sequence[int]) -> None:
-        """Wrap a step function that has not been fed yet, of sources of these lengths."""
+        """Wrap a step function that has no input ids yet, of sources of these lengths."""
         self._step = step
         self._attention = attention
         is_padding_BS = torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None]
@@ -90,7 +88,7 @@ class CoveringStep:
 
 @runtime_checkable
 class Covering(Protocol):
-    """What a step function with a coverage penalty has besides."""
+    """The additional interface of a step function with a coverage penalty."""
 
     def coverage(self) -> NDArray[np.float64]:
         """Of each row (rows,) the sum over i of log(min(sum over j of p_ij, 1)), which is 0 at most.
@@ -102,7 +100,7 @@ class Covering(Protocol):
 
 
 def coverage_penalties(step: StepFunction, options: SearchOptions, num_rows: int) -> NDArray[np.float64]:
-    """What is added to the score of an output that ends now in each row, (num_rows,); 0 at most.
+    """Return the coverage penalty of an output that ends now in each row, (num_rows,); 0 at most.
 
     Raises:
         InputError: there is a coverage penalty, and the step function knows of no attention.

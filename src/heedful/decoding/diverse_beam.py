@@ -17,12 +17,12 @@ from heedful.decoding.task import SearchTask
 def diverse_beam_search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
     """Search outputs that differ, in `options.num_groups` groups (Vijayakumar et al., 2016, algorithm 1).
 
-    Each group is a beam of its own. At each place the groups choose one after the other, and a token costs
-    `options.diversity_penalty` for each hypothesis of an earlier group that goes on with it in this place
+    Each group is a beam of its own. At each position the groups choose one after the other, and a token costs
+    `options.diversity_penalty` for each hypothesis of an earlier group that goes on with it at this position
     (Hamming diversity). The first group is beam search with its share of `options.beam_size`.
 
     Args:
-        step: has one row for each sentence, not fed yet.
+        step: has one row for each sentence, and no input ids yet.
         task: what to search.
 
     Returns:
@@ -44,7 +44,7 @@ def diverse_beam_search(step: StepFunction, task: SearchTask) -> list[list[Hypot
         costs = log_probs.new_zeros(
             len(task.max_lengths), log_probs.shape[-1]
         )  # of each sentence's next token
-        moves = []  # of each group, for each row of the next step, its row in this one and the id to feed
+        moves = []  # of each group, for each row of the next step, its row in this one and its input id
         for group, start in zip(groups, starts, strict=True):
             sentences = group.sentences_of_rows()
             candidates = constraints.candidates(

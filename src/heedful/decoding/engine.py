@@ -111,7 +111,7 @@ class Engine:
         return next((reason for reason, holds in needed.items() if not holds), None)
 
     def positions(self, embedding: InputEmbedding, length: int) -> NDArray[np.float32]:
-        """The first vectors (at least `length`, D) of a side's positions; threads may share the engine."""
+        """The first position vectors (at least `length`, D) of an embedding; threads may share the engine."""
         table = self._positions[id(embedding)]
         if len(table) < length:
             wanted = max(length, 2 * len(table), FIRST_PLACES)
@@ -125,7 +125,7 @@ class Engine:
     def encode(
         self, sources: Sequence[Sequence[int]], *, threads: int = 1
     ) -> tuple[NDArray[np.int64], list[NDArray[np.float32]]]:
-        """Read framed sources: where each starts (B + 1,), and keys and values (R, 2 D) of each layer."""
+        """Encode sources: where each starts (B + 1,), and keys and values (R, 2 D) of each layer."""
         starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
         ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
         memory = [np.empty((len(ids), 2 * self.width), np.float32) for _ in range(self.num_layers)]
@@ -145,7 +145,7 @@ class Engine:
         end: int,
         threads: int,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Feed ids to outputs, each at a place, all before `end`.
+        """Decode input ids of outputs, each at a position, all before `end`.
 
         Returns:
             The states there, (rows, D), and keys and values, (rows, layers, 2 D), to which the past points.

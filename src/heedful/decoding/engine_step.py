@@ -14,9 +14,9 @@ from heedful.native import Past
 
 
 class EngineStep:
-    """The steps of an engine: they neither copy nor move keys and values of earlier places.
+    """The steps of an engine: they neither copy nor move keys and values of earlier positions.
 
-    These stay where they were computed. A table says where that is for each place of each output, and only
+    These stay where they were computed. A table says where that is for each position of each output, and only
     the table is reordered.
     """
 
@@ -28,17 +28,17 @@ class EngineStep:
         threads: int = 1,
         shortlist: EngineShortlist | None = None,
     ) -> None:
-        """Encode framed sources, one row each; so many threads compute a step together."""
+        """Encode sources with their special tokens, one row each; so many threads compute a step together."""
         self._engine = engine
         self._threads = threads
         self._shortlist = shortlist
         self._starts, self._memory = engine.encode(sources, threads=threads)
         self._memory_pointers = (ctypes.c_void_p * len(self._memory))(*map(address_of, self._memory))
         self._sentences = self._rows = np.arange(len(sources))
-        self._lengths = np.zeros(len(sources), np.int64)  # the ids that each output was fed
+        self._lengths = np.zeros(len(sources), np.int64)  # the number of input ids of each output so far
         self._end = 0  # of the longest, or beyond
         self._kept: list[NDArray[np.float32]] = []  # keys and values: (rows, layers, 2 D) of each step
-        self._table = np.zeros((len(sources), FIRST_PLACES), np.intp)  # where those of each place are
+        self._table = np.zeros((len(sources), FIRST_PLACES), np.intp)  # where those of each position are
         self._past = self._pointers()
 
     def __call__(self, last_ids: Tensor) -> EngineTokens:
@@ -49,11 +49,11 @@ class EngineStep:
         return tokens
 
     def feed(self, ids: Tensor, counts: NDArray[np.int64]) -> EngineTokens:
-        """Feed several ids to each row at once; what comes next does not depend on how many, to the last bit.
+        """Decode several input ids of each row at once; the result does not depend on how many, bit for bit.
 
         Args:
             ids: (N,) int64, those of the first row, then those of the second.
-            counts: (rows,), how many ids each row is fed, at least 1; they sum to N.
+            counts: (rows,), how many input ids each row has, at least 1; they sum to N.
 
         Returns:
             What may follow each of the N ids.
@@ -95,7 +95,7 @@ class EngineStep:
 
 
 class ForcedEngineStep:
-    """The steps of an engine to which nothing but the given outputs will be fed: it is fed them at once."""
+    """The steps of an engine in teacher forcing: all positions are computed in one call."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class ForcedEngineStep:
         threads: int = 1,
         shortlist: EngineShortlist | None = None,
     ) -> None:
-        """Encode framed sources, and decode an output of each, which has at least one token."""
+        """Encode sources and decode an output of each, which has at least one token."""
         counts = np.asarray([len(output) for output in outputs])
         ids = [each for output in outputs for each in (start_id, *output[:-1])]
         step = EngineStep(engine, sources, threads=threads, shortlist=shortlist)

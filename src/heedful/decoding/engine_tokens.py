@@ -1,4 +1,4 @@
-"""What may come next of an engine: of the whole vocabulary, or of what a shortlist leaves each sentence."""
+"""Next-token log-probabilities of an engine: over the vocabulary, or over each sentence's shortlist."""
 
 import ctypes
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from heedful.decoding.steps import NOT_NUMBERS
 from heedful.errors import InputError
 from heedful.native import Shortlist
 
-_TOGETHER = 8  # sentences of a group: enough rows for a product, and not too many tokens
+_TOGETHER = 8  # sentences of a group: enough rows for a matrix multiplication, and not too many tokens
 
 
 class EngineShortlist:
@@ -51,7 +51,7 @@ class EngineShortlist:
 
 
 class EngineTokens:
-    """What may come next, computed when it is asked for: see `NextTokens`."""
+    """Next-token log-probabilities, computed on demand: see `NextTokens`."""
 
     def __init__(
         self,

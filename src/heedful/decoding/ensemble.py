@@ -40,7 +40,7 @@ def average_steps(steps: Sequence[StepFunction]) -> StepFunction:
 
 
 def check_ensemble(bundles: Sequence[Bundle]) -> None:
-    """See to it that models can write together: the same pieces in and out, and the same ids around a text.
+    """Check that models can be an ensemble: the same vocabularies and the same special-token template.
 
     Raises:
         InputError: two of them differ.

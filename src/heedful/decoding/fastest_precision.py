@@ -30,7 +30,7 @@ _ROUNDS = 3
 
 @dataclass(frozen=True)
 class Trial:
-    """What some steps in one precision have shown.
+    """Time and quality of some steps in one precision.
 
     Attributes:
         seconds: that a step took, for `_SENTENCES` sentences with `_BEAM` rows each; the least of all rounds.
@@ -46,7 +46,7 @@ Start = Callable[[], AbstractContextManager[StepFunction]]  # the same sentences
 
 
 def made_up_sources(vocab_size: int, *, pad_id: int, most: int | None) -> list[list[int]]:
-    """Sentences of 16 tokens by chance, always the same; `most` is the longest that the models take."""
+    """Random sentences of 16 tokens, always the same; `most` is the longest that the models take."""
     length = 16 if most is None else min(16, most)
     ids = np.random.default_rng(0).integers(0, vocab_size, (_SENTENCES, length))
     ids[ids == pad_id] = (pad_id + 1) % vocab_size
@@ -88,7 +88,7 @@ def fastest(trials: Mapping[Way, Trial]) -> Way:
 
 
 def _log_probs(start: Start, written: Sequence[Tensor | None]) -> list[Tensor]:
-    """What each step finds when it is fed the tokens that the steps before wrote; None: its own best."""
+    """Return each step's log-probabilities after the tokens written before; None: its own best."""
     found: list[Tensor] = []
     last = torch.ones(_SENTENCES, dtype=torch.int64)
     with start() as step:

@@ -34,7 +34,7 @@ class Generator(Protocol):
 
     @property
     def name(self) -> str:
-        """What computes, as users know it."""
+        """The name of the engine, as users know it."""
         ...
 
     @property
@@ -81,12 +81,12 @@ class Generator(Protocol):
         options: SearchOptions,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[ScoredOutput]:
-        """Score given outputs (see `score_outputs`); the order is kept.
+        """Score outputs by teacher forcing (see `score_outputs`); the order is kept.
 
         Args:
             sources: ids with the special tokens that the encoder reads.
-            outputs: for each source what the decoder writes, with its end token unless the output is cut;
-                where both are empty, that has the score 0.
+            outputs: for each source what the decoder writes, with its end token unless the output is
+                truncated; where both are empty, that has the score 0.
             options: of the search.
             prefixes: for each source the ids that a search had to begin its outputs with.
         """
@@ -140,7 +140,7 @@ class StepwiseGenerator:
 
         Args:
             backends: of the steps.
-            framing: says what an output starts from.
+            framing: has the start token of outputs.
             tokenizers: of sources and outputs.
             batch_tokens: of one batch.
             batch_size: of one batch.
@@ -300,7 +300,7 @@ class StepwiseGenerator:
         *,
         size: int | None,
     ) -> list[_Found | None]:
-        """What the work on each batch finds for its sentences, in their order; None for one of length 0.
+        """Return the results for all sentences, in their order; None for one of length 0.
 
         A batch has one thread; where there are fewer batches than the `most` at a time, it has its share of
         them.

@@ -14,8 +14,8 @@ def greedy_search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]
     """Search one output for each sentence by taking the most probable token until the end token.
 
     Args:
-        step: has one row for each sentence, not fed yet.
-        task: of its options, the length penalty (for the score) and what is suppressed, held back or forced.
+        step: has one row for each sentence, and no input ids yet.
+        task: of its options, the length penalty (for the score) and what is suppressed, penalised or forced.
 
     Returns:
         For each sentence a list of one hypothesis.

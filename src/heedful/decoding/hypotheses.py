@@ -1,4 +1,4 @@
-"""What a search finds: hypotheses, their scores, and the outputs that become one."""
+"""Hypotheses and their scores, and how finished outputs become hypotheses."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Hypothesis:
             coverage penalty where there is one.
         token_log_probs: the log-probability that the model gives each token, whatever else the search goes
             by, and 0 where the options forced it; the last is the end token's if finished.
-        finished: whether the output has its end token; otherwise the length limit cut it.
+        finished: whether the output has its end token; otherwise the length limit truncated it.
     """
 
     ids: tuple[int, ...]

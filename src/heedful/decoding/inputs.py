@@ -33,7 +33,7 @@ def sources_and_prefixes(
         texts: one sentence or line each; an empty one has no ids.
         prefixes: for each text; None: nothing.
         tokenizers: of the model.
-        framing: what it reads and writes around a text.
+        framing: its special-token template.
         generator: it knows how long sequences may be.
         options: of the search.
         first_line: the number of the first text, for messages.
@@ -69,10 +69,10 @@ def sources_and_outputs(
 
     Args:
         sources: one sentence or line each.
-        targets: the translation of each, as text, or as ids with the end token unless it is cut; where both
-            are empty, neither has ids.
+        targets: the translation of each, as text, or as ids with the end token unless it is truncated; where
+            both are empty, neither has ids.
         tokenizers: of the model.
-        framing: what it reads and writes around a text.
+        framing: its special-token template.
         generator: it knows how long sequences may be.
         options: of the search.
         first_line: the number of the first pair, for messages.

@@ -1,4 +1,4 @@
-"""What a search is asked for, as one frozen value."""
+"""The options of a search, as one frozen value."""
 
 import math
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ def _check_range(name: str, value: float | None, least: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How tokens are drawn by chance; the defaults draw each by the probability that the model gives it.
+    """How tokens are sampled; the defaults sample from the model's distribution.
 
     Attributes:
         temperature: log-probabilities are divided by it; below 1 the probable become more probable.
@@ -37,7 +37,7 @@ class Sampling:
         top_p: only the fewest most probable tokens that have this probability together.
         min_p: only tokens of at least this share of the probability of the best.
         epsilon: only tokens of at least this probability, or the best.
-        seed: of the chance.
+        seed: of the random generator.
     """
 
     temperature: float = 1.0
@@ -67,7 +67,8 @@ class Sampling:
 class SearchOptions:
     """How outputs are searched; the defaults are the paper's (section 6.1).
 
-    Lengths count the end-of-sequence token on both sides, as the model does, and never the start token.
+    Lengths count the end-of-sequence token of source and target, as the model does, and never the start
+    token.
 
     Attributes:
         beam_size: live hypotheses of one sentence; 1 is greedy search.
@@ -85,27 +86,27 @@ class SearchOptions:
             these. "first": when it has
             `beam_size` finished hypotheses.
         max_length_offset: an output is at most this much longer than its input.
-        max_length: and at most this long; None sets no such limit.
+        max_length: the maximum output length in tokens; None sets no such limit.
         min_length: the fewest tokens before the end of the output.
         forced_first_id: the first token of every output; None leaves the choice to the model.
-        forced_last_id: the token in the last place that the length limit allows; None leaves the choice to
-            the model, whose output may then be cut off without an end token.
+        forced_last_id: the token at the last position that the length limit allows; None leaves the choice to
+            the model, whose output may then be truncated, without an end token.
         suppressed_ids: tokens that are never chosen; None: the start and padding tokens.
         renormalize: whether the probabilities of the tokens that may be chosen are scaled up to a sum of 1.
-        no_repeat_ngram_size: no output has so many tokens in a row twice; 0 allows it.
+        no_repeat_ngram_size: forbids repeating any n-gram of this size; 0 disables it.
         repetition_penalty: multiplies the log-probability of each token that the output has already, as far
             as the search chooses by it (Keskar et al., 2019, section 4.1, on log-probabilities, as beam
             search in transformers has it); above 1 repeats less, and 1 changes nothing.
         prefix_bias: None: outputs begin with the prefixes of their sentences. From 0 to below 1: they lean to
             them. As long as an output follows its prefix, the search goes by (1 - bias) times the probability
             of each next token, and the bias on top for the prefix's (Arivazhagan et al., 2020).
-        replace_unknown: whether texts have, in place of an unknown piece, the word of the source that it
+        replace_unknown: whether texts have, instead of an unknown token, the word of the source that it
             attends to most (see `spelling.py`); ids and numbers are as without it.
         num_groups: of the beam, for diverse beam search (Vijayakumar et al., 2016); each has its share of
             `beam_size`, and 1 is the usual beam.
         diversity_penalty: lambda: what a token costs in a group for each hypothesis of the groups before it
-            that goes on with the same token in the same place.
-        sampling: draw the outputs by chance, in place of a beam; None searches for the best.
+            that goes on with the same token at the same position.
+        sampling: sample the outputs instead of a beam search; None searches for the best.
     """
 
     beam_size: int = 4
@@ -183,5 +184,5 @@ class SearchOptions:
         return bool(self.coverage_penalty) or self.replace_unknown
 
     def penalty(self, length: int) -> float:
-        """What the log-probability of an output of `length` tokens is divided by."""
+        """Return the length penalty: the divisor of the log-probability of an output of `length` tokens."""
         return length_penalty(length, self.length_penalty, self.length_normalization)

@@ -1,4 +1,4 @@
-"""Sampling: each next token is drawn by chance, by its probability or among the probable ones."""
+"""Sampling: each next token is drawn from the model's distribution, or from its most probable part."""
 
 import hashlib
 import math
@@ -18,7 +18,7 @@ from heedful.decoding.steps import NOT_NUMBERS, NextTokens, StepFunction, all_lo
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
-_ROWS_AT_ONCE = 1024  # of a step: each has keys and values for all of its places
+_ROWS_AT_ONCE = 1024  # of a step: each has keys and values for all of its positions
 _LOG_PROBS_AT_ONCE = 1 << 25  # of a step, 128 MiB in float32, unless one row has more
 _NUMBERS_AT_ONCE = 1 << 20  # of a distribution, 8 MiB in float64, unless one row has more
 _PLACES_AT_ONCE = 64  # for which there are random numbers; a multiple of 4
@@ -54,19 +54,19 @@ def sample_search(step: StepFunction, task: SearchTask, *, first: int = 0) -> li
     """Draw `options.n_best` outputs of each sentence, each independent of the others.
 
     What is drawn for a sentence depends on the model, the options and its source alone, not on the sentences
-    beside it, the size of the batch or the order: the chance comes from the source (see `random_numbers`).
-    The first k outputs are the same for every `n_best` of at least k. The same sentence has the same outputs
-    each time; another seed gives others.
+    beside it, the size of the batch or the order: the random numbers come from the source (see
+    `random_numbers`). The first k outputs are the same for every `n_best` of at least k. The same sentence
+    has the same outputs each time; another seed gives others.
 
     Args:
-        step: has one row for each sentence, not fed yet.
+        step: has one row for each sentence, and no input ids yet.
         task: with the sources; its options say how to draw (`options.sampling`), how many, and what is
-            suppressed, held back or forced.
+            suppressed, penalised or forced.
         first: the number of the first output that is drawn of each sentence.
 
     Returns:
         For each sentence its outputs in the order in which they were drawn. Their log-probabilities are the
-        model's own, as in every search: those at temperature 1, whatever was cut off or held back.
+        model's own, as in every search: those at temperature 1, whatever was cut off or penalised.
 
     Raises:
         InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
@@ -129,11 +129,11 @@ def probable(scores: Tensor, sampling: Sampling) -> Tensor:
 def random_numbers(
     seed: int, source: Sequence[int], sample: int, count: int, *, start: int = 0
 ) -> NDArray[np.float64]:
-    """The chance of one output: a number in [0, 1) for each of its tokens, the same on every machine.
+    """The random numbers of one output: one in [0, 1) for each of its tokens, the same on every machine.
 
     They are a function of the arguments alone: Philox, a generator that counts (Salmon et al., 2011), keyed
-    by the hash of seed and source, at a place of its counter for each sample. More numbers begin with fewer.
-    `start` leaves out so many, a multiple of 4: the generator gives four for each count.
+    by the hash of seed and source, at a position of its counter for each sample. More numbers begin with
+    fewer. `start` leaves out so many, a multiple of 4: the generator gives four for each count.
     """
     assert start % 4 == 0
     named = " ".join(map(str, (seed, *source))).encode()
@@ -144,15 +144,15 @@ def random_numbers(
 
 
 class _Chance:
-    """The random numbers of outputs, so many of each sentence, for some places at a time."""
+    """The random numbers of outputs, so many of each sentence, for some positions at a time."""
 
     def __init__(self, seed: int, task: SearchTask, copies: int, first: int) -> None:
         self._seed, self._sources, self._copies, self._first = seed, task.sources, copies, first
         self._numbers = np.zeros((len(task.sources) * copies, _PLACES_AT_ONCE))
-        self._start = -_PLACES_AT_ONCE  # the place that they begin with
+        self._start = -_PLACES_AT_ONCE  # the position that they begin with
 
     def of(self, outputs: NDArray[np.int64], place: int) -> NDArray[np.float64]:
-        """Those of some outputs at a place, which is never before an earlier one."""
+        """Those of some outputs at a position, which is never before an earlier one."""
         if place >= self._start + _PLACES_AT_ONCE:
             self._start = place - place % _PLACES_AT_ONCE
             for each in outputs.tolist():
@@ -194,7 +194,7 @@ def _draw(
     Args:
         scores: what the search goes by, (rows, V).
         own: the model's log-probabilities, (rows, V).
-        chance: (rows,).
+        chance: the random numbers, (rows,).
         sampling: which tokens may be drawn.
 
     Returns:

@@ -15,7 +15,7 @@ from heedful.decoding.task import SearchTask
 
 @dataclass(frozen=True)
 class ScoredOutput(Hypothesis):
-    """A given output with the numbers of a search, and those of the model alone.
+    """A reference output with the scores of a search, and those of the model alone.
 
     Attributes:
         model_log_probs: the log-probability that the model gives each token, whatever the options suppress,
@@ -28,17 +28,17 @@ class ScoredOutput(Hypothesis):
 def score_outputs(
     step: StepFunction, outputs: Sequence[Sequence[int]], task: SearchTask
 ) -> list[ScoredOutput]:
-    """Score one given output for each sentence, as a search scores what it finds.
+    """Score one output of each sentence by teacher forcing, as a search scores its hypotheses.
 
     With the options, limits and prefixes of a search, each hypothesis of that search has the numbers that it
     came with. So a token that the options force has the log-probability 0, and one that the search may not
     write there -inf; the length limit alone rules nothing out: an output that is longer has none. What only
-    changes which output is found changes no number: repetition penalty, diversity, chance, prefix bias.
+    changes which output is found changes no number: repetition penalty, diversity, sampling, prefix bias.
 
     Args:
-        step: has one row for each sentence, not fed yet.
+        step: has one row for each sentence, and no input ids yet.
         outputs: for each sentence the ids that the decoder writes, at least one: with a tag where the model
-            writes one, and with the end token unless the output is cut.
+            writes one, and with the end token unless the output is truncated.
         task: of the search; of its options, the length and coverage penalties (of the score) and what is
             suppressed, forced or renormalised.
 

@@ -29,10 +29,10 @@ def search_batch(
 
 
 def search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
-    """Search one batch: by chance, greedily, with a beam or with one in groups.
+    """Search one batch: by sampling, greedy search, beam search or diverse beam search.
 
     Args:
-        step: has one row for each sentence, not fed yet.
+        step: has one row for each sentence, and no input ids yet.
         task: what to search, with the sources where sampling needs them.
 
     Returns:

@@ -25,7 +25,7 @@ _LARGEST_VOCABULARY = 2**24  # as in config/schema.py
 
 
 class Shortlist:
-    """What the tokens of a source sentence may become, and what may stand in every output.
+    """A lexical shortlist: candidate translations of each source token, and tokens allowed in every output.
 
     A search that has one knows no other tokens: their probability is 0, and those of the shortlist sum to 1.
     """
@@ -46,7 +46,7 @@ class Shortlist:
             always: target ids, for every sentence.
             candidates: for each source id the target ids that come with it; probabilities do not matter.
             vocab_sizes: of the model, source and target.
-            copies: whether each source id may stand in the output: ids mean the same on both sides.
+            copies: whether each source id may stand in the output: source and target share a vocabulary.
             tokenizers: the fingerprint of those whose ids they are.
             record: how it was made, for people.
         """
@@ -66,9 +66,9 @@ class Shortlist:
         """Learn from sentence pairs what translates what (see `learn_lexicon`).
 
         Args:
-            src: the ids of source texts, not empty and without what stands around a text.
+            src: the ids of source texts, not empty and without the special tokens around a text.
             tgt: those of their translations.
-            bundle: of the model; its special pieces may always be written.
+            bundle: of the model; its special tokens may always be written.
             candidates: for each source token so many of its most probable translations, the frequent ones not
                 counted.
             frequent: so many target tokens, those that the texts have most often, may always be written.

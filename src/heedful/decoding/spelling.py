@@ -1,4 +1,4 @@
-"""From what a search found to texts, with words of the source in place of unknown ones where asked."""
+"""Detokenise hypotheses, and replace unknown tokens by words of the source where asked."""
 
 from collections.abc import Sequence
 
@@ -24,13 +24,13 @@ def translations_of(
     framing: Framing,
     generator: Generator,
 ) -> list[Translation]:
-    """What was found for each line, as the target's tokenizer spells it.
+    """Return the hypotheses of each line as text, detokenised by the target's tokenizer.
 
-    With `options.replace_unknown`, no unknown piece is left. That of a vocabulary of words stands for a word,
-    and becomes the word of the line that was attended to most: a run of pieces up to the next space, whose
+    With `options.replace_unknown`, no unknown token is left. That of a vocabulary of words stands for a word,
+    and becomes the word of the line that was attended to most: a run of tokens up to the next space, whose
     attention counts together (as in Clark et al., 2019). In other vocabularies it stands for a part of a
-    word, and becomes the text of the one piece that was attended to most. (Vocabularies with single bytes
-    have no unknown pieces.) The attention is that of a pass over the whole output, in torch, whatever has
+    word, and becomes the text of the one token that was attended to most. (Vocabularies with single bytes
+    have no unknown tokens.) The attention is that of a pass over the whole output, in torch, whatever has
     searched.
 
     Args:
@@ -39,7 +39,7 @@ def translations_of(
         found: the hypotheses of each line.
         options: of the search.
         tokenizers: of the model.
-        framing: what it reads around a text.
+        framing: its special-token template.
         generator: gives the attention.
     """
     tgt, num_before = tokenizers.tgt, len(framing.src_prefix)
@@ -73,15 +73,15 @@ def _replaced(
 def attended_words(
     weights_US: NDArray[np.float64], line: str, tokenizer: Tokenizer, *, whole: bool
 ) -> list[str]:
-    """What of a line each of U places attends to most, with a space before it where it begins with one.
+    """Return the text of a line that each of U positions attends to most, with the space before it, if any.
 
     Args:
-        weights_US: the attention (U, S) to each piece of the line, and perhaps to more behind them.
+        weights_US: the attention (U, S) to each token of the line, and perhaps to more behind them.
         line: the source text, in which there is a word.
-        tokenizer: it has cut the line.
-        whole: whether whole words are wanted, or pieces as they stand in the line.
+        tokenizer: it has tokenised the line.
+        whole: whether to return whole words, or tokens as they stand in the line.
     """
-    runs: list[list[int]] = []  # of pieces that belong together
+    runs: list[list[int]] = []  # of tokens that belong together
     spans, last = tokenizer.spans(line), 0
     for piece, (start, end) in enumerate(spans):
         if runs and whole and start == last and not line[start:end][:1].isspace():

@@ -18,7 +18,7 @@ NOT_NUMBERS = (
 
 
 class NextTokens(Protocol):
-    """What may come next in each row, where not all of it is computed unless it is asked for."""
+    """Next-token log-probabilities of each row, computed only as far as they are asked for."""
 
     vocab_size: int
 
@@ -40,12 +40,12 @@ class NextTokens(Protocol):
 class StepFunction(Protocol):
     """One step of generation for a number of rows, each a sequence under construction.
 
-    At first there is one row for each sentence, and each has been fed nothing. The ids are on the
+    At first there is one row for each sentence, and each has no input ids. The ids are on the
     CPU; the log-probabilities may be on a GPU, which neither method waits for.
     """
 
     def __call__(self, last_ids: Tensor) -> Tensor | NextTokens:
-        """Feed one more id to each row: (rows,) int64 -> log-probabilities (rows, V) of what comes next."""
+        """Decode one more input id of each row: (rows,) int64 -> next-token log-probabilities (rows, V)."""
         ...
 
     def reorder(self, rows: Tensor) -> None:
@@ -68,7 +68,7 @@ class RestrictedStep:
         vocab_size: int,
         device: torch.device,
     ) -> None:
-        """Wrap a step function that was not fed yet; `allowed` has the ids for each sentence."""
+        """Wrap a step function that has no input ids yet; `allowed` has the ids for each sentence."""
         is_out = torch.ones(len(allowed), vocab_size, dtype=torch.bool)
         for row, ids in zip(is_out, allowed, strict=True):
             row[torch.from_numpy(ids)] = False
@@ -88,7 +88,7 @@ class RestrictedStep:
 
 
 def all_log_probs(found: Tensor | NextTokens) -> Tensor:
-    """What a step function has found, as log-probabilities (rows, V)."""
+    """Return the result of a step function as log-probabilities (rows, V)."""
     return found if isinstance(found, Tensor) else found.log_probs()
 
 

@@ -1,4 +1,4 @@
-"""What is searched in one batch, as one frozen value."""
+"""The task of searching one batch, as one frozen value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,8 @@ class SearchTask:
 
     Attributes:
         max_lengths: for each sentence, the most tokens to generate, the end token included; at least 1.
-        start_id: fed first; never generated, unless the options say otherwise or it is the end token.
+        start_id: the first input id; never generated, unless the options say otherwise or it is the end
+            token.
         eos_id: ends an output; waits for the minimal length of the options.
         pad_id: never generated, like `start_id`.
         options: the search.
@@ -34,5 +35,5 @@ class SearchTask:
     prefixes: Sequence[Sequence[int]] | None = None
 
     def start_ids(self) -> Tensor:
-        """What is fed first, (B,)."""
+        """The first input ids, (B,)."""
         return torch.full((len(self.max_lengths),), self.start_id)

@@ -15,7 +15,7 @@ from heedful.decoding.ensemble import average_steps
 from heedful.decoding.steps import RestrictedStep, StepFunction
 from heedful.model import Transformer
 
-_NUMBERS_AT_ONCE = 1 << 22  # log-probabilities of a forced step, 16 MiB in float32, unless one place has more
+_NUMBERS_AT_ONCE = 1 << 22  # log-probabilities at once, 16 MiB in float32, unless one position has more
 _ROWS_MULTIPLE = 64
 _ROUNDED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -34,7 +34,7 @@ class TorchBackend:
         Args:
             models: whose probabilities are averaged.
             precision: "float32", "bf16" or "fp16".
-            records_coverage: whether steps also tell how much of their sources is covered (`CoveringStep`).
+            records_coverage: whether steps also record how much of their sources is covered (`CoveringStep`).
         """
         self.precision: Precision = precision
         self._models = models
@@ -148,9 +148,9 @@ class ModelStep:
 
 
 class ForcedStep:
-    """The step function of a Transformer to which nothing but the given outputs will be fed.
+    """The step function of a Transformer in teacher forcing.
 
-    All states are computed at once, and the log-probabilities of a few places at a time: there never is a
+    All states are computed at once, and the log-probabilities of a few positions at a time: there never is a
     tensor (B, T, V).
     """
 
@@ -165,7 +165,7 @@ class ForcedStep:
         self._model = model
         self._states_TBD = model.decode(tgt_in.to(src.device), model.encode(src)).transpose(0, 1)
         self._rows = torch.arange(len(outputs), device=src.device)
-        self._ready: list[Tensor] = []  # log-probabilities (rows, V) of the places that come next
+        self._ready: list[Tensor] = []  # log-probabilities (rows, V) of the positions that come next
         self._ready_rows = self._rows
 
     def __call__(self, last_ids: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ class ForcedStep:
             num_places = max(1, _NUMBERS_AT_ONCE // (num_rows * self._model.config.tgt_vocab_size))
             states_ND = self._states_TBD[:num_places, self._rows].flatten(0, 1)
             self._states_TBD = self._states_TBD[num_places:]
-            # Shapes that repeat are prepared once and kept: those of bfloat16 products are many megabytes.
+            # Shapes that repeat are prepared once and kept: those of bfloat16 GEMMs are many megabytes.
             filled = F.pad(states_ND, (0, 0, 0, -len(states_ND) % _ROWS_MULTIPLE))
             log_probs = _log_softmax(self._model.project(filled)[: len(states_ND)])
             self._ready = list(log_probs.view(-1, num_rows, log_probs.shape[-1]).unbind())

@@ -1,4 +1,4 @@
-"""What comes of a line of text."""
+"""The translations of a line of text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class TextHypothesis:
 
 @dataclass(frozen=True)
 class ScoredText(TextHypothesis):
-    """A given output, as text. The numbers are those of `ScoredOutput`."""
+    """A scored output, as text. The numbers are those of `ScoredOutput`."""
 
     model_log_probs: tuple[float, ...]
 
@@ -65,7 +65,7 @@ class ScoredText(TextHypothesis):
 
 @dataclass(frozen=True)
 class Translation:
-    """What came of one line.
+    """The translations of one line.
 
     Attributes:
         source: the line.
@@ -82,7 +82,7 @@ class Translation:
 
     @classmethod
     def of(cls, source: str, found: Sequence[Hypothesis], texts: Sequence[str], *, eos_id: int) -> Self:
-        """The translation of a line from what a search found and the text of each hypothesis."""
+        """Return the translation of a line, from its hypotheses and the text of each."""
         hypotheses = tuple(
             TextHypothesis.of(each, text, eos_id=eos_id) for each, text in zip(found, texts, strict=True)
         )
@@ -92,5 +92,5 @@ class Translation:
 
 
 def _one_line(text: str) -> str:
-    """Byte pieces can spell line ends, which would break the count of lines."""
+    """Byte tokens can form line ends, which would break the count of lines."""
     return text.replace("\r", " ").replace("\n", " ")

@@ -44,11 +44,11 @@ class Translator:
 
         Args:
             bundle: model and tokenizers; the model stays on the device where it is.
-            precision: of the matrix products; "int8" only in the compiled engine, "fp16" only in torch, for
-                GPUs. "auto" is the fastest of the others that cost hardly any quality, tried out when
+            precision: of matrix multiplications; "int8" only in the compiled engine, "fp16" only in torch,
+                for GPUs. "auto" is the fastest of the others that cost hardly any quality, tried out when
                 the model is first used: `fastest_precision.py`.
             batch_tokens: source tokens of one batch, padding included; by default the bundle's. Where targets
-                are given, those of the longer side.
+                are given, lengths are max(src_len, tgt_len).
             batch_size: sentences of one batch at most; by default the tokens alone decide.
             ensemble: more bundles, whose models translate with that of the first (see `EnsembleStep`); they
                 have the same tokenizers, and are on the same device. The search is the first one's.
@@ -198,7 +198,7 @@ class Translator:
     ) -> list[Translation]:
         """Translate each text in `count` ways that part right after its prefix.
 
-        They begin with the prefix and the `count` most probable pieces after it, and each is searched on for
+        They begin with the prefix and the `count` most probable tokens after it, and each is searched on for
         its best output; CTranslate2 calls that `return_alternatives`.
 
         Args:
@@ -208,7 +208,7 @@ class Translator:
             options: how to search on; by default as the bundle does.
 
         Returns:
-            Translations whose hypotheses are the ways, that with the most probable piece first.
+            Translations whose hypotheses are the ways, that with the most probable token first.
 
         Raises:
             InputError: as `translations` does.
@@ -225,16 +225,16 @@ class Translator:
     ) -> list[ScoredText]:
         """Score given translations: the log-probability of each token, and of each text, and its score.
 
-        They are what a search says of the same pieces: the same options decide what is forced (with
-        log-probability 0), ruled out (-inf) or renormalised; see `score_outputs`. A text is cut into pieces
-        as the target's tokenizer does; a search may have written it in others, which only ids say. Where both
-        texts are empty, the score is 0, as that of a translation of nothing, and there are no tokens; where
-        one is, the model is asked as ever.
+        They are what a search says of the same tokens: the same options decide what is forced (with
+        log-probability 0), ruled out (-inf) or renormalised; see `score_outputs`. A text is tokenised
+        by the target's tokenizer; a search may have written it in other tokens, which only ids say. Where
+        both texts are empty, the score is 0, as that of a translation of nothing, and there are no tokens;
+        where one is, the model is asked as ever.
 
         Args:
             sources: one sentence or line each.
             targets: the translation of each: its text, or the ids that the decoder writes, with the end token
-                unless the output is cut.
+                unless the output is truncated.
             options: of the search; by default the bundle's.
             prefixes: for each source, what the search had to begin with.
 
@@ -277,8 +277,8 @@ class Translator:
         """Search the outputs of sources given as ids: see `Generator`; the batches are the translator's.
 
         Args:
-            sources: as the encoder reads them, with what `Framing` puts around a text; an empty one has no
-                output.
+            sources: as the encoder reads them, with the special tokens that `Framing` adds; an empty one has
+                no output.
             options: the search.
             prefixes: for each source the ids that its outputs begin with.
 
@@ -337,10 +337,10 @@ class Translator:
 
     @property
     def engine_in_use(self) -> str:
-        """What computes: "compiled", "torch" or the name of another system."""
+        """The engine: "compiled", "torch" or the name of another system."""
         return self._texts.generator.name
 
     @property
     def precision_in_use(self) -> str:
-        """What the products are computed in: "float32", "bf16", "fp16" or "int8"."""
+        """The precision of matrix multiplications: "float32", "bf16", "fp16" or "int8"."""
         return self._texts.generator.precision
