@@ -17,7 +17,7 @@ class TrainerCallbacks:
 
     Attributes:
         validators: each measures the model; their scores are merged.
-        listeners: each is told of every event.
+        listeners: each is called with every event.
         keep_model: called with "best" or "last", the model, its scores and step, to write a bundle.
         checkpoints: the directory for checkpoints.
         fingerprint: of everything that a resumed run must share with the one before.

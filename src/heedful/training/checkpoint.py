@@ -6,7 +6,7 @@
       state.pt               optimiser, counters, data cursor, early stopping
       checksums.json
 
-Random generators have no place in it: what a step draws follows from seed, step and rank
+Random generators are not part of it: what a step draws follows from seed, step and rank
 (`parallel/process_group.py`).
 It is written under a temporary name, synced, then renamed, and renamed again before it is removed: a
 directory called `step-N` is always complete.

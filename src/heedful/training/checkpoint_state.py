@@ -1,4 +1,4 @@
-"""What state.pt of a checkpoint holds, checked before any of it is put back."""
+"""The contents of a checkpoint's state.pt, checked before any of it is restored."""
 
 import math
 from dataclasses import dataclass, fields

@@ -12,7 +12,7 @@ from heedful.model import Transformer
 
 
 def compiles(settings: TrainConfig, device: torch.device) -> bool:
-    """Whether training compiles layers; of its own accord not on a processor, where that costs (docs/log.md).
+    """Whether training compiles layers; by default not on a CPU, where that costs (docs/log.md).
 
     Raises:
         ConfigError: it is asked for, and there is no compiler that works.

@@ -1,4 +1,4 @@
-"""What training tells the world: frozen events, each a line of `log.jsonl`."""
+"""Training events: frozen dataclasses, each a line of `log.jsonl`."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ class CheckpointEvent(Event):
 
 @dataclass(frozen=True)
 class NoticeEvent(Event):
-    """What is being done, or was found, before the first step."""
+    """A notice before the first step: what is being done, or was measured."""
 
     kind: ClassVar[str] = "notice"
     message: str

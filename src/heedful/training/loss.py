@@ -1,7 +1,7 @@
 """The loss (5.4): cross-entropy against a smoothed target, summed over the real target tokens.
 
 Two forms of one formula. `smoothed_cross_entropy` is the formula. `projected_cross_entropy` starts one step
-earlier, at the decoder's states, works through them in pieces that stay in the CPU's cache, and takes
+earlier, at the decoder's states, works through them in chunks that stay in the CPU's cache, and takes
 the gradient on the way: the logits of a whole batch (B x T x V in float32) never exist.
 """
 
@@ -16,7 +16,7 @@ from heedful.ops.kernels import call as call_kernel
 
 _ROWS_AT_ONCE = 384  # their logits stay in a CPU's cache
 _ROWS_AT_ONCE_ON_GPU = 4096
-_ROWS_MULTIPLE = 64  # of every matrix product here: shapes that repeat are prepared once and kept
+_ROWS_MULTIPLE = 64  # of every matrix multiplication here: shapes that repeat are prepared once and kept
 
 
 class Loss(NamedTuple):
@@ -75,12 +75,12 @@ def projected_cross_entropy(
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):
-    """Forward computes the gradients too, a piece at a time; backward only scales them.
+    """Forward computes the gradients too, a chunk at a time; backward only scales them.
 
-    With z the logits of a token, w the wanted id and Z = log Σ exp(z), the smoothed loss is
+    With z the logits of a token, w the target id and Z = log Σ exp(z), the smoothed loss is
     (1 - ε) (Z - z_w) + ε / (V - 1) Σ_v (Z - z_v), the sum being over all v but padding. Its gradient is
     softmax(z), less 1 - ε at w, less ε / (V - 1) at every v but padding. The last term is the same for every
-    token: it is taken from the sums at the end, so that a piece is read and written once for the softmax.
+    token: it is taken from the sums at the end, so that a chunk is read and written once for the softmax.
     """
 
     @staticmethod
@@ -151,7 +151,7 @@ class _Settings(NamedTuple):
 
 
 def _piece_gradient(logits: Tensor, wanted: Tensor, settings: _Settings) -> tuple[Tensor, Tensor]:
-    """Return the gradient by the logits (R, V), but for its even part, and three sums over the wanted (N,).
+    """Return the gradient by the logits (R, V), but for its even part, and three sums over the targets (N,).
 
     They are Σ (Z - z_w), Σ Z and the divergence of R-Drop. R is N and the rows that fill up, which get zeros.
     """

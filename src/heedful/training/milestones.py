@@ -7,7 +7,7 @@ from heedful.config import Config
 
 @dataclass(frozen=True)
 class Due:
-    """What follows a step: a validation, a checkpoint that may be averaged."""
+    """The actions due after a step: a validation, a checkpoint that may be averaged."""
 
     validation: bool
     checkpoint: bool

@@ -90,7 +90,7 @@ def _by_steps(x: Tensor) -> Tensor:
 
 
 def _by_gram_matrix(x: Tensor) -> Tensor:
-    """Apply the same polynomials, all but the last product on A = x xᵀ alone.
+    """Apply the same polynomials, all but the last matrix multiplication on A = x xᵀ alone.
 
     With Q = a + b A + c A², a step makes Q x of x and Q A Q of A, so that x has been multiplied by the
     product of all Qs. They are polynomials of one matrix: products of them are symmetric.

@@ -93,7 +93,7 @@ def optimizer_of_shard(optimizer: torch.optim.Optimizer, shard: Sequence[Tensor]
 def fill_state(optimizer: torch.optim.Optimizer) -> None:
     """Give each weight that has no state yet the one that its first step would begin with.
 
-    Its moments are one zero, expanded: they take no memory before they are given a place in it.
+    Its moments are one zero, expanded: they take no memory before they are given a buffer in it.
     """
     for group in optimizer.param_groups:
         for weight in group["params"]:

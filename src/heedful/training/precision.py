@@ -1,4 +1,4 @@
-"""What the matrix products of training are computed in. Weights and optimiser state are float32 always."""
+"""The precision of training's matrix multiplications. Weights and optimiser state are float32 always."""
 
 import time
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def _seconds_of_product(dtype: torch.dtype) -> float:
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """Return the context in which a forward pass computes its products in that precision."""
+    """Return the context in which a forward pass computes its matrix multiplications in that precision."""
     if precision == "float32":
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
@@ -59,7 +59,7 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
 
 @contextmanager
 def settled_float32(precision: Precision, device: torch.device) -> Iterator[None]:
-    """Settle what a GPU makes of products of float32 inside the block; elsewhere nothing changes.
+    """Set how a GPU multiplies float32 matrices inside the block; elsewhere nothing changes.
 
     They are float32, whatever the program around has set; beside bf16 they may be TensorFloat-32, which has
     more digits than that.

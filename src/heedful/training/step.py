@@ -42,7 +42,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class StepMetrics:
-    """What one step has shown; loss and nll are means over its real target tokens."""
+    """Metrics of one step; loss and nll are means over its real target tokens."""
 
     loss: float
     nll: float
@@ -183,7 +183,7 @@ def step_metrics(sums: Sums, squared_norm: float) -> StepMetrics:
 
 
 def gradient_scale(metrics: StepMetrics, clip_norm: float) -> float:
-    """What turns gradients summed over tokens into their mean, clipped to a norm where one is given."""
+    """Return the factor from summed to mean gradients, clipped to a norm where one is given."""
     clipped = min(1.0, clip_norm / (metrics.gradient_norm + 1e-6)) if clip_norm else 1.0
     return clipped / metrics.num_tgt_tokens
 

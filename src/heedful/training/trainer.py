@@ -95,7 +95,7 @@ class Trainer:
         return self.config.valid.metric, self.callbacks.validation_set
 
     def _value(self, scores: Scores) -> float:
-        """What is compared of a validation, lower is better; infinite where the metric was not measured."""
+        """Return the value that validations are compared by, lower is better; infinite if not measured."""
         metric = self.config.valid.metric
         sign = 1.0 if metric == "nll" else -1.0
         return sign * scores.get(metric, sign * float("inf"))
@@ -161,7 +161,7 @@ class Trainer:
 
     @contextmanager
     def _saved_whatever_happens(self) -> Iterator[None]:
-        """What ends a run between two steps, ends it after a checkpoint; a second signal ends it at once."""
+        """Save a checkpoint before an error ends the run between steps; a second signal ends it at once."""
         try:
             yield
         except KeyboardInterrupt:
@@ -190,7 +190,7 @@ class Trainer:
         self.progress.computed_by = now
 
     def _places(self) -> Iterator[Place]:
-        """Yield epochs and places in their plans without end, moving the data cursor past each."""
+        """Yield epochs and positions in their plans without end, moving the data cursor past each."""
         while True:
             epoch = self.progress.epoch
             self._epoch_length = len(self.source.plan(epoch))

@@ -24,7 +24,7 @@ from heedful.training.precision import Precision, resolve_precision
 from heedful.training.step import accumulate_gradients
 from heedful.training.validation import measure_nll
 
-MOST_TOKENS = 25_000  # 5.1: more is not better because there is room for it
+MOST_TOKENS = 25_000  # 5.1: more is not better because there is memory for it
 _FIRST, _ENOUGH = 512, 4096  # tokens of the smallest and the largest batch that is tried
 _MIB = 1 << 20
 
@@ -42,7 +42,7 @@ class Fit:
     """A size of batches, and why.
 
     Attributes:
-        tokens: rows x longer side, padding included.
+        tokens: rows x max(src_len, tgt_len), padding included.
         needed: bytes that training will take with it, beyond what is taken already.
         free: bytes that were free.
     """
@@ -66,7 +66,7 @@ def fitting_batch(
     Args:
         model: on its device. It is the same after it, and so are the random generators.
         config: its `batch.tokens` is not looked at.
-        longest: sides of a batch, source and target, in tokens.
+        longest: S and T of a batch, in tokens.
         free: bytes of memory, on this machine or this process's GPU; by default what is free now.
 
     Raises:

@@ -18,7 +18,7 @@ def free_memory(device: torch.device, *, root: Path = Path("/")) -> int:
 
     Args:
         device: a GPU, of which what torch holds in reserve counts as free; or a CPU.
-        root: of the file system that tells the limits of control groups.
+        root: of the file system that has the limits of control groups.
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)

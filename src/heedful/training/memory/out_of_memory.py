@@ -1,4 +1,4 @@
-"""What to do with batches for which memory is too small: take them in halves."""
+"""Split batches for which memory is too small into halves."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -49,7 +49,7 @@ def halve_batches(batches: Sequence[Batch], *, like: Batch, pad_id: int) -> list
             "lower data.max_length, or take a smaller model"
         )
     if torch.cuda.is_available():
-        torch.cuda.empty_cache()  # what is free may be in pieces too small
+        torch.cuda.empty_cache()  # what is free may be in blocks too small
     return [
         part
         for batch in batches

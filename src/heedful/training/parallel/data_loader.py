@@ -135,7 +135,7 @@ class PrefetchingLoader:
 def _make(
     pipe: "Connection[Any, Any]", loader: InlineLoader, start: tuple[int, int], number: int, stride: int
 ) -> None:
-    """Send every `stride`-th batch, which waits while the pipe is full, until the other side is gone."""
+    """Send every `stride`-th batch, which waits while the pipe is full, until the reader is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the trainer decides
     try:
         for at in islice(loader.positions(*start), number, None, stride):
@@ -143,7 +143,7 @@ def _make(
             pipe.send((at, None if batch is None else _as_arrays(batch)))
     except BrokenPipeError:
         return
-    except Exception as error:  # whatever it is, the trainer must hear of it
+    except Exception as error:  # whatever it is, the trainer must get it
         pipe.send(error)
 
 
