@@ -15,7 +15,7 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
-    """Sync a finished directory with all its files, and rename it to `path`, in place of what is there.
+    """Sync a finished directory with all its files, and rename it to `path`, replacing what is there.
 
     Raises:
         OSError: it cannot be; what was there is there again, or is brought back by `bring_back`.

@@ -1,1 +1,1 @@
-"""What a model attended to and how it learned, as data and as pictures."""
+"""Attention maps and learning curves, as data and as pictures."""

@@ -1,4 +1,4 @@
-"""What each head attended to while the model read one sentence and wrote another."""
+"""Attention maps of one sentence pair: the weights of every head."""
 
 import json
 import re
@@ -35,8 +35,8 @@ class LayerAttention:
 class AttentionMaps:
     """All attention of one sentence pair.
 
-    A row of the decoder is named after the piece that it produces, not the one that it is fed: the row shows
-    where the model looked when it chose that piece.
+    A row of the decoder is named after the token that it produces, not its input token: the row shows
+    where the model looked when it chose that token.
 
     Attributes:
         source: the text that was read.

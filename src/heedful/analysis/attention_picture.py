@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.image import AxesImage
 
-_CELL = 0.36  # inches of one piece in the large map, where there is room
+_CELL = 0.36  # inches of one token in the large map, where there is space
 _LARGEST, _SMALLEST = 11.0, 3.4  # inches of its sides
 _COLOURS = ("#ffffff", "#dbe6fb", "#9cbcf3", "#4f7fe0", "#2447a8", "#0f1f5c")
 
 
 def draw_attention(maps: AttentionMaps, path: Path, *, layer: int | None = None) -> None:
-    """Draw the cross-attention of one layer, the last unless told.
+    """Draw the cross-attention of one layer, by default the last.
 
     Raises:
         InputError: a layer that the decoder has not.

@@ -51,7 +51,7 @@ class _Panel:
 
 
 def read_curves(log: Path) -> Curves:
-    """Read the events of a run. A last line that a kill cut short is left out.
+    """Read the events of a run. A last line that a kill truncated is left out.
 
     Where a run was resumed, what had been logged after the checkpoint that it went on from does not count.
 

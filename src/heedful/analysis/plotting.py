@@ -1,4 +1,4 @@
-"""The one place that knows matplotlib: figures without a display, and how they look."""
+"""The one module that knows matplotlib: figures without a display, and how they look."""
 
 import warnings
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def tidy(axes: "Axes") -> None:
 
 
 def readable_pieces(pieces: Sequence[str]) -> list[str]:
-    """Pieces as labels: a word's first piece plain, the ones that continue it after a dot.
+    """Tokens as labels: a word's first token plain, the ones that continue it after a dot.
 
     >>> readable_pieces(["▁the", "▁green", "house", "</s>"])
     ['the', 'green', '·house', '</s>']

@@ -81,7 +81,7 @@ class ModelConfig(Section):
     dropout: Probability = 0.1  # 5.4: on each sub-layer's output and on the embedded input
     attention_dropout: Probability = 0.0  # not in the paper: on the attention weights
     activation_dropout: Probability = 0.0  # not in the paper: inside the feed-forward layer
-    word_dropout: Probability = 0.0  # not in the paper: on whole token embeddings, of either side
+    word_dropout: Probability = 0.0  # not in the paper: on whole token embeddings, source and target
     activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = "relu"  # 3.3
     gated: bool = False  # not in the paper: a gate in the feed-forward layer (GLU)
     norm: Literal["post", "pre"] = "post"  # 3.1; "pre" adds a final norm to each stack
@@ -106,7 +106,7 @@ class ModelConfig(Section):
     embedding_norm: bool = False  # not in the paper: a layer norm on the embedded input of each stack
     final_norm: bool = False  # not in the paper: a layer norm after post-norm stacks; "pre" has one anyway
     layer_norm_eps: PositiveFloat = 1e-5
-    decoder_start_id: Count | None = None  # what the decoder is fed first; None: the tokenizer's begin token
+    decoder_start_id: Count | None = None  # the decoder's first input; None: the tokenizer's begin token
     src_vocab_size: VocabSize = 0  # 0: taken from the tokenizer
     tgt_vocab_size: VocabSize = 0
     src_pad_id: Count = 0
@@ -159,11 +159,11 @@ class ModelConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """How text becomes pieces (5.1: a shared byte-pair vocabulary)."""
+    """How text is tokenised (5.1: a shared byte-pair vocabulary)."""
 
     kind: Literal["bpe", "unigram", "char", "word"] = "bpe"
     vocab_size: Positive = 8000  # an upper limit for "char" and "word"
-    joint: bool = True  # one vocabulary for both sides
+    joint: bool = True  # one vocabulary for source and target
     sampling: Probability = 0.0  # subword sampling in training: BPE-dropout rate, unigram smoothing
     character_coverage: Annotated[float, Field(gt=0.9, le=1.0)] = 1.0
     normalization: Literal["nmt_nfkc", "identity"] = "nmt_nfkc"
@@ -177,11 +177,11 @@ class DataConfig(Section):
     tgt: str | None = None
     valid_src: str | None = None
     valid_tgt: str | None = None
-    pairs: str | None = None  # a .tsv or .jsonl file with both sides, instead of src and tgt
+    pairs: str | None = None  # a .tsv or .jsonl file with source and target, instead of src and tgt
     valid_pairs: str | None = None
     src_key: str = "src"  # of a .jsonl line
     tgt_key: str = "tgt"
-    max_length: Positive = 256  # in pieces, end of sentence included, either side; longer pairs are left out
+    max_length: Positive = 256  # of source and target in tokens, eos included; longer pairs are left out
     cache_dir: str | None = None
     allow_overlap: bool = False  # train although validation pairs are in the training text too
 
@@ -198,12 +198,12 @@ class DataConfig(Section):
 
 
 class BatchConfig(Section):
-    """How pairs are grouped (5.1: by approximate length, about 25,000 tokens a side).
+    """How pairs are grouped (5.1: by approximate length, about 25,000 source and 25,000 target tokens).
 
     `tokens` of "auto", or 0, are as many as fit into memory, but at most the paper's.
     """
 
-    tokens: Count = 25_000  # rows x the longer side, padding included, of one micro-batch
+    tokens: Count = 25_000  # rows x max(src_len, tgt_len), padding included, of one micro-batch
     ramp_from: Positive | None = None  # tokens in the first epoch; doubled with each, until `tokens`
     accumulation: Positive = 1  # micro-batches in one step
     bucket_width: Positive = 4  # lengths are rounded up to a multiple of this
@@ -305,7 +305,7 @@ class ValidConfig(Section):
 
     every_steps: Positive = 1000
     # of the time of a run that train.max_minutes alone limits: validates and writes a checkpoint after each,
-    # in place of every_steps and train.checkpoint_every_steps; None: these hold there too
+    # instead of every_steps and train.checkpoint_every_steps; None: these hold there too
     every_fraction: Annotated[float, Field(gt=0.0, le=1.0)] | None = 0.1
     metric: Literal["nll", "bleu", "chrf", "exact"] = "nll"  # what `best/` is best at
     decode_sentences: Count = 500  # of the validation set, decoded greedily for the other metrics; 0: none
@@ -319,7 +319,7 @@ class ValidConfig(Section):
 
 
 class LanguageConfig(Section):
-    """Which languages a multilingual model translates; the tags are pieces of its vocabulary."""
+    """Which languages a multilingual model translates; the tags are tokens of its vocabulary."""
 
     src_tag: str | None = None  # put before the source, for example "eng_Latn"
     tgt_tag: str | None = None  # forced as the first token of the output
@@ -337,11 +337,11 @@ class DecodeConfig(Section):
     max_length: Annotated[Length, Field(gt=0)] | None = None  # and at most this, the end token included
     min_length: Length = 0  # the fewest tokens before the end
     forced_first_id: Count | None = None  # the first token of every output
-    forced_last_id: Count | None = None  # the token that fills the last place of an output as long as allowed
+    forced_last_id: Count | None = None  # the last token of an output as long as allowed
     suppressed_ids: tuple[Count, ...] | None = None  # never written; None: the begin and padding tokens
     renormalize: bool = False  # whether the probabilities of all others are scaled up to a sum of 1
     no_repeat_ngram_size: Count = 0  # no so many tokens in a row come twice; 0: they may
-    repetition_penalty: PositiveFloat = 1.0  # above 1: what is written already is held back
+    repetition_penalty: PositiveFloat = 1.0  # above 1: what is written already is penalised
     n_best: Beam = 1
     batch_tokens: Positive = 4096
 

@@ -1,4 +1,4 @@
-"""The batches of each epoch, from any place on: what a resumed run needs to go on where it stopped."""
+"""The batches of each epoch, from any position: a resumed run goes on where it stopped."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from heedful.text import Framing, SegmentationSampler, TokenizerPair
 Lengths = NDArray[np.integer]
 
 _GROWTH_PAIRS = 512  # looked at to learn how much longer sampled segmentations are
-_GROWTH_DEVIATIONS = 1.0  # of room above the mean growth: more would make batches of normal ones small
+_GROWTH_DEVIATIONS = 1.0  # of margin above the mean growth: more would make batches of normal ones small
 _DRAWS = 4  # segmentations tried for a sentence that must fit its batch
 
 
@@ -28,12 +28,12 @@ class BatchSource:
     Attributes:
         store: the pairs; with its texts kept where `sampling` is above 0.
         tokenizers: they give the pad ids, and segment anew where `sampling` is above 0.
-        tokens: the budget of a batch, rows x longer side, padding included. It holds with sampling too: the
-            plan leaves room for longer segmentations, and one that does not fit is drawn again.
+        tokens: the budget of a batch, rows x max(src_len, tgt_len), padding included. It holds with sampling
+            too: the plan leaves a margin for longer segmentations, and one that does not fit is drawn again.
         seed: of order and segmentation.
         bucket_width: S and T are multiples of it.
         sampling: rate of the subword sampler; 0 is off.
-        framing: what stands around a text, as in the store; an eos where None.
+        framing: the special-token template, as in the store; an eos where None.
         ramp_from: the budget in the first epoch, doubled with each until it is `tokens`; always that if None.
     """
 
@@ -105,7 +105,7 @@ class BatchSource:
         ]
 
     def _sample(self, index: int, rng: random.Random, longest: int) -> IdPair:
-        """A pair segmented anew and framed, each side at most `longest`."""
+        """A pair segmented anew, special tokens added, each at most `longest` tokens."""
         (src_text, tgt_text), (src_ids, tgt_ids) = self.store.text(index), self.store[index]
         src_sampler, tgt_sampler = self._samplers
         return (
@@ -125,7 +125,7 @@ class BatchSource:
 
     @cached_property
     def _planned_lengths(self) -> tuple[Lengths, Lengths]:
-        """What the plan counts: the lengths in the store, with room for growth where segmentations vary."""
+        """Return the lengths to plan with: those in the store, with a margin where segmentations vary."""
         lengths = self.store.src_lengths, self.store.tgt_lengths
         if self.sampling == 0.0:
             return lengths
@@ -142,7 +142,7 @@ class BatchSource:
 def _with_room(lengths: Lengths, before: Lengths, after: Lengths) -> Lengths:
     """Lengths that most sampled segmentations stay below.
 
-    The pieces of a sentence grow independently, so growth has a mean in proportion to the length and a
+    The tokens of a sentence grow independently, so growth has a mean in proportion to the length and a
     deviation in proportion to its root; both are fitted to the lengths before and after sampling.
     """
     mean = max(0.0, float((after - before).sum() / before.sum()))
@@ -151,7 +151,7 @@ def _with_room(lengths: Lengths, before: Lengths, after: Lengths) -> Lengths:
 
 
 def _draw(sample: Callable[[], list[int]], longest: int, unsampled: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Sampled ids with their frame; after several that are too long, the tokenizer's own."""
+    """Sampled ids with special tokens; after several that are too long, the tokenizer's own."""
     for _ in range(_DRAWS):
         ids = sample()
         if len(ids) <= longest:

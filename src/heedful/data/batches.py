@@ -47,7 +47,7 @@ def collate(
     start_id: int,
     length_multiple: int = 1,
 ) -> Batch:
-    """Pad pairs of ids, eos included on both sides, into one batch.
+    """Pad pairs of ids, eos included in source and target, into one batch.
 
     Args:
         pairs: (source ids, target ids), at least one pair.

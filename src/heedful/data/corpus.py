@@ -24,8 +24,8 @@ class ParallelText:
     Attributes:
         src: source sentences.
         tgt: target sentences, as many.
-        sources: the names of the files, for messages: two, or one that holds both sides.
-        num_empty: pairs left out because a side was empty.
+        sources: the names of the files, for messages: two, or one that holds source and target.
+        num_empty: pairs left out because source or target was empty.
     """
 
     src: list[str]
@@ -48,11 +48,11 @@ class ParallelText:
 
 
 def read_parallel(src_path: str | Path, tgt_path: str | Path) -> ParallelText:
-    """Read two files of one sentence a line, plain or gzipped; pairs with an empty side are left out.
+    """Read two files of one sentence a line, plain or gzipped; pairs with an empty text are left out.
 
     Raises:
         CorpusError: a file that is missing, empty, not UTF-8, holds a NUL byte or only empty lines;
-            sides of unequal length; no pair with text on both sides.
+            unequal numbers of lines; no pair with text in source and target.
     """
     src, tgt = read_lines(src_path), read_lines(tgt_path)
     check_parallel(str(src_path), src, str(tgt_path), tgt)
@@ -90,7 +90,7 @@ def read_lines(path: str | Path) -> list[str]:
     r"""The lines of a UTF-8 file, plain or gzipped, empty ones kept.
 
     Only \n ends a line (one \r before it goes with it): other separators that Unicode knows may stand inside
-    a sentence, and to split at them would shift one side against the other. A byte order mark is dropped.
+    a sentence, and to split at them would shift the source against the target. A byte order mark is dropped.
 
     Raises:
         CorpusError: a file that is missing, empty, truncated, not UTF-8, or holds a NUL byte.
@@ -120,7 +120,7 @@ def read_lines(path: str | Path) -> list[str]:
 
 
 def check_parallel(src_name: str, src: Sized, tgt_name: str, tgt: Sized) -> None:
-    """Two sides have as many lines as each other.
+    """Check that source and target have as many lines.
 
     Raises:
         CorpusError: they have not; the message names the first line without a partner.

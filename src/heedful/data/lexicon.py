@@ -32,7 +32,7 @@ class Lexicon:
     def best(self, count: int, *, without: Sequence[int] = ()) -> "Lexicon":
         """The `count` most probable translations of each source token, equal ones by id.
 
-        Those that are left out take no places, and the others keep their probabilities.
+        Those that are left out take no slots, and the others keep their probabilities.
         """
         kept = np.flatnonzero(~np.isin(self.tgt, without))
         kept = kept[np.lexsort((self.tgt[kept], -self.probabilities[kept], self.src[kept]))]
@@ -53,7 +53,7 @@ def learn_lexicon(src: Ids, tgt: Ids, *, iterations: int = 5) -> Lexicon:
     """Learn from sentence pairs by expectation maximisation, which begins with equal probabilities.
 
     The empty word of the paper, which target tokens without a counterpart may come from, is for the caller to
-    put into each source sentence, if it is wanted. Takes 4 bytes for each link of a target token with a
+    put into each source sentence, if at all. Takes 4 bytes for each link of a target token with a
     source token of its sentence.
 
     >>> lexicon = learn_lexicon([[0, 1], [0, 2], [3, 2]], [[5, 6], [5, 7], [8, 7]], iterations=50)

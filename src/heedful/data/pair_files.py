@@ -56,7 +56,7 @@ class PairFiles:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """What the names of such files end in, without `.gz`: `(".en", ".de")`; always different."""
+        """The file-name suffixes of source and target, without `.gz`: `(".en", ".de")`; always different."""
         found = tuple(_plain(path).suffix for path in self.paths)
         return (".src", ".tgt") if len(found) == 2 and ("" in found or found[0] == found[1]) else found
 
@@ -64,10 +64,10 @@ class PairFiles:
         """Read all pairs in order, empty ones included.
 
         Args:
-            listener: told from time to time how much of the files is read, 0 to 1.
+            listener: called from time to time with the share of the files that is read, 0 to 1.
 
         Raises:
-            CorpusError: as `read_parallel` and `read_pairs`, when the reading comes to the place.
+            CorpusError: as `read_parallel` and `read_pairs`, when the reading gets there.
         """
         return self._rows_of_pairs(listener) if len(self.paths) == 1 else self._rows_of_two(listener)
 

@@ -20,9 +20,9 @@ def plan_epoch(
     """Divide all pairs into batches of similar length ("by approximate sequence length", 5.1 of the paper).
 
     Lengths are rounded up to a multiple of `bucket_width`, as the batches are padded. A batch holds as many
-    pairs as keep rows x longer side at or below `tokens`; a pair that alone exceeds it is a batch of its own.
-    Pairs of equal rounded lengths are in random order, the first batch is cut at a random place so that the
-    later cuts fall elsewhere in each epoch, and the order of the batches is random.
+    pairs as keep rows x max(src_len, tgt_len) at or below `tokens`; a pair that alone exceeds it is a batch
+    of its own. Pairs of equal rounded lengths are in random order, the first batch ends at a random position
+    so that the later boundaries fall elsewhere in each epoch, and the order of the batches is random.
 
     Returns:
         One array of pair numbers for each batch; together each pair exactly once.
@@ -30,8 +30,8 @@ def plan_epoch(
     rng = np.random.Generator(np.random.PCG64([seed, epoch]))
     src, tgt = (-(-lengths.astype(np.int64) // bucket_width) for lengths in (src_lengths, tgt_lengths))
     longer = np.maximum(src, tgt)
-    # By the longer side, then by how far the other falls short of it, to and fro so that neighbours are
-    # alike across a change of the longer side too: little padding on either side.
+    # By max(src_len, tgt_len), then by how far the other falls short of it, to and fro so that neighbours are
+    # alike across a change of the maximum too: little padding in source and target.
     shape = np.where(longer % 2 == 0, src - tgt, tgt - src)
     order = np.lexsort((rng.random(len(src)), shape, longer))
     sides = longer[order] * bucket_width
@@ -41,7 +41,7 @@ def plan_epoch(
 
 
 def _fill(sides: Indices, tokens: int, *, first: float) -> list[int]:
-    """Where batches begin and end when pairs, in rising order of their longer side, fill them one by one."""
+    """Batch boundaries when pairs, in rising order of max(src_len, tgt_len), fill batches one by one."""
     cuts = [0]
     budget = first
     while cuts[-1] < len(sides):

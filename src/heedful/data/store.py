@@ -33,18 +33,18 @@ _REPORT_KEY = b"heedful.report"
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """What became of a corpus on its way into a store. Lengths are in pieces, eos and tags included.
+    """Report on building a store: pairs kept and left out. Lengths are in tokens, eos and tags included.
 
     Attributes:
         num_read: pairs in the files.
         num_kept: pairs in the store.
-        num_empty: pairs left out because a side was empty.
-        num_too_long: pairs left out because a side was longer than `max_length`.
-        max_length: the longest side allowed.
+        num_empty: pairs left out because source or target was empty.
+        num_too_long: pairs left out because source or target was longer than `max_length`.
+        max_length: the longest source or target allowed.
         longest_src: the longest source sentence read, kept or not.
         longest_tgt: the longest target sentence read, kept or not.
-        num_src_tokens: source pieces in the store.
-        num_tgt_tokens: target pieces in the store.
+        num_src_tokens: source tokens in the store.
+        num_tgt_tokens: target tokens in the store.
     """
 
     num_read: int
@@ -59,7 +59,7 @@ class CorpusReport:
 
 
 class ParallelStore:
-    """Pairs of id sequences, memory-mapped: `store[i]` is (source ids, target ids), framed, read-only.
+    """Pairs of id sequences, memory-mapped: `store[i]` is (source ids, target ids), special tokens added.
 
     Attributes:
         path: the Arrow file.
@@ -97,7 +97,7 @@ class ParallelStore:
 
     @property
     def max_length(self) -> int:
-        """The longest side that was allowed, eos and tags included."""
+        """The longest source or target that was allowed, eos and tags included."""
         return self.report.max_length
 
     @property
@@ -112,7 +112,7 @@ class ParallelStore:
         return batch.column("src_text")[row].as_py(), batch.column("tgt_text")[row].as_py()
 
     def count(self, src_id: int, tgt_id: int) -> tuple[int, int]:
-        """How often an id stands on the source side, and another one on the target side."""
+        """How often an id occurs in the sources, and another one in the targets."""
         src = sum(int((column.values == src_id).sum()) for column in self._src)
         return src, sum(int((column.values == tgt_id).sum()) for column in self._tgt)
 
@@ -136,9 +136,10 @@ def build_store(
 
     Args:
         text: the sentence pairs.
-        tokenizers: one for each side.
-        max_length: pairs with a longer side, in pieces with eos and tags, are left out and counted.
-        framing: what stands around a text; an eos where None.
+        tokenizers: of source and target.
+        max_length: pairs with a longer source or target, in tokens with eos and tags, are left out and
+            counted.
+        framing: the special-token template; an eos where None.
         cache_dir: where the files lie; the user's cache directory by default.
         keep_text: keep the sentences too, for subword sampling.
 
@@ -166,13 +167,13 @@ def build_store(
 
 @dataclass(frozen=True)
 class _Encoder:
-    """From text to framed ids."""
+    """Tokenise text and add special tokens."""
 
     tokenizers: TokenizerPair
     framing: Framing
 
     def fingerprint(self) -> list[object]:
-        """What the ids depend on; a plain frame has no entry, as before there were others."""
+        """Return all that the ids depend on; a plain template has no entry, as before there were others."""
         framing, plain = self.framing, Framing.plain(self.tokenizers)
         frame = (framing.src_prefix, framing.src_suffix, framing.tgt_prefix, framing.tgt_suffix)
         is_plain = frame == (plain.src_prefix, plain.src_suffix, plain.tgt_prefix, plain.tgt_suffix)
@@ -227,7 +228,7 @@ def _encode(
     texts = text.src[start : start + _ROWS], text.tgt[start : start + _ROWS]
     tokenizers, framing = encoder.tokenizers, encoder.framing
     ids = tokenizers.src.encode_batch(texts[0]), tokenizers.tgt.encode_batch(texts[1])
-    # A side of characters that normalisation removes has no pieces of its own.
+    # A text of characters that normalisation removes has no tokens of its own.
     filled = [i for i, (src_ids, tgt_ids) in enumerate(zip(*ids, strict=True)) if src_ids and tgt_ids]
     src, tgt = [framing.source(each) for each in ids[0]], [framing.target(each) for each in ids[1]]
     kept = [i for i in filled if max(len(src[i]), len(tgt[i])) <= report.max_length]

@@ -15,7 +15,7 @@ from heedful.evaluation.report import EvaluationReport
 
 @dataclass(frozen=True)
 class Texts:
-    """What is scored: `references` holds one list of lines for each reference file."""
+    """Sources, hypotheses and references; `references` holds one list of lines for each reference file."""
 
     sources: Sequence[str]
     hypotheses: Sequence[str]

@@ -1,4 +1,4 @@
-"""What an evaluation says."""
+"""The report of an evaluation: scores and their signatures."""
 
 from dataclasses import dataclass
 

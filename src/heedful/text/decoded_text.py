@@ -1,4 +1,4 @@
-"""What is done to a text after it is put together from pieces."""
+"""Clean up detokenised text."""
 
 # Spaces that tokenizers of running text put before these signs (transformers' clean_up_tokenization).
 _CLOSED_UP = (

@@ -1,4 +1,4 @@
-"""The special pieces around a text: what a model reads and writes besides the text itself."""
+"""Special-token templates: the ids that a model reads and writes around a text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from heedful.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class Framing:
-    """The ids around those of a text.
+    """Special-token template: the ids around those of a text.
 
-    The paper's model reads and writes a text and an end piece. A model of many languages reads the tag of its
+    The paper's model reads and writes a text and an end token. A model of many languages reads the tag of its
     language too, before the text or after the end, and writes the tag of the other one first.
 
     Attributes:
@@ -22,7 +22,7 @@ class Framing:
         src_suffix: after it.
         tgt_prefix: before a target text; the first that the decoder writes.
         tgt_suffix: after it.
-        start_id: what the decoder is fed first; it writes none of it.
+        start_id: the decoder's first input; it writes none of it.
     """
 
     src_prefix: tuple[int, ...] = ()
@@ -33,7 +33,7 @@ class Framing:
 
     @classmethod
     def of(cls, config: Config, tokenizers: TokenizerPair) -> Self:
-        """The framing that a configuration asks for: `languages` and `model.decoder_start_id`.
+        """The special-token template that a configuration asks for: `languages` and `model.decoder_start_id`.
 
         Raises:
             TokenizerError: a tag that the tokenizer does not have.
@@ -53,16 +53,16 @@ class Framing:
 
     @classmethod
     def plain(cls, tokenizers: TokenizerPair) -> Self:
-        """An end piece after each text, and a begin piece to start from."""
+        """An end token after each text, and a begin token to start from."""
         src, tgt = tokenizers.src, tokenizers.tgt
         return cls(src_suffix=(src.eos_id,), tgt_suffix=(tgt.eos_id,), start_id=tgt.bos_id)
 
     def source(self, ids: Sequence[int]) -> list[int]:
-        """What the encoder reads for the ids of a text."""
+        """Add the special tokens of a source to the ids of a text."""
         return [*self.src_prefix, *ids, *self.src_suffix]
 
     def target(self, ids: Sequence[int]) -> list[int]:
-        """What the decoder writes for the ids of a text."""
+        """Add the special tokens of a target to the ids of a text."""
         return [*self.tgt_prefix, *ids, *self.tgt_suffix]
 
 

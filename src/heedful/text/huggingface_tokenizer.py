@@ -18,14 +18,14 @@ PIPELINE, SPECIAL = ".json", ".special.json"
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """A `tokenizer.json`. It gives what transformers gives, without the special pieces around a text.
+    """A `tokenizer.json`. It gives what transformers gives, without the special tokens around a text.
 
-    A special piece that a text spells out is taken as that piece. Decoding leaves special pieces out.
+    A special token that a text contains is taken as that token. Decoding leaves special tokens out.
 
     Args:
         pipeline: the content of a `tokenizer.json`; what it says of truncation, of padding and of the special
-            pieces around a text is not used.
-        ids: of the four special pieces.
+            tokens around a text is not used.
+        ids: of the four special tokens.
         clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
             clean_up_tokenization_spaces, off unless a tokenizer's settings say otherwise). BPE models take no
             notice of it, as in transformers 5.
@@ -96,9 +96,9 @@ class HuggingFaceTokenizer(Tokenizer):
             return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
 
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
-        """The text of ids. Special pieces, unk among them, vanish wherever they stand.
+        """The text of ids. Special tokens, unk among them, vanish wherever they stand.
 
-        With `unknown`, unknown pieces become these texts, in their order.
+        With `unknown`, unknown tokens become these texts, in their order.
         """
         text: str
         with _library_mistakes(f"{self._name}: cannot make text of these ids"):

@@ -14,7 +14,7 @@ def choose_languages(
     """Return the configuration with other languages; None leaves one as it is.
 
     A target language goes where the model has it: at the start of the output (M2M100, NLLB, mBART-50), into
-    what the decoder is fed first (mBART), or before the source (Marian).
+    the decoder's first input (mBART), or before the source (Marian).
 
     Args:
         config: of the model.
@@ -59,7 +59,7 @@ def _with_languages(config: Config, **tags: str) -> Config:
 
 
 def _is_language(tag_id: int, tokenizer: Tokenizer) -> bool:
-    """Whether it is the tag of a language; BART has its begin token in the place of one."""
+    """Whether it is the tag of a language; BART has its begin token instead of one."""
     return tokenizer.pieces([tag_id])[0] in tokenizer.tags()
 
 

@@ -32,7 +32,7 @@ class TokenizerPair:
 
     @property
     def joint(self) -> bool:
-        """Whether both sides share one tokenizer, and so one vocabulary."""
+        """Whether source and target share one tokenizer, and so one vocabulary."""
         return self.src is self.tgt
 
     def __reduce__(self) -> tuple[object, tuple[Tokenizer, Tokenizer]]:

@@ -17,9 +17,9 @@ from heedful.text.tokenizer import Tokenizer
 
 _CACHED_WORDS = 1 << 17
 _CACHED_LENGTH = 32  # in symbols; longer words hardly come back and would fill the cache
-# No piece of our models crosses a space, so a text falls apart into words that are segmented alone.
+# No token of our models crosses a space, so a text falls apart into words that are segmented alone.
 _WORD = re.compile("▁?[^▁]+|▁")
-_UNKNOWN_PENALTY = 10.0  # SentencePiece's own: an unknown character scores this much below the worst piece
+_UNKNOWN_PENALTY = 10.0  # SentencePiece's own: an unknown character scores this much below the worst token
 
 Symbols = tuple[str, ...]
 
@@ -105,7 +105,7 @@ class SegmentationSampler:
         return tuple(i for _, i in sorted(found))
 
     def _walk_lattice(self, word: str, rng: random.Random) -> Symbols:
-        """Draw a segmentation in proportion to (product of its pieces' probabilities)^rate."""
+        """Draw a segmentation in proportion to (product of its tokens' probabilities)^rate."""
         lattice = self._lattice(word)
         end = len(word)
         symbols = []
@@ -117,7 +117,7 @@ class SegmentationSampler:
         return tuple(reversed(symbols))
 
     def _build_lattice(self, word: str) -> list[tuple[list[int], list[float]]]:
-        """For each end position: where the piece that ends there may start, and cumulative weights.
+        """For each end position: where the token that ends there may start, and cumulative weights.
 
         The weight of a start is its share of the summed weight of all segmentations up to the end: forward
         sums, so that drawing backwards from the end draws whole segmentations exactly.

@@ -22,7 +22,7 @@ def check_model(model: bytes) -> None:
     """Refuse a model that the library could not read safely.
 
     Raises:
-        ValueError: it is cut short, of an unknown kind, or its normalisation points outside of itself.
+        ValueError: it is truncated, of an unknown kind, or its normalisation points outside of itself.
     """
     read_kind(model)
     for field, value in fields(model):
@@ -36,7 +36,7 @@ def read_kind(model: bytes) -> str:
     """Return the type of a model: "unigram", "bpe", "word" or "char".
 
     Raises:
-        ValueError: it is cut short, or of another type.
+        ValueError: it is truncated, or of another type.
     """
     for field, value in fields(model):
         if field == _TRAINER_SPEC and isinstance(value, bytes):
@@ -52,7 +52,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Walk the fields of one message: (field number, integer or raw bytes).
 
     Raises:
-        ValueError: the message is cut short, or no protocol buffer.
+        ValueError: the message is truncated, or no protocol buffer.
     """
     position = 0
     while position < len(message):
@@ -87,7 +87,7 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
 
 
 def _check_charsmap(rules: bytes) -> None:
-    """Check that no step through a trie leaves it, and that each leaf is a place in the texts.
+    """Check that no step through a trie leaves it, and that each leaf is an index into the texts.
 
     The trie is a double array as darts-clone has it: a unit has a label, the offset to its children, or, with
     the highest bit, the value of a leaf.

@@ -1,4 +1,4 @@
-"""The tokenizer of models that are trained here: one SentencePiece model, which cuts and numbers."""
+"""The tokenizer of models that are trained here: one SentencePiece model, which tokenises and has the ids."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ class SentencePieceTokenizer(Tokenizer):
     """One SentencePiece model; it never changes.
 
     `SentencePieceTokenizer.from_bytes(data)` loads one; `train_tokenizers` makes them. Its tags are its
-    control pieces.
+    control tokens.
 
     Raises:
         TokenizerError: bytes that are no SentencePiece model, or one without pad, unk, bos and eos.
@@ -86,7 +86,7 @@ class SentencePieceTokenizer(Tokenizer):
         return piece_spans(self._processor, text)
 
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
-        """The text of ids. Pad, bos and eos vanish wherever they stand; unknown pieces become `⁇`.
+        """The text of ids. Pad, bos and eos vanish wherever they stand; unknown tokens become `⁇`.
 
         With `unknown`, they become these texts, in their order. Ids beyond the vocabulary vanish: a model may
         have more of them than its tokenizer.
@@ -113,7 +113,7 @@ class SentencePieceTokenizer(Tokenizer):
         return normalized
 
     def piece_scores(self) -> dict[str, tuple[int, float]]:
-        """Piece -> (id, score) of the ordinary pieces: no specials, no single-byte pieces."""
+        """Token -> (id, score) of the ordinary tokens: no special ones, no single-byte ones."""
         model = self._processor
         ordinary = (
             i
@@ -123,7 +123,7 @@ class SentencePieceTokenizer(Tokenizer):
         return {model.id_to_piece(i): (i, model.get_score(i)) for i in ordinary}
 
     def byte_ids(self) -> list[int]:
-        """The ids of the 256 single-byte pieces in order, or an empty list where there are none."""
+        """The ids of the 256 single-byte tokens in order, or an empty list where there are none."""
         ids = [self._processor.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)]
         return ids if all(self._processor.is_byte(i) for i in ids) else []
 
@@ -160,7 +160,7 @@ def _refuse_surrogates(texts: Sequence[str], error: Exception) -> None:
 
 
 def piece_spans(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[tuple[int, int]]:
-    """Where in a text each of its pieces comes from: start and end.
+    """Where in a text each of its tokens comes from: start and end.
 
     Raises:
         InputError: text with half of a surrogate pair, which has no UTF-8.
@@ -180,6 +180,6 @@ def piece_spans(processor: sentencepiece.SentencePieceProcessor, text: str) -> l
 
 
 def decode_pieces(processor: sentencepiece.SentencePieceProcessor, pieces: Sequence[str]) -> str:
-    """The text of pieces; one that the model does not know stands there as it is."""
+    """The text of tokens; one that the model does not know stands there as it is."""
     text: str = processor.decode_pieces(list(pieces))
     return text.replace(_SPACE, " ").strip(" ")  # such a one may keep the model's sign for a space

@@ -1,4 +1,4 @@
-"""What every tokenizer offers: text to ids and back."""
+"""The interface of tokenizers: text to ids and back."""
 
 import difflib
 import hashlib
@@ -14,13 +14,13 @@ NOT_UNICODE = "the text is not Unicode: it holds half of a surrogate pair; remov
 
 # How models write the tag of a language or domain: as it is, as M2M100 does, as Marian does.
 _TAG_FORMS = ("{}", "__{}__", ">>{}<<")
-_CONTROL = {"<s>", "</s>", "<pad>", "<unk>", "<mask>"}  # special pieces that no model has as a tag
+_CONTROL = {"<s>", "</s>", "<pad>", "<unk>", "<mask>"}  # special tokens that no model has as a tag
 _CLOSE_TAGS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialIds:
-    """The ids of the four special pieces; models without a begin piece give another one's id for it."""
+    """The ids of the four special tokens; models without a begin token give another one's id for it."""
 
     pad: int
     unk: int
@@ -45,10 +45,10 @@ class Tokenizer(ABC):
     """Text to ids and back; it never changes.
 
     Attributes:
-        kind: "bpe", "unigram", "word", "char": how text is cut.
+        kind: "bpe", "unigram", "word", "char": how text is tokenised.
         vocab_size: ids are below it.
         pad_id: of padding.
-        unk_id: of what has no piece.
+        unk_id: of unknown tokens.
         bos_id: of the begin of a sentence.
         eos_id: of its end.
     """
@@ -76,9 +76,9 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
-        """The text of ids. Special pieces vanish wherever they stand.
+        """The text of ids. Special tokens vanish wherever they stand.
 
-        With `unknown`, the unknown pieces among the ids read so, in their order; each text has a space before
+        With `unknown`, the unknown tokens among the ids read so, in their order; each text has a space before
         it where one belongs there.
         """
 
@@ -88,7 +88,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def to_files(self) -> dict[str, bytes]:
-        """What it is on disk: the content of each file by the ending of its name, such as `.model`."""
+        """Return its files: the content of each by the suffix of its name, such as `.model`."""
 
     @classmethod
     @abstractmethod
@@ -97,10 +97,10 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _special_pieces(self) -> dict[str, int]:
-        """The ids of the pieces that stand for no text: control pieces and tags."""
+        """The ids of the tokens that stand for no text: control tokens and tags."""
 
     def tag_id(self, tag: str) -> int:
-        """The id of a tag, such as "fra_Latn", "fr" for `__fr__`, "fra" for `>>fra<<`; or of a control piece.
+        """The id of a tag, such as "fra_Latn", "fr" for `__fr__`, "fra" for `>>fra<<`; or of a control token.
 
         Raises:
             TokenizerError: no such tag; the message names close ones.

@@ -24,11 +24,11 @@ _QUIET = 2
 def train_tokenizers(
     src_lines: Sequence[str], tgt_lines: Sequence[str], config: TokenizerConfig, *, seed: int
 ) -> TokenizerPair:
-    """Train one tokenizer for both sides (`config.joint`) or one for each.
+    """Train one tokenizer for source and target (`config.joint`) or one for each.
 
     Pass the training split only. The result is a pure function of the arguments; `seed` matters only where
     there are more than MAX_LINES lines, of which a random sample is used. The vocabulary has exactly
-    `config.vocab_size` pieces for the kinds bpe and unigram, at most that many for char and word.
+    `config.vocab_size` tokens for the kinds bpe and unigram, at most that many for char and word.
 
     Raises:
         TokenizerError: text that is empty, or a vocabulary size that the text cannot support.
@@ -55,7 +55,7 @@ def train_tokenizers(
 
 
 class _VocabularyTooLargeError(TokenizerError):
-    """More pieces than the text supports; `largest` would do."""
+    """More tokens than the text supports; `largest` would do."""
 
     def __init__(self, vocab_size: int, side: str, largest: int) -> None:
         super().__init__(
@@ -66,7 +66,7 @@ class _VocabularyTooLargeError(TokenizerError):
 
 
 def _sample_lines(sides: Sequence[Sequence[str]], seed: int) -> Iterable[str]:
-    """All lines of the sides, or a random sample of MAX_LINES, in order."""
+    """All lines of source and target, or a random sample of MAX_LINES, in order."""
     total = sum(len(side) for side in sides)
     if total <= MAX_LINES:
         return chain.from_iterable(sides)

@@ -1,4 +1,4 @@
-"""The tokenizer of MarianMT and M2M100: a SentencePiece model cuts, and a list of pieces numbers."""
+"""The tokenizer of MarianMT and M2M100: a SentencePiece model tokenises, a list of tokens has the ids."""
 
 import json
 import re
@@ -18,24 +18,24 @@ _LEADING_TAG = re.compile(r">>.*?<<", re.DOTALL)
 
 
 class VocabularyTokenizer(Tokenizer):
-    """A SentencePiece model and a list of pieces; ids are places in the list. It does what transformers does.
+    """A SentencePiece model and a list of tokens; ids are indices of the list. The same as in transformers.
 
-    A piece that the list does not have is unk. A special piece that a text spells out is taken as that piece,
-    and the text around it is cut by itself. Decoding leaves special pieces out, unk among them.
+    A token that the list does not have is unk. A special token that a text contains is taken as that token,
+    and the text around it is tokenised by itself. Decoding leaves special tokens out, unk among them.
 
     Args:
         model: a SentencePiece model; its own ids are not used.
-        pieces: the piece of each id.
-        ids: of the four special pieces. Marian has no begin piece; its decoder begins with pad.
-        special: further pieces that stand for no text, such as `__en__`; they are the tags.
-        leading_tags: whether `>>fra<<` at the start of a text is one piece, as Marian has it; pieces of that
+        pieces: the token of each id.
+        ids: of the four special tokens. Marian has no begin token; its decoder begins with pad.
+        special: further tokens that stand for no text, such as `__en__`; they are the tags.
+        leading_tags: whether `>>fra<<` at the start of a text is one token, as Marian has it; tokens of that
             form are tags too.
         clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
             clean_up_tokenization_spaces, which is off unless a tokenizer's settings say otherwise).
         name: for error messages.
 
     Raises:
-        TokenizerError: no SentencePiece model, a piece that stands there twice, an id or a special piece that
+        TokenizerError: no SentencePiece model, a token that stands there twice, an id or a special token that
             is not in the list.
     """
 
@@ -125,9 +125,9 @@ class VocabularyTokenizer(Tokenizer):
         return spans
 
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
-        """The text of ids. Special pieces, unk among them, vanish wherever they stand.
+        """The text of ids. Special tokens, unk among them, vanish wherever they stand.
 
-        With `unknown`, unknown pieces become these texts, in their order.
+        With `unknown`, unknown tokens become these texts, in their order.
         """
         texts = iter(unknown or ())
         pieces = []
@@ -149,7 +149,7 @@ class VocabularyTokenizer(Tokenizer):
         return self._special | {p: i for p, i in self._ids.items() if _LEADING_TAG.fullmatch(p)}
 
     def _parts(self, text: str) -> list[tuple[int | str, int]]:
-        """A text as the ids of what is spelled out in it and the texts around them, with their lengths."""
+        """A text as the ids of the special tokens in it and the texts around them, with their lengths."""
         parts: list[tuple[int | str, int]] = []
         for i, part in enumerate(self._split.split(text)):
             if i % 2:

@@ -1,4 +1,4 @@
-"""A tokenizer from a list of words: one word a piece, in the order of the list, as a SentencePiece model.
+"""A tokenizer from a list of words: one word a token, in the order of the list, as a SentencePiece model.
 
 The model is written down field by field, in its file format (sentencepiece_model.proto): there is nothing to
 train.
@@ -10,7 +10,7 @@ from heedful.errors import TokenizerError
 from heedful.parsing import shown
 from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 
-# How vocabularies spell the four special tokens, between <> or [], in upper or lower case.
+# How vocabularies write the four special tokens, between <> or [], in upper or lower case.
 _SPELLINGS = {
     "pad": ("pad", "blank"),
     "unk": ("unk", "unknown"),

@@ -1,1 +1,1 @@
-"""Parts that later models have in place of the paper's: options, all of them off by default."""
+"""Parts that later models have instead of the paper's: options, all of them off by default."""
