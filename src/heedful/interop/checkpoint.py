@@ -10,7 +10,7 @@ from torch import Tensor
 from heedful.errors import InteropError
 from heedful.weight_files import HALF, check_tensors, read_pickled, read_safetensors
 
-# Under what the state dict is found, where a file holds more than that.
+# Keys of the state dict, where a file holds more than that.
 _WRAPPERS = ("model", "state_dict", "model_state_dict", "net", "weights")
 # What wrapping for several processes, or compilation, puts before every name.
 _PREFIXES = ("module.", "_orig_mod.")
@@ -19,7 +19,7 @@ _RESAVE = "save the weights alone, with torch.save(model.state_dict(), FILE)"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds.
+    """The contents of a checkpoint file.
 
     Attributes:
         tensors: the weights by name.

@@ -62,7 +62,7 @@ class Conversion:
 
     @property
     def left(self) -> dict[str, Tensor]:
-        """What has not been moved yet, in the order of the file."""
+        """The tensors that have not been moved yet, in the order of the file."""
         return dict(self._left)
 
     @property
@@ -129,7 +129,7 @@ class Conversion:
         return max(numbers, default=0) + 1
 
     def required(self, key: str) -> int:
-        """Return a number that the weights do not tell, as the user gave it.
+        """Return a number that cannot be inferred from the weights, as the user gave it.
 
         Raises:
             InteropError: it was not given.

@@ -1,4 +1,4 @@
-"""What stands around two stacks of layers, where a system does not say what it is called.
+"""Find the modules around two stacks of layers, where their names are not known.
 
 Found by name among the tensors that are left: a Linear for the logits, tables of positions, and token
 embeddings, each of the source, of the target, or of both.
@@ -11,7 +11,7 @@ from torch import Tensor
 from heedful.interop.conversion import SIDES, Conversion
 from heedful.interop.position_tables import move_positions
 
-# The first set that speaks of a side decides: the input of a decoder is the target.
+# The first set that names source or target decides: the input of a decoder is the target.
 _SIDE_WORDS = (
     {"encoder": {"src", "source", "enc", "encoder"}, "decoder": {"tgt", "trg", "target", "dec", "decoder"}},
     {"encoder": {"input", "inp", "in"}, "decoder": {"output", "out"}},
@@ -25,8 +25,9 @@ def move_outer_modules(conversion: Conversion, *, fixed_positions: bool = False)
     """Move what the layers have left.
 
     A Linear is what has a bias, or a word like `generator`, `fc`, `out`, `proj`, `head` in its name and none
-    like `emb`. Positions have `pos` or `pe` in theirs. What is left are token embeddings. Names say the side
-    with a word like `src` or `encoder`, `tgt`, `trg` or `decoder`; a lone tensor without one serves both.
+    like `emb`. Positions have `pos` or `pe` in theirs. What is left are token embeddings. Names say source or
+    target with a word like `src` or `encoder`, `tgt`, `trg` or `decoder`; a lone tensor without one serves
+    both.
 
     Args:
         conversion: after all layers and norms have been moved.

@@ -13,7 +13,7 @@ MAX_NUMBER = 2**31 - 1  # of ids and sizes
 
 @dataclass(frozen=True)
 class TypedSettings:
-    """What a settings file says; a key that is not there, or null, gives None.
+    """Typed values of a settings file; a key that is not there, or null, gives None.
 
     Attributes:
         values: by key.

@@ -15,7 +15,7 @@ _NEVER = -1e4  # as a logit: no probability, and still a number in half precisio
 
 
 def read_tokenizers(src: Path, tgt: Path) -> TokenizerPair:
-    """Make word-level tokenizers of two vocabularies; two of the same words are one, for both sides.
+    """Make word-level tokenizers of two vocabularies; two of the same words are one, for source and target.
 
     Raises:
         InteropError: a file that cannot be read, or words that cannot make a tokenizer.
@@ -72,7 +72,7 @@ def fit_vocabularies(imported: Imported, tokenizers: TokenizerPair) -> Imported:
     the source has a vector of zeros for it, and the target never writes it.
 
     Raises:
-        InteropError: other sizes, or a target side that shares its matrix or has no output bias.
+        InteropError: other sizes, or a target that shares its matrix or has no output bias.
     """
     config, weights = imported.config, dict(imported.weights)
     src_grows = _grows("source", tokenizers.src, config.src_vocab_size)

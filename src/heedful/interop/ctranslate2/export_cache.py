@@ -90,7 +90,7 @@ def _last_use(path: Path) -> int:
 
 
 def _fingerprint(bundle: Bundle, precision: Precision) -> str:
-    """What the export depends on, as a name."""
+    """Return a hash of all that the export depends on."""
     framing = Framing.of(bundle.config, bundle.tokenizers)
     settings = [
         *(_FORMAT, precision, bundle.config.model.model_dump(), bundle.tokenizers.fingerprint()),

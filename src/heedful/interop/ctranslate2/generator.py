@@ -1,4 +1,4 @@
-"""CTranslate2's search in place of heedful's: ids in, hypotheses out, by those options that it has."""
+"""CTranslate2's search instead of heedful's: ids in, hypotheses out, by those options that it has."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -180,7 +180,7 @@ class CTranslate2Generator:
         self, ids: list[int], own: Sequence[float], score: float, num_begun: int, options: SearchOptions
     ) -> Hypothesis:
         """An output of these ids, from the model's log-probabilities `own` and the score of the search."""
-        own = list(own[: len(ids)])  # an output that was cut has no end token
+        own = list(own[: len(ids)])  # an output that was truncated has no end token
         if options.forced_first_id is not None:
             own[0] = 0.0
         found = sum(own[:num_begun]) + score * len(ids) ** options.length_penalty
@@ -207,7 +207,7 @@ class CTranslate2Generator:
 
 
 def _lacking(options: SearchOptions, eos_id: int) -> Iterator[str]:
-    """What an option asks for that CTranslate2 does not have, and what it has in its place."""
+    """Yield each option that CTranslate2 does not have, and what it has instead."""
     if options.forced_last_id not in (None, eos_id):
         yield f"forced_last_id={options.forced_last_id}"
     if options.coverage_penalty:

@@ -48,7 +48,7 @@ def readme(bundle: Bundle, framing: Framing, names: TokenNames, *, weights: str)
 
     Args:
         bundle: what was exported.
-        framing: the tokens around a text.
+        framing: the special-token template.
         names: of the tokens.
         weights: the type in which they are stored.
     """
@@ -103,7 +103,7 @@ def _joining(tokenizer: Tokenizer, variable: str) -> str:
         return f"{variable}.decode([{variable}.token_to_id(token) for token in tokens])"
     if isinstance(tokenizer, SentencePieceTokenizer):
         return f"{variable}.decode(tokens)"
-    return f'{variable}.decode(tokens).replace("▁", " ").strip()'  # pieces that the model does not know
+    return f'{variable}.decode(tokens).replace("▁", " ").strip()'  # tokens that the model does not know
 
 
 def _special(bundle: Bundle, framing: Framing, names: TokenNames) -> list[str]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         TransformerEncoderLayerSpec,
     )
 
-NUM_POSITIONS = 2048  # twice the source tokens after which CTranslate2 cuts, unless told otherwise
+NUM_POSITIONS = 2048  # twice the source tokens after which CTranslate2 truncates by default
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "swish": "SWISH"}
 
@@ -53,14 +53,14 @@ def transformer_spec(model: Transformer) -> "TransformerSpec":
 
 
 def position_limit(config: ModelConfig) -> int | None:
-    """How many tokens either side may have in the exported model; None: there is no end."""
+    """How many tokens source or target may have in the exported model; None: there is no end."""
     if config.positions == "learned":
         return config.max_positions
     return None if config.positions in ("rotary", "relative") else NUM_POSITIONS
 
 
 def _parts(config: ModelConfig) -> dict[str, Any]:
-    """What the spec of a stack, encoder or decoder, is made of."""
+    """Return the arguments of the spec of a stack, encoder or decoder."""
     from ctranslate2.specs import Activation
 
     return {

@@ -1,4 +1,4 @@
-"""What CTranslate2 calls the tokens: it takes and gives them as text, where each text is one id."""
+"""Token names for CTranslate2: it takes and returns tokens as text, where each text is one id."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from heedful.text import Tokenizer
 
 @dataclass(frozen=True)
 class TokenNames:
-    """The name of each id, source and target; no two ids of a side have the same."""
+    """The name of each id, source and target; unique in each."""
 
     src: Sequence[str]
     tgt: Sequence[str]
 
 
 def token_names(bundle: Bundle) -> TokenNames:
-    """Name each id by its piece.
+    """Name each id by its token.
 
-    CTranslate2 has one name for the unknown and end tokens of both sides: the target's.
+    CTranslate2 has one name for the unknown and end tokens of source and target: the target's.
     """
     config, src, tgt = bundle.config.model, bundle.tokenizers.src, bundle.tokenizers.tgt
     tgt_names = unique_names(_pieces(tgt, config.tgt_vocab_size), {})
@@ -27,7 +27,7 @@ def token_names(bundle: Bundle) -> TokenNames:
 
 
 def unique_names(pieces: Sequence[str], given: Mapping[int, str]) -> list[str]:
-    """Name each id: as it is given, else by its piece; where that is taken, the id is added.
+    """Name each id: as it is given, else by its token; where that is taken, the id is added.
 
     >>> unique_names(["[UNK]", "a", "a", "a<2>"], {0: "<unk>"})
     ['<unk>', 'a', 'a<2><2>', 'a<2>']
@@ -45,6 +45,6 @@ def unique_names(pieces: Sequence[str], given: Mapping[int, str]) -> list[str]:
 
 
 def _pieces(tokenizer: Tokenizer, count: int) -> list[str]:
-    """The piece of each id; a model may have more ids than its tokenizer."""
+    """The token of each id; a model may have more ids than its tokenizer."""
     known = min(count, tokenizer.vocab_size)
     return [*tokenizer.pieces(range(known)), *(f"<{i}>" for i in range(known, count))]

@@ -1,4 +1,4 @@
-"""What a config.json of transformers says of an architecture: followed key by key, or refused by name."""
+"""Read an architecture from a config.json of transformers: each key is followed, or refused by name."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

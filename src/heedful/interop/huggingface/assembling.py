@@ -1,4 +1,4 @@
-"""From what was read of a directory to a bundle: how text is framed, the weights, and one configuration."""
+"""Assemble a bundle from a directory: special-token template, weights, and one configuration."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,10 +17,10 @@ class TextSide:
     """How a model reads and writes text.
 
     Attributes:
-        tokenizers: of both sides.
-        start_id: what the decoder is fed first.
+        tokenizers: of source and target.
+        start_id: the decoder's first input.
         languages: the settings of `LanguageConfig`.
-        one_vocabulary: whether an id means the same on both sides.
+        one_vocabulary: whether an id means the same in source and target.
     """
 
     tokenizers: TokenizerPair
@@ -31,7 +31,7 @@ class TextSide:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSettings:
-    """What the files say in settings of this package.
+    """The files' settings, as settings of this package.
 
     Attributes:
         model: those of `ModelConfig` that config.json has.

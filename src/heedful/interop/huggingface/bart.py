@@ -32,7 +32,7 @@ from heedful.text import Tokenizer, TokenizerPair
 
 LAYOUT = "bart"
 _USUAL_SOURCE = "en_XX"  # what mBART's tokenizers take where nothing is said
-# The languages in the order of their ids, which follow those of the pieces (MBartTokenizer and
+# The languages in the order of their ids, which follow those of the tokens (MBartTokenizer and
 # MBart50Tokenizer of transformers).
 _LANGUAGES = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM "

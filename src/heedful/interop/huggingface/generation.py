@@ -15,7 +15,7 @@ from heedful.interop.huggingface.pretrained import (
 from heedful.interop.typed_settings import MAX_NUMBER
 from heedful.parsing import is_whole, shown
 
-# Keys that are followed, and those that do not matter to a search without chance.
+# Keys that are followed, and those that do not matter to a search without sampling.
 _READ = frozenset(
     (
         "bad_words_ids", "decoder_start_token_id", "early_stopping", "eos_token_id", "forced_bos_token_id",

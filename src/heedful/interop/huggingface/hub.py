@@ -22,7 +22,7 @@ _LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
 
 @dataclass(frozen=True, kw_only=True)
 class Upload:
-    """What a push has made: the repository's full name, the commit, and the page that shows it."""
+    """Result of a push: the repository's full name, the commit, and its page."""
 
     repo: str
     commit: str

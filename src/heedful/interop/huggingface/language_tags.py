@@ -13,13 +13,13 @@ def tag_of(
     usual: str | None = None,
     default_id: int | None = None,
 ) -> str:
-    """Return the tag of a language, as a piece of the vocabulary.
+    """Return the tag of a language, as a token of the vocabulary.
 
     Args:
         directory: tokenizer_config.json may name the language.
         tokenizer: has the tags.
         key: "src_lang" or "tgt_lang".
-        requested: the language asked for, in any spelling that `tag_id` knows.
+        requested: the language asked for, in any form that `tag_id` knows.
         usual: the language where neither says anything.
         default_id: the tag's id by the model's settings, where neither says anything.
 

@@ -28,7 +28,7 @@ from heedful.text import Tokenizer, TokenizerPair
 
 LAYOUT = "m2m100"
 _USUAL_SOURCES = ("__en__", "eng_Latn")  # what the tokenizers of transformers take where nothing is said
-_PAD_ID = 1  # fairseq's sinusoids count from the place after that of padding
+_PAD_ID = 1  # fairseq's sinusoids count from the position after that of padding
 
 # The languages in the order of their ids, which follow those of vocab.json, by the "language_codes" of a
 # tokenizer's settings (M2M100Tokenizer of transformers).
@@ -79,7 +79,7 @@ def _convert(conversion: Conversion) -> Imported:
 
 
 def _read_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
-    """NLLB has a tokenizer.json; M2M100 a SentencePiece model, pieces by id, and languages after them."""
+    """NLLB has a tokenizer.json; M2M100 a SentencePiece model, tokens by id, and languages after them."""
     if (directory.path / PIPELINE_FILE).is_file():
         return tokenizer_of_pipeline(directory)
     if not (directory.path / "vocab.json").is_file():

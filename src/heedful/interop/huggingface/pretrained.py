@@ -32,7 +32,7 @@ _TOKENIZER_FILES = (TOKENIZER_FILE, "tokenizer.json", "vocab.json", "source.spm"
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
-    """What the user says of a model that comes in; the directory says the rest.
+    """Settings that the user gives for an imported model; the rest comes from the directory.
 
     Attributes:
         settings: keys of `ModelConfig`.
@@ -56,7 +56,7 @@ class ImportedBundle:
 
 @dataclass(frozen=True)
 class PretrainedDirectory:
-    """What the JSON files of a directory say.
+    """The JSON files of a directory, parsed.
 
     Attributes:
         path: the directory.
@@ -105,7 +105,7 @@ class PretrainedDirectory:
         return found
 
     def token(self, name: str, default: str) -> str:
-        """What the tokenizer calls a special token, such as "pad_token"."""
+        """Return the tokenizer's string for a special token, such as "pad_token"."""
         found = self.tokenizer.get(name)
         found = found.get("content") if isinstance(found, Mapping) else found
         return found if isinstance(found, str) else default

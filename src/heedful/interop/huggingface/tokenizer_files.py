@@ -1,4 +1,4 @@
-"""The tokenizer files of a directory of transformers: a list of pieces, or a tokenizer.json."""
+"""The tokenizer files of a directory of transformers: a list of tokens, or a tokenizer.json."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -24,19 +24,19 @@ def tokenizer_of_pieces(
     begins_with_pad: bool = False,
     leading_tags: bool = False,
 ) -> VocabularyTokenizer:
-    """Make a tokenizer of a SentencePiece model that cuts and a list of pieces by id.
+    """Make a tokenizer of a SentencePiece model and a list of tokens by id.
 
     Args:
         directory: tokenizer_config.json names the special tokens and those that were added.
         model: the SentencePiece model.
         pieces: by id.
-        special: pieces of no text, such as language tags.
+        special: tokens that stand for no text, such as language tags.
         begins_with_pad: whether there is no begin token.
         leading_tags: as of `VocabularyTokenizer`.
 
     Raises:
-        InteropError: a special or added token is not among the pieces.
-        TokenizerError: a model or pieces that cannot be used.
+        InteropError: a special or added token is not in the list.
+        TokenizerError: a model or tokens that cannot be used.
     """
     known = {piece: i for i, piece in enumerate(pieces)}
     ids = _special_ids(directory, known, without_begin=begins_with_pad)

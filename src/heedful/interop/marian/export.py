@@ -82,7 +82,7 @@ def _tokenizer_files(bundle: Bundle) -> dict[str, bytes]:
 
 
 def _model(tokenizer: Tokenizer) -> bytes:
-    """The SentencePiece model that cuts."""
+    """The SentencePiece model that tokenises."""
     if not isinstance(tokenizer, SentencePieceTokenizer | VocabularyTokenizer):
         raise InteropError(
             "--to marian: MarianTokenizer cuts with a SentencePiece model, but this model's tokenizer is a "

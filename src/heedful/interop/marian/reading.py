@@ -78,7 +78,7 @@ def _read_text_side(directory: PretrainedDirectory, options: ImportOptions) -> T
 
 
 def _read_tokenizers(directory: PretrainedDirectory, *, separate: bool) -> TokenizerPair:
-    """source.spm and target.spm cut; vocab.json numbers, or target_vocab.json if the target has its own."""
+    """source.spm and target.spm tokenise; vocab.json has the ids, or target_vocab.json the target's own."""
     models = [directory.read_bytes(name) for name in ("source.spm", "target.spm")]
     lists = [read_words(directory.path / "vocab.json")]
     lists.append(read_words(directory.path / "target_vocab.json") if separate else lists[0])

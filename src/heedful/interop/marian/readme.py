@@ -1,4 +1,4 @@
-"""What stands in the README of a model that was exported for transformers' MarianMTModel."""
+"""The README of a model that was exported for transformers' MarianMTModel."""
 
 from collections.abc import Iterable
 from string import Template
@@ -34,7 +34,7 @@ def readme(bundle: Bundle, framing: Framing, *, max_positions: int) -> str:
 
     Args:
         bundle: what was exported.
-        framing: the tokens around a text.
+        framing: the special-token template.
         max_positions: how long a sequence may be there.
     """
     model, src = bundle.model.config, bundle.tokenizers.src

@@ -1,7 +1,7 @@
 """The weights of a model as MarianMT's, for those that it can be.
 
 Marian's sinusoids have all sines before all cosines. A model with the paper's, which alternate, becomes one
-with Marian's when the dimensions of its residual stream change places, in everything that reads the stream or
+with Marian's when the dimensions of its residual stream are permuted, in everything that reads the stream or
 writes it: attention and layer norms do not care for their order.
 """
 

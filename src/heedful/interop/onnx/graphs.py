@@ -63,13 +63,13 @@ class DecoderStepGraph(nn.Module):
     def forward(
         self, ids: Tensor, source_mask: Tensor, memories: Sequence[Tensor], pasts: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
-        """Feed one more id to each row.
+        """Decode one more input id of each row.
 
         Args:
             ids: (B,).
             source_mask: (B, S), from the encoder.
             memories: from the encoder, keys and values in turn.
-            pasts: of each layer the keys (B, H, P, d_k) and values (B, H, P, d_v) of the P ids fed before.
+            pasts: of each layer the keys (B, H, P, d_k) and values (B, H, P, d_v) of the P input ids before.
 
         Returns:
             Log-probabilities (B, V), then what `pasts` is at the next step, of length P + 1.

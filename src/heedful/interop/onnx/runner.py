@@ -46,7 +46,7 @@ class OnnxStep:
         return torch.from_numpy(log_probs)
 
     def reorder(self, rows: Tensor) -> None:
-        """See `StepFunction`; where each row stays with its sentence, the source side is not copied."""
+        """See `StepFunction`; where each row stays with its sentence, the encoder's output is not copied."""
         order = rows.numpy()
         self._past = {name: past[order] for name, past in self._past.items()}
         sentences = self._sentences[order]

@@ -1,4 +1,4 @@
-"""What a decoder must know besides the graphs: `onnx_model.json`, a small file that any language reads."""
+"""Settings of decoding beside the graphs: `onnx_model.json`, a small file that any language reads."""
 
 from pathlib import Path
 from typing import Literal
@@ -16,22 +16,22 @@ SETTINGS_FILE = "onnx_model.json"
 
 
 class OnnxSettings(Section):
-    """The ids that frame a text, where positions end, and how the model is searched by default."""
+    """The special-token template, where positions end, and how the model is searched by default."""
 
     format_version: Literal[1] = 1
     src_prefix: tuple[Count, ...]  # before the ids of a source text
     src_suffix: tuple[Count, ...]  # after them
     src_pad_id: Count  # fills the shorter rows of a batch, on the right
     tgt_prefix: tuple[Count, ...]  # a language tag that begins every output; search.forced_first_id too
-    start_id: Count  # what the decoder is fed first
+    start_id: Count  # the decoder's first input
     eos_id: Count  # ends an output
     tgt_pad_id: Count
-    max_positions: Positive | None  # of learned positions, either side; None: there is no end
+    max_positions: Positive | None  # of learned positions, source and target; None: there is no end
     search: DecodeConfig  # suppressed and forced ids, beam, length penalty, limits
 
 
 def settings_of(bundle: Bundle) -> OnnxSettings:
-    """What a bundle says of all this, with every id written out.
+    """Return the settings of a bundle, with every id written out.
 
     Raises:
         TokenizerError: a language tag that the tokenizer does not have.
