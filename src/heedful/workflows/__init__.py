@@ -1,1 +1,1 @@
-"""One function for each verb: the only place where training meets decoding. Nothing here prints."""
+"""One function for each verb: the only package where training meets decoding. Nothing here prints."""

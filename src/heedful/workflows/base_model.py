@@ -14,7 +14,7 @@ from heedful.errors import ConfigError
 from heedful.text import TokenizerPair
 from heedful.workflows.sources import local_bundle
 
-# What changes neither the function that the model computes nor the pieces of its vocabulary.
+# What changes neither the function that the model computes nor the tokens of its vocabulary.
 _FREE = {"dropout", "attention_dropout", "activation_dropout", "word_dropout", "sampling"}
 _OF_THE_VOCABULARY = {"src_vocab_size", "tgt_vocab_size", "src_pad_id", "tgt_pad_id"}
 
@@ -86,5 +86,5 @@ def _check(section: str, wanted: Section, has: Section, name: str) -> None:
 
 
 def _given(section: Section) -> dict[str, Any]:
-    """What was said of a section; None says nothing."""
+    """Return the settings of a section that were given; None counts as not given."""
     return {key: value for key, value in section.model_dump(exclude_unset=True).items() if value is not None}

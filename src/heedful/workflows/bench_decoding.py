@@ -26,18 +26,18 @@ _WARM_UP = 5  # of them before any is timed
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingBenchmark:
-    """What was measured.
+    """Measured speed and memory of translation.
 
     Attributes:
         sentences: that were translated.
         beam_size: of the search.
-        precision: of the products; where "auto" was asked for, what was chosen.
+        precision: of matrix multiplications; where "auto" was asked for, what was chosen.
         engine: "compiled" or "torch".
         native: what there is of the native library here, and why not more.
         shortlist: the file; None: there was none.
-        threads: of the processor.
+        threads: of the CPU.
         batch_size: sentences of a batch at most; None where `batch_tokens` alone limits it.
-        batch_tokens: source pieces of a batch at most, padding included.
+        batch_tokens: source tokens of a batch at most, padding included.
         output_tokens_per_second: tokens of the best outputs, end tokens included, of all sentences together.
         sentences_per_second: likewise; text goes in and comes out, loading is not counted.
         median_latency_ms: of sentences that are translated one at a time.

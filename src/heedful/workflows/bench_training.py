@@ -33,31 +33,31 @@ ProgressListener = Callable[[str, float], None]  # what is being done, and how m
 _WARM_UP_STEPS = 5  # in which kernels are prepared and memory is taken
 _WATCHED_STEPS = 10  # whose memory is looked at; at most as many as are timed
 _SAMPLED_STEPS = 4  # whose operations are counted and whose parts are timed, alike
-_PRODUCT_SECONDS = 1.0  # of matrix products, before the timed steps and after them
+_PRODUCT_SECONDS = 1.0  # of matrix multiplications, before the timed steps and after them
 _MADE_UP_PAIRS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingBenchmark:
-    """What was measured.
+    """Measured speed and memory of training.
 
     Attributes:
         batches: what they were made of.
         device: "cpu" or "cuda".
-        precision: of the matrix products, "float32" or "bf16".
+        precision: of matrix multiplications, "float32" or "bf16".
         kernels: "compiled" for ours, "torch.compile" for torch's, or "torch" for its operations one by one.
         native: what there is of the native library here, and why not more.
         processes: that shared each step.
         threads: of each process.
         steps: that were timed.
         num_parameters: of the model.
-        batch_tokens: the budget of a step, rows x longer side, padding included.
+        batch_tokens: the budget of a step, rows x max(src_len, tgt_len), padding included.
         target_tokens_per_second: real target tokens, without padding, over the time of the steps.
         seconds_per_step: on average.
-        model_flops_per_second: of the matrix products that run in a step, forward and backward, those with
-            padding included; counted in some of the steps and scaled by target tokens.
-        matmul_flops_per_second: of large matrix products in the same precision on as many cores, by one
-            process with a thread for each, measured just before and just after the steps.
+        model_flops_per_second: of the matrix multiplications that run in a step, forward and backward, those
+            with padding included; counted in some of the steps and scaled by target tokens.
+        matmul_flops_per_second: of large matrix multiplications in the same precision on as many cores, by
+            one process with a thread for each, measured just before and just after the steps.
         share_of_matmul: the former by the latter.
         peak_memory_mib: in MiB, over steps that were not timed.
         peak_memory_of: what is counted in it.
@@ -142,7 +142,7 @@ def _with_made_up_text(config: Config, directory: Path) -> Config:
 
 @dataclass(frozen=True)
 class _Measured:
-    """What the steps of the group have shown."""
+    """Measurements of the group's steps."""
 
     metrics: list[StepMetrics]
     seconds: float

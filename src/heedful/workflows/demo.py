@@ -58,7 +58,7 @@ class Example:
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What the demonstration has shown.
+    """Results of the demonstration.
 
     Attributes:
         seconds: of the whole, from reading the text to the last score.
@@ -106,14 +106,14 @@ def demo(
     """Take the phrase book, train on it through the ordinary workflow, and show what came of it.
 
     A few steps are timed first: training takes as long as it needs to be good, or as fits into four minutes.
-    The listeners are told which, and what to expect of it, before it starts.
+    The listeners get the choice, and the scores to expect, before it starts.
 
     Args:
         output: the run directory; the text goes into its `data/`.
         overwrite: replace the run that is there.
-        max_minutes: of training, in place of that choice.
+        max_minutes: of training, instead of that choice.
         seed: of the training; the text is always the same.
-        listeners: told of every training event.
+        listeners: called with every training event.
 
     Raises:
         RunError: the directory holds a run.

@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def message(self) -> str:
-        """What to say of it before it starts."""
+        """Return the notice shown before training starts: steps, time and expected BLEU."""
         steps, (seen, unseen) = self.expected_steps, self.expected_bleu
         said = (
             f"this machine takes about {self.seconds_per_step:.2g} s a step: {steps:,} steps in about "

@@ -16,7 +16,7 @@ from heedful.workflows.loading import load_translator, search_options
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation gives: the report, the outputs it is about, and the precision of their products."""
+    """Results of an evaluation: the report, the outputs, and the precision of the matrix multiplications."""
 
     report: EvaluationReport
     outputs: list[str]
@@ -25,7 +25,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationTask:
-    """What to score: a source file, one or more reference files, the metrics."""
+    """Inputs of an evaluation: a source file, one or more reference files, the metrics."""
 
     src: Path
     refs: Sequence[Path]

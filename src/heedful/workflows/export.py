@@ -13,7 +13,7 @@ TARGETS = ("ctranslate2", "marian", "onnx")
 
 @dataclass(frozen=True, kw_only=True)
 class ExportTask:
-    """What to export.
+    """An export: the model, the target and the output.
 
     Attributes:
         bundle: a bundle, a run, or the id of one on the hub.

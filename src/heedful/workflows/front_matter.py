@@ -1,4 +1,4 @@
-"""What a model card says to machines: the YAML at its top, as the Hugging Face hub reads it.
+"""Metadata of a model card: the YAML at its top, as the Hugging Face hub reads it.
 
 The keys are those of the hub's model card specification; `model-index` holds the scores. Free text is written
 as a double-quoted scalar, so that no name is taken for something else (`no` is Norwegian, not false).
@@ -82,7 +82,7 @@ def _metric(name: str, value: float, signature: str | None) -> str:
 
 
 def _languages(config: Config) -> list[str]:
-    """The two languages, source first, as far as tags or the endings of file names tell them."""
+    """The two languages, source first, as far as tags or file-name suffixes identify them."""
     tags = [_TAG.match(tag) for tag in (config.languages.src_tag, config.languages.tgt_tag) if tag]
     codes: Sequence[str] = [found[1] for found in tags if found]
     if not codes:

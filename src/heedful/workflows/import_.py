@@ -27,7 +27,7 @@ from heedful.workflows.sources import hub_repo, local_source
 
 @dataclass(frozen=True, kw_only=True)
 class ImportTask:
-    """What to import.
+    """An import: the source, its layout and the output.
 
     Attributes:
         source: a file written by `torch.save`, or safetensors; for the layouts of
@@ -35,7 +35,7 @@ class ImportTask:
             one on the hub.
         layout: the name of the system that wrote it.
         output: the bundle to write.
-        overrides: settings that the source does not tell, or other ones, as `parse_override` gives them.
+        overrides: settings that the source does not have, or other ones, as `parse_override` gives them.
         src_vocab: of a file, tokens of the source by id, a line each or JSON; None with tgt_vocab for a
             bundle on ids.
         tgt_vocab: the same of the target.

@@ -1,4 +1,4 @@
-"""What a run or a bundle holds, without changing anything."""
+"""Inspect a run, a bundle or this machine, without changing anything."""
 
 import platform
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class BundleSummary:
         parameters: of each part.
         src_vocab_size: tokens that the tokenizer has; without one, those of the model.
         tgt_vocab_size: likewise.
-        joint: whether both sides share a tokenizer; None where there is none.
+        joint: whether source and target share a tokenizer; None where there is none.
         no_tokenizer: why there is none; None where there is one.
         scores: of the validation set.
     """
@@ -86,7 +86,7 @@ def inspect(path: Path) -> Inspection:
 
 @dataclass(frozen=True)
 class MachineSummary:
-    """What this machine computes with.
+    """The hardware and libraries that this machine computes with.
 
     Attributes:
         cpu: its name, as the system gives it.

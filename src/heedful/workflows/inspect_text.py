@@ -1,4 +1,4 @@
-"""What is wrong with parallel text, what it covers, and the text without its faulty pairs."""
+"""Inspect parallel text: faulty pairs, coverage, and the text without the faulty pairs."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,7 +42,7 @@ class TextTask:
         keep: names of filters whose pairs are not left out there.
         remove: names of filters whose pairs are.
         examples: shown of each filter.
-        languages: that source and target should have; None: what most of a side has.
+        languages: that source and target should have; None: the most frequent one of each.
     """
 
     train: PairFiles
@@ -66,7 +66,7 @@ class Example:
 
 @dataclass
 class Finding:
-    """What a filter has found: how many pairs, and some of them, drawn at random but always the same."""
+    """Findings of a filter: the number of pairs, and a random sample of them that is always the same."""
 
     name: str
     finds: str
@@ -77,7 +77,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class SideSummary:
-    """What one side is made of; of words as they stand between spaces."""
+    """Statistics of the source or the target; words are what stands between spaces."""
 
     language: str | None
     scripts: list[str]
@@ -101,7 +101,8 @@ class TextInspection:
         not_applied: why the others were not, by name.
         src: of the source.
         tgt: of the target.
-        vocabulary: words of both sides that occur ten times, rounded: a first guess at the size of one.
+        vocabulary: words of source and target that occur ten times, rounded: a first guess at the size of
+            one.
         reading_mib: memory that training takes to read it.
         written: the files that `--fix` wrote.
     """
@@ -255,7 +256,7 @@ def _summarise(side: SideCounts, language: str | None) -> SideSummary:
 
 
 def _vocabulary(corpus: Survey) -> int:
-    """Words that occur often enough, as one vocabulary of both sides; rounded to hundreds."""
+    """Words that occur often enough, as one vocabulary of source and target; rounded to hundreds."""
     frequent = {word for side in (corpus.src, corpus.tgt) for word, n in side.words.items() if n >= _FREQUENT}
     return min(max(round(len(frequent), -2), _SMALLEST_VOCABULARY), _LARGEST_VOCABULARY)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-# Pieces of a sentence in Multi30k's training set, English to German, with a joint BPE vocabulary of 8,000 and
+# Tokens of a sentence in Multi30k's training set, English to German, with a joint BPE vocabulary of 8,000 and
 # the end of the sentence counted: 15.3 and 15.8 on average. Both lengths are log-normal, as is their ratio.
 _LOG_LENGTH, _LOG_LENGTH_DEVIATION = 2.682, 0.295
 _LOG_RATIO, _LOG_RATIO_DEVIATION = 0.021, 0.169
@@ -14,10 +14,10 @@ def write_made_up_text(src: Path, tgt: Path, *, num_pairs: int, num_words: int, 
     """Write two files of random words, parallel and with the sentence lengths of image captions.
 
     Args:
-        src: the file for the source side.
-        tgt: the file for the target side.
+        src: the file for the source.
+        tgt: the file for the target.
         num_pairs: lines of each.
-        num_words: different words, all about equally frequent and the same on both sides.
+        num_words: different words, all about equally frequent and the same in source and target.
         seed: of words and lengths.
     """
     rng = np.random.Generator(np.random.PCG64(seed))

@@ -1,4 +1,4 @@
-"""What a run is made of: text read, tokenizers trained or loaded, settings resolved."""
+"""Prepare a run: read text, train or load tokenizers, resolve settings."""
 
 import hashlib
 import json
@@ -40,12 +40,12 @@ Listener = Callable[[Event], None]
 
 _ENOUGH_TO_HOLD_OUT = 1000  # pairs, below which a validation set would be taken from too little
 _SHOWN = 60  # characters of a sentence in a message
-_MUCH_UNKNOWN = 0.01  # of a side's pieces: more, and the text is of another script than the bundle's
+_MUCH_UNKNOWN = 0.01  # of a text's tokens: more, and the text is of another script than the bundle's
 
 
 @dataclass(frozen=True)
 class Material:
-    """What a run is made of, read and resolved; `origin` is the bundle that the model comes from, if any."""
+    """The resolved inputs of a run; `origin` is the bundle that the model comes from, if any."""
 
     config: Config
     tokenizers: TokenizerPair
@@ -89,14 +89,14 @@ class Material:
 
 
 class Notes:
-    """What is said before the first step; the log hears it once its directory is there."""
+    """Notices before the first step; they are logged once the run directory exists."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self.events: list[Event] = []
         self._listeners = listeners
 
     def add(self, message: str, *, warning: bool = False) -> None:
-        """Tell the listeners now, and keep it for the log."""
+        """Pass a notice to the listeners now, and keep it for the log."""
         event = (WarningEvent if warning else NoticeEvent)(0, 0.0, message)
         self.events.append(event)
         for listener in self._listeners:
@@ -114,7 +114,7 @@ def prepare(config: Config, run: RunDirectory, notes: Notes, *, resume: bool) ->
         RunError: the tokenizer of the run to resume is damaged.
     """
     if resume and not config.batch.tokens:
-        config = _with_batches_of(config, load_config(run.config_file).batch.tokens)  # found when it began
+        config = _with_batches_of(config, load_config(run.config_file).batch.tokens)  # set when it began
     base = load_base_model(config.train.init) if config.train.init is not None else None
     if base:
         config = continued_settings(config, base)
@@ -331,7 +331,7 @@ def _note_store(store: ParallelStore, notes: Notes) -> None:
 
 
 def _note_unknown(store: ParallelStore, tokenizers: TokenizerPair, notes: Notes) -> None:
-    """Say how much of the text the bundle's tokenizers have no pieces for."""
+    """Say how much of the text the bundle's tokenizers have no tokens for."""
     src, tgt = store.count(tokenizers.src.unk_id, tokenizers.tgt.unk_id)
     src_share, tgt_share = src / store.report.num_src_tokens, tgt / store.report.num_tgt_tokens
     notes.add(

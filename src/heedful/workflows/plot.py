@@ -10,7 +10,7 @@ PICTURE = "curves.png"
 
 
 def plot(run: Path, *, output: Path | None = None) -> Path:
-    """Read a run's log and draw it; gives the path of the picture, `RUN/curves.png` unless told.
+    """Read a run's log and draw it; gives the path of the picture, by default `RUN/curves.png`.
 
     Raises:
         InputError: a name that does not end in .png.

@@ -9,7 +9,7 @@ from heedful.interop.huggingface.hub import Upload, upload
 
 @dataclass(frozen=True, kw_only=True)
 class PushTask:
-    """What goes where.
+    """A push: the run or bundle, and the repository.
 
     Attributes:
         run: a run directory, whose best bundle is taken, or a bundle.

@@ -1,4 +1,4 @@
-"""What may change when a run is resumed, and what may not."""
+"""Settings that may and may not change when a run is resumed."""
 
 from heedful.config import Config
 from heedful.errors import ConfigError

@@ -19,7 +19,7 @@ _LARGEST_EXPONENT = 700.0  # of a number that floats can hold
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringTask:
-    """What to score: line i of the targets is the translation of line i of the sources.
+    """Inputs of scoring: line i of the targets is the translation of line i of the sources.
 
     Attributes:
         sources: one sentence or line each, read once, as are the others.
@@ -61,8 +61,8 @@ class ScoredPair:
         score: `log_prob` over the length penalty, plus the coverage penalty: what a search gives this output.
         log_prob: the sum over the tokens.
         model_log_prob: the same of the model alone, whatever the options.
-        tokens: those that the model writes, the end token the last unless the output is cut; none where both
-            lines are empty.
+        tokens: those that the model writes, the end token the last unless the output is truncated; none where
+            both lines are empty.
     """
 
     source: str
@@ -97,7 +97,7 @@ class Perplexity:
 
     @property
     def per_word(self) -> float:
-        """The same for words: comparable between models with different pieces."""
+        """The same for words: comparable between models with different tokenizers."""
         return self._per(self.num_words)
 
     def _per(self, count: int) -> float:
@@ -129,11 +129,11 @@ def score(
         runtime: how to compute.
         ensemble: more models, whose probabilities are averaged with those of the run.
         chunk_lines: how many pairs are read and scored together.
-        told: which precision was chosen, once, where that is "auto".
+        told: called with the precision that was chosen, once, where that is "auto".
 
     Raises:
         BundleError: no usable bundle.
-        CorpusError: the two sides are not parallel, or have no lines; pairs of earlier chunks came out.
+        CorpusError: source and target are not parallel, or have no lines; pairs of earlier chunks came out.
         InputError: settings that cannot be, models that cannot work together, a line too long for learned
             positions, one that holds no ids, or one without a prefix.
     """
@@ -169,7 +169,7 @@ def _pairs(task: ScoringTask) -> Iterator[tuple[str, str]]:
     """The pairs, as they are read.
 
     Raises:
-        CorpusError: one side ends before the other, or both are empty.
+        CorpusError: source or target ends before the other, or both are empty.
     """
     number = 0
     for number, (source, target) in enumerate(zip_longest(task.sources, task.targets), start=1):

@@ -24,13 +24,13 @@ _FILE = "shortlist.safetensors"
 
 @dataclass(frozen=True, kw_only=True)
 class ShortlistTask:
-    """What to learn from, and how much to keep.
+    """Inputs of learning a shortlist, and how much to keep.
 
     Attributes:
         src: source lines.
         tgt: their translations.
-        candidates: target pieces for each source piece.
-        frequent: target pieces for every sentence.
+        candidates: target tokens for each source token.
+        frequent: target tokens for every sentence.
         pairs: of lines, at most, spread over the text.
         check: sentences that are translated without and with the shortlist.
     """
@@ -45,11 +45,11 @@ class ShortlistTask:
 
 @dataclass(frozen=True, kw_only=True)
 class ShortlistEffect:
-    """What a shortlist changes in the translations of some sentences.
+    """Effect of a shortlist on the translations of some sentences.
 
     Attributes:
         sentences: that were translated, empty ones left out.
-        mean_size: target pieces that a sentence may be written with.
+        mean_size: target tokens that a sentence may be written with.
         tokens: that the search without the shortlist wrote.
         tokens_outside: of them, those that it could not have written with it.
         texts_changed: translations that are others.
@@ -64,13 +64,13 @@ class ShortlistEffect:
 
 @dataclass(frozen=True, kw_only=True)
 class ShortlistReport:
-    """What was made.
+    """Results of learning a shortlist.
 
     Attributes:
         path: of the file.
         pairs: of lines that it was learned from.
         seconds: that learning took.
-        vocab_size: target pieces there are.
+        vocab_size: target tokens there are.
         effect: on the sentences that were given for it.
     """
 

@@ -1,4 +1,4 @@
-"""What a training step costs: its floating-point operations, its parts, and the machine's own best rate."""
+"""The cost of a training step: floating-point operations, time of its parts, and the machine's peak rate."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from heedful.training.step import (
     step_metrics,
 )
 
-# (M, K, N) of products as they occur in training; a GPU needs larger ones to be filled.
+# (M, K, N) of matrix multiplications as they occur in training; a GPU needs larger ones to be filled.
 _PRODUCTS = ((2048, 1024, 1024), (2048, 2048, 2048))
 _PRODUCTS_ON_GPU = ((4096, 4096, 4096), (8192, 8192, 8192))
 _TIMED_AT_ONCE = 1e9, 1e12  # operations between two looks at the clock, on a CPU and on a GPU
@@ -86,11 +86,11 @@ class StepParts:
 
 
 def count_flops(ranks: Sequence[Rank], plan: StepPlan) -> int:
-    """Count the floating-point operations of the matrix products in a step, padding included.
+    """Count the floating-point operations of the matrix multiplications in a step, padding included.
 
     A product of (M, K) and (K, N) counts 2 M K N; everything else (softmax, norms, dropout, Adam) is not
-    counted. The products are those of the formulas, forward and backward: the padded rows and columns of a
-    batch too, the future that fused attention may leave out too, and what it computes again only once.
+    counted. The multiplications are those of the formulas, forward and backward: the padded rows and columns
+    of a batch too, the future that fused attention may leave out too, and what it computes again only once.
 
     Args:
         ranks: all of a group, with one model; each computes its rows, one after the other.
@@ -169,6 +169,6 @@ class _Stopwatch:
 
 
 def finish(device: torch.device) -> None:
-    """Wait for what a GPU has been told to do."""
+    """Wait for the kernels that a GPU has queued."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -31,7 +31,7 @@ from heedful.workflows.validators import DecodingValidator, NllValidator
 
 @dataclass(frozen=True, kw_only=True)
 class TrainTask:
-    """What to train and where to.
+    """A training run: settings and output directory.
 
     Attributes:
         config: all settings.
@@ -52,7 +52,7 @@ class TrainTask:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What training leaves behind."""
+    """Results of training: the best and last bundles, and how it ended."""
 
     best: Path
     last: Path
@@ -153,7 +153,7 @@ def _resume(trainer: Trainer, run: RunDirectory, notes: Notes) -> None:
 
 
 def _naming_the_report(report: SkippedReport, listeners: Sequence[Listener]) -> Listener:
-    """Give what tells the listeners of each event, and writes the sentences of skipped steps before."""
+    """Return a listener that calls all others, and first writes the sentences of skipped steps."""
 
     def tell(event: Event) -> None:
         if isinstance(event, SkippedEvent):

@@ -36,7 +36,7 @@ def translate(
         ensemble: more models that translate with that of the run.
         chunk_lines: how many lines are read before they are translated together; fewer where each has
             hundreds of hypotheses.
-        told: which precision was chosen, once, where that is "auto".
+        told: called with the precision that was chosen, once, where that is "auto".
 
     Raises:
         BundleError: no usable bundle.
