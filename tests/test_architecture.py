@@ -218,6 +218,16 @@ def the_command_line_is_light(source: Source) -> Iterator[str]:
                 yield f"{source.path}:{line}: {module} must be imported inside the function that needs it"
 
 
+def docstrings_say_what_is_done(source: Source) -> Iterator[str]:
+    """A first sentence that opens with "What" is a riddle; a noun phrase or a verb says it plainly."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = (ast.get_docstring(node) or "").split("\n", 1)[0]
+            if re.match(r"what\b", first, re.IGNORECASE):
+                line = 1 if isinstance(node, ast.Module) else node.lineno
+                yield f"{source.path}:{line}: a docstring says what is returned or done, not {first!r}"
+
+
 RULES: list[Rule] = [
     imports_point_down,
     layers_are_pure,
@@ -228,6 +238,7 @@ RULES: list[Rule] = [
     no_code_is_loaded,
     importing_does_nothing,
     the_command_line_is_light,
+    docstrings_say_what_is_done,
 ]
 
 LONG_BODY = "\n".join(["    x = 1"] * MAX_FUNCTION_LINES)
@@ -269,6 +280,8 @@ BAD_EXAMPLES: list[tuple[Rule, str, str]] = [
     (importing_does_nothing, "nn/a.py", "torch.manual_seed(1)"),
     (the_command_line_is_light, "cli/a.py", "import torch"),
     (the_command_line_is_light, "cli/a.py", "from heedful.workflows.train import train"),
+    (docstrings_say_what_is_done, "nn/a.py", '"""What a layer is made of."""'),
+    (docstrings_say_what_is_done, "data/a.py", 'class A:\n    def f(self):\n        """What it holds."""'),
 ]
 
 
@@ -299,6 +312,7 @@ def test_each_rule_can_fail(rule: Rule, path: str, text: str) -> None:
         ("nn/layers.py", "from torch import Tensor, nn\nfrom .masks import causal\nx = torch.empty(0)"),
         ("cli/a.py", "from heedful.cli.main import app\ndef f():\n    import torch\n    print(os.environ)"),
         ("training/a.py", "torch.load(p, weights_only=True)"),
+        ("data/a.py", 'def f():\n    """Return what is left."""\n    return "What"'),
     ],
 )
 def test_good_code_breaks_no_rule(path: str, text: str) -> None:

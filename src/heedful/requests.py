@@ -45,7 +45,7 @@ class Languages:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRequest(Languages):
-    """What the score of an output depends on."""
+    """Options that the score of an output depends on."""
 
     length_penalty: Annotated[
         float | None,

@@ -12,7 +12,7 @@ _ORDER = ("Arguments", "Options", SEARCH, OUTPUTS, SAMPLING, COMPUTING)  # other
 
 
 class HelpFormatter(Protocol):
-    """What writes help: sections of two columns."""
+    """A writer of help texts: sections of two columns."""
 
     def section(self, name: str) -> AbstractContextManager[None]:
         """Begin a section with a heading."""

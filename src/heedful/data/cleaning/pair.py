@@ -35,7 +35,7 @@ class Side:
 
     @cached_property
     def words(self) -> list[str]:
-        """What stands between spaces, punctuation included."""
+        """The words: runs of characters between spaces, punctuation included."""
         return self.text.split()
 
     @cached_property

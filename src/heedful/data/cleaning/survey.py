@@ -1,4 +1,4 @@
-"""What must be known of a whole corpus before a pair of it can be judged: one pass, 32 bytes for a pair."""
+"""Survey a whole corpus before its pairs are judged: one pass, 32 bytes for a pair."""
 
 import random
 from array import array
