@@ -145,7 +145,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Native:
-    """The native library of this process: its level, threads and functions.
+    """The native library as this process uses it: the level and its functions.
 
     Attributes:
         level: the name of the level in use; None without the library.

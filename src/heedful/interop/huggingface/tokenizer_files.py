@@ -60,7 +60,7 @@ def tokenizer_of_pieces(
 
 
 def fairseq_pieces(model: bytes) -> list[str]:
-    """The pieces of a SentencePiece model in fairseq's order: four of its own, then the model's but three.
+    """The tokens of a SentencePiece model in fairseq's order: four of its own, then the model's but three.
 
     Raises:
         TokenizerError: no SentencePiece model.
