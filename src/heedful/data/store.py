@@ -61,6 +61,8 @@ class CorpusReport:
 class ParallelStore:
     """Pairs of id sequences, memory-mapped: `store[i]` is (source ids, target ids), special tokens added.
 
+    The ids are read-only.
+
     Attributes:
         path: the Arrow file.
         report: what was kept and what was left out.

@@ -125,7 +125,7 @@ class Engine:
     def encode(
         self, sources: Sequence[Sequence[int]], *, threads: int = 1
     ) -> tuple[NDArray[np.int64], list[NDArray[np.float32]]]:
-        """Encode sources: where each starts (B + 1,), and keys and values (R, 2 D) of each layer."""
+        """Encode sources with special tokens: starts (B + 1,), keys and values (R, 2 D) of each layer."""
         starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
         ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
         memory = [np.empty((len(ids), 2 * self.width), np.float32) for _ in range(self.num_layers)]

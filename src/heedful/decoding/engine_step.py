@@ -107,7 +107,7 @@ class ForcedEngineStep:
         threads: int = 1,
         shortlist: EngineShortlist | None = None,
     ) -> None:
-        """Encode sources and decode an output of each, which has at least one token."""
+        """Encode sources, special tokens added, and decode an output of each, of at least one token."""
         counts = np.asarray([len(output) for output in outputs])
         ids = [each for output in outputs for each in (start_id, *output[:-1])]
         step = EngineStep(engine, sources, threads=threads, shortlist=shortlist)
