@@ -22,7 +22,7 @@ LAYERS: dict[str, float] = {
     "requests": 0,
     "parsing": -0.5,
     **dict.fromkeys(("config", "durable"), 0),
-    **dict.fromkeys(("native", "weight_files"), 0.5),
+    **dict.fromkeys(("native", "threads", "weight_files"), 0.5),
     **dict.fromkeys(("nn", "text"), 1),
     "variants": 1.5,
     **dict.fromkeys(("model", "data"), 2),

@@ -16,8 +16,8 @@ from heedful.ops import kernels, use_fused_ops
 from heedful.ops.attention import weigh
 from heedful.ops.dropout import FastDropout
 from heedful.ops.residual import residual_norm
+from heedful.threads import using_threads
 from heedful.training.loss import projected_cross_entropy
-from heedful.training.parallel.threads import using_threads
 
 TOLERANCES = {torch.float32: 3e-6, torch.bfloat16: 2e-2}
 

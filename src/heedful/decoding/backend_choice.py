@@ -3,14 +3,12 @@
 import ctypes
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import Literal, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from heedful.decoding.backend import Backend, Precision
@@ -21,6 +19,7 @@ from heedful.errors import InputError
 from heedful.meta_device import meta_model
 from heedful.model import Transformer
 from heedful.native import cpu_has_bf16
+from heedful.threads import using_threads
 
 PrecisionChoice = Literal["auto", "float32", "bf16", "fp16", "int8"]
 EngineChoice = Literal["auto", "compiled", "torch"]
@@ -50,6 +49,7 @@ class Backends:
         self.precision_choice: PrecisionChoice = precision
         self._engine: EngineChoice = engine
         self._device = next(models[0].parameters()).device
+        self._custom: Backend | None = None
 
     @cached_property
     def searching(self) -> Backend:
@@ -82,6 +82,11 @@ class Backends:
         Raises:
             InputError: the compiled engine is asked for, or int8, which only that has.
         """
+        if self._custom is not None:
+            raise InputError(
+                f"engine={self._custom.name!r}: no coverage penalty there: it gives no attention; "
+                "engine='torch' does"
+            )
         if self._engine == "compiled" or self.precision_choice == "int8":
             raise InputError(
                 f"engine={self._engine!r}, precision={self.precision_choice!r}: no coverage penalty there: "
@@ -92,8 +97,8 @@ class Backends:
 
     def using(self, backend: Backend) -> "Backends":
         """Return the same with another backend for searches and scores, which gives no attention."""
-        other = Backends(self.models, precision=self.precision_choice, engine="compiled")
-        other.searching = backend
+        other = Backends(self.models, precision=self.precision_choice, engine=self._engine)
+        other.searching = other._custom = backend
         return other
 
     def attention(
@@ -146,7 +151,7 @@ class Backends:
         # A thread's own clock is too coarse on Windows, and stands still while a GPU computes.
         is_wall = sys.platform == "win32" or self._device.type != "cpu"
         clock = time.perf_counter if is_wall else time.thread_time
-        with _one_thread():
+        with using_threads(1):  # as the engine does for each batch
             return fastest(try_precisions(starts, places=most, clock=clock))
 
     def _backend(self, way: Way) -> Backend:
@@ -166,17 +171,6 @@ class Backends:
         if self._device.type != "cpu" or cpu_has_bf16():
             ways.append(("torch", "bf16"))
         return ways
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch compute with one thread, as the engine does for each batch."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _return_free_memory() -> None:

@@ -14,13 +14,13 @@ from heedful.config import Config
 from heedful.errors import ConfigError, TrainingError
 from heedful.native import native
 from heedful.ops.kernels import kernels_apply_to
+from heedful.threads import using_threads
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import compiles
 from heedful.training.memory.peak import PeakMemory, peak_memory
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.choice import process_group_size, start_process_group
 from heedful.training.parallel.process_group import ProcessGroup, Rank, StepPlan
-from heedful.training.parallel.threads import using_threads
 from heedful.training.schedule import learning_rate
 from heedful.training.step import StepMetrics
 from heedful.workflows.made_up_text import write_made_up_text

@@ -16,7 +16,7 @@ from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.interop.ctranslate2.engine import CTranslate2Engine
 from heedful.requests import Runtime, SamplingRequest, ScoreRequest
-from heedful.training.parallel.threads import set_threads
+from heedful.threads import set_threads
 from heedful.workflows.sources import local_bundle
 
 _PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(PrecisionChoice)}

@@ -25,12 +25,12 @@ from heedful.meta_device import assign_weights, meta_model
 from heedful.model import Transformer
 from heedful.ops import use_fused_ops
 from heedful.text import Framing, TokenizerPair, train_tokenizers
+from heedful.threads import check_workers, set_threads
 from heedful.training import Event, NoticeEvent, WarningEvent
 from heedful.training.compilation import compiles
 from heedful.training.memory.batch_size import fitting_batch
 from heedful.training.memory.free import free_memory
 from heedful.training.memory.onednn import limit_onednn_cache
-from heedful.training.parallel.threads import check_workers, set_threads
 from heedful.training.precision import Precision, resolve_precision
 from heedful.training.trained_weights import choose_trained_weights
 from heedful.workflows.base_model import BaseModel, Origin, continued_settings, load_base_model

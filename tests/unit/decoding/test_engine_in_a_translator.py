@@ -17,7 +17,7 @@ from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.errors import InputError
 from heedful.meta_device import meta_model
-from heedful.training.parallel.threads import using_threads
+from heedful.threads import using_threads
 
 SOURCES = [source for source, _ in PAIRS] + ["the cat", "", "dog dog sleeps the cat ?", "."]
 SEARCHES = {

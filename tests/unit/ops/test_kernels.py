@@ -8,7 +8,7 @@ from command_line import heedful
 
 from heedful import native as native_library
 from heedful.ops import kernels
-from heedful.training.parallel.threads import using_threads
+from heedful.threads import using_threads
 
 
 def applied() -> bool:

@@ -11,6 +11,7 @@ from trainer_worlds import World, make
 
 from heedful.errors import CheckpointError
 from heedful.model import Transformer
+from heedful.threads import using_threads
 from heedful.training.checkpoint import latest_checkpoint, list_checkpoints
 from heedful.training.events import (
     CheckpointEvent,
@@ -20,7 +21,6 @@ from heedful.training.events import (
     ValidationEvent,
     WarningEvent,
 )
-from heedful.training.parallel.threads import using_threads
 from heedful.training.schedule import learning_rate
 
 

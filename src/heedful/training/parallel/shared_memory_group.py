@@ -18,6 +18,7 @@ from heedful.config import Config
 from heedful.data import BatchSource
 from heedful.errors import TrainingError
 from heedful.model import Transformer
+from heedful.threads import using_threads
 from heedful.training.averaging import MovingAverage
 from heedful.training.interrupt import signals_blocked, signals_left_to_rank_0
 from heedful.training.optimizer import build_optimizer
@@ -30,7 +31,6 @@ from heedful.training.parallel.shared_memory import (
     attach_state,
     move_to_shared_memory,
 )
-from heedful.training.parallel.threads import using_threads
 from heedful.training.step import StepMetrics, gradient_scale, step_metrics
 from heedful.training.trained_weights import choose_trained_weights
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from heedful.errors import ConfigError
-from heedful.training.parallel.threads import check_workers, set_threads, using_threads
+from heedful.threads import check_workers, set_threads, using_threads
 
 
 def test_threads_are_set_and_put_back() -> None:
