@@ -42,8 +42,8 @@ sys.exit(main())
 """
 
 
-def run(*command: object) -> "subprocess.CompletedProcess[str]":
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+def run(*command: object, **variables: str) -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} | variables
     words = [sys.executable, *map(str, command)]
     return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
@@ -63,6 +63,30 @@ def test_a_run_under_torchrun_is_the_run_of_one_process(tmp_path: Path) -> None:
     kinds = [json.loads(line)["event"] for line in (both / "log.jsonl").read_text().splitlines()]
     assert kinds.count("start") == kinds.count("end") == 1
     assert kinds.count("step") == 3
+
+
+ADDRESS = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({}, "WORLD_SIZE=2, but RANK, MASTER_ADDR, MASTER_PORT not set: torchrun sets RANK"),
+        ({"RANK": "0"}, "WORLD_SIZE=2, but MASTER_ADDR, MASTER_PORT not set: torchrun sets RANK"),
+        ({"RANK": "first"} | ADDRESS, "RANK='first' is no number"),
+        ({"RANK": "2"} | ADDRESS, "RANK=2 is not below WORLD_SIZE=2"),
+        ({"RANK": "0", "WORLD_SIZE": "two"} | ADDRESS, "WORLD_SIZE='two' is no number"),
+    ],
+)
+def test_half_of_the_environment_of_torchrun_is_one_line(
+    variables: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    command = ["-m", "heedful", "train", *write_pairs(tmp_path), "--output", tmp_path / "run"]
+    outcome = run(*command, **{"WORLD_SIZE": "2"} | variables)
+    assert outcome.returncode == 2
+    assert outcome.stderr.startswith(f"error: {message}")
+    assert outcome.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

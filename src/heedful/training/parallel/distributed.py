@@ -16,7 +16,7 @@ from torch import Tensor
 
 from heedful.config import Config
 from heedful.data import BatchSource
-from heedful.errors import TrainingError
+from heedful.errors import ConfigError, TrainingError
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage
 from heedful.training.interrupt import signals_left_to_rank_0
@@ -32,6 +32,7 @@ from heedful.training.step import (
 )
 from heedful.training.trained_weights import choose_trained_weights
 
+_OF_TORCHRUN = ("RANK", "MASTER_ADDR", "MASTER_PORT")  # beside WORLD_SIZE
 _PATIENCE = timedelta(hours=12)  # of workers, while rank 0 reads a corpus or validates
 
 
@@ -42,9 +43,14 @@ def join_process_group(device: str) -> int | None:
 
     Args:
         device: "cpu", "cuda", or "auto".
+
+    Raises:
+        ConfigError: the environment describes no group that could be joined.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+    if os.environ.get("WORLD_SIZE", "1") in ("", "0", "1"):
         return None
+    if not dist.is_initialized():
+        _check_environment()
     on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -55,6 +61,23 @@ def join_process_group(device: str) -> int | None:
 
         dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=_PATIENCE)
     return dist.get_rank()
+
+
+def _check_environment() -> None:
+    """Refuse what is half of torchrun's environment: templates of clusters set WORLD_SIZE and RANK alone."""
+    size = os.environ["WORLD_SIZE"]
+    if missing := [name for name in _OF_TORCHRUN if not os.environ.get(name)]:
+        raise ConfigError(
+            f"WORLD_SIZE={size}, but {', '.join(missing)} not set: torchrun sets {', '.join(_OF_TORCHRUN)} "
+            "and WORLD_SIZE; start with torchrun -m heedful, or unset WORLD_SIZE to train in one process"
+        )
+    for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT"):
+        if not os.environ.get(name, "0").isdecimal():
+            raise ConfigError(f"{name}={os.environ[name]!r} is no number; start with torchrun -m heedful")
+    if int(os.environ["RANK"]) >= int(size):
+        raise ConfigError(
+            f"RANK={os.environ['RANK']} is not below WORLD_SIZE={size}; start with torchrun -m heedful"
+        )
 
 
 def in_process_group() -> bool:
