@@ -9,6 +9,7 @@ from heedful.training.averaging import average_weights
 from heedful.training.checkpoint import is_complete, list_checkpoints
 from heedful.training.trained_weights import add_adapters, without_adapters
 from heedful.workflows.front_matter import front_matter
+from heedful.workflows.run_files import CHECKPOINTS, CONFIG
 
 
 def average(run: Path, output: Path, *, last: int = 5) -> list[Path]:
@@ -20,13 +21,18 @@ def average(run: Path, output: Path, *, last: int = 5) -> list[Path]:
         last: how many checkpoints, the newest; the paper uses 5 for base and 20 for big.
 
     Raises:
-        RunError: the output exists.
+        RunError: the output exists, or there is no run.
         CheckpointError: there are fewer checkpoints than that, or one is damaged.
         BundleError: the run has no bundle.
     """
     if output.exists():
         raise RunError(f"{output}: already exists; give another --output")
-    checkpoints = list_checkpoints(run / "checkpoints")[-last:]
+    if not (run / CONFIG).is_file():
+        found = "no run directory" if run.exists() else "no such directory"
+        raise RunError(f"{run}: {found}; give a directory that `heedful train` made")
+    checkpoints = list_checkpoints(run / CHECKPOINTS)[-last:]
+    if not checkpoints:
+        raise CheckpointError(f"{run}: has no checkpoints; wait for the first, or give another run")
     if len(checkpoints) < last:
         raise CheckpointError(f"{run}: has {len(checkpoints)} checkpoints; give --last {len(checkpoints)}")
     for path in checkpoints:
