@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from heedful.bundle import WEIGHTS_FILE, file_sha256, load_bundle, unique_weights
+from heedful.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle, unique_weights
 from heedful.config import Config
 from heedful.config.schema import Section
-from heedful.errors import ConfigError
+from heedful.errors import ConfigError, RunError
 from heedful.text import TokenizerPair
 from heedful.workflows.sources import local_bundle
 
@@ -44,19 +44,39 @@ class BaseModel:
     weights: dict[str, Tensor]
 
 
-def load_base_model(name: str) -> BaseModel:
+def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:
     """Read a bundle, or the best one of a run.
 
+    Args:
+        name: its path, or its id on the hub.
+        output: the directory of the new run, where one begins.
+
     Raises:
+        RunError: one of bundle and output is inside the other.
         BundleError: it is missing, damaged, too new, or has no tokenizer.
         HubError: it is on the hub and cannot be fetched.
     """
-    bundle = load_bundle(local_bundle(Path(name)))
+    path = local_bundle(Path(name))
+    if output is not None:
+        _check_apart(resolve_bundle(path), output)
+    bundle = load_bundle(path)
     assert bundle.path is not None  # it was read from there
     data = bundle.config.data
     text = data.pairs or (f"{data.src} and {data.tgt}" if data.src else "see its own card")
     origin = Origin(name, file_sha256(bundle.path / WEIGHTS_FILE), text)
     return BaseModel(origin, bundle.config, bundle.tokenizers, unique_weights(bundle.model))
+
+
+def _check_apart(bundle: Path, output: Path) -> None:
+    """Refuse a new run that would replace, or write into, the bundle that it continues from."""
+    base, new = bundle.resolve(), output.resolve()
+    if base.is_relative_to(new):
+        raise RunError(
+            f"{output}: holds {bundle}, which --init continues from, and the new run would replace it; give "
+            "another --output"
+        )
+    if new.is_relative_to(base):
+        raise RunError(f"{output}: is inside {bundle}, which --init continues from; give another --output")
 
 
 def continued_settings(config: Config, base: BaseModel) -> Config:

@@ -111,11 +111,14 @@ def prepare(config: Config, run: RunDirectory, notes: Notes, *, resume: bool) ->
         TokenizerError: a vocabulary that the text cannot fill.
         ConfigError: no training text is given, or settings that the machine or the model cannot have.
         BundleError: the bundle to continue from cannot be used.
-        RunError: the tokenizer of the run to resume is damaged.
+        RunError: the tokenizer of the run to resume is damaged, or the bundle to continue from is inside the
+            run directory, or the other way round.
     """
     if resume and not config.batch.tokens:
         config = _with_batches_of(config, load_config(run.config_file).batch.tokens)  # set when it began
-    base = load_base_model(config.train.init) if config.train.init is not None else None
+    base = None
+    if config.train.init is not None:
+        base = load_base_model(config.train.init, output=None if resume else run.path)
     if base:
         config = continued_settings(config, base)
         notes.add(f"continuing from {base.origin.name}, with its architecture and tokenizers")
