@@ -49,6 +49,7 @@ def train(
 
     from heedful.cli.progress import training_display
     from heedful.config import load_config, parse_override
+    from heedful.workflows.resumption import check_preset
     from heedful.workflows.train import TrainTask, help_to_train
     from heedful.workflows.train import train as run_training
 
@@ -61,11 +62,15 @@ def train(
         "valid_pairs": valid_pairs,
     }
     output = output or Path("runs") / (config.stem if config else preset or ("adapted" if init else "base"))
-    if resume and config is None:
-        config = _config_of(output)
+    if resume and overwrite:
+        raise typer.BadParameter(
+            "give --resume to go on with the run, or --overwrite to replace it, not both"
+        )
     overrides = [(f"data.{key}", str(path)) for key, path in files.items() if path is not None]
     overrides += [("train.init", init)] if init is not None else []
     overrides += [parse_override(setting) for setting in settings or []]
+    if resume and config is None and (config := _config_of(output)) and preset is not None:
+        check_preset(output, preset, [key for key, _ in overrides])
     task = TrainTask(
         config=load_config(config, preset=preset, overrides=overrides),
         output=output,

@@ -21,6 +21,7 @@ class TrainerCallbacks:
         keep_model: called with "best" or "last", the model, its scores and step, to write a bundle.
         checkpoints: the directory for checkpoints.
         fingerprint: of everything that a resumed run must share with the one before.
+        before_writing: called before each checkpoint; an exception of it ends training.
         validation_set: fingerprint of what the validators measure on; only scores on the same are compared.
     """
 
@@ -30,3 +31,4 @@ class TrainerCallbacks:
     checkpoints: Path
     fingerprint: str
     validation_set: str = ""
+    before_writing: Callable[[], None] = lambda: None

@@ -33,13 +33,28 @@ class EventLog:
             put_text_in_place(self.path, "".join(f"{line}\n" for line in kept))
 
 
-def _is_until(line: str, step: int, validated: int) -> bool:
-    """Whether a line is an event of these steps or an earlier one, and not damaged or half written."""
+def logged_events(path: Path) -> set[str]:
+    """Return the kinds of events in a log, without those of damaged lines; none where there is no log."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    except FileNotFoundError:
+        return set()
+    return {str(event["event"]) for event in map(_event, lines) if event is not None and "event" in event}
+
+
+def _event(line: str) -> dict[str, object] | None:
+    """Return the event of a line, or None for one that is damaged or half written."""
     try:
         event = parse_json(line)
     except ValueError:
-        return False
-    if not isinstance(event, dict):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _is_until(line: str, step: int, validated: int) -> bool:
+    """Whether a line is an event of these steps or an earlier one, and not damaged or half written."""
+    event = _event(line)
+    if event is None:
         return False
     is_validation = event.get("event") == ValidationEvent.kind
     return is_whole(event.get("step"), most=validated if is_validation else step)

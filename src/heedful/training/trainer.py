@@ -354,6 +354,7 @@ class Trainer:
         self._emit(CheckpointEvent, path=path.name)
 
     def _save(self) -> Path:
+        self.callbacks.before_writing()
         self.progress.seconds = self._seconds()
         return save_checkpoint(self._resumable(), self.callbacks.checkpoints)
 

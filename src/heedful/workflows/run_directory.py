@@ -12,10 +12,15 @@ from heedful.config import Config, to_toml
 from heedful.durable import bring_back, named_in_errors, put_text_in_place, sync
 from heedful.errors import RunError, TokenizerError
 from heedful.text import TokenizerPair
+from heedful.training.checkpoint import DAMAGED_PREFIX
+from heedful.training.event_log import logged_events
+from heedful.training.events import CheckpointEvent, StartEvent
 from heedful.workflows.run_files import (
+    BEST,
     BUNDLES,
     CHECKPOINTS,
     CONFIG,
+    LAST,
     LOCK,
     LOG,
     SKIPPED,
@@ -127,6 +132,8 @@ class RunDirectory:
                 f"{self.path}: already holds a run; give --resume to go on with it, --overwrite to replace "
                 "it, or another --output"
             )
+        if resume:
+            self._check_bundles_are_no_links()
         if not self.path.exists() or resume:
             return
         there = (path for path in self.path.iterdir() if path.name not in self.beside)
@@ -142,6 +149,15 @@ class RunDirectory:
                 "as --output, or --overwrite to put a run into this one"
             )
 
+    def _check_bundles_are_no_links(self) -> None:
+        """Refuse a link where a bundle is: the next bundle would replace the link, not what it points to."""
+        for name in BUNDLES:
+            if (self.path / name).is_symlink():
+                raise RunError(
+                    f"{self.path / name}: is a link, which the run's next model would replace; put the "
+                    "directory itself there, or move the whole run and link to that"
+                )
+
     def begin(self, config: Config, tokenizers: TokenizerPair) -> None:
         """Clear what an earlier run left there, and nothing else, then write what identifies the new one."""
         self.config_file.unlink(missing_ok=True)
@@ -153,6 +169,19 @@ class RunDirectory:
         for path in (*self.tokenizer.iterdir(), self.tokenizer):
             sync(path)
         self.write_config(config)
+
+    def has_had_checkpoints(self) -> bool:
+        """Return whether it has come as far as a checkpoint, even if none is left.
+
+        A best model may be older than the first checkpoint; that it is, only the log can say.
+        """
+        events = logged_events(self.log_file)
+        return (
+            (self.path / LAST).exists()
+            or any(self.checkpoints.glob(f"{DAMAGED_PREFIX}*"))
+            or CheckpointEvent.kind in events
+            or ((self.path / BEST).exists() and StartEvent.kind not in events)
+        )
 
     def bring_back_bundles(self) -> None:
         """Undo replacements of bundles that a killed process left half-way."""

@@ -13,7 +13,7 @@ from heedful.training.checkpoint import DAMAGED_PREFIX, FILES
 CONFIG, LOG, LOCK = "config.toml", "log.jsonl", ".lock"
 SKIPPED, SKIPPED_HEADER = "skipped.tsv", "step\tpair\tsource\ttarget"
 CHECKPOINTS, TOKENIZER = "checkpoints", "tokenizer"
-BUNDLES = ("best", "last")
+BUNDLES = BEST, LAST = ("best", "last")
 
 _CHECKPOINT = re.compile(
     rf"(\.?|{re.escape(DAMAGED_PREFIX)})step-\d+(-\d+|\.writing|{re.escape(ASIDE)}|\.removed)?"

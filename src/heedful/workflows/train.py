@@ -23,8 +23,9 @@ from heedful.training.parallel.distributed import join_process_group, leave_proc
 from heedful.training.trained_weights import without_adapters
 from heedful.workflows.card import model_card
 from heedful.workflows.material import Listener, Material, Notes, prepare, training_device
-from heedful.workflows.resumption import check_resumable
+from heedful.workflows.resumption import check_files_are_there, check_resumable
 from heedful.workflows.run_directory import RunDirectory
+from heedful.workflows.run_place import RunPlace
 from heedful.workflows.skipped_report import SkippedReport
 from heedful.workflows.validators import DecodingValidator, NllValidator
 
@@ -78,7 +79,7 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
 
     Raises:
         RunError: the output directory holds a run and neither resume nor overwrite is asked for, or another
-            process is training there.
+            process is training there, or the directory is moved while it is trained in.
         CorpusError: text that cannot be used.
         TokenizerError: a vocabulary that the text cannot fill.
         ConfigError: no training text is given, or settings that the bundle to continue from cannot have, or
@@ -91,6 +92,8 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
     """
     run = RunDirectory(task.output, task.beside)
     run.check(resume=task.resume, overwrite=task.overwrite)
+    if task.resume:
+        check_files_are_there(run.path, task.config)
     notes = Notes(listeners)
     material = prepare(task.config, run, notes, resume=task.resume)
     if task.resume:
@@ -98,6 +101,7 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
     log = EventLog(run.log_file)
     report = SkippedReport(run.skipped_file, material.source.store, material.tokenizers)
     decoding = _decoding_validator(material)
+    place = RunPlace(run.path)
     trainer = Trainer(
         material.model,
         material.config,
@@ -107,14 +111,15 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
                 NllValidator(material.valid_source, material.precision),
                 *([decoding] if material.config.valid.decode_sentences else []),
             ],
-            listeners=[_naming_the_report(report, [log, *listeners])],
-            keep_model=_bundle_writer(material, run, task.command, decoding.signatures),
+            listeners=[lambda event: place.check(), _naming_the_report(report, [log, *listeners])],
+            keep_model=_bundle_writer(material, place, task.command, decoding.signatures),
             checkpoints=run.checkpoints,
             fingerprint=material.fingerprint(),
             validation_set=material.validation_fingerprint(),
+            before_writing=place.check,
         ),
     )
-    with run.held(resume=task.resume, overwrite=task.overwrite):
+    with run.held(resume=task.resume, overwrite=task.overwrite), place.kept_in_mind():
         if task.resume:
             _resume(trainer, run, notes)
             run.write_config(material.config)
@@ -133,7 +138,7 @@ def _resume(trainer: Trainer, run: RunDirectory, notes: Notes) -> None:
     """Take up where the newest intact checkpoint stands; a run that was killed before its first begins anew.
 
     Raises:
-        CheckpointError: all are damaged.
+        CheckpointError: all are damaged, or gone.
     """
     run.bring_back_bundles()
     damaged = set_damaged_aside(run.checkpoints)
@@ -150,6 +155,12 @@ def _resume(trainer: Trainer, run: RunDirectory, notes: Notes) -> None:
         )
     if checkpoint:
         trainer.resume(checkpoint)
+    elif run.has_had_checkpoints():
+        raise CheckpointError(
+            f"{run.checkpoints}: no intact checkpoint is left, and beginning anew would replace the run's "
+            f"results; continue from its weights with --init {run.path} and another --output, or give "
+            "--overwrite in place of --resume to begin anew"
+        )
 
 
 def _naming_the_report(report: SkippedReport, listeners: Sequence[Listener]) -> Listener:
@@ -172,7 +183,7 @@ def _decoding_validator(material: Material) -> DecodingValidator:
 
 
 def _bundle_writer(
-    material: Material, run: RunDirectory, command: str, signatures: Mapping[str, str]
+    material: Material, place: RunPlace, command: str, signatures: Mapping[str, str]
 ) -> Callable[[str, Transformer, Scores, int], None]:
     """Give what writes a bundle with its card; the signatures are filled in by the first validation."""
 
@@ -187,6 +198,7 @@ def _bundle_writer(
             origin=material.origin,
         )
         bundle = Bundle(material.config, material.tokenizers, without_adapters(model), scores=scores)
-        save_bundle(bundle, run.path / name, card=card)
+        place.check()
+        save_bundle(bundle, place.path / name, card=card)
 
     return write
