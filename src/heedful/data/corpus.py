@@ -160,10 +160,21 @@ def _read_bytes(path: Path) -> bytes:
         raise CorpusError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     if path.suffix != ".gz" and not content.startswith(_GZIP_MAGIC):
         return content
+    check_is_gzip(path, content)
     try:
         return _unpack(path, content)
     except (OSError, EOFError, zlib.error) as error:
         raise CorpusError(f"{path}: the gzip file is truncated or corrupt; fetch or pack it again") from error
+
+
+def check_is_gzip(path: Path, start: bytes) -> None:
+    """Refuse plain text whose name ends in .gz; an empty file is left to the reader.
+
+    Raises:
+        CorpusError: as said.
+    """
+    if start and not start.startswith(_GZIP_MAGIC):
+        raise CorpusError(f"{path}: no gzip file, although its name ends in .gz; rename or pack it")
 
 
 def _unpack(path: Path, content: bytes) -> bytes:

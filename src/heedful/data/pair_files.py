@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
-from heedful.data.corpus import check_parallel, parse_json, parse_tsv
+from heedful.data.corpus import check_is_gzip, check_parallel, parse_json, parse_tsv
 from heedful.errors import CorpusError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -111,6 +111,12 @@ class _Lines:
     @classmethod
     @contextmanager
     def open(cls, path: Path) -> Iterator["_Lines"]:
+        if path.exists() and not (
+            path.is_file() or path.is_dir()
+        ):  # to open a FIFO would wait for its writer
+            raise CorpusError(
+                f"{path}: is a pipe or device, and the text is read more than once; write it to a file first"
+            )
         try:
             plain = path.open("rb")
         except FileNotFoundError as error:
@@ -125,6 +131,8 @@ class _Lines:
             if start in (b"", _BYTE_ORDER_MARK) and size <= len(_BYTE_ORDER_MARK):
                 raise CorpusError(f"{path}: the file is empty; give a file with one sentence a line")
             packed = path.suffix == ".gz" or start.startswith(_GZIP_MAGIC)
+            if packed:
+                check_is_gzip(path, start)
             with gzip.open(plain) if packed else plain as stream:
                 yield cls(str(path), cast(BinaryIO, stream), plain, size)
 

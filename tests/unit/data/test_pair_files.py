@@ -1,5 +1,6 @@
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,20 @@ def test_missing_files_directories_and_bad_lines_are_named(tmp_path: Path) -> No
             list(PairFiles((good, other)).rows())
     with pytest.raises(CorpusError, match=r"p\.tsv: line 2: 1 tab-separated columns"):
         list(PairFiles((write(tmp_path / "p.tsv", "a\tb\nc\n"),)).rows())
+
+
+def test_a_plain_file_named_gz_is_refused(tmp_path: Path) -> None:
+    plain = write(tmp_path / "a.gz", "plain\n")
+    with pytest.raises(CorpusError, match=r"a\.gz: no gzip file, although its name ends in \.gz"):
+        list(PairFiles((plain, plain)).rows())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="has no named pipes")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    good = write(tmp_path / "good", "x\n")
+    with pytest.raises(CorpusError, match="pipe: is a pipe or device, and the text is read more than once"):
+        list(PairFiles((good, tmp_path / "pipe")).rows())
 
 
 def test_progress_is_told_and_ends_at_most_at_the_end(tmp_path: Path) -> None:
