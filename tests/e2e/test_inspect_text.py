@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,7 @@ def test_pairs_in_one_file_stay_in_one_file(tmp_path: Path) -> None:
         (["--test-src", "a", "--test-tgt", "b", "--test-pairs", "c"], 2, "--test-src and --test-tgt"),
         (["--valid-src", "a", "--valid-tgt", "b"], 1, "a: no such file"),
         (["third"], 2, "these are 3 paths"),
+        (["--keep", "html", "--remove", "html"], 2, "--keep html and --remove html together: give one"),
         (["--machine"], 2, "give either a run or bundle, or --machine"),
     ],
 )
@@ -105,6 +108,23 @@ def test_mistakes_get_one_line(text: tuple[Path, Path], options: list[str], code
     outcome = heedful("inspect", *text, *options)
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (code, "", 1)
     assert message in outcome.err
+
+
+def test_one_side_alone_is_asked_for_the_other(text: tuple[Path, Path]) -> None:
+    outcome = heedful("inspect", text[1])
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert f"{text[1]}: is one file: of parallel text give both sides, SRC TGT" in outcome.err
+
+
+def test_what_comes_through_a_pipe_is_not_called_empty(text: tuple[Path, Path]) -> None:
+    command = [sys.executable, "-m", "heedful", "inspect", "/dev/stdin", str(text[1])]
+    outcome = subprocess.run(
+        command, input=text[0].read_bytes(), capture_output=True, check=False, timeout=60
+    )
+    assert outcome.returncode == 1
+    assert outcome.stderr.startswith(
+        b"error: /dev/stdin: is a pipe or device, and the text is read more than once"
+    )
 
 
 def test_bad_text_leaves_nothing_behind(text: tuple[Path, Path], tmp_path: Path) -> None:

@@ -63,6 +63,11 @@ def inspect(
     from heedful.data.pair_files import PairFiles, holds_pairs
 
     if len(given) == 1 and not holds_pairs(given[0]):
+        if given[0].is_file():
+            raise typer.BadParameter(
+                f"{given[0]}: is one file: of parallel text give both sides, SRC TGT, or one .tsv or .jsonl; "
+                "of a model give its directory"
+            )
         _show_run(given[0], as_json=as_json)
         return
     from heedful.workflows.inspect_text import TextTask
@@ -71,6 +76,8 @@ def inspect(
         chosen = tuple(path for path in paths if path is not None)
         return PairFiles(chosen, src_key, tgt_key) if chosen else None
 
+    if both := sorted({*(keep or ())} & {*(remove or ())}):
+        raise typer.BadParameter(f"--keep {both[0]} and --remove {both[0]} together: give one of them")
     _check_together("valid", valid_src, valid_tgt, valid_pairs)
     _check_together("test", test_src, test_tgt, test_pairs)
     task = TextTask(
