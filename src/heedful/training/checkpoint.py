@@ -62,7 +62,7 @@ class Progress:
         judged_step: the step of the last validation; -1 where an old checkpoint does not say.
         judged_scores: all scores of that one.
         validated_at: the seconds at which the last validation ended; 0 before the first.
-        rate_factor: of the learning rate; halved where training had to go back (`divergence.py`).
+        rate_factor: of the learning rate; lower since training had to go back (`divergence.py`).
         setbacks: how often it had to.
         skipped: the last steps in a row that were not taken.
         milestones: steps of the newest checkpoints that may be averaged.

@@ -27,7 +27,7 @@ from heedful.training.checkpoint import (
     save_checkpoint,
 )
 from heedful.training.compilation import uncompiled
-from heedful.training.divergence import MOST_SETBACKS, MOST_SKIPPED, DivergedError
+from heedful.training.divergence import MOST_SETBACKS, MOST_SKIPPED, DivergedError, recovered
 from heedful.training.events import (
     CheckpointEvent,
     EndEvent,
@@ -223,7 +223,9 @@ class Trainer:
                 f"and so will others be; a new run would save time with batch.tokens={tokens}",
             )
         if metrics.is_finite:
-            self.progress.skipped = 0
+            progress = self.progress
+            progress.skipped = 0
+            progress.rate_factor = recovered(progress.rate_factor, setbacks=progress.setbacks)
             self._unlogged.append((metrics, seconds))
             return
         pairs = [int(pair) for epoch, place in batches for pair in self.source.plan(epoch)[place]]

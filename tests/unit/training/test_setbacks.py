@@ -12,6 +12,7 @@ from heedful.bundle import unique_weights
 from heedful.errors import BundleError, InputError, TrainingError
 from heedful.model import Transformer
 from heedful.training.checkpoint import latest_checkpoint
+from heedful.training.divergence import RECOVERY_STEPS, recovered
 from heedful.training.events import (
     CheckpointEvent,
     SkippedEvent,
@@ -79,10 +80,24 @@ def test_several_in_a_row_are_taken_again_at_half_the_rate(tmp_path: Path, proce
     (message,) = [event.message for event in world.of(WarningEvent)]
     assert message.startswith("back to step-4, at 0.5 times the learning rate: 3 steps in a row up to step 8")
     assert rates[:8] == wanted[:8]
-    assert rates[8:] == pytest.approx([rate / 2 for rate in wanted[4:]])
+    grown = [2 ** (step / RECOVERY_STEPS) for step in range(8)]  # since the way back
+    assert rates[8:] == pytest.approx([rate / 2 * by for rate, by in zip(wanted[4:], grown, strict=True)])
     resumed = make(tmp_path / "spoiled", train=train)
     resumed.trainer.resume(tmp_path / "spoiled" / "checkpoints" / "step-12")
-    assert (resumed.trainer.progress.rate_factor, resumed.trainer.progress.setbacks) == (0.5, 1)
+    assert resumed.trainer.progress.rate_factor == pytest.approx(0.5 * 2 ** (8 / RECOVERY_STEPS))
+    assert resumed.trainer.progress.setbacks == 1
+
+
+def test_the_rate_recovers_once_and_then_stays_lower() -> None:
+    factor = 0.5
+    for _ in range(RECOVERY_STEPS):
+        assert factor < 1
+        factor = recovered(factor, setbacks=1)
+    assert recovered(factor, setbacks=1) == 1.0
+    assert recovered(1.0, setbacks=0) == 1.0
+    assert recovered(0.49, setbacks=2) > 0.49
+    assert recovered(0.5, setbacks=2) == 0.5
+    assert recovered(0.25, setbacks=3) == 0.25
 
 
 class LostError(Exception):
