@@ -5,6 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples every time; what searches for new ones says so (tests/property, HEEDFUL_FUZZ_CASES).
+settings.register_profile("the same every time", derandomize=True)
+settings.load_profile("the same every time")
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "tools")]

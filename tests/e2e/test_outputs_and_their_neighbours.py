@@ -1,5 +1,6 @@
 """What an output must not touch: files beside it, files of the model; and streams that are closed."""
 
+import gzip
 import os
 import subprocess
 import sys
@@ -137,3 +138,13 @@ def test_without_stderr_the_work_is_done(run: Path, source: Path) -> None:
     command = f"{sys.executable} -m heedful translate {run} -i {source} 2>&-"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, TARGETS)
+
+
+def test_a_gzip_file_is_read_whatever_its_name_and_another_is_named(run: Path, source: Path) -> None:
+    packed, plain = source.with_name("packed.txt"), source.with_name("plain.gz")
+    packed.write_bytes(gzip.compress(SOURCES.encode()))
+    plain.write_text(SOURCES, encoding="utf-8")
+    assert heedful("translate", run, "-i", packed).out == TARGETS
+    outcome = heedful("translate", run, "-i", plain)
+    assert outcome.code == 1
+    assert outcome.err == f"error: {plain}: no gzip file, although its name ends in .gz; rename or pack it\n"

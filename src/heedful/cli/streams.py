@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 
 from heedful.errors import CorpusError, HeedfulError, InputError
 
+_GZIP = b"\x1f\x8b"  # how its files begin
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FELT = 10.0  # seconds, after which somebody may like to hear of something faster
 _DAMAGED = "the gzip file is truncated or corrupt; fetch or pack it again"
@@ -72,7 +73,7 @@ class Lines:
 
 @contextmanager
 def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
-    """Open a file (`.gz` too), or stdin for None or `-`; gives the stream and its name for messages.
+    """Open a file (gzip too), or stdin for None or `-`; gives the stream and its name for messages.
 
     Raises:
         CorpusError: a file that cannot be read.
@@ -86,8 +87,12 @@ def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
         plain = path.open("rb")
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
-    with plain, gzip.open(plain) if path.suffix == ".gz" else plain as file:
-        yield cast(BinaryIO, file), str(path)
+    with plain:
+        is_gzip = plain.peek(2)[:2] == _GZIP
+        if path.suffix == ".gz" and not is_gzip and plain.peek(1):
+            raise CorpusError(f"{path}: no gzip file, although its name ends in .gz; rename or pack it")
+        with gzip.open(plain) if is_gzip else plain as file:
+            yield cast(BinaryIO, file), str(path)
 
 
 def count_lines(path: Path) -> int | None:

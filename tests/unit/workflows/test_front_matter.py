@@ -78,7 +78,7 @@ def test_every_finite_score_stays_a_number(value: float) -> None:
     assert model["results"][0]["metrics"][0]["value"] == pytest.approx(value, abs=1e-4)
 
 
-@given(text=st.text(st.characters(exclude_characters="\0")))
+@given(text=st.text(st.characters(codec="utf-8", exclude_characters="\0")))
 @settings(max_examples=200, deadline=None)
 def test_any_text_comes_back_as_it_was(text: str) -> None:
     made = front_matter(
