@@ -42,7 +42,7 @@ def move_positions(
         raise conversion.error(f"the vectors of {' and '.join(map(repr, found))} have different sizes")
     longest = max(len(table) for table in found.values())
     for stack, other in (("encoder", "decoder"), ("decoder", "encoder")):
-        name = tables.get(stack, tables[other])
+        name = tables[stack if stack in tables else other]
         table = found[name]
         zeros = table.new_zeros(longest - len(table), table.shape[1])
         conversion.put(f"{stack}.embedding.positions.weight", torch.cat([table, zeros]), origin=name)
