@@ -81,18 +81,22 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def why_not_written(error: BaseException) -> str:
-    """Return why something could not be written and what to do, as "file too large; give another place"."""
+def why_not_written(error: BaseException, *, remedy: str = "choose another location") -> str:
+    """Return why something could not be written, and what to do: "file too large; choose another location".
+
+    Args:
+        error: the system's, or one of a library that hides it.
+        remedy: where neither space nor a permission is missing.
+    """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):  # a library may hide the system's error
         cause = cause.__context__
     number = cause.errno if cause else errno.ENOSPC if "No space left" in str(error) else None
     reason = (cause.strerror if cause else None) or str(error) or type(error).__name__
-    remedy = "give another place"
     if number in _FULL:
         remedy = "free some space"
     elif number in _DENIED:
-        remedy = "allow that, or give another place"
+        remedy = "allow that"
     return f"{reason[0].lower()}{reason[1:]}; {remedy}"
 
 

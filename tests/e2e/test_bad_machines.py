@@ -134,7 +134,7 @@ def test_a_disk_that_became_read_only_is_one_line(server: FaultServer, whole: Wh
     [
         ("", "run: permission denied"),
         ("run", "run/.config.toml.heedful-writing: permission denied"),
-        ("run/checkpoints", "cannot be written (Permission denied); allow that, then --resume"),
+        ("run/checkpoints", "cannot be written: permission denied; allow that, then --resume"),
     ],
 )
 def test_what_may_not_be_written_is_named(

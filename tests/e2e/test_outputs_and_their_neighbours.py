@@ -114,7 +114,8 @@ def test_numbers_beyond_all_measure_are_one_line(
     run: Path, source: Path, options: list[object], message: str
 ) -> None:
     outcome = heedful("translate", run, "-i", source, *options)
-    assert (outcome.code, outcome.out) != (0, "")
+    assert outcome.code in (1, 2)
+    assert outcome.out == ""
     assert message in outcome.err
     assert outcome.err.count("\n") == 1
 

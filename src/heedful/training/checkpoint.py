@@ -12,7 +12,6 @@ It is written under a temporary name, synced, then renamed, and renamed again be
 directory called `step-N` is always complete.
 """
 
-import errno
 import itertools
 import json
 import re
@@ -26,7 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from heedful.bundle import WEIGHTS_FILE, check_weights, file_sha256, load_weights, unique_weights
-from heedful.durable import ASIDE, bring_back, put_in_place
+from heedful.durable import ASIDE, bring_back, put_in_place, why_not_written
 from heedful.errors import CheckpointError
 from heedful.model import Transformer
 from heedful.parsing import parse_json, read_limited
@@ -125,20 +124,9 @@ def save_checkpoint(resumable: Resumable, root: Path) -> Path:
         put_in_place(temporary, path)
     except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        cause = _cause(error)
-        denied = isinstance(cause, OSError) and cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-        remedy = "allow that" if denied else "free some space"
-        what = getattr(cause, "strerror", None) or str(cause)
-        raise CheckpointError(f"{path}: cannot be written ({what}); {remedy}, then --resume") from error
+        why = why_not_written(error, remedy="mend that")
+        raise CheckpointError(f"{path}: cannot be written: {why}, then --resume") from error
     return path
-
-
-def _cause(error: Exception) -> BaseException:
-    """Return the system's error, which one of torch may hide behind it; else the error itself."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, OSError):
-        cause = cause.__context__
-    return cause or error
 
 
 def load_checkpoint(path: Path, resumable: Resumable) -> None:

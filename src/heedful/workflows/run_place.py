@@ -16,8 +16,8 @@ class RunPlace:
         self._begun_in: os.stat_result | None = None
 
     @contextmanager
-    def kept_in_mind(self) -> Iterator[None]:
-        """Compare with the directory as it is now, for as long as the block runs.
+    def watched(self) -> Iterator[None]:
+        """Compare with the directory as it is now until the block ends.
 
         It stays open: some network file systems number a directory anew when nobody has it open.
         """
@@ -45,5 +45,5 @@ class RunPlace:
         if not is_there:
             raise RunError(
                 f"{self.path}: was moved or removed while the run was trained, and nothing is written there "
-                "any more; go on from its last checkpoint with --resume --output and where it is now"
+                "any more; continue from its last checkpoint with --resume --output and its new path"
             )

@@ -119,7 +119,7 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
             before_writing=place.check,
         ),
     )
-    with run.held(resume=task.resume, overwrite=task.overwrite), place.kept_in_mind():
+    with run.held(resume=task.resume, overwrite=task.overwrite), place.watched():
         if task.resume:
             _resume(trainer, run, notes)
             run.write_config(material.config)
