@@ -21,14 +21,12 @@ class Option:
         heading: of the help, under which it stands; None: among the command's own options.
         minimum: of a number.
         metavar: what stands for the value in the help; None: its type.
-        flag: the name on the command line; None: that of the setting.
     """
 
     help: str
     heading: str | None = None
     minimum: float | None = None
     metavar: str | None = None
-    flag: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,7 +60,7 @@ def _options_of(group: type) -> Iterator[Parameter]:
 
 
 def _as_typer_has_it(field: Field[Any], option: Option) -> Any:  # noqa: ANN401
-    flag = option.flag or f"--{field.name.replace('_', '-')}"
+    flag = f"--{field.name.replace('_', '-')}"
     return typer.Option(
         flag, min=option.minimum, metavar=option.metavar, help=option.help, rich_help_panel=option.heading
     )

@@ -12,7 +12,7 @@ from heedful.requests import Option
 @dataclass(frozen=True, kw_only=True)
 class Size:
     width: Annotated[int | None, Option("In tokens.", "Sizes", minimum=2)] = None
-    is_tall: Annotated[bool, Option("Taller.", flag="--tall")] = False
+    is_tall: Annotated[bool, Option("Taller.")] = False
     inner: int = 7  # no option
 
 
@@ -42,7 +42,7 @@ def run(*arguments: str) -> tuple[int, str]:
     ("arguments", "wanted"),
     [
         (["a"], ("a", Size(), 3)),
-        (["a", "--width", "4", "--tall", "--last", "5"], ("a", Size(width=4, is_tall=True), 5)),
+        (["a", "--width", "4", "--is-tall", "--last", "5"], ("a", Size(width=4, is_tall=True), 5)),
     ],
 )
 def test_the_fields_of_a_group_are_options(arguments: list[str], wanted: tuple[object, ...]) -> None:
