@@ -22,12 +22,16 @@ LAYERS: dict[str, float] = {
     "requests": 0,
     "parsing": -0.5,
     **dict.fromkeys(("config", "durable"), 0),
-    **dict.fromkeys(("native", "threads", "weight_files"), 0.5),
+    **dict.fromkeys(("native", "threads", "safetensors_files", "weight_format"), 0.5),
+    "weight_files": 0.6,
     **dict.fromkeys(("nn", "text"), 1),
     "variants": 1.5,
     **dict.fromkeys(("model", "data"), 2),
-    **dict.fromkeys(("meta_device", "ops"), 2.5),
+    "ops": 2.5,
+    "meta_device": 2.6,
+    "stored_model": 2.8,
     "bundle": 3,
+    "model_files": 3.5,
     **dict.fromkeys(("training", "decoding"), 4),
     **dict.fromkeys(("evaluation", "analysis", "serving", "interop"), 5),
     "workflows": 6,
@@ -54,7 +58,7 @@ VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 CODE_LOADERS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "safetensors", "matplotlib", "pydantic"}
 # Parts of cli/ that no verb imports before it runs (tests/e2e/test_console_script.py sees to it).
-LAZY_PARTS = {"cli/progress.py"}
+LAZY_PARTS = {"cli/bar.py", "cli/progress.py"}
 SIDE_EFFECTS = re.compile(
     r"(os\.(environ|getenv|putenv)|getenv|environ)\b"
     r"|(torch|random|np\.random|numpy\.random)\.(manual_)?seed\b"

@@ -16,7 +16,7 @@ import torch
 
 from heedful.cli.main import app
 from heedful.config import TrainConfig
-from heedful.data import Batch
+from heedful.data.batches import Batch
 from heedful.model import Transformer
 from heedful.training import step
 from heedful.training.loss import Loss

@@ -11,46 +11,52 @@ Nothing in it is code, and nothing is executed when it is read.
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from heedful.config import Config
 from heedful.config.loading import validate
-from heedful.durable import aside_of, bring_back, put_in_place, why_not_written, writing_at
+from heedful.durable import aside_of
 from heedful.errors import BundleError, ConfigError
-from heedful.meta_device import assign_weights, meta_model, weight_shapes
-from heedful.model import Transformer
-from heedful.ops import use_fused_ops
 from heedful.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
+from heedful.stored_model import StoredModel
 from heedful.text import TokenizerPair
-from heedful.text.pair import is_file_of_a_pair
-from heedful.weight_files import read_safetensors, safetensors_shapes
+
+if TYPE_CHECKING:
+    import torch
+
+    from heedful.model import Transformer
 
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
 
-Shape = tuple[int, ...]
-
 
 @dataclass(frozen=True)
 class Bundle:
-    """A model ready for use, with all that belongs to it."""
+    """A model ready for use, with all that belongs to it.
+
+    Attributes:
+        config: of the run.
+        tokenizers: of source and target.
+        network: the model in memory, or as it is stored, which needs no torch until `model` is used.
+        path: the directory that it was read from.
+        scores: of the validation set, at the time of saving.
+    """
 
     config: Config
     tokenizers: TokenizerPair
-    model: Transformer
+    network: "Transformer | StoredModel"
     path: Path | None = None
-    scores: Mapping[str, float] = field(default_factory=dict)  # of the validation set, at the time of saving
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def model(self) -> "Transformer":
+        """The model; a stored one is built the first time, in evaluation mode and float32."""
+        return self.network.model if isinstance(self.network, StoredModel) else self.network
 
 
 def resolve_bundle(path: Path | str) -> Path:
@@ -82,67 +88,8 @@ def bundle_file_names(path: Path) -> list[str]:
     return [CONFIG_FILE, *sorted(listed), CARD_FILE]
 
 
-def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
-    """Write the bundle as a whole, or not at all: under a temporary name first, then renamed.
-
-    Args:
-        bundle: what to write; its weights are stored in float32.
-        path: the directory to make; one that exists is replaced.
-        card: the text of the model card.
-
-    Raises:
-        BundleError: the disk is full or cannot be written; an older bundle of that name is still there.
-    """
-    settings = {"config": bundle.config.model_dump(), "scores": dict(bundle.scores)}
-    _save(Path(path), bundle.model, bundle.tokenizers, settings, card)
-
-
-def save_model(model: Transformer, config: Config, path: Path | str, *, card: str) -> None:
-    """Write a bundle without tokenizers, for `load_model`; otherwise as `save_bundle`."""
-    _save(Path(path), model, None, {"config": config.model_dump(), "scores": {}}, card)
-
-
-def _save(
-    path: Path, model: Transformer, tokenizers: TokenizerPair | None, settings: dict[str, Any], card: str
-) -> None:
-    temporary = writing_at(path)
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        bring_back(path)
-        temporary.mkdir(parents=True)
-        if tokenizers is not None:
-            tokenizers.save(temporary)
-        save_file(unique_weights(model), temporary / WEIGHTS_FILE, metadata={"format": "pt"})
-        # A path that it names may be no UTF-8.
-        (temporary / CARD_FILE).write_text(card, encoding="utf-8", errors="backslashreplace")
-        shutil.copymode(temporary / CARD_FILE, temporary / WEIGHTS_FILE)  # safetensors keeps others out
-        files = sorted(file.name for file in temporary.iterdir() if file.name != CARD_FILE)
-        checksums = {name: file_sha256(temporary / name) for name in files} | {
-            "settings": _sha256_of(settings)
-        }
-        description = {"format_version": FORMAT_VERSION, **settings, "sha256": checksums}
-        (temporary / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-        _keep_what_others_wrote(path, temporary)
-        put_in_place(temporary, path)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise BundleError(f"{path}: cannot be written: {why_not_written(error)}") from error
-
-
-def _keep_what_others_wrote(path: Path, temporary: Path) -> None:
-    """Bring files that a user put into a bundle into the one that takes its place."""
-    if not (path / CONFIG_FILE).is_file():
-        return
-    for other in path.iterdir():
-        is_own = other.name in {CONFIG_FILE, WEIGHTS_FILE, CARD_FILE} or is_file_of_a_pair(other.name)
-        if not is_own and not other.is_dir():
-            shutil.copy2(other, temporary, follow_symlinks=False)
-        elif not is_own:
-            shutil.copytree(other, temporary / other.name, symlinks=True)
-
-
-def load_bundle(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Bundle:
-    """Read a bundle, or the bundle of a run; the model comes in evaluation mode.
+def load_bundle(path: Path | str) -> Bundle:
+    """Read a bundle, or the bundle of a run; of its weights, the names and shapes alone.
 
     Raises:
         BundleError: it is missing, incomplete, altered, of a newer format, or has no tokenizer.
@@ -155,7 +102,9 @@ def load_bundle(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Bund
             "or import it again with --src-vocab and --tgt-vocab"
         )
     tokenizers = load_tokenizers(path, config)
-    return Bundle(config, tokenizers, _load_weights(path, config, dtype), path, description["scores"])
+    return Bundle(
+        config, tokenizers, StoredModel(path / WEIGHTS_FILE, config.model), path, description["scores"]
+    )
 
 
 @dataclass(frozen=True)
@@ -163,10 +112,15 @@ class BundleContents:
     """A bundle as far as any has it: its tokenizers, if there are some, are not read yet."""
 
     config: Config
-    model: Transformer
+    network: StoredModel
     path: Path
     scores: Mapping[str, float]
     has_tokenizers: bool
+
+    @property
+    def model(self) -> "Transformer":
+        """The model, built the first time, in evaluation mode."""
+        return self.network.model
 
 
 def read_bundle(path: Path | str) -> BundleContents:
@@ -177,9 +131,9 @@ def read_bundle(path: Path | str) -> BundleContents:
     """
     path = resolve_bundle(path)
     description, config = _read_checked(path)
-    model = _load_weights(path, config, torch.float32)
+    network = StoredModel(path / WEIGHTS_FILE, config.model)
     has_tokenizers = TokenizerPair.is_among(description["sha256"])
-    return BundleContents(config, model, path, description["scores"], has_tokenizers)
+    return BundleContents(config, network, path, description["scores"], has_tokenizers)
 
 
 def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
@@ -205,7 +159,7 @@ def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
     return tokenizers
 
 
-def load_model(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Transformer:
+def load_model(path: Path | str, *, dtype: "torch.dtype | None" = None) -> "Transformer":
     """Read the model of a bundle, with or without tokenizers, or of a run; it comes in evaluation mode.
 
     Example:
@@ -217,14 +171,17 @@ def load_model(path: Path | str, *, dtype: torch.dtype = torch.float32) -> Trans
     """
     path = resolve_bundle(path)
     _, config = _read_checked(path)
-    return _load_weights(path, config, dtype)
+    model = StoredModel(path / WEIGHTS_FILE, config.model).model
+    return model if dtype is None else model.to(dtype)
 
 
 def _read_checked(path: Path) -> tuple[dict[str, Any], Config]:
     """Read what a bundle says of itself, and compare every file with its checksum."""
     description = _read_description(path)
     checksums = dict(description["sha256"])
-    if checksums.pop("settings", None) != _sha256_of({key: description[key] for key in ("config", "scores")}):
+    if checksums.pop("settings", None) != settings_sha256(
+        {key: description[key] for key in ("config", "scores")}
+    ):
         raise BundleError(f"{path / CONFIG_FILE}: altered (checksum differs); copy the bundle again")
     for name, expected in checksums.items():
         if not (path / name).is_file():
@@ -245,58 +202,6 @@ def _read_checked(path: Path) -> tuple[dict[str, Any], Config]:
         if not getattr(config.model, key):
             raise BundleError(f"{path / CONFIG_FILE}: model.{key}=0: must be at least 1 in a trained model")
     return description, config
-
-
-def _load_weights(path: Path, config: Config, dtype: torch.dtype) -> Transformer:
-    file = path / WEIGHTS_FILE
-    try:
-        # The header alone: nothing is built or read for sizes that the file does not have.
-        _check_fits(weight_shapes(config.model), safetensors_shapes(file), file)
-        weights = read_safetensors(file)
-    except ValueError as error:
-        raise BundleError(f"{file}: {error}; copy the bundle again") from None
-    model = meta_model(config.model)
-    # Copies: what safetensors gives is the file itself, and somebody may overwrite it.
-    assign_weights(model, {name: weight.to(dtype, copy=True) for name, weight in weights.items()})
-    use_fused_ops(model, kernels=False)  # training asks for them
-    return model.to(dtype).eval()
-
-
-def unique_weights(model: Transformer) -> dict[str, Tensor]:
-    """Return the weights by name in float32, each shared matrix under its first name only."""
-    return {name: weight.detach().float().contiguous() for name, weight in model.named_parameters()}
-
-
-def load_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path) -> None:
-    """Copy what `unique_weights` gave into a model of the same configuration.
-
-    Raises:
-        BundleError: a weight is missing, unknown, or of another shape.
-    """
-    check_weights(model, weights, origin)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(weights[name])
-
-
-def check_weights(model: Transformer, weights: Mapping[str, Tensor], origin: Path) -> None:
-    """Compare weights with those of a model. Raises as `load_weights` does."""
-    expected = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    _check_fits(expected, {name: tuple(weight.shape) for name, weight in weights.items()}, origin)
-
-
-def _check_fits(expected: Mapping[str, Shape], found: Mapping[str, Shape], origin: Path) -> None:
-    if wrong := expected.keys() ^ found.keys():
-        name = min(wrong)
-        kind = "missing" if name in expected else "unknown"
-        raise BundleError(
-            f"{origin}: weight {shown(name)} is {kind}; the file does not belong to its configuration"
-        )
-    for name, shape in expected.items():
-        if shape != found[name]:
-            raise BundleError(
-                f"{origin}: weight {name!r} has shape {found[name]}, the configuration says {shape}"
-            )
 
 
 def file_sha256(file: Path) -> str:
@@ -335,5 +240,6 @@ def _read_description(path: Path) -> dict[str, Any]:
     return description
 
 
-def _sha256_of(settings: Mapping[str, Any]) -> str:
+def settings_sha256(settings: Mapping[str, Any]) -> str:
+    """Return the checksum of a bundle's settings, in hexadecimal."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

@@ -3,12 +3,17 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from heedful.config import ModelConfig
 from heedful.model import Transformer
+from heedful.ops import use_fused_ops
+from heedful.threads import apply_threads
+from heedful.weight_format import weight_shapes
 
 
 def meta_model(config: ModelConfig) -> Transformer:
@@ -34,20 +39,18 @@ def assign_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
     model.load_state_dict({name: parameters[first_names[id(each)]] for name, each in every}, assign=True)
 
 
-def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each weight by its name, a shared one once, without building all layers.
+def model_from_arrays(config: ModelConfig, weight: Callable[[str], NDArray[np.float32]]) -> Transformer:
+    """Build a model in evaluation mode, with arrays of its own for weights.
 
-    It takes the same time however many there are: those after the second are like the second.
+    Args:
+        config: of the model.
+        weight: gives the array of each of its weights by name.
     """
-    depths = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
-    few = config.replace(**{f"num_{stack}_layers": min(2, depth) for stack, depth in depths.items()})
-    shapes = {name: tuple(each.shape) for name, each in meta_model(few).named_parameters()}
-    for stack, depth in depths.items():
-        second = f"{stack}.layers.1."
-        like_second = {name.removeprefix(second): shapes[name] for name in shapes if name.startswith(second)}
-        for i in range(2, depth):
-            shapes |= {f"{stack}.layers.{i}.{name}": shape for name, shape in like_second.items()}
-    return shapes
+    apply_threads()
+    model = meta_model(config)
+    assign_weights(model, {name: torch.from_numpy(weight(name)) for name in weight_shapes(config)})
+    use_fused_ops(model, kernels=False)  # training asks for them
+    return model.eval()
 
 
 class _NoInitialisation(TorchFunctionMode):

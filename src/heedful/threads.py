@@ -1,18 +1,28 @@
-"""The number of threads and processes that compute."""
+"""The number of threads and processes that compute, and whether there may be a GPU."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 
-import torch
+import psutil
 
 from heedful.errors import ConfigError
 
 _ALWAYS_ALLOWED = 64  # on any machine; more than it has cores only wait for each other
+_chosen: int | None = None  # as long as torch, which keeps it itself, is not imported
+
+
+def num_threads() -> int:
+    """Return how many threads compute: those that were set, else one for each core."""
+    torch = sys.modules.get("torch")
+    return torch.get_num_threads() if torch is not None else _chosen or _cores()
 
 
 def set_threads(name: str, count: int) -> None:
-    """Let torch compute with so many threads.
+    """Compute with so many threads, in torch too.
 
     Args:
         name: of the setting, for the message.
@@ -22,7 +32,13 @@ def set_threads(name: str, count: int) -> None:
         ConfigError: more than this machine can make use of, which may end it.
     """
     check_workers(name, count)
-    torch.set_num_threads(count)
+    _set(count)
+
+
+def apply_threads() -> None:
+    """Let torch, which was imported later, compute with the threads that were set."""
+    if _chosen is not None:
+        _set(_chosen)
 
 
 def check_workers(name: str, count: int) -> None:
@@ -37,12 +53,37 @@ def check_workers(name: str, count: int) -> None:
         raise ConfigError(f"{name}={count}: this machine has {cores} cores; give at most {most}")
 
 
+def may_have_gpu() -> bool:
+    """Return whether torch may find a GPU; False only where there surely is none, without importing torch."""
+    if sys.platform != "linux":
+        return sys.platform == "win32"
+    return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg"))
+
+
 @contextmanager
 def using_threads(count: int) -> Iterator[None]:
     """Compute with so many threads inside the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    before = num_threads()
+    _set(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        _set(before)
+
+
+def _set(count: int) -> None:
+    global _chosen
+    _chosen = count
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_num_threads() != count:
+        torch.set_num_threads(count)
+
+
+@cache
+def _cores() -> int:
+    """Return the cores that this process may use, as torch counts them; OMP_NUM_THREADS overrides it."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if wanted.isdigit() and int(wanted):
+        return int(wanted)
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(allowed, psutil.cpu_count(logical=False) or allowed)

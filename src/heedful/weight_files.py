@@ -4,43 +4,21 @@ Who reads adds the name of the file and what to do: every problem is a `ValueErr
 """
 
 import argparse
-import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from heedful.parsing import shown
+from heedful.safetensors_files import one_line, utf_8_name
 
 HALF = (torch.float16, torch.bfloat16)
 _TYPES = (torch.float32, torch.float64, *HALF, torch.int64, torch.int32, torch.uint8, torch.bool)
-_FLOATS = ("F64", "F32", "F16", "BF16")
 _MAX_NAME = 500  # characters
-
-
-def safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor in a safetensors file, all of floats, without reading the numbers.
-
-    Raises:
-        ValueError: it cannot be read, or holds something else.
-    """
-    shapes: dict[str, tuple[int, ...]] = {}
-    try:
-        with utf_8_name(path) as named, safe_open(named, framework="pt") as file:
-            names = file.keys()
-            for name in names:
-                part = file.get_slice(name)
-                if part.get_dtype() not in _FLOATS:
-                    raise ValueError(f"{shown(name)} is of type {part.get_dtype()}, not of floats")
-                shapes[name] = tuple(part.get_shape())
-    except (OSError, SafetensorError, UnicodeError) as error:
-        raise ValueError(f"cannot be read: {_one_line(error)}") from None
-    return shapes
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -53,7 +31,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         with utf_8_name(path) as named:
             tensors: dict[str, Tensor] = load_file(named)
     except (OSError, SafetensorError, UnicodeError) as error:
-        raise ValueError(f"cannot be read: {_one_line(error)}") from None
+        raise ValueError(f"cannot be read: {one_line(error)}") from None
     check_tensors(tensors)
     return tensors
 
@@ -73,21 +51,7 @@ def read_pickled(path: Path) -> object:
             # What is not used, such as the state of an optimiser, stays on the disk.
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # of any kind: torch has none of its own
-        raise ValueError(f"not weights that can be read without running code ({_one_line(error)})") from error
-
-
-@contextmanager
-def utf_8_name(path: Path) -> Iterator[Path]:
-    """Give a path to the same file that is UTF-8, for safetensors knows no others."""
-    try:
-        str(path).encode("utf-8")
-    except UnicodeEncodeError:
-        with tempfile.TemporaryDirectory() as folder:
-            link = Path(folder, "link")
-            link.symlink_to(path.absolute())
-            yield link
-    else:
-        yield path
+        raise ValueError(f"not weights that can be read without running code ({one_line(error)})") from error
 
 
 def check_tensors(tensors: Mapping[str, object]) -> None:
@@ -118,8 +82,3 @@ def _check_not_packed(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         if sum(each.file_size for each in archive.infolist()) > path.stat().st_size:
             raise ValueError("an archive that is larger when it is unpacked")
-
-
-def _one_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:120]

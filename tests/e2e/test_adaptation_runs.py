@@ -11,8 +11,9 @@ from safetensors.torch import load_file
 from ten_pairs import as_options
 from tiny_bundle import memorised, save_memorised
 
-from heedful.bundle import file_sha256, load_bundle, save_model
+from heedful.bundle import file_sha256, load_bundle
 from heedful.config import load_config
+from heedful.model_files import save_model
 
 # Of the words that the tiny bundle knows, in sentences that it does not.
 PAIRS = (

@@ -4,8 +4,8 @@ import pytest
 from command_line import heedful
 from tagged_bundle import nllb_like
 
-from heedful.bundle import save_bundle
 from heedful.decoding.translator import Translator
+from heedful.model_files import save_bundle
 
 LINES = "the house\na cat and a dog\n"
 

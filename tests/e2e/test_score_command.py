@@ -10,8 +10,8 @@ from command_line import Outcome, heedful
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, save_memorised
 
-from heedful.bundle import save_bundle
 from heedful.decoding.translator import Translator
+from heedful.model_files import save_bundle
 
 SOURCES = [src for src, _ in PAIRS]
 TARGETS = [tgt for _, tgt in PAIRS]

@@ -9,10 +9,10 @@ import torch
 from command_line import heedful
 from tiny_bundle import PAIRS, memorised, save_memorised
 
-from heedful.bundle import save_bundle
 from heedful.decoding.backend import Precision
-from heedful.decoding.engine import Engine
+from heedful.decoding.native_backend import NativeBackend
 from heedful.model import Transformer
+from heedful.model_files import save_bundle
 
 SOURCES = [*(src for src, _ in PAIRS), "the dog and the house ?"]
 BOTH = "--length-penalty 1 --length-normalization average"  # what both commands are asked for
@@ -52,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_bundle(bound, folder / "bound", card="# A model whose search is bound\n")
     torch.manual_seed(3)
     other = Transformer.from_config(bundle.config.model)
-    save_bundle(replace(bundle, model=other.eval()), folder / "OTHER", card="# A model of chance\n")
+    save_bundle(replace(bundle, network=other.eval()), folder / "OTHER", card="# A model of chance\n")
     (folder / "PREFIXES").write_text("der\n\ndie Katze\n\nschläft\n\nder Hund und\n", encoding="utf-8")
     return folder
 
@@ -102,7 +102,7 @@ CASES = [
 def test_a_hypothesis_has_the_score_that_the_search_gave_it(
     folder: Path, mode: str, run: str, engine: str, precision: Precision
 ) -> None:
-    if engine == "compiled" and (reason := Engine.why_not(memorised().model, precision)):
+    if engine == "compiled" and (reason := NativeBackend.why_not([memorised().model], precision)):
         pytest.skip(reason)
     assert_scored_as_written(folder, run, mode, ["--engine", engine, "--precision", precision])
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from heedful.config import Config, ModelConfig, OptimizerConfig, TrainConfig
-from heedful.data import Batch, collate
+from heedful.data.batches import Batch, collate
 from heedful.model import Transformer
 from heedful.training.step import StepMetrics, train_step
 

@@ -16,7 +16,7 @@ from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
 
 from heedful.config import Config
-from heedful.data import BatchSource
+from heedful.data.batch_source import BatchSource
 from heedful.errors import ConfigError
 from heedful.model import Transformer
 from heedful.ops.attention import AttentionImplementation, attention_implementation

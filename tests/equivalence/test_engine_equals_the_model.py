@@ -11,13 +11,13 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from small_engines import LEVELS, TOLERANCES, engine_of, model_with, padded
+from small_engines import LEVELS, TOLERANCES, engine_of, log_probs_of, model_with, padded
 
 from heedful.decoding.backend import Precision
 from heedful.decoding.engine import Engine
 from heedful.decoding.engine_step import EngineStep
-from heedful.decoding.steps import top_candidates
-from heedful.decoding.torch_backend import ModelStep
+from heedful.decoding.native_backend import NativeBackend
+from heedful.decoding.torch_steps import ModelStep, TorchTokens
 from heedful.errors import InputError
 from heedful.native import native
 
@@ -54,7 +54,7 @@ def test_every_step_has_the_models_log_probabilities(name: str, precision: Preci
     ids = torch.ones(5, dtype=torch.int64)
     with torch.inference_mode():
         for _ in range(12):
-            found, wanted = ours(ids).log_probs(), theirs(ids)
+            found, wanted = log_probs_of(ours(ids)), log_probs_of(theirs(ids))
             assert (found - wanted).abs().max() <= TOLERANCES[precision]
             # Rows are repeated, dropped and moved, as a beam search does with them.
             rows = torch.from_numpy(rng.integers(0, len(ids), rng.integers(1, 13)))
@@ -69,9 +69,9 @@ def test_the_best_candidates_are_those_of_all_log_probabilities(count: int, bann
     engine = engine_of(model_with({}), "float32")
     tokens = EngineStep(engine, sentences(30, 10, seed=4))(torch.ones(30, dtype=torch.int64))
     values, ids = tokens.top(count, banned, renormalize=False)
-    log_probs = tokens.log_probs()
+    log_probs = log_probs_of(tokens)
     possible = 41 - len([i for i in banned if i < 41])
-    wanted_values, wanted_ids = top_candidates(log_probs, count, [i for i in banned if i < 41])
+    wanted_values, wanted_ids = TorchTokens(log_probs).top(count, [i for i in banned if i < 41])
     some = slice(0, min(count, possible))
     np.testing.assert_array_equal(ids[:, some], wanted_ids[:, some])
     np.testing.assert_allclose(values[:, some], wanted_values[:, some], atol=1e-6)
@@ -91,8 +91,8 @@ def test_neighbours_do_not_change_a_bit_of_a_sentence(precision: Precision, leve
     alone = [EngineStep(engine, [source]) for source in sources]
     ids = torch.ones(35, dtype=torch.int64)
     for _ in range(6):
-        every = together(ids).log_probs()
-        each = torch.cat([step(ids[row, None]).log_probs() for row, step in enumerate(alone)])
+        every = log_probs_of(together(ids))
+        each = torch.cat([log_probs_of(step(ids[row, None])) for row, step in enumerate(alone)])
         assert torch.equal(every, each)
         ids = every.argmax(dim=1)
 
@@ -117,20 +117,20 @@ def test_what_comes_next_does_not_depend_on_how_many_ids_are_fed_at_once(
     at_once, one_by_one = EngineStep(engine, sources), EngineStep(engine, sources)
     rng = np.random.default_rng(2)
     ids = rng.integers(3, 41, (5, 90))
-    wanted = torch.stack([one_by_one(torch.from_numpy(column)).log_probs() for column in ids.T.copy()])
+    wanted = torch.stack([log_probs_of(one_by_one(column)) for column in ids.T.copy()])
     rows, lengths = np.arange(5), np.zeros(5, np.int64)
     while len(rows):
         counts = rng.integers(1, 9, len(rows))
         counts = np.minimum(counts, 90 - lengths[rows])
         ends = lengths[rows] + counts
         fed = [ids[row, start:end] for row, start, end in zip(rows, lengths[rows], ends, strict=True)]
-        found = at_once.feed(torch.from_numpy(np.concatenate(fed)), counts).log_probs()
+        found = log_probs_of(at_once.feed(np.concatenate(fed), counts))
         for row, end, each in zip(rows, ends, found.split(counts.tolist()), strict=True):
             assert torch.equal(each, wanted[lengths[row] : end, row])
         lengths[rows] = ends
         lives_on = np.flatnonzero(lengths[rows] < 90)
         if len(lives_on):
-            at_once.reorder(torch.from_numpy(lives_on))
+            at_once.reorder(lives_on)
         rows = rows[lives_on]
 
 
@@ -143,9 +143,9 @@ def test_threads_that_share_a_step_do_not_change_a_bit(precision: Precision, lev
     ids = torch.ones(100, dtype=torch.int64)
     for _ in range(10):
         alone, *shared = [step(ids) for step in steps]
-        wanted, (values, best) = alone.log_probs(), alone.top(4, [0, 1], renormalize=True)
+        wanted, (values, best) = log_probs_of(alone), alone.top(4, [0, 1], renormalize=True)
         for tokens in shared:
-            assert torch.equal(tokens.log_probs(), wanted)
+            assert torch.equal(log_probs_of(tokens), wanted)
             found = tokens.top(4, [0, 1], renormalize=True)
             np.testing.assert_array_equal(found[0], values)
             np.testing.assert_array_equal(found[1], best)
@@ -212,7 +212,7 @@ def test_outputs_may_be_longer_than_the_first_tables() -> None:
             ids = torch.tensor([1 + place % 40])
             found, wanted = ours(ids), theirs(ids)
             if place % 37 == 0 or place > 147:
-                assert (found.log_probs() - wanted).abs().max() <= 1e-4
+                assert (log_probs_of(found) - log_probs_of(wanted)).abs().max() <= 1e-4
 
 
 def test_other_models_are_left_to_torch() -> None:
@@ -226,9 +226,9 @@ def test_other_models_are_left_to_torch() -> None:
         ({"d_k": 8, "d_v": 8}, "d_model"),
         ({"d_ff": 100}, "32"),
     ):
-        found = Engine.why_not(model_with(options), "float32")
+        found = NativeBackend.why_not([model_with(options)], "float32")
         assert native().level is None or reason in str(found)
-    double = Engine.why_not(model_with({}).double(), "float32")
+    double = NativeBackend.why_not([model_with({}).double()], "float32")
     assert native().level is None or double == "weights that are not float32"
 
 
@@ -273,6 +273,6 @@ def test_what_is_not_finite_stays_so_in_its_sentence_alone(
     with torch.no_grad():
         model.encoder.embedding.tokens.weight[9, 3] = bad
     engine = engine_of(model, precision, level)
-    found = EngineStep(engine, [[5, 6], [9, 5], [7]])(torch.ones(3, dtype=torch.int64)).log_probs()
+    found = log_probs_of(EngineStep(engine, [[5, 6], [9, 5], [7]])(torch.ones(3, dtype=torch.int64)))
     assert found[1].isnan().all()
     assert found[0].isfinite().all() and found[2].isfinite().all()

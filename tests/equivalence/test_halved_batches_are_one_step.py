@@ -11,7 +11,8 @@ from torch import Tensor
 from trainer_worlds import make
 
 from heedful.config import Config
-from heedful.data import Batch, BatchSource, collate
+from heedful.data.batch_source import BatchSource
+from heedful.data.batches import Batch, collate
 from heedful.errors import TrainingError
 from heedful.model import Memory, Transformer
 from heedful.training import step as step_module

@@ -16,7 +16,7 @@ from process_groups import MUON, Outcome, settings, small_source, take_steps
 from small_models import small_config, small_model
 from torch import Tensor
 
-from heedful.data import BatchSource
+from heedful.data.batch_source import BatchSource
 from heedful.errors import ConfigError, TrainingError
 from heedful.model import Transformer
 from heedful.training.optimizer import build_optimizer

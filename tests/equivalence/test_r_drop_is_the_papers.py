@@ -9,7 +9,7 @@ from small_models import small_model
 from torch import Tensor, nn
 
 from heedful.config import TrainConfig
-from heedful.data import Batch
+from heedful.data.batches import Batch
 from heedful.model import Transformer
 from heedful.training.loss import projected_cross_entropy
 from heedful.training.step import accumulate_gradients, batch_loss

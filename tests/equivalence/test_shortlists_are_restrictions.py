@@ -17,10 +17,11 @@ from heedful.decoding.backend import Precision
 from heedful.decoding.engine import Engine
 from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.engine_tokens import EngineShortlist
+from heedful.decoding.native_backend import NativeBackend, weight_of
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.shortlist import Shortlist
-from heedful.decoding.steps import RestrictedStep
 from heedful.decoding.torch_backend import ModelStep
+from heedful.decoding.torch_steps import RestrictedStep
 from heedful.decoding.translation import Translation
 from heedful.model import Transformer
 from heedful.text.framing import Framing
@@ -63,9 +64,9 @@ def sets(count: int, seed: int) -> list[NDArray[np.int64]]:
 def steps(
     precision: Precision, sources: list[list[int]], allowed: Sequence[NDArray[np.int64]] | None
 ) -> EngineStep:
-    if reason := Engine.why_not(model(), precision):
+    if reason := NativeBackend.why_not([model()], precision):
         pytest.skip(reason)
-    engine = Engine(model(), precision)
+    engine = Engine(model().config, weight_of(model()), precision)
     return EngineStep(
         engine, sources, shortlist=None if allowed is None else EngineShortlist(engine, allowed)
     )
@@ -204,7 +205,7 @@ def test_a_shortlist_of_everything_changes_no_bit(name: str, engine: str) -> Non
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["greedy", "beam"])
 def test_neither_batch_nor_order_change_a_bit(name: str, precision: Precision) -> None:
-    if reason := Engine.why_not(memorised().model, precision):
+    if reason := NativeBackend.why_not([memorised().model], precision):
         pytest.skip(reason)
     shortlist, options = shortlist_of(memorised(), candidates=1), OPTIONS[name]
     every = translator("compiled", shortlist, precision=precision)

@@ -100,6 +100,6 @@ def test_a_search_reports_it(engine: str, precision: Precision, name: str) -> No
     with torch.no_grad():
         model.encoder.layers[1].feed_forward.outer.weight[3, 4] = np.nan  # type: ignore[union-attr, operator]
     engine_of(model, precision)
-    translator = Translator(replace(bundle, model=model), engine=engine, precision=precision)  # type: ignore[arg-type]
+    translator = Translator(replace(bundle, network=model), engine=engine, precision=precision)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="not numbers"):
         translator.translations(["the cat sleeps ."], options=SEARCHES[name])

@@ -9,7 +9,7 @@ import torch
 from option_models import T, option_inputs, option_model
 from torch import Tensor, nn
 
-from heedful.decoding.engine import Engine
+from heedful.decoding.native_backend import NativeBackend
 from heedful.model import Transformer
 from heedful.native import native
 from heedful.ops.lora import adapt_layers, merge_layers
@@ -87,8 +87,8 @@ def test_the_engine_computes_no_adapted_layer_as_if_it_were_plain(targets: tuple
     if native().functions is None:
         pytest.skip(native().describe())
     model = option_model(d_model=32, d_ff=32).float()
-    assert Engine.why_not(model, "float32") is None
+    assert NativeBackend.why_not([model], "float32") is None
     adapt_layers(model, targets, rank=2, alpha=2.0, dropout=0.0)
-    assert Engine.why_not(model, "float32") == "layers that were adapted (LoRA) and not merged"
+    assert NativeBackend.why_not([model], "float32") == "layers that were adapted (LoRA) and not merged"
     merge_layers(model)
-    assert Engine.why_not(model, "float32") is None
+    assert NativeBackend.why_not([model], "float32") is None

@@ -17,13 +17,14 @@ from tiny_bundle import PAIRS, memorised, save_memorised
 
 from heedful.bundle import Bundle
 from heedful.config import Config
-from heedful.decoding import Hypothesis, SearchOptions, Translator
-from heedful.decoding.options import Sampling
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.sampling import probable
+from heedful.decoding.translator import Translator
 from heedful.errors import InputError, InteropError, MissingExtraError
 from heedful.interop.ctranslate2.engine import CTranslate2Engine
 from heedful.interop.ctranslate2.export_cache import cached_export
-from heedful.interop.ctranslate2.spec import NUM_POSITIONS
+from heedful.interop.ctranslate2.position_limit import NUM_POSITIONS
 
 SOURCES = [[*ids, EOS] for ids in sentences(20, SRC_VOCAB, (1, 4, 7, 11), seed=3)] + [[]]
 PREFIXES = [*sentences(20, TGT_VOCAB, (0, 2, 3, 1, 5), seed=8), []]

@@ -17,10 +17,10 @@ from tiny_bundle import PAIRS, memorised
 
 from heedful.bundle import Bundle
 from heedful.config import Config, DecodeConfig, LanguageConfig
-from heedful.decoding import Translator
+from heedful.decoding.translator import Translator
 from heedful.errors import InteropError, MissingExtraError, RunError
 from heedful.interop.ctranslate2.export import export_ctranslate2
-from heedful.interop.ctranslate2.spec import NUM_POSITIONS
+from heedful.interop.ctranslate2.position_limit import NUM_POSITIONS
 from heedful.interop.ctranslate2.tokens import token_names, unique_names
 from heedful.model import Transformer
 from heedful.text import TokenizerPair

@@ -16,7 +16,8 @@ from ctranslate2_models import (
 from option_models import SRC_VOCAB, TGT_VOCAB
 
 from heedful.bundle import Bundle
-from heedful.decoding import Hypothesis, SearchOptions
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 
 OPTIONS = SearchOptions(

@@ -10,8 +10,9 @@ from small_models import small_model
 from small_tokenizers import tagged_pair
 from tiny_bundle import PAIRS, memorised, save_memorised
 
-from heedful.bundle import Bundle, save_bundle, save_model
+from heedful.bundle import Bundle
 from heedful.config import Config, LanguageConfig
+from heedful.model_files import save_bundle, save_model
 
 
 def refusal(outcome: Outcome) -> str:

@@ -16,7 +16,7 @@ from tiny_bundle import PAIRS, memorised, save_memorised
 from heedful import Translator, load_bundle
 from heedful.bundle import Bundle
 from heedful.config import Config, ModelConfig, TokenizerConfig
-from heedful.decoding import SearchOptions
+from heedful.decoding.options import SearchOptions
 from heedful.errors import InteropError, RunError
 from heedful.interop.marian.export import export_marian
 from heedful.model import Transformer

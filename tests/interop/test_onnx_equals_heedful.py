@@ -16,11 +16,12 @@ from option_models import LLAMA, OPTIONS
 from torch import Tensor
 
 from heedful import SearchOptions, Translator
-from heedful.bundle import Bundle, save_bundle
+from heedful.bundle import Bundle
 from heedful.interop.onnx.export import export_onnx
 from heedful.interop.onnx.graphs import ComputedSinusoids, exportable
 from heedful.interop.onnx.runner import OnnxTranslator
 from heedful.interop.onnx.settings import OnnxSettings, settings_of
+from heedful.model_files import save_bundle
 from heedful.nn.positions import SinusoidalPositions, sinusoids
 from heedful.variants.sinusoids import concatenated_sinusoids, fairseq_sinusoids
 

@@ -12,7 +12,7 @@ from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
 from heedful.bundle import Bundle
-from heedful.decoding import SearchOptions
+from heedful.decoding.options import SearchOptions
 from heedful.interop.marian.export import export_marian
 from heedful.text import Framing
 

@@ -12,8 +12,8 @@ from ten_pairs import ENGLISH, GERMAN
 
 from heedful.config import Config, TokenizerConfig, load_config, parse_override, to_toml
 from heedful.config.loading import validate
-from heedful.data import ParallelStore, build_store, read_pairs, read_parallel
-from heedful.data.corpus import ParallelText
+from heedful.data.corpus import ParallelText, read_pairs, read_parallel
+from heedful.data.store import ParallelStore, build_store
 from heedful.text import TokenizerPair, train_tokenizers
 
 SOURCES, TARGETS = [*ENGLISH], [*GERMAN]

@@ -10,8 +10,11 @@ from option_models import SRC_PAD, SRC_VOCAB, TGT_PAD, TGT_VOCAB, option_model
 
 from heedful.bundle import Bundle
 from heedful.config import Config, TokenizerConfig
-from heedful.decoding import Hypothesis, ModelStep, SearchOptions, SearchTask
 from heedful.decoding.beam import beam_search
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.task import SearchTask
+from heedful.decoding.torch_steps import ModelStep
 from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.model import Transformer
 from heedful.text import TokenizerPair

@@ -23,9 +23,9 @@ from typing import Any, NoReturn
 
 import torch.multiprocessing
 
-from heedful.bundle import save_bundle
 from heedful.cli.main import main
 from heedful.durable import put_in_place
+from heedful.model_files import save_bundle
 from heedful.training.checkpoint import prune_checkpoints, save_checkpoint
 from heedful.training.event_log import EventLog
 from heedful.training.trainer import Trainer

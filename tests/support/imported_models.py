@@ -11,9 +11,9 @@ from prenorm_systems import Annotated, Diary, TorchTranslator, log_space_table
 from published_systems import PAD, AbhishekThread, Jadore, Lecture, sinusoid_table
 from torch import Tensor, nn
 
-from heedful.bundle import load_weights
 from heedful.interop.layouts import read_layout
 from heedful.model import Transformer
+from heedful.model_files import load_weights
 
 SRC_VOCAB, TGT_VOCAB = 17, 19
 SRC_LENGTHS, TGT_LENGTHS = (7, 2, 4), (3, 5, 4)

@@ -62,5 +62,5 @@ def sessions(directory: Path) -> tuple[InferenceSession, InferenceSession]:
 
 def stepwise_log_probs(directory: Path, src: Tensor, tgt_in: Tensor) -> NDArray[np.float32]:
     """(B, T, V), one position after the other."""
-    step = OnnxStep(*sessions(directory), src)
-    return np.stack([step(tgt_in[:, t]).numpy() for t in range(tgt_in.shape[1])], axis=1)
+    step = OnnxStep(*sessions(directory), src.numpy())
+    return np.stack([step(tgt_in[:, t].numpy()).log_probs() for t in range(tgt_in.shape[1])], axis=1)

@@ -11,7 +11,9 @@ from small_models import small_config
 from torch import Tensor
 
 from heedful.config import Config
-from heedful.data import BatchSource, ParallelText, build_store
+from heedful.data.batch_source import BatchSource
+from heedful.data.corpus import ParallelText
+from heedful.data.store import build_store
 from heedful.model import Transformer
 from heedful.text import train_tokenizers
 from heedful.training.averaging import MovingAverage

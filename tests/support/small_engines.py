@@ -7,6 +7,8 @@ from torch import Tensor
 from heedful.config import ModelConfig
 from heedful.decoding.backend import Precision
 from heedful.decoding.engine import Engine
+from heedful.decoding.native_backend import weight_of
+from heedful.decoding.steps import NextTokens
 from heedful.model import Transformer
 from heedful.native import native
 
@@ -30,10 +32,14 @@ def engine_of(model: Transformer, precision: Precision, level: str | None = None
     if native().level is None:
         pytest.skip(native().describe())
     missing = {each.name: each.why_not for each in native().levels}.get(level or "")
-    reason = missing or Engine.why_not(model, precision, level=level)
+    reason = missing or Engine.why_not(model.config, precision, level=level)
     if reason is not None:
         pytest.skip(reason)
-    return Engine(model, precision, level=level)
+    return Engine(model.config, weight_of(model), precision, level=level)
+
+
+def log_probs_of(tokens: NextTokens) -> Tensor:
+    return torch.as_tensor(tokens.log_probs())
 
 
 def padded(sources: list[list[int]]) -> Tensor:

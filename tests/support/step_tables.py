@@ -5,10 +5,12 @@ import math
 import random
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.steps import ArrayTokens
 from heedful.decoding.task import SearchTask
 
 PAD, BOS, EOS = 0, 1, 2
@@ -32,16 +34,16 @@ def task_of(
 class TableStep:
     """A step function that looks up (sentence, prefix without bos) and remembers what it was asked."""
 
-    def __init__(self, table: Table, num_sentences: int, *, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, table: Table, num_sentences: int, *, dtype: type[np.floating] = np.float64) -> None:
         self.table = table
         self.dtype = dtype
         self.prefixes: list[tuple[int, tuple[int, ...]]] = [(b, ()) for b in range(num_sentences)]
         self.row_counts: list[int] = []
         self.started = False
 
-    def __call__(self, last_ids: Tensor) -> Tensor:
+    def __call__(self, last_ids: NDArray[np.int64]) -> ArrayTokens:
         assert last_ids.shape == (len(self.prefixes),)
-        assert last_ids.dtype == torch.int64
+        assert last_ids.dtype == np.int64
         if self.started:
             fed = last_ids.tolist()
             self.prefixes = [(b, (*ids, i)) for (b, ids), i in zip(self.prefixes, fed, strict=True)]
@@ -49,9 +51,9 @@ class TableStep:
             assert set(last_ids.tolist()) <= {BOS}
         self.started = True
         self.row_counts.append(len(self.prefixes))
-        return torch.tensor([list(self.table(b, ids)) for b, ids in self.prefixes], dtype=self.dtype)
+        return ArrayTokens(np.array([list(self.table(b, ids)) for b, ids in self.prefixes], dtype=self.dtype))
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: NDArray[np.int64]) -> None:
         self.prefixes = [self.prefixes[row] for row in rows.tolist()]
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from heedful.bundle import Bundle, save_bundle
+from heedful.bundle import Bundle
 from heedful.config import Config, ModelConfig, TokenizerConfig
 from heedful.model import Transformer
+from heedful.model_files import save_bundle
 from heedful.text import train_tokenizers
 
 PAIRS = (

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from small_models import small_config, small_model
 
-from heedful.bundle import unique_weights
 from heedful.config import Config
-from heedful.data import Batch, collate
+from heedful.data.batches import Batch, collate
 from heedful.model import Transformer
+from heedful.model_files import unique_weights
 from heedful.training.events import (
     Event,
 )

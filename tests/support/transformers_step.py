@@ -2,9 +2,13 @@
 
 import functools
 
+import numpy as np
 import torch
 import transformers
+from numpy.typing import NDArray
 from torch import Tensor
+
+from heedful.decoding.torch_steps import TorchTokens
 
 VOCAB_SIZE, NUM_SENTENCES = 29, 101
 EOS, BOS, START, PAD = 0, 3, 28, 28
@@ -41,13 +45,13 @@ class TransformersStep:
         self.states = random_model().get_encoder()(src, attention_mask=self.mask).last_hidden_state
         self.prefixes = torch.empty(NUM_SENTENCES, 0, dtype=torch.int64)
 
-    def __call__(self, last_ids: Tensor) -> Tensor:
-        self.prefixes = torch.cat([self.prefixes, last_ids[:, None]], dim=1)
+    def __call__(self, last_ids: NDArray[np.int64]) -> TorchTokens:
+        self.prefixes = torch.cat([self.prefixes, torch.from_numpy(last_ids)[:, None]], dim=1)
         logits = random_model()(
             encoder_outputs=(self.states,), attention_mask=self.mask, decoder_input_ids=self.prefixes,
             use_cache=False,
         ).logits  # fmt: skip
-        return logits[:, -1].float().log_softmax(dim=-1)
+        return TorchTokens(logits[:, -1].float().log_softmax(dim=-1))
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: NDArray[np.int64]) -> None:
         self.states, self.mask, self.prefixes = self.states[rows], self.mask[rows], self.prefixes[rows]

@@ -12,20 +12,12 @@ from full_disk import files_limited_to, record_syncs
 from safetensors.torch import load_file, save_file
 from small_models import assert_same_weights, small_config
 
-from heedful import bundle as bundle_module
-from heedful.bundle import (
-    FORMAT_VERSION,
-    Bundle,
-    load_bundle,
-    load_model,
-    load_weights,
-    resolve_bundle,
-    save_bundle,
-    save_model,
-)
+from heedful import model_files
+from heedful.bundle import FORMAT_VERSION, Bundle, load_bundle, load_model, resolve_bundle
 from heedful.config import Config, TokenizerConfig
 from heedful.errors import BundleError, HeedfulError
 from heedful.model import Transformer
+from heedful.model_files import load_weights, save_bundle, save_model
 from heedful.text import TokenizerPair, train_tokenizers
 
 LINES = ["ab ba", "abba baab abab", "a", "bab bab", "b a b"]
@@ -164,7 +156,7 @@ def test_weights_are_stored_in_float32_and_loaded_as_asked(tokenizers: Tokenizer
     weights = load_file(tmp_path / "best" / "model.safetensors")
     assert {weight.dtype for weight in weights.values()} == {torch.float32}
     for dtype in (torch.float32, torch.bfloat16):
-        model = load_bundle(tmp_path / "best", dtype=dtype).model
+        model = load_model(tmp_path / "best", dtype=dtype)
         assert {parameter.dtype for parameter in model.parameters()} == {dtype}
 
 
@@ -325,7 +317,7 @@ def test_an_interruption_leaves_the_older_bundle(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bundle_module, "put_in_place", interrupted)
+    monkeypatch.setattr(model_files, "put_in_place", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save_bundle(make(tokenizers, seed=2), saved, card="")
     assert_same_weights(load_bundle(saved).model, make(tokenizers).model)

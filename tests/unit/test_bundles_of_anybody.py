@@ -11,9 +11,10 @@ from command_line import heedful
 from small_models import small_model
 from tiny_bundle import save_memorised
 
-from heedful.bundle import load_bundle, load_model, save_model
+from heedful.bundle import load_bundle, load_model
 from heedful.config import Config
 from heedful.errors import BundleError, HeedfulError
+from heedful.model_files import save_model
 
 Change = Callable[[dict[str, Any]], object]
 HUGE = 10**9

@@ -6,9 +6,10 @@ import pytest
 import torch
 from small_models import assert_same_weights, small_config, small_model
 
-from heedful.bundle import unique_weights
-from heedful.meta_device import assign_weights, meta_model, weight_shapes
+from heedful.meta_device import assign_weights, meta_model
 from heedful.model import Transformer
+from heedful.model_files import unique_weights
+from heedful.weight_format import weight_shapes
 
 SRC, TGT_IN = torch.tensor([[5, 3, 0]]), torch.tensor([[2, 7]])
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from heedful.weight_files import check_tensors, read_pickled, read_safetensors, safetensors_shapes
+from heedful.safetensors_files import safetensors_shapes
+from heedful.weight_files import check_tensors, read_pickled, read_safetensors
 
 
 def write_header(path: Path, header: Any, content: bytes = b"") -> Path:  # noqa: ANN401

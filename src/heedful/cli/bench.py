@@ -33,7 +33,7 @@ def train(
     lengths of image captions. Shown are the target tokens a second, the share that training has of the
     machine's rate of matrix products, measured in between, memory, and the parts of a step.
     """
-    from heedful.cli.progress import bar
+    from heedful.cli.bar import bar
     from heedful.config import load_config, parse_override
     from heedful.workflows.bench_training import bench_training
 
@@ -59,7 +59,7 @@ def decode(
     the bundle and the given beam. Shown are output tokens and sentences a second, the latency of a single
     sentence, and memory.
     """
-    from heedful.cli.progress import bar
+    from heedful.cli.bar import bar
     from heedful.cli.streams import Lines, open_input
     from heedful.workflows.bench_decoding import bench_decoding
 

@@ -113,7 +113,7 @@ def _show_run(path: Path, *, as_json: bool) -> None:
 
 
 def _show_text(task: "TextTask", *, as_json: bool) -> None:
-    from heedful.cli.progress import bar
+    from heedful.cli.bar import bar
     from heedful.workflows.inspect_text import inspect_text
 
     with bar() as show:

@@ -41,6 +41,8 @@ def one_line_for_mistakes() -> Iterator[None]:
     except OSError as error:
         stop(_describe(error), FAILURE)
     except (MemoryError, RuntimeError, ImportError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            stop("this command needs torch: pip install 'heedful[torch]'", FAILURE)
         if not is_out_of_memory(error):
             raise
         stop(_OUT_OF_MEMORY, FAILURE)

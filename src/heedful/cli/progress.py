@@ -38,16 +38,6 @@ def training_display() -> Iterator[Callable[[Event], None]]:
         yield LiveDisplay(console, progress)
 
 
-@contextmanager
-def bar() -> Iterator[Callable[[str, float], None]]:
-    """Give what shows, on a terminal, what is being done and how much of all is (0 to 1)."""
-    console = Console(stderr=True, highlight=False)
-    columns = (BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} % {task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("", total=1.0)
-        yield lambda what, done: progress.update(task, completed=done, description=what)
-
-
 class _LastingConsole(Console):
     """Falls silent, and does not end the program, when nobody reads it any more."""
 

@@ -79,7 +79,7 @@ class _Files:
 def _score_files(
     runs: Sequence[Path], files: _Files, request: ScoreRequest, runtime: Runtime, *, as_json: bool
 ) -> None:
-    from heedful.cli.progress import bar
+    from heedful.cli.bar import bar
     from heedful.workflows.score import Perplexity, ScoringTask
     from heedful.workflows.score import score as score_pairs
 
@@ -119,7 +119,7 @@ def _checked_count(files: _Files) -> int | None:
     Raises:
         CorpusError: files that are not parallel, before anything is computed.
     """
-    from heedful.data import check_parallel
+    from heedful.data.corpus import check_parallel
 
     num_src, num_tgt = count_lines(files.src), count_lines(files.tgt)
     if num_src is not None and num_tgt is not None:

@@ -5,7 +5,8 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import Literal, get_args
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal, get_args
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,25 +15,31 @@ from numpy.typing import NDArray
 from heedful.decoding.backend import Backend, Precision
 from heedful.decoding.fastest_precision import Way, fastest, made_up_sources, try_precisions
 from heedful.decoding.native_backend import NativeBackend
-from heedful.decoding.torch_backend import TorchBackend
-from heedful.errors import InputError
-from heedful.meta_device import meta_model
-from heedful.model import Transformer
+from heedful.errors import InputError, MissingExtraError
 from heedful.native import cpu_has_bf16
+from heedful.stored_model import StoredModel
 from heedful.threads import using_threads
+
+if TYPE_CHECKING:
+    from heedful.decoding.torch_backend import TorchBackend
+    from heedful.model import Transformer
 
 PrecisionChoice = Literal["auto", "float32", "bf16", "fp16", "int8"]
 EngineChoice = Literal["auto", "compiled", "torch"]
 
 # What "auto" has chosen, while the first of the models lives: of an engine, and all models by identity.
-_chosen: WeakKeyDictionary[Transformer, dict[tuple[object, ...], Way]] = WeakKeyDictionary()
+_chosen: "WeakKeyDictionary[Transformer | StoredModel, dict[tuple[object, ...], Way]]" = WeakKeyDictionary()
 
 
 class Backends:
     """The backends of models that write together, each made when it is first needed."""
 
     def __init__(
-        self, models: Sequence[Transformer], *, precision: PrecisionChoice, engine: EngineChoice
+        self,
+        models: "Sequence[Transformer | StoredModel]",
+        *,
+        precision: PrecisionChoice,
+        engine: EngineChoice,
     ) -> None:
         """Prepare; see `Translator` for the arguments.
 
@@ -48,7 +55,6 @@ class Backends:
         self.models = models
         self.precision_choice: PrecisionChoice = precision
         self._engine: EngineChoice = engine
-        self._device = next(models[0].parameters()).device
         self._custom: Backend | None = None
 
     @cached_property
@@ -69,7 +75,7 @@ class Backends:
                 _return_free_memory()
                 return backend
         if engine != "compiled" and precision != "int8":
-            return TorchBackend(self.models, precision)
+            return self._torch_backend(precision)
         raise InputError(
             f"engine={self._engine!r}, precision={self.precision_choice!r}: not possible here: {reason}; "
             "engine='torch' computes every model, in float32, bf16 and fp16"
@@ -93,7 +99,7 @@ class Backends:
                 "the compiled engine gives no attention; engine='torch' does, in float32, bf16 and fp16"
             )
         by_torch = Backends(self.models, precision=self.precision_choice, engine="torch")
-        return TorchBackend(self.models, by_torch.precision, records_coverage=True)
+        return self._torch_backend(by_torch.precision, records_coverage=True)
 
     def using(self, backend: Backend) -> "Backends":
         """Return the same with another backend for searches and scores, which gives no attention."""
@@ -105,7 +111,13 @@ class Backends:
         self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, start_id: int
     ) -> list[NDArray[np.float64]]:
         """Return for each output of a batch the cross-attention weights (T, S); computed by torch."""
-        return TorchBackend(self.models, self.precision).attention(sources, outputs, start_id=start_id)
+        return self._torch_backend(self.precision).attention(sources, outputs, start_id=start_id)
+
+    @property
+    def device(self) -> str:
+        """The kind of device that computes: "cpu" or "cuda"."""
+        model = self.models[0]
+        return "cpu" if isinstance(model, StoredModel) else next(model.parameters()).device.type
 
     @property
     def precision(self) -> Precision:
@@ -128,13 +140,6 @@ class Backends:
         """The number of source ids that every model has."""
         return min(model.config.src_vocab_size for model in self.models)
 
-    def release_models(self) -> list[Transformer]:
-        """Free the models' weights where the engine has copies of them; return their replacement."""
-        if self.searching.name == NativeBackend.name:
-            self.models = [meta_model(model.config) for model in self.models]
-            _return_free_memory()
-        return list(self.models)
-
     @cached_property
     def _fastest_way(self) -> Way:
         key = (self._engine, *map(id, self.models))
@@ -149,7 +154,7 @@ class Backends:
         sources = made_up_sources(config.src_vocab_size, pad_id=config.src_pad_id, most=most)
         starts = {way: partial(self._backend(way).step, sources) for way in self._possible_ways()}
         # A thread's own clock is too coarse on Windows, and stands still while a GPU computes.
-        is_wall = sys.platform == "win32" or self._device.type != "cpu"
+        is_wall = sys.platform == "win32" or self.device != "cpu"
         clock = time.perf_counter if is_wall else time.thread_time
         with using_threads(1):  # as the engine does for each batch
             return fastest(try_precisions(starts, places=most, clock=clock))
@@ -167,10 +172,26 @@ class Backends:
             ways += [("compiled", each) for each in names if NativeBackend.why_not(self.models, each) is None]
         if self._engine == "compiled":
             return ways or [("compiled", "float32")]
+        if ways and not has_torch():
+            return ways
         ways.append(("torch", "float32"))
-        if self._device.type != "cpu" or cpu_has_bf16():
+        if self.device != "cpu" or cpu_has_bf16():
             ways.append(("torch", "bf16"))
         return ways
+
+    def _torch_backend(self, precision: Precision, *, records_coverage: bool = False) -> "TorchBackend":
+        """Return the torch backend; stored models are loaded into torch by the first one."""
+        if not has_torch():
+            raise MissingExtraError("engine='torch' needs torch: pip install 'heedful[torch]'")
+        from heedful.decoding.torch_backend import TorchBackend
+
+        models = [each.model if isinstance(each, StoredModel) else each for each in self.models]
+        return TorchBackend(models, precision, records_coverage=records_coverage)
+
+
+def has_torch() -> bool:
+    """Return whether torch is installed, without importing it."""
+    return find_spec("torch") is not None
 
 
 def _return_free_memory() -> None:

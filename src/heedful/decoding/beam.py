@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from heedful.decoding.constraints import Candidates, Constraints
-from heedful.decoding.cross_attention import coverage_penalties
+from heedful.decoding.coverage import coverage_penalties
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, ended_hypothesis
 from heedful.decoding.steps import StepFunction
 from heedful.decoding.task import SearchTask
@@ -50,8 +49,8 @@ def beam_search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
         )
         rows, next_ids = beam.advance(candidates, coverage_penalties(step, options, len(last_ids)))
         if beam.num_live and not np.array_equal(rows, np.arange(len(candidates.ids))):
-            step.reorder(torch.from_numpy(rows))
-        last_ids = torch.from_numpy(next_ids)
+            step.reorder(rows)
+        last_ids = next_ids
     return best_of(beam.ended, options.n_best)
 
 

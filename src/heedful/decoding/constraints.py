@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from torch import Tensor
 
-from heedful.decoding.steps import NOT_NUMBERS, NextTokens, all_log_probs, top_candidates
+from heedful.decoding.arrays import Array, copy_of, like, log_softmax, namespace, on_host
+from heedful.decoding.steps import NOT_NUMBERS, NextTokens
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
@@ -61,17 +60,17 @@ class Constraints:
 
     def candidates(
         self,
-        found: Tensor | NextTokens,
+        tokens: NextTokens,
         count: int,
         *,
         written: NDArray[np.int64],
         sentences: NDArray[np.int64],
-        discounts: Tensor | None = None,
+        discounts: NDArray[np.float64] | None = None,
     ) -> Candidates:
         """The `count` best tokens that may come next.
 
         Args:
-            found: the model's log-probabilities, (rows, V), or what gives the best of them.
+            tokens: the model's log-probabilities of each row.
             count: how many; fewer come back when V is smaller.
             written: (rows, T), the tokens of each row so far, without the start token.
             sentences: (rows,), the sentence of each row.
@@ -81,27 +80,25 @@ class Constraints:
             InputError: log-probabilities that are not numbers, or a forced token that does not exist.
         """
         suppressed = self._suppressed(written)
-        if not isinstance(found, Tensor) and discounts is None and not self._needs_all(written):
-            values, ids = found.top(count, suppressed, renormalize=self._options.renormalize)
+        if discounts is None and not self._needs_all(written):
+            values, ids = tokens.top(count, suppressed, renormalize=self._options.renormalize)
             own_values = values
         else:
-            found = all_log_probs(found)
-            scores, own = self._scores(found, written, sentences, discounts)
-            values, ids = top_candidates(scores, count, suppressed)
-            own_values = values
-            if own is not scores:
-                own_values = _on_host(own.gather(-1, torch.from_numpy(ids).to(own.device)))
+            tokens = tokens.with_log_probs(tokens.log_probs())  # computed once
+            scores, own = self._scores(tokens.log_probs(), written, sentences, discounts)
+            values, ids = tokens.with_log_probs(scores).top(count, suppressed)
+            own_values = values if own is scores else _values_of(own, ids)
         if not self._may_force(written):
             return Candidates(values, own_values, ids)
-        rows, forced_ids, forced_log_probs = self._forced(found, written, sentences)
+        rows, forced_ids, forced_log_probs = self._forced(tokens, written, sentences)
         values[rows] = -np.inf
         values[rows, 0] = own_values[rows, 0] = forced_log_probs
         ids[rows, 0] = forced_ids
         return Candidates(values, own_values, ids)
 
     def distribution(
-        self, log_probs: Tensor, *, written: NDArray[np.int64], sentences: NDArray[np.int64]
-    ) -> tuple[Tensor, Tensor]:
+        self, tokens: NextTokens, *, written: NDArray[np.int64], sentences: NDArray[np.int64]
+    ) -> tuple[Array, Array]:
         """All tokens that may come next; the arguments are those of `candidates`.
 
         Returns:
@@ -110,20 +107,22 @@ class Constraints:
         Raises:
             InputError: a forced token that does not exist.
         """
-        scores, own = self._scores(log_probs, written, sentences)
-        device = log_probs.device
+        tokens = tokens.with_log_probs(tokens.log_probs())
+        scores, own = self._scores(tokens.log_probs(), written, sentences)
         scores = self._without_suppressed(scores, written)
-        rows, ids, values = self._forced(log_probs, written, sentences)
+        rows, ids, values = self._forced(tokens, written, sentences)
         if len(rows):
-            places = torch.from_numpy(rows).to(device), torch.from_numpy(ids).to(device)
-            scores, own = scores.index_fill(0, places[0], -torch.inf), own.clone()
-            scores[places] = own[places] = torch.from_numpy(values).to(own)
+            own, forced = copy_of(own), like(rows, own)
+            scores[forced] = -math.inf
+            scores[forced, like(ids, own)] = own[forced, like(ids, own)] = namespace(own).astype(
+                like(values, own), own.dtype
+            )
         return scores, own
 
     def log_probs_of(
         self,
         ids: NDArray[np.int64],
-        found: Tensor | NextTokens,
+        tokens: NextTokens,
         *,
         written: NDArray[np.int64],
         sentences: NDArray[np.int64],
@@ -132,7 +131,7 @@ class Constraints:
 
         Args:
             ids: (rows,), the tokens.
-            found: the model's log-probabilities, (rows, V), or what gives them.
+            tokens: the model's log-probabilities of each row.
             written: (rows, T), the tokens of each row so far, without the start token.
             sentences: (rows,), the sentence of each row.
 
@@ -143,70 +142,74 @@ class Constraints:
         Raises:
             InputError: log-probabilities that are not numbers, or a forced token that does not exist.
         """
-        log_probs = all_log_probs(found)
+        log_probs = tokens.log_probs()
+        tokens = tokens.with_log_probs(log_probs)
         possible = self._possible(log_probs, written)
-        places = torch.from_numpy(ids[:, None]).to(log_probs.device)
-        both = torch.cat((possible.gather(-1, places), log_probs.gather(-1, places)), dim=-1)
-        values, model_values = _on_host(both).T
+        values = model_values = _values_of(log_probs, ids[:, None])[:, 0]
+        if possible is not log_probs:
+            values = _values_of(possible, ids[:, None])[:, 0]
         if np.isnan(model_values).any():
             raise InputError(NOT_NUMBERS)
-        values[np.isnan(values) | np.isin(ids, self._suppressed(written))] = -np.inf  # NaN: none is possible
-        rows, forced_ids, forced_log_probs = self._forced(log_probs, written, sentences)
+        is_out = np.isnan(values) | np.isin(ids, self._suppressed(written))  # NaN: none is possible
+        values = np.where(is_out, -np.inf, values)
+        rows, forced_ids, forced_log_probs = self._forced(tokens, written, sentences)
         values[rows] = np.where(ids[rows] == forced_ids, forced_log_probs, -np.inf)
         return values, model_values
 
     def _scores(
         self,
-        log_probs: Tensor,
+        log_probs: Array,
         written: NDArray[np.int64],
         sentences: NDArray[np.int64],
-        discounts: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
+        discounts: NDArray[np.float64] | None = None,
+    ) -> tuple[Array, Array]:
         """Return the scores to search by and the model's log-probabilities, each (rows, V); often equal."""
         own, held_back = self._possible(log_probs, written), log_probs
         if self._options.repetition_penalty != 1 and written.size:
-            ids = torch.from_numpy(written).to(log_probs.device)
-            penalised = self._options.repetition_penalty * log_probs.gather(-1, ids)
-            held_back = log_probs.scatter(-1, ids, penalised)
+            ids, rows = like(written, log_probs), like(np.arange(len(written))[:, None], log_probs)
+            held_back = copy_of(log_probs)
+            held_back[rows, ids] = self._options.repetition_penalty * log_probs[rows, ids]
         if discounts is not None:
-            held_back = held_back - discounts
+            held_back = held_back - namespace(log_probs).astype(like(discounts, log_probs), log_probs.dtype)
         if self._options.prefix_bias:
             held_back = self._leaning(held_back, self._options.prefix_bias, written, sentences)
         return (own if held_back is log_probs else self._possible(held_back, written)), own
 
     def _leaning(
-        self, scores: Tensor, bias: float, written: NDArray[np.int64], sentences: NDArray[np.int64]
-    ) -> Tensor:
+        self, scores: Array, bias: float, written: NDArray[np.int64], sentences: NDArray[np.int64]
+    ) -> Array:
         """Scores (rows, V) of which those of rows that follow their prefixes lean to its next token."""
         length = written.shape[1]
         if length >= self._prefixes.shape[1]:
             return scores
         before, next_ids = self._prefixes[sentences, :length], self._prefixes[sentences, length]
         follows = ((before == written) | (before == FREE)).all(axis=1) & (next_ids != FREE)
-        rows = torch.from_numpy(np.flatnonzero(follows)).to(scores.device)
-        places = rows, torch.from_numpy(next_ids[follows]).to(scores.device)
-        scores = scores.index_add(0, rows, scores.new_full((len(rows), scores.shape[1]), math.log1p(-bias)))
-        scores[places] = scores[places].logaddexp(scores.new_tensor(math.log(bias)))
+        scores, rows = copy_of(scores), like(np.flatnonzero(follows), scores)
+        ids, xp = like(next_ids[follows], scores), namespace(scores)
+        scores[rows] = scores[rows] + math.log1p(-bias)
+        leaning = scores[rows, ids]
+        scores[rows, ids] = xp.logaddexp(leaning, xp.full_like(leaning, math.log(bias)))
         return scores
 
-    def _possible(self, log_probs: Tensor, written: NDArray[np.int64]) -> Tensor:
+    def _possible(self, log_probs: Array, written: NDArray[np.int64]) -> Array:
         """The log-probabilities without what would repeat an n-gram, renormalised where that is asked for."""
         size = self._options.no_repeat_ngram_size
         if 0 < size <= written.shape[1]:
             ngrams = sliding_window_view(written, size, axis=1)
             latest = written[:, None, written.shape[1] - size + 1 :]
             rows, places = np.nonzero((ngrams[..., :-1] == latest).all(axis=-1))
-            log_probs = log_probs.clone()
-            log_probs[torch.from_numpy(rows), torch.from_numpy(ngrams[rows, places, -1])] = -torch.inf
+            log_probs = copy_of(log_probs)
+            log_probs[like(rows, log_probs), like(ngrams[rows, places, -1], log_probs)] = -math.inf
         if self._options.renormalize:
-            log_probs = self._without_suppressed(log_probs, written).log_softmax(-1)
+            log_probs = log_softmax(self._without_suppressed(log_probs, written))
         return log_probs
 
-    def _without_suppressed(self, log_probs: Tensor, written: NDArray[np.int64]) -> Tensor:
+    def _without_suppressed(self, log_probs: Array, written: NDArray[np.int64]) -> Array:
         """The log-probabilities (rows, V), -inf for suppressed tokens; those beyond V are never written."""
         known = [i for i in self._suppressed(written) if i < log_probs.shape[-1]]
-        suppressed = torch.tensor(known, dtype=torch.int64, device=log_probs.device)
-        return log_probs.index_fill(-1, suppressed, -torch.inf)
+        log_probs = copy_of(log_probs)
+        log_probs[:, like(np.asarray(known, dtype=np.int64), log_probs)] = -math.inf
+        return log_probs
 
     def _needs_all(self, written: NDArray[np.int64]) -> bool:
         """Whether the options look at more log-probabilities than the best few."""
@@ -232,11 +235,11 @@ class Constraints:
         return (*self._suppressed_ids, self._eos_id) if is_too_short else self._suppressed_ids
 
     def _forced(
-        self, found: Tensor | NextTokens, written: NDArray[np.int64], sentences: NDArray[np.int64]
+        self, tokens: NextTokens, written: NDArray[np.int64], sentences: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
         """The rows that have no choice; of each its next token, and the log-probability of that."""
         length, options = written.shape[1], self._options
-        self._check_forced_ids(found.shape[-1] if isinstance(found, Tensor) else found.vocab_size)
+        self._check_forced_ids(tokens.vocab_size)
         ids = np.full(len(sentences), FREE)
         if length == 0 and options.forced_first_id is not None:
             ids[:] = options.forced_first_id
@@ -247,7 +250,7 @@ class Constraints:
             prefixed = self._prefixes[sentences, length]
             rows = np.flatnonzero(prefixed != FREE)
             ids[rows] = prefixed[rows]
-            values[rows] = _on_host(all_log_probs(found)[torch.from_numpy(rows), torch.from_numpy(ids[rows])])
+            values[rows] = _values_of(tokens[rows].log_probs(), ids[rows, None])[:, 0]
         rows = np.flatnonzero(ids != FREE)
         return rows, ids[rows], values[rows]
 
@@ -262,5 +265,7 @@ class Constraints:
                 raise InputError(f"{name}={forced}: the model has {vocab_size:,} tokens")
 
 
-def _on_host(values: Tensor) -> NDArray[np.float64]:
-    return values.cpu().numpy().astype(np.float64)
+def _values_of(log_probs: Array, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the values (rows, K) of some ids of each row."""
+    values = namespace(log_probs).take_along_axis(log_probs, like(ids, log_probs), axis=-1)
+    return on_host(values).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Cross-attention during decoding, and the coverage penalty.
+"""Cross-attention during decoding, and how much of the source it has covered.
 
 The attention is that of the last decoder layer but one (of a single layer, that one), as a mean over its
 heads: there, alignments come out best by themselves, better than in the last layer or as a mean over all
@@ -7,16 +7,14 @@ layers (Garg et al., 2019; our models agree, docs/log.md). Several models have t
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import NextTokens, StepFunction
-from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.layers import DecoderLayer
@@ -68,47 +66,19 @@ class CoveringStep:
         is_padding_BS = torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None]
         self._sums_BS = is_padding_BS.to(torch.float32)  # what pads counts as covered
 
-    def __call__(self, last_ids: Tensor) -> Tensor | NextTokens:
+    def __call__(self, last_ids: NDArray[np.int64]) -> NextTokens:
         """See `StepFunction`."""
-        found = self._step(last_ids)
+        tokens = self._step(last_ids)
         weights_BS = self._attention.latest()[:, 0]
         self._sums_BS = self._sums_BS.to(weights_BS) + weights_BS
-        return found
+        return tokens
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: NDArray[np.int64]) -> None:
         """See `StepFunction`."""
         self._step.reorder(rows)
-        self._sums_BS = self._sums_BS[rows.to(self._sums_BS.device, non_blocking=True)]
+        self._sums_BS = self._sums_BS[torch.as_tensor(rows).to(self._sums_BS.device, non_blocking=True)]
 
     def coverage(self) -> NDArray[np.float64]:
         """See `Covering`."""
         covered_BS = self._sums_BS.clamp(min=_LEAST, max=1.0)
         return covered_BS.cpu().double().log().sum(dim=-1).numpy()
-
-
-@runtime_checkable
-class Covering(Protocol):
-    """The additional interface of a step function with a coverage penalty."""
-
-    def coverage(self) -> NDArray[np.float64]:
-        """Of each row (rows,) the sum over i of log(min(sum over j of p_ij, 1)), which is 0 at most.
-
-        p_ij is the attention of the step that says what token j may be, to token i of the source as the
-        encoder reads it; the latest step counts, so the sum is that of each output which its token ends.
-        """
-        ...
-
-
-def coverage_penalties(step: StepFunction, options: SearchOptions, num_rows: int) -> NDArray[np.float64]:
-    """Return the coverage penalty of an output that ends now in each row, (num_rows,); 0 at most.
-
-    Raises:
-        InputError: there is a coverage penalty, and the step function knows of no attention.
-    """
-    if not options.coverage_penalty:
-        return np.zeros(num_rows)
-    if not isinstance(step, Covering):
-        raise InputError(
-            f"coverage_penalty={options.coverage_penalty}: the step function gives no coverage; see Covering"
-        )
-    return options.coverage_penalty * step.coverage()

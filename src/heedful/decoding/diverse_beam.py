@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from heedful.decoding.beam import Beam, best_of, by_rank
 from heedful.decoding.constraints import Constraints
-from heedful.decoding.cross_attention import coverage_penalties
+from heedful.decoding.coverage import coverage_penalties
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.steps import StepFunction, all_log_probs
+from heedful.decoding.steps import StepFunction
 from heedful.decoding.task import SearchTask
 
 
@@ -39,28 +38,25 @@ def diverse_beam_search(step: StepFunction, task: SearchTask) -> list[list[Hypot
     starts = [0] * options.num_groups  # the first row of each group; they share the rows of the first step
     last_ids = task.start_ids()
     while len(last_ids):
-        log_probs = all_log_probs(step(last_ids))
+        tokens = step(last_ids)
         coverage = coverage_penalties(step, options, len(last_ids))
-        costs = log_probs.new_zeros(
-            len(task.max_lengths), log_probs.shape[-1]
-        )  # of each sentence's next token
+        costs = np.zeros((len(task.max_lengths), tokens.vocab_size))  # of each next token
         moves = []  # of each group, for each row of the next step, its row in this one and its input id
         for group, start in zip(groups, starts, strict=True):
             sentences = group.sentences_of_rows()
             candidates = constraints.candidates(
-                log_probs[start : start + len(sentences)], size + 1, written=group.written,
-                sentences=sentences, discounts=costs[torch.from_numpy(sentences)],
+                tokens[np.arange(start, start + len(sentences))], size + 1, written=group.written,
+                sentences=sentences, discounts=costs[sentences],
             )  # fmt: skip
             rows, ids = group.advance(candidates, coverage[start : start + len(sentences)])
             moves.append((start + rows, ids))
             live = group.is_live()
-            tokens = torch.from_numpy(group.sentences_of_rows()[live]), torch.from_numpy(ids[live])
-            costs.index_put_(tokens, costs.new_tensor(options.diversity_penalty), accumulate=True)
+            np.add.at(costs, (group.sentences_of_rows()[live], ids[live]), options.diversity_penalty)
         rows, ids = (np.concatenate(of_groups) for of_groups in zip(*moves, strict=True))
         starts = np.cumsum([0, *(len(ids) for _, ids in moves[:-1])]).tolist()
         if len(rows):
-            step.reorder(torch.from_numpy(rows))
-        last_ids = torch.from_numpy(ids)
+            step.reorder(rows)
+        last_ids = ids
     return best_of(_merged([group.ended for group in groups]), options.n_best)
 
 

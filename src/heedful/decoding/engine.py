@@ -11,21 +11,18 @@ Models of other shapes than the paper's (see `Engine.why_not`) stay with torch.
 """
 
 import ctypes
-from collections.abc import Iterable, Sequence
-from typing import cast
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
+from heedful.config import ModelConfig
 from heedful.decoding.backend import Precision
+from heedful.decoding.position_tables import SINUSOIDS
 from heedful.errors import InputError
-from heedful.model import Transformer
 from heedful.native import Functions, Layer, Linear, Model, Norm, Past, functions_of, native
-from heedful.nn.embeddings import InputEmbedding
-from heedful.nn.layers import DecoderLayer, EncoderLayer
-from heedful.nn.positions import LearnedPositions
+from heedful.weight_format import embedding_names, weight_shapes
 
 Within = tuple[int | None, int | None]  # the addresses of an EngineShortlist and of the sentence of each row
 ALL: Within = (None, None)  # the whole vocabulary
@@ -33,7 +30,7 @@ ALL: Within = (None, None)  # the whole vocabulary
 _PRECISIONS = {"float32": 0, "bf16": 1, "int8": 2}
 _SIZES = {"float32": 4, "bf16": 2, "int8": 1}  # bytes of a weight
 _ACTIVATIONS = {"relu": 1, "gelu": 2, "swish": 3}
-_TABLED = ("sinusoidal", "concatenated", "fairseq", "learned")  # positions that are added to the input
+_TABLED = (*SINUSOIDS, "learned")  # positions that are added to the input
 _WIDTH_STEP = 32  # widths are multiples of it: of the panels of every level, and of what it packs together
 FIRST_PLACES = 64  # of an output, for which tables are made at first
 
@@ -43,55 +40,74 @@ _OK, _NO_MEMORY, _BAD_ARGUMENT = range(3)  # what native functions return
 class Engine:
     """The weights of a model, packed; they are copies, so a model that trains on needs a new engine."""
 
-    def __init__(self, model: Transformer, precision: Precision, *, level: str | None = None) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weight: Callable[[str], NDArray[np.float32]],
+        precision: Precision,
+        *,
+        level: str | None = None,
+    ) -> None:
         """Pack a model.
 
         Args:
-            model: on any device; one that `why_not` has nothing against.
+            config: of the model; `why_not` has nothing against it.
+            weight: gives each weight by its name (`weight_format.py`).
             precision: what matrices are multiplied in.
             level: of the native library; None: the one in use.
         """
-        assert self.why_not(model, precision, level=level) is None
+        assert self.why_not(config, precision, level=level) is None
         functions = _functions(level)
         assert functions is not None
         self._functions = functions
-        config = model.config
+        self._config = config
+        self._weight = weight
+        self._names = weight_shapes(config).keys()
         self.num_layers = config.num_decoder_layers
         self.width = config.d_model
         self.vocab_size = config.tgt_vocab_size
         self._precision = precision
         self._kept: list[object] = []  # what the structures point to
-        self._src, self._tgt = model.encoder.embedding, model.decoder.embedding
-        self._positions = {id(part): np.zeros((0, self.width), np.float32) for part in (self._src, self._tgt)}
-        decoder_layers = cast("Iterable[DecoderLayer]", model.decoder.layers)
-        memory = [[each.cross_attention.key, each.cross_attention.value] for each in decoder_layers]
-        self._model = Model(
+        self._tables: dict[str, NDArray[np.float32]] = {}  # position vectors for each stack
+        if config.positions == "learned":
+            self._tables = {
+                each: weight(f"{each}.embedding.positions.weight") for each in ("encoder", "decoder")
+            }
+        self._model = self._packed(config)
+        del self._weight
+
+    def _packed(self, config: ModelConfig) -> Model:
+        names = embedding_names(config)
+        matrices = {name: self._pointer(self._weight(name)) for name in dict.fromkeys(names)}
+        encoder = [f"encoder.layers.{i}" for i in range(config.num_encoder_layers)]
+        decoder = [f"decoder.layers.{i}" for i in range(config.num_decoder_layers)]
+        memory = [[f"{layer}.cross_attention.{name}" for name in ("key", "value")] for layer in decoder]
+        output = self._linear([names[2].removesuffix(".weight")], bias="output.bias")
+        return Model(
             *(config.d_model, config.d_ff, config.num_heads, config.src_vocab_size, config.tgt_vocab_size),
             *(config.num_encoder_layers, config.num_decoder_layers),
-            *(_PRECISIONS[precision], _ACTIVATIONS[config.activation]),
-            *(config.norm == "pre", isinstance(model.decoder.final_norm, nn.LayerNorm)),
-            *(config.layer_norm_eps, self._tgt.scale),
-            *(self._pointer(self._src.tokens.weight), self._pointer(self._tgt.tokens.weight)),
-            self._array(Layer, [self._layer(layer) for layer in model.encoder.layers]),
-            self._array(Layer, [self._layer(layer) for layer in model.decoder.layers]),
-            self._array(Linear, [self._linear(parts) for parts in memory]),
-            *(self._norm(model.encoder.final_norm), self._norm(model.decoder.final_norm)),
-            *(self._linear([model.output]), self._pointer(model.output.weight)),
+            *(_PRECISIONS[self._precision], _ACTIVATIONS[config.activation]),
+            *(config.norm == "pre", "decoder.final_norm.weight" in self._names),
+            *(config.layer_norm_eps, math.sqrt(config.d_model) if config.scale_embeddings else 1.0),
+            *(matrices[name] for name in names[:2]),
+            self._array(Layer, [self._layer(name) for name in encoder]),
+            self._array(Layer, [self._layer(name) for name in decoder]),
+            self._array(Linear, [self._linear(pair) for pair in memory]),
+            *(self._norm("encoder.final_norm"), self._norm("decoder.final_norm")),
+            *(output, matrices[names[2]]),
         )
 
     @staticmethod
-    def why_not(model: Transformer, precision: Precision, *, level: str | None = None) -> str | None:
-        """Say why this model cannot be computed here in that precision; None where it can."""
-        config, functions = model.config, _functions(level)
+    def why_not(config: ModelConfig, precision: Precision, *, level: str | None = None) -> str | None:
+        """Say why such a model cannot be computed here in that precision; None where it can."""
+        functions = _functions(level)
         if functions is None:
             return native().describe()
         if precision not in _PRECISIONS:
             return f"the engine has no {precision}"
         if not functions.groups[_PRECISIONS[precision]]:
             return f"{precision}: this CPU has no instructions for it ({native().describe()})"
-        linear = all(type(part) is nn.Linear for part in model.modules() if isinstance(part, nn.Linear))
         needed = {
-            "layers that were adapted (LoRA) and not merged": linear,
             f"model.positions={config.positions}": config.positions in _TABLED,
             f"model.activation={config.activation}": config.activation in _ACTIVATIONS,
             f"model.norm_kind={config.norm_kind}": config.norm_kind == "layer",
@@ -105,21 +121,19 @@ class Engine:
             f"widths that are no multiples of {_WIDTH_STEP}": not (
                 config.d_model % _WIDTH_STEP or config.d_ff % _WIDTH_STEP
             ),
-            "weights that are not on the CPU": model.output.weight.device.type == "cpu",
-            "weights that are not float32": model.output.weight.dtype == torch.float32,
         }
         return next((reason for reason, holds in needed.items() if not holds), None)
 
-    def positions(self, embedding: InputEmbedding, length: int) -> NDArray[np.float32]:
-        """The first position vectors (at least `length`, D) of an embedding; threads may share the engine."""
-        table = self._positions[id(embedding)]
-        if len(table) < length:
-            wanted = max(length, 2 * len(table), FIRST_PLACES)
-            if isinstance(embedding.positions, LearnedPositions):
-                wanted = min(wanted, len(embedding.positions.weight))
-            vectors = embedding.positions(0, wanted)
-            table = vectors.detach().float().cpu().reshape(-1, self.width).contiguous().numpy()
-            self._positions[id(embedding)] = table
+    def positions(self, stack: str, length: int) -> NDArray[np.float32]:
+        """Return the first position vectors of a stack, at least `length` unless there is an end, (L, D).
+
+        Threads may share the engine.
+        """
+        table = self._tables.get(stack)
+        if table is None or (len(table) < length and self._config.positions in SINUSOIDS):
+            wanted = max(length, 0 if table is None else 2 * len(table), FIRST_PLACES)
+            table = SINUSOIDS[self._config.positions](wanted, self.width)
+            self._tables[stack] = table
         return table
 
     def encode(
@@ -129,7 +143,7 @@ class Engine:
         starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
         ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
         memory = [np.empty((len(ids), 2 * self.width), np.float32) for _ in range(self.num_layers)]
-        table = self.positions(self._src, int(np.diff(starts).max()))
+        table = self.positions("encoder", int(np.diff(starts).max()))
         pointers = (ctypes.c_void_p * self.num_layers)(*map(address_of, memory))
         rows = address_of(ids), address_of(starts), len(sources)
         self._call("encode", threads, *rows, address_of(table), len(table), pointers)
@@ -150,7 +164,7 @@ class Engine:
         Returns:
             The states there, (rows, D), and keys and values, (rows, layers, 2 D), to which the past points.
         """
-        table = self.positions(self._tgt, end)
+        table = self.positions("decoder", end)
         kept = np.empty((len(ids), self.num_layers, 2 * self.width), np.float32)
         states = np.empty((len(ids), self.width), np.float32)
         rows = address_of(ids), address_of(outputs), address_of(places), len(ids)
@@ -172,6 +186,8 @@ class Engine:
         count = min(count, self.vocab_size)
         values = np.empty((len(states), count), np.float32)
         ids = np.empty((len(states), count), np.int64)
+        if not len(states):
+            return values, ids
         never = [i for i in banned if 0 <= i < self.vocab_size]
         without = (ctypes.c_int64 * len(never))(*never), len(never), renormalize
         rest = *without, address_of(values), address_of(ids)
@@ -183,6 +199,8 @@ class Engine:
     ) -> NDArray[np.float32]:
         """The log-probabilities of all next ids, (rows, V)."""
         result = np.empty((len(states), self.vocab_size), np.float32)
+        if not len(states):
+            return result
         self._call("log_probs", threads, address_of(states), len(states), *within, address_of(result))
         return result
 
@@ -205,51 +223,54 @@ class Engine:
             )
         assert status == _OK
 
-    def _layer(self, layer: nn.Module) -> Layer:
-        layer = cast("EncoderLayer | DecoderLayer", layer)  # or a wrapper, which has its parts
-        attention, cross = layer.self_attention, getattr(layer, "cross_attention", None)
+    def _layer(self, layer: str) -> Layer:
+        attention, cross, inner = (
+            f"{layer}.{name}" for name in ("self_attention", "cross_attention", "feed_forward")
+        )
+        has_cross = f"{cross}.query.weight" in self._names
         return Layer(
-            self._linear([attention.query, attention.key, attention.value]),
-            self._linear([attention.output]),
-            self._linear([cross.query]) if cross else Linear(),
-            self._linear([cross.output]) if cross else Linear(),
-            self._linear([layer.feed_forward.inner]),
-            self._linear([layer.feed_forward.outer]),
-            self._norm(layer.self_attention_norm),
-            self._norm(getattr(layer, "cross_attention_norm", nn.Identity())),
-            self._norm(layer.feed_forward_norm),
+            self._linear([f"{attention}.{name}" for name in ("query", "key", "value")]),
+            self._linear([f"{attention}.output"]),
+            self._linear([f"{cross}.query"]) if has_cross else Linear(),
+            self._linear([f"{cross}.output"]) if has_cross else Linear(),
+            self._linear([f"{inner}.inner"]),
+            self._linear([f"{inner}.outer"]),
+            *(self._norm(f"{name}_norm") for name in (attention, cross, inner)),
         )
 
-    def _norm(self, norm: nn.Module) -> Norm:
-        if not isinstance(norm, nn.LayerNorm):
+    def _norm(self, name: str) -> Norm:
+        if f"{name}.weight" not in self._names:
             return Norm()
-        return Norm(self._pointer(norm.weight), self._pointer(norm.bias))
+        return Norm(*(self._pointer(self._weight(f"{name}.{part}")) for part in ("weight", "bias")))
 
-    def _linear(self, layers: Sequence[nn.Linear]) -> Linear:
+    def _linear(self, names: Sequence[str], *, bias: str | None = None) -> Linear:
         """Pack layers of the same inputs as one: panels of outputs, in which inputs follow each other."""
-        num_in, num_out = layers[0].in_features, sum(layer.out_features for layer in layers)
-        panel, group = self._functions.panel, self._functions.groups[_PRECISIONS[self._precision]]
+        matrix = np.concatenate([self._weight(f"{name}.weight") for name in names])
+        biases = [self._weight(each) for name in names if (each := bias or f"{name}.bias") in self._names]
+        (num_out, num_in), panel = matrix.shape, self._functions.panel
         filled_up = num_out + -num_out % panel
-        weight, bias = torch.zeros(filled_up, num_in), torch.zeros(filled_up)
-        torch.cat([layer.weight.detach() for layer in layers], out=weight[:num_out])
-        torch.cat([_bias(layer).detach() for layer in layers], out=bias[:num_out])
+        matrix = np.pad(matrix, ((0, filled_up - num_out), (0, 0)))
+        shift = np.zeros(filled_up, np.float32)
+        if biases:
+            shift[:num_out] = np.concatenate(biases)
         scale = sums = None
+        weight: NDArray[np.generic] = matrix
         if self._precision == "bf16":
-            weight = weight.bfloat16()
+            weight = _bfloat16(matrix)
         elif self._precision == "int8":
-            largest = torch.maximum(weight.amax(dim=1), -weight.amin(dim=1))
-            scale = (largest / self._functions.weight_limit).clamp_min(1e-30)
-            weight = weight.div_(scale[:, None]).round_().to(torch.int8)
-            sums = -128 * weight.sum(dim=1, dtype=torch.int32)  # unsigned inputs have 128 added
-        panels = weight.view(-1, panel, num_in // group, group)
-        packed = panels.transpose(1, 2)
+            largest = np.maximum(matrix.max(axis=1), -matrix.min(axis=1))
+            scale = np.maximum(largest / np.float32(self._functions.weight_limit), np.float32(1e-30))
+            weight = np.rint(matrix / scale[:, None]).astype(np.int8)
+            sums = -128 * weight.sum(axis=1, dtype=np.int32)  # unsigned inputs have 128 added
+        group = self._functions.groups[_PRECISIONS[self._precision]]
+        packed = weight.reshape(-1, panel, num_in // group, group).transpose(0, 2, 1, 3)
         rest = (None if part is None else self._pointer(part) for part in (scale, sums))
-        return Linear(num_in, filled_up, self._pointer(packed), self._pointer(bias), *rest)
+        return Linear(num_in, filled_up, self._pointer(packed), self._pointer(shift), *rest)
 
-    def _pointer(self, tensor: Tensor) -> int:
-        kept = tensor.detach().cpu().contiguous()
+    def _pointer(self, array: NDArray[np.generic]) -> int:
+        kept = np.ascontiguousarray(array)
         self._kept.append(kept)
-        return kept.data_ptr()
+        return kept.ctypes.data
 
     def _array(self, kind: type[ctypes.Structure], items: Sequence[ctypes.Structure]) -> int:
         array = (kind * len(items))(*items)
@@ -267,8 +288,11 @@ def _functions(level: str | None) -> Functions | None:
     return native().functions if level is None else functions_of(level)
 
 
-def _bias(layer: nn.Linear) -> Tensor:
-    return layer.weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias
+def _bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Return the bits of the nearest bfloat16 numbers, ties to even."""
+    bits = array.view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(array), np.uint32(0x7FC0), rounded).astype(np.uint16)
 
 
 def address_of(array: NDArray[np.generic]) -> int:

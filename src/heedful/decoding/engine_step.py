@@ -4,9 +4,7 @@ import ctypes
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from heedful.decoding.engine import FIRST_PLACES, Engine, address_of
 from heedful.decoding.engine_tokens import EngineShortlist, EngineTokens
@@ -41,14 +39,14 @@ class EngineStep:
         self._table = np.zeros((len(sources), FIRST_PLACES), np.intp)  # where those of each position are
         self._past = self._pointers()
 
-    def __call__(self, last_ids: Tensor) -> EngineTokens:
+    def __call__(self, last_ids: NDArray[np.int64]) -> EngineTokens:
         """See `StepFunction`."""
         self._end += 1
         tokens = self._feed(last_ids, self._rows, self._lengths)
         self._lengths += 1
         return tokens
 
-    def feed(self, ids: Tensor, counts: NDArray[np.int64]) -> EngineTokens:
+    def feed(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> EngineTokens:
         """Decode several input ids of each row at once; the result does not depend on how many, bit for bit.
 
         Args:
@@ -64,14 +62,15 @@ class EngineStep:
         self._end = int(self._lengths.max())
         return self._feed(ids, self._rows.repeat(counts), places)
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: NDArray[np.int64]) -> None:
         """See `StepFunction`."""
-        kept = rows.numpy()
-        self._table, self._sentences = self._table.take(kept, axis=0), self._sentences.take(kept)
-        self._lengths, self._rows = self._lengths.take(kept), np.arange(len(kept))
+        self._table, self._sentences = self._table.take(rows, axis=0), self._sentences.take(rows)
+        self._lengths, self._rows = self._lengths.take(rows), np.arange(len(rows))
         self._past = self._pointers()
 
-    def _feed(self, ids: Tensor, outputs: NDArray[np.int64], places: NDArray[np.int64]) -> EngineTokens:
+    def _feed(
+        self, ids: NDArray[np.int64], outputs: NDArray[np.int64], places: NDArray[np.int64]
+    ) -> EngineTokens:
         num_outputs, stride = self._table.shape
         if self._end > stride:
             before, self._table = self._table, np.zeros((num_outputs, max(self._end, 2 * stride)), np.intp)
@@ -79,7 +78,7 @@ class EngineStep:
             self._past = self._pointers()
         states, kept = self._engine.step(
             self._past,
-            np.ascontiguousarray(ids.numpy(), dtype=np.int64),
+            np.ascontiguousarray(ids, dtype=np.int64),
             outputs=outputs, places=places, end=self._end, threads=self._threads,
         )  # fmt: skip
         self._kept.append(kept)
@@ -111,15 +110,15 @@ class ForcedEngineStep:
         counts = np.asarray([len(output) for output in outputs])
         ids = [each for output in outputs for each in (start_id, *output[:-1])]
         step = EngineStep(engine, sources, threads=threads, shortlist=shortlist)
-        self._tokens = step.feed(torch.tensor(ids), counts)
+        self._tokens = step.feed(np.asarray(ids, dtype=np.int64), counts)
         self._rows = np.cumsum(counts) - counts  # of what comes next in each output
 
-    def __call__(self, last_ids: Tensor) -> EngineTokens:
+    def __call__(self, last_ids: NDArray[np.int64]) -> EngineTokens:
         """See `StepFunction`; the ids are known."""
-        tokens = self._tokens[torch.from_numpy(self._rows)]
+        tokens = self._tokens[self._rows]
         self._rows = self._rows + 1
         return tokens
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: NDArray[np.int64]) -> None:
         """See `StepFunction`."""
-        self._rows = self._rows[rows.numpy()]
+        self._rows = self._rows[rows]

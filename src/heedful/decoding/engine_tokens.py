@@ -4,12 +4,10 @@ import ctypes
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from heedful.decoding.engine import ALL, Engine
-from heedful.decoding.steps import NOT_NUMBERS
+from heedful.decoding.steps import NOT_NUMBERS, ArrayTokens
 from heedful.errors import InputError
 from heedful.native import Shortlist
 
@@ -70,7 +68,7 @@ class EngineTokens:
         self._within = ALL if shortlist is None else (shortlist.address, sentences.ctypes.data)
 
     def top(
-        self, count: int, banned: Sequence[int], *, renormalize: bool
+        self, count: int, banned: Sequence[int], *, renormalize: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """See `NextTokens`.
 
@@ -84,14 +82,17 @@ class EngineTokens:
             raise InputError(NOT_NUMBERS)
         return values.astype(np.float64), ids
 
-    def log_probs(self) -> Tensor:
+    def log_probs(self) -> NDArray[np.float32]:
         """See `NextTokens`."""
-        found = self._engine.log_probs(self._states, threads=self._threads, within=self._within)
-        return torch.from_numpy(found)
+        return self._engine.log_probs(self._states, threads=self._threads, within=self._within)
 
-    def __getitem__(self, rows: Tensor) -> "EngineTokens":
+    def with_log_probs(self, log_probs: NDArray[np.floating]) -> ArrayTokens:
         """See `NextTokens`."""
-        kept, (sentences, shortlist) = rows.numpy(), self._kept
+        return ArrayTokens(log_probs)
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> "EngineTokens":
+        """See `NextTokens`."""
+        sentences, shortlist = self._kept
         return EngineTokens(
-            self._engine, self._states[kept], sentences[kept], shortlist, threads=self._threads
+            self._engine, self._states[rows], sentences[rows], shortlist, threads=self._threads
         )

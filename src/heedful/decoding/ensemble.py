@@ -3,11 +3,12 @@
 import math
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from heedful.bundle import Bundle
-from heedful.decoding.steps import StepFunction, all_log_probs
+from heedful.decoding.arrays import logsumexp, namespace
+from heedful.decoding.steps import NextTokens, StepFunction
 from heedful.errors import InputError
 from heedful.text.framing import Framing
 
@@ -23,12 +24,14 @@ class EnsembleStep:
         """Combine step functions of the same sentences and one vocabulary, at least one."""
         self._steps = steps
 
-    def __call__(self, last_ids: Tensor) -> Tensor:
+    def __call__(self, last_ids: NDArray[np.int64]) -> NextTokens:
         """See `StepFunction`."""
-        log_probs = torch.stack([all_log_probs(step(last_ids)) for step in self._steps])
-        return log_probs.logsumexp(dim=0) - math.log(len(self._steps))
+        tokens = [step(last_ids) for step in self._steps]
+        of_models = [each.log_probs() for each in tokens]
+        log_probs = logsumexp(namespace(of_models[0]).stack(of_models), axis=0)[0]
+        return tokens[0].with_log_probs(log_probs - math.log(len(self._steps)))
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: NDArray[np.int64]) -> None:
         """See `StepFunction`."""
         for step in self._steps:
             step.reorder(rows)
@@ -55,7 +58,7 @@ def check_ensemble(bundles: Sequence[Bundle]) -> None:
                     f"{name}: its {side} tokenizer is another one than the first model's; "
                     "only models that were trained with one tokenizer can translate together"
                 )
-        if first.model.config.tgt_vocab_size != other.model.config.tgt_vocab_size:
+        if first.config.model.tgt_vocab_size != other.config.model.tgt_vocab_size:
             raise InputError(f"{name}: it has another number of target tokens than the first model")
         if Framing.of(first.config, first.tokenizers) != Framing.of(other.config, other.tokenizers):
             raise InputError(f"{name}: it puts other ids around a text than the first model; see languages.*")

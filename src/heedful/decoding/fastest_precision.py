@@ -5,6 +5,7 @@ probabilities from those of float32, in nats for each token: that is how much th
 BLEU falls by 12 to 13 for each nat of validation loss (docs/log.md), so `MOST_LOSS` stands for 0.13.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -12,11 +13,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
+from heedful.decoding.arrays import on_host
 from heedful.decoding.backend import Precision
-from heedful.decoding.steps import StepFunction, all_log_probs, top_candidates
+from heedful.decoding.steps import StepFunction
 
 MOST_LOSS = 0.01  # nats for each token
 LEAST_GAIN = (
@@ -65,7 +66,7 @@ def try_precisions(
     """
     places = _PLACES if places is None else min(_PLACES, places)
     exact = _log_probs(next(iter(starts.values())), [None] * places)
-    written = [each.argmax(dim=-1) for each in exact]
+    written = [each.argmax(axis=-1) for each in exact]
     losses = {name: _divergence(exact, _log_probs(start, written)) for name, start in starts.items()}
     rounds = [
         {name: _seconds(start, written, clock) for name, start in starts.items()} for _ in range(_ROUNDS)
@@ -87,37 +88,34 @@ def fastest(trials: Mapping[Way, Trial]) -> Way:
     return best
 
 
-def _log_probs(start: Start, written: Sequence[Tensor | None]) -> list[Tensor]:
+def _log_probs(start: Start, written: Sequence[NDArray[np.int64] | None]) -> list[NDArray[np.float32]]:
     """Return each step's log-probabilities after the tokens written before; None: its own best."""
-    found: list[Tensor] = []
-    last = torch.ones(_SENTENCES, dtype=torch.int64)
+    found: list[NDArray[np.float32]] = []
+    last = np.ones(_SENTENCES, dtype=np.int64)
     with start() as step:
         for ids in written:
-            found.append(all_log_probs(step(last)).float().cpu())
-            last = found[-1].argmax(dim=-1) if ids is None else ids
+            found.append(on_host(step(last).log_probs()).astype(np.float32, copy=False))
+            last = found[-1].argmax(axis=-1) if ids is None else ids
     return found
 
 
-def _seconds(start: Start, written: Sequence[Tensor], clock: Clock) -> list[float]:
+def _seconds(start: Start, written: Sequence[NDArray[np.int64]], clock: Clock) -> list[float]:
     """How long each step takes, the choice of candidates included; there are as many rows as in a beam."""
     taken = []
-    last = torch.ones(_SENTENCES, dtype=torch.int64)
+    last = np.ones(_SENTENCES, dtype=np.int64)
     with start() as step:
         for place, ids in enumerate(written):
             begun = clock()
-            found = step(last)
-            if isinstance(found, Tensor):
-                top_candidates(found, _BEAM + 1, ())
-            else:
-                found.top(_BEAM + 1, (), renormalize=False)
+            step(last).top(_BEAM + 1, ())
             taken.append(clock() - begun)
-            last = ids.repeat_interleave(_BEAM)
+            last = ids.repeat(_BEAM)
             if place == 0:
-                step.reorder(torch.arange(_SENTENCES).repeat_interleave(_BEAM))
+                step.reorder(np.arange(_SENTENCES).repeat(_BEAM))
     return taken
 
 
-def _divergence(exact: Sequence[Tensor], other: Sequence[Tensor]) -> float:
-    """The mean of sum p (log p - log q); infinite where it is not a number."""
-    each = [(p.exp() * (p - q)).sum(dim=-1) for p, q in zip(exact, other, strict=True)]
-    return float(torch.stack(each).mean().nan_to_num(torch.inf))
+def _divergence(exact: Sequence[NDArray[np.float32]], other: Sequence[NDArray[np.float32]]) -> float:
+    """Return the mean of sum p (log p - log q); infinite where it is not a number."""
+    each = [(np.exp(p) * (p - q)).sum(axis=-1) for p, q in zip(exact, other, strict=True)]
+    mean = float(np.stack(each).mean())
+    return math.inf if math.isnan(mean) else mean

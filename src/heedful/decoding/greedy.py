@@ -1,7 +1,6 @@
 """Greedy search: the best next token, each time. The reference for a beam of one."""
 
 import numpy as np
-import torch
 
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, Outputs
@@ -32,6 +31,6 @@ def greedy_search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]
             raise InputError(NO_CONTINUATION)
         rows = outputs.append(best.ids[:, 0], best.log_probs[:, 0])
         if 0 < len(rows) < num_live:
-            step.reorder(torch.from_numpy(rows))
-        last_ids = torch.from_numpy(best.ids[rows, 0])
+            step.reorder(rows)
+        last_ids = best.ids[rows, 0]
     return [[hypothesis] for hypothesis in outputs.hypotheses(task.options.penalty)]

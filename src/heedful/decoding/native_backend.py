@@ -1,9 +1,11 @@
 """The native backend: the compiled engine, on a CPU, for models of the paper's shape."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from heedful.decoding.backend import Allowed, Precision
 from heedful.decoding.engine import Engine
@@ -11,7 +13,12 @@ from heedful.decoding.engine_step import EngineStep, ForcedEngineStep
 from heedful.decoding.engine_tokens import EngineShortlist
 from heedful.decoding.ensemble import average_steps
 from heedful.decoding.steps import StepFunction
-from heedful.model import Transformer
+from heedful.stored_model import StoredModel
+from heedful.threads import num_threads
+from heedful.weight_format import weight_shapes
+
+if TYPE_CHECKING:
+    from heedful.model import Transformer
 
 
 class NativeBackend:
@@ -19,7 +26,7 @@ class NativeBackend:
 
     name = "compiled"
 
-    def __init__(self, models: Sequence[Transformer], precision: Precision) -> None:
+    def __init__(self, models: "Sequence[Transformer | StoredModel]", precision: Precision) -> None:
         """Pack copies of the models' weights.
 
         Args:
@@ -27,17 +34,18 @@ class NativeBackend:
             precision: "float32", "bf16" or "int8".
         """
         self.precision: Precision = precision
-        self._engines = [Engine(model, precision) for model in models]
+        self._engines = [Engine(model.config, weight_of(model), precision) for model in models]
 
     @staticmethod
-    def why_not(models: Sequence[Transformer], precision: Precision) -> str | None:
+    def why_not(models: "Sequence[Transformer | StoredModel]", precision: Precision) -> str | None:
         """Return the reason why some of the models cannot be computed here; None where all can."""
-        return next(filter(None, (Engine.why_not(model, precision) for model in models)), None)
+        reasons = (_why_not_packed(each) or Engine.why_not(each.config, precision) for each in models)
+        return next(filter(None, reasons), None)
 
     @property
     def parallel_batches(self) -> int:
-        """As many as torch has threads: each batch has one of its own."""
-        return torch.get_num_threads()
+        """The number of threads: each batch has one of its own."""
+        return num_threads()
 
     @contextmanager
     def step(
@@ -79,3 +87,25 @@ class NativeBackend:
 
 def _shortlist(engine: Engine, allowed: Allowed) -> EngineShortlist | None:
     return None if allowed is None else EngineShortlist(engine, allowed)
+
+
+def weight_of(model: "Transformer | StoredModel") -> Callable[[str], NDArray[np.float32]]:
+    """Return a function that gives each weight of a model by its name."""
+    if isinstance(model, StoredModel):
+        return model.weight
+    parameters = dict(model.named_parameters())
+    return lambda name: parameters[name].detach().numpy()
+
+
+def _why_not_packed(model: "Transformer | StoredModel") -> str | None:
+    """Say why the weights of a model in memory cannot be packed."""
+    if isinstance(model, StoredModel):
+        return None
+    parameters = dict(model.named_parameters())
+    if parameters.keys() != weight_shapes(model.config).keys():
+        return "layers that were adapted (LoRA) and not merged"
+    if {each.device.type for each in parameters.values()} != {"cpu"}:
+        return "weights that are not on the CPU"
+    if {str(each.dtype) for each in parameters.values()} != {"torch.float32"}:
+        return "weights that are not float32"
+    return None

@@ -7,14 +7,13 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from heedful.decoding.arrays import Array, kth_largest, like, namespace, on_host, softmax
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, Outputs
 from heedful.decoding.options import Sampling
-from heedful.decoding.steps import NOT_NUMBERS, NextTokens, StepFunction, all_log_probs
+from heedful.decoding.steps import NOT_NUMBERS, NextTokens, StepFunction
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
@@ -77,52 +76,55 @@ def sample_search(step: StepFunction, task: SearchTask, *, first: int = 0) -> li
     chance = _Chance(sampling.seed, task, copies, first)
     last_ids = task.start_ids()
     while num_live := len(outputs.live):
-        found, num_fed = step(last_ids), len(last_ids)
+        tokens, num_fed = step(last_ids), len(last_ids)
         fed = np.arange(num_live) // (num_live // num_fed)  # the row of the step for each live output
         drawn = [
             _draw(
                 *constraints.distribution(
-                    _rows_of(found, fed[block]),
+                    _rows_of(tokens, fed[block]),
                     written=outputs.written[block],
                     sentences=outputs.live[block] // copies,
                 ),
                 chance.of(outputs.live, outputs.length)[block],
                 sampling,
             )
-            for block in _blocks(num_live, _vocab_size(found))
+            for block in _blocks(num_live, tokens.vocab_size)
         ]
         ids, own_values = (np.concatenate(each) for each in zip(*drawn, strict=True))
         rows = outputs.append(ids, own_values)
         if len(rows) and not np.array_equal(fed[rows], np.arange(num_fed)):
-            step.reorder(torch.from_numpy(fed[rows]))
-        last_ids = torch.from_numpy(ids[rows])
+            step.reorder(fed[rows])
+        last_ids = ids[rows]
     ended = outputs.hypotheses(task.options.penalty)
     return [ended[start : start + copies] for start in range(0, len(ended), copies)]
 
 
-def probable(scores: Tensor, sampling: Sampling) -> Tensor:
+def probable(scores: Array, sampling: Sampling) -> Array:
     """Of log-probabilities (rows, V), those of the tokens that may be drawn, in float64; -inf for the others.
 
     The cut-offs follow each other as in transformers: temperature, top-k (Fan et al., 2018), top-p (Holtzman
     et al., 2020), min-p (Nguyen et al., 2024), epsilon (Hewitt et al., 2022). Each sees the probabilities
     that the ones before it leave, scaled up to a sum of 1, and keeps at least the best token.
     """
-    scores = scores.double() / sampling.temperature
+    xp = namespace(scores)
+    scores = xp.astype(scores, xp.float64) / sampling.temperature
+
+    def without(is_out: Array) -> Array:
+        return xp.where(is_out, xp.full_like(scores, -math.inf), scores)
+
     if sampling.top_k is not None:
-        worst = scores.topk(min(sampling.top_k, scores.shape[-1])).values[:, -1:]
-        scores = scores.masked_fill(scores < worst, -torch.inf)
+        scores = without(scores < kth_largest(scores, min(sampling.top_k, scores.shape[-1])))
     if sampling.top_p < 1:
-        ordered, order = scores.sort(dim=-1, descending=True, stable=True)
-        is_out = torch.zeros_like(order, dtype=torch.bool)  # where those before it are enough
-        is_out[:, 1:] = ordered.softmax(dim=-1).cumsum(dim=-1)[:, :-1] >= sampling.top_p
-        scores = scores.masked_fill(torch.zeros_like(is_out).scatter(-1, order, is_out), -torch.inf)
+        order = xp.argsort(scores, axis=-1, descending=True, stable=True)
+        probabilities = softmax(xp.take_along_axis(scores, order, axis=-1))
+        is_out = xp.zeros_like(order, dtype=xp.bool)  # where those before it are enough
+        is_out[:, 1:] = xp.cumulative_sum(probabilities, axis=-1)[:, :-1] >= sampling.top_p
+        scores = without(xp.take_along_axis(is_out, xp.argsort(order, axis=-1), axis=-1))
     if sampling.min_p > 0:
-        best = scores.max(dim=-1, keepdim=True).values
-        scores = scores.masked_fill(scores < best + math.log(sampling.min_p), -torch.inf)
+        scores = without(scores < xp.max(scores, axis=-1, keepdims=True) + math.log(sampling.min_p))
     if sampling.epsilon > 0:
-        best = scores.max(dim=-1, keepdim=True).values
-        is_out = (scores.softmax(dim=-1) < sampling.epsilon) & (scores < best)
-        scores = scores.masked_fill(is_out, -torch.inf)
+        is_below_best = scores < xp.max(scores, axis=-1, keepdims=True)
+        scores = without((softmax(scores) < sampling.epsilon) & is_below_best)
     return scores
 
 
@@ -168,45 +170,42 @@ class _Chance:
         return found
 
 
-def _vocab_size(found: Tensor | NextTokens) -> int:
-    return found.shape[-1] if isinstance(found, Tensor) else found.vocab_size
-
-
 def _blocks(num_rows: int, vocab_size: int) -> list[slice]:
     """Rows that are worked on together: a distribution in float64 takes several times their memory."""
     most = max(1, _NUMBERS_AT_ONCE // vocab_size)
     return [slice(start, min(start + most, num_rows)) for start in range(0, num_rows, most)]
 
 
-def _rows_of(found: Tensor | NextTokens, fed: NDArray[np.int64]) -> Tensor:
-    """The log-probabilities of some rows of a step, in ascending order, which may be there several times."""
+def _rows_of(tokens: NextTokens, fed: NDArray[np.int64]) -> NextTokens:
+    """Return some rows of a step, in ascending order, which may be there several times."""
     first, end = int(fed[0]), int(fed[-1]) + 1
-    some = found[first:end] if isinstance(found, Tensor) else found[torch.arange(first, end)]
-    log_probs = all_log_probs(some)
-    return log_probs[torch.from_numpy(fed - first)] if len(fed) > end - first else log_probs
+    some = tokens[np.arange(first, end)]
+    some = some.with_log_probs(some.log_probs())  # computed once, however many outputs a row has
+    return some[fed - first] if len(fed) > end - first else some
 
 
 def _draw(
-    scores: Tensor, own: Tensor, chance: NDArray[np.float64], sampling: Sampling
+    scores: Array, own: Array, uniform: NDArray[np.float64], sampling: Sampling
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Draw a token of each row by its random number: the first whose cumulative probability is above it.
 
     Args:
         scores: what the search goes by, (rows, V).
         own: the model's log-probabilities, (rows, V).
-        chance: the random numbers, (rows,).
+        uniform: the random numbers, (rows,).
         sampling: which tokens may be drawn.
 
     Returns:
         The tokens, and the model's own log-probabilities of them, each (rows,).
     """
-    scores = probable(scores, sampling)
-    cumulative = scores.softmax(dim=-1).cumsum(dim=-1)
+    xp, scores = namespace(scores), probable(scores, sampling)
+    cumulative = xp.cumulative_sum(softmax(scores), axis=-1)
     total = cumulative[:, -1:]
-    threshold = total * torch.from_numpy(chance[:, None]).to(scores.device)
-    ids = torch.searchsorted(cumulative, threshold, right=True).clamp(max=scores.shape[-1] - 1)
+    is_before = xp.astype(cumulative <= total * like(uniform[:, None], scores), xp.int64)
+    ids = xp.clip(xp.sum(is_before, axis=-1, keepdims=True), max=scores.shape[-1] - 1)
+    values = xp.take_along_axis(own, ids, axis=-1)
     # One transfer: ids are exact in float64.
-    packed = torch.cat((ids.double(), own.gather(-1, ids).double(), total), dim=-1).cpu().numpy()
+    packed = on_host(xp.concat([xp.astype(each, xp.float64) for each in (ids, values, total)], axis=-1))
     if np.isnan(packed[:, 2]).any():
-        raise InputError(NOT_NUMBERS if scores.isnan().any() else NO_CONTINUATION)
+        raise InputError(NOT_NUMBERS if bool(xp.any(xp.isnan(scores))) else NO_CONTINUATION)
     return packed[:, 0].astype(np.int64), packed[:, 1]

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from heedful.decoding.constraints import Constraints
-from heedful.decoding.cross_attention import coverage_penalties
+from heedful.decoding.coverage import coverage_penalties
 from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
 from heedful.decoding.steps import StepFunction
 from heedful.decoding.task import SearchTask
@@ -65,9 +64,9 @@ def score_outputs(
         coverage_B[live] = coverage_penalties(step, task.options, len(live))
         rows = np.flatnonzero(lengths[live] > place + 1)
         if 0 < len(rows) < len(live):
-            step.reorder(torch.from_numpy(rows))
+            step.reorder(rows)
         live = live[rows]
-        last_ids = torch.from_numpy(ids_BT[live, place])
+        last_ids = ids_BT[live, place]
     found = []
     for row, output in enumerate(outputs):
         n = len(output)

@@ -16,8 +16,8 @@ from heedful.data.lexicon import Ids, Lexicon, learn_lexicon
 from heedful.durable import why_not_written, writing_at
 from heedful.errors import InputError
 from heedful.parsing import is_whole, parse_json
+from heedful.safetensors_files import utf_8_name
 from heedful.text import TokenizerPair
-from heedful.weight_files import utf_8_name
 
 FORMAT_VERSION = 1
 _KEY = "heedful-shortlist"  # of the metadata

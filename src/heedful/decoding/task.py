@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from heedful.decoding.options import SearchOptions
 
@@ -34,6 +34,6 @@ class SearchTask:
     sources: Sequence[Sequence[int]] = ()
     prefixes: Sequence[Sequence[int]] | None = None
 
-    def start_ids(self) -> Tensor:
-        """The first input ids, (B,)."""
-        return torch.full((len(self.max_lengths),), self.start_id)
+    def start_ids(self) -> NDArray[np.int64]:
+        """Return the first input ids, (B,)."""
+        return np.full(len(self.max_lengths), self.start_id, dtype=np.int64)

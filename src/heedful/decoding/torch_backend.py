@@ -5,18 +5,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.decoding.backend import Allowed, Precision
 from heedful.decoding.cross_attention import CoveringStep, listen_to
 from heedful.decoding.ensemble import average_steps
-from heedful.decoding.steps import RestrictedStep, StepFunction
+from heedful.decoding.steps import StepFunction
+from heedful.decoding.torch_steps import ForcedStep, ModelStep, RestrictedStep
 from heedful.model import Transformer
 
-_NUMBERS_AT_ONCE = 1 << 22  # log-probabilities at once, 16 MiB in float32, unless one position has more
-_ROWS_MULTIPLE = 64
 _ROUNDED = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -126,70 +124,3 @@ class TorchBackend:
     def _autocast(self) -> AbstractContextManager[object]:
         dtype = _ROUNDED.get(self.precision)
         return torch.autocast(self._device.type, dtype=dtype) if dtype else nullcontext()
-
-
-class ModelStep:
-    """The step function of a Transformer, over the key/value cache of its decoder."""
-
-    def __init__(self, model: Transformer, src: Tensor) -> None:
-        """Encode `src` (B, S), padded with the model's source pad id."""
-        self._model = model
-        self._device = src.device
-        self._cache = model.start_cache(model.encode(src))
-
-    def __call__(self, last_ids: Tensor) -> Tensor:
-        """See `StepFunction`."""
-        ids = last_ids.to(self._device, non_blocking=True)
-        return _log_softmax(self._model.decode_step(ids, self._cache))
-
-    def reorder(self, rows: Tensor) -> None:
-        """See `StepFunction`."""
-        self._cache.reorder(rows)
-
-
-class ForcedStep:
-    """The step function of a Transformer in teacher forcing.
-
-    All states are computed at once, and the log-probabilities of a few positions at a time: there never is a
-    tensor (B, T, V).
-    """
-
-    def __init__(
-        self, model: Transformer, src: Tensor, outputs: Sequence[Sequence[int]], *, start_id: int
-    ) -> None:
-        """Encode `src` (B, S), padded with the model's source pad id, and decode the outputs."""
-        longest = max(map(len, outputs))
-        tgt_in = torch.full((len(outputs), longest), start_id)  # what pads it is never looked at
-        for row, output in zip(tgt_in, outputs, strict=True):
-            row[1 : len(output)] = torch.tensor(output[:-1])
-        self._model = model
-        self._states_TBD = model.decode(tgt_in.to(src.device), model.encode(src)).transpose(0, 1)
-        self._rows = torch.arange(len(outputs), device=src.device)
-        self._ready: list[Tensor] = []  # log-probabilities (rows, V) of the positions that come next
-        self._ready_rows = self._rows
-
-    def __call__(self, last_ids: Tensor) -> Tensor:
-        """See `StepFunction`; the ids are known."""
-        if not self._ready:
-            num_rows = len(self._rows)
-            num_places = max(1, _NUMBERS_AT_ONCE // (num_rows * self._model.config.tgt_vocab_size))
-            states_ND = self._states_TBD[:num_places, self._rows].flatten(0, 1)
-            self._states_TBD = self._states_TBD[num_places:]
-            # Shapes that repeat are prepared once and kept: those of bfloat16 GEMMs are many megabytes.
-            filled = F.pad(states_ND, (0, 0, 0, -len(states_ND) % _ROWS_MULTIPLE))
-            log_probs = _log_softmax(self._model.project(filled)[: len(states_ND)])
-            self._ready = list(log_probs.view(-1, num_rows, log_probs.shape[-1]).unbind())
-            self._ready_rows = torch.arange(num_rows, device=log_probs.device)
-        return self._ready.pop(0)[self._ready_rows]
-
-    def reorder(self, rows: Tensor) -> None:
-        """See `StepFunction`."""
-        rows = rows.to(self._rows.device, non_blocking=True)
-        self._rows, self._ready_rows = self._rows[rows], self._ready_rows[rows]
-
-
-def _log_softmax(logits: Tensor) -> Tensor:
-    """Log-probabilities (..., V), of a softmax in float32, or float64 for a float64 model."""
-    if logits.dtype in (torch.bfloat16, torch.float16):
-        logits = logits.float()
-    return torch.log_softmax(logits, dim=-1)

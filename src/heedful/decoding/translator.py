@@ -72,10 +72,10 @@ class Translator:
         self.ensemble, self.shortlist = tuple(ensemble), shortlist
         check_ensemble([bundle, *ensemble])
         check_shortlist(shortlist, bundle)
-        self.device = next(bundle.model.parameters()).device  # where it is computed
-        models = [each.model for each in (bundle, *ensemble)]
         self._backends = Backends(
-            models, precision=precision, engine=engine if isinstance(engine, str) else "auto"
+            [each.network for each in (bundle, *ensemble)],
+            precision=precision,
+            engine=engine if isinstance(engine, str) else "auto",
         )
         generator = StepwiseGenerator(
             self._backends,
@@ -320,20 +320,10 @@ class Translator:
             return read, None
         return read, checked_ids("prefixes", prefixes, vocab_size=backends.vocab_size)
 
-    def release_models(self, options: SearchOptions) -> None:
-        """Let go of weights that the compiled engine has packed, which are otherwise in memory twice.
-
-        Afterwards the models of the bundles have no values, and there is no `for_languages`. Where something
-        else computes, or torch has to give the attention that such options need, nothing changes.
-
-        Args:
-            options: of all searches that follow.
-        """
-        if not options.needs_attention and self.engine_in_use == "compiled":  # which packs the weights
-            outlines = self._backends.release_models()
-            bundles = zip((self.bundle, *self.ensemble), outlines, strict=True)
-            self.bundle, *others = (replace(bundle, model=model) for bundle, model in bundles)
-            self.ensemble = tuple(others)
+    @property
+    def device(self) -> str:
+        """The kind of device that computes: "cpu" or "cuda"."""
+        return self._backends.device
 
     @property
     def engine_in_use(self) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from heedful.bundle import WEIGHTS_FILE, load_weights, unique_weights
+from heedful.bundle import WEIGHTS_FILE
 from heedful.errors import CheckpointError
 from heedful.model import Transformer
+from heedful.model_files import load_weights, unique_weights
 from heedful.weight_files import read_safetensors
 
 

@@ -24,10 +24,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from heedful.bundle import WEIGHTS_FILE, check_weights, file_sha256, load_weights, unique_weights
+from heedful.bundle import WEIGHTS_FILE, file_sha256
 from heedful.durable import ASIDE, bring_back, put_in_place, why_not_written
 from heedful.errors import CheckpointError
 from heedful.model import Transformer
+from heedful.model_files import check_weights, load_weights, unique_weights
 from heedful.parsing import parse_json, read_limited
 from heedful.training.averaging import MovingAverage
 from heedful.training.checkpoint_state import optimizer_state, read_state

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from heedful.config import Config, TrainConfig
-from heedful.data import Batch
+from heedful.data.batches import Batch
 from heedful.model import Transformer
 from heedful.training.loss import Loss, projected_cross_entropy
 from heedful.training.memory.out_of_memory import OutOfMemoryError, halve_batches, out_of_memory_noted

@@ -11,7 +11,7 @@ from signal import SIGTERM, Signals
 from torch import Tensor
 
 from heedful.config import Config
-from heedful.data import BatchSource
+from heedful.data.batch_source import BatchSource
 from heedful.errors import HeedfulError, Terminated, TrainingError
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage, average_weights, swapped_weights

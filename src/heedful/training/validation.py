@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from heedful.data import Batch
+from heedful.data.batches import Batch
 from heedful.model import Transformer
 from heedful.training.loss import smoothed_cross_entropy
 from heedful.training.memory.out_of_memory import OutOfMemoryError, halve_batches, out_of_memory_noted

@@ -3,13 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
-from heedful.bundle import load_bundle, load_weights, save_bundle
+from heedful.bundle import load_bundle
 from heedful.errors import CheckpointError, RunError
+from heedful.model_files import load_weights, save_bundle
 from heedful.training.averaging import average_weights
 from heedful.training.checkpoint import is_complete, list_checkpoints
 from heedful.training.trained_weights import add_adapters, without_adapters
 from heedful.workflows.front_matter import front_matter
-from heedful.workflows.run_files import CHECKPOINTS, CONFIG
+from heedful.workflows.run_names import CHECKPOINTS, CONFIG
 
 
 def average(run: Path, output: Path, *, last: int = 5) -> list[Path]:
@@ -42,7 +43,7 @@ def average(run: Path, output: Path, *, last: int = 5) -> list[Path]:
     if bundle.config.lora.rank:
         add_adapters(bundle.model, bundle.config.lora)
     load_weights(bundle.model, average_weights(checkpoints), output)
-    bundle = replace(bundle, model=without_adapters(bundle.model), scores={})
+    bundle = replace(bundle, network=without_adapters(bundle.model), scores={})
     steps = ", ".join(path.name.removeprefix("step-") for path in checkpoints)
     title = f"The mean of {last} checkpoints"
     card = (

@@ -7,10 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from heedful.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle, unique_weights
+from heedful.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
 from heedful.config import Config
 from heedful.config.schema import Section
 from heedful.errors import ConfigError, RunError
+from heedful.model_files import unique_weights
 from heedful.text import TokenizerPair
 from heedful.workflows.sources import local_bundle
 

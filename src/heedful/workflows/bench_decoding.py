@@ -83,7 +83,6 @@ def bench_decoding(
     listener("loading", 0.0)
     translator = load_translator(run, request, runtime)
     options = search_options(request, translator.bundle.config.decode)
-    translator.release_models(options)
     single = texts[:: max(1, len(texts) // _SINGLE)][:_SINGLE]
     to_do = _ROUNDS + 3
     outputs = translator.translations(texts, options=options)  # kernels are prepared
@@ -92,7 +91,7 @@ def bench_decoding(
         listener("all sentences", done / to_do)
         seconds.append(_seconds(translator, texts, options))
     listener("memory", (_ROUNDS + 1) / to_do)
-    with peak_memory(translator.device) as memory:
+    with peak_memory(torch.device(translator.device)) as memory:
         translator.translations(texts, options=options)
     listener("one sentence at a time", (_ROUNDS + 2) / to_do)
     for text in single[:_WARM_UP]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from heedful.config import Config
-from heedful.data import ParallelStore
+from heedful.data.store import ParallelStore
 from heedful.workflows.base_model import Origin
 from heedful.workflows.front_matter import front_matter
 from heedful.workflows.sources import hub_repo

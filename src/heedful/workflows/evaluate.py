@@ -65,7 +65,6 @@ def evaluate(
         check_parallel(str(task.src), sources, str(path), lines)
     translator = load_translator(run, request, runtime)
     options = search_options(request, translator.bundle.config.decode)
-    translator.release_models(options)
     outputs = translate_distinct(translator, sources, options)
     translated(outputs)
     report = evaluate_texts(sources, outputs, references, task.metrics, lowercase=task.lowercase)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from heedful.bundle import Bundle, save_bundle, save_model
+from heedful.bundle import Bundle
 from heedful.config import Config
 from heedful.config.loading import validate
 from heedful.errors import ConfigError, RunError
@@ -19,6 +19,7 @@ from heedful.interop.layouts import DIRECTORY_LAYOUTS, check_layout, read_direct
 from heedful.interop.vocabulary import fit_vocabularies, read_tokenizers
 from heedful.meta_device import assign_weights, meta_model
 from heedful.model import Transformer
+from heedful.model_files import save_bundle, save_model
 from heedful.text import TokenizerPair
 from heedful.workflows.card import model_title
 from heedful.workflows.front_matter import front_matter

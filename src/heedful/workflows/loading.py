@@ -2,22 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from importlib import import_module
 from pathlib import Path
-from typing import get_args
-
-import torch
+from typing import TYPE_CHECKING, get_args
 
 from heedful.bundle import load_bundle
 from heedful.config import DecodeConfig
-from heedful.decoding.backend_choice import EngineChoice, PrecisionChoice
+from heedful.decoding.backend_choice import EngineChoice, PrecisionChoice, has_torch
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.interop.ctranslate2.engine import CTranslate2Engine
 from heedful.requests import Runtime, SamplingRequest, ScoreRequest
-from heedful.threads import set_threads
+from heedful.threads import may_have_gpu, set_threads
 from heedful.workflows.sources import local_bundle
+
+if TYPE_CHECKING:
+    from heedful.decoding.generator import ForeignEngine
 
 _PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(PrecisionChoice)}
 _ENGINES: dict[str, EngineChoice] = {name: name for name in get_args(EngineChoice)}
@@ -80,25 +81,32 @@ def load_translator(
     if runtime.threads is not None:
         set_threads("threads", runtime.threads)
     bundle, *others = (load_bundle(local_bundle(path)) for path in (run, *ensemble))
-    for each in (bundle, *others):
-        each.model.to(device)
+    if device != "cpu":
+        bundle, *others = (replace(each, network=each.model.to(device)) for each in (bundle, *others))
     translator = Translator(
         bundle,
         precision=_PRECISIONS[runtime.precision],
         batch_tokens=runtime.batch_tokens,
         batch_size=runtime.batch_size,
         ensemble=others,
-        engine=CTranslate2Engine() if with_ctranslate2 else _ENGINES[runtime.engine],
+        engine=_ctranslate2() if with_ctranslate2 else _ENGINES[runtime.engine],
         shortlist=None if request.shortlist is None else Shortlist.load(request.shortlist),
     )
     return translator.for_languages(src_lang=request.src_lang, tgt_lang=request.tgt_lang)
 
 
-def _device(name: str) -> torch.device:
+def _ctranslate2() -> "ForeignEngine":
+    from heedful.interop.ctranslate2.engine import CTranslate2Engine
+
+    return CTranslate2Engine()
+
+
+def _device(name: str) -> str:
     if name not in _DEVICES:
         raise InputError(f"device={name!r}: must be one of {', '.join(_DEVICES)}")
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cuda" and not torch.cuda.is_available():
+    if name == "cpu" or (name == "auto" and not may_have_gpu()):
+        return "cpu"
+    has_gpu = has_torch() and import_module("torch").cuda.is_available()
+    if name == "cuda" and not has_gpu:
         raise InputError("device='cuda': torch finds no GPU here; use --device cpu")
-    return torch.device(name)
+    return "cuda" if has_gpu else "cpu"

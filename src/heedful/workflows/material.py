@@ -10,16 +10,9 @@ import torch
 
 from heedful.config import Config, load_config
 from heedful.config.loading import validate
-from heedful.data import (
-    BatchSource,
-    ParallelStore,
-    ParallelText,
-    build_store,
-    overlap,
-    read_pairs,
-    read_parallel,
-    shared_pairs,
-)
+from heedful.data.batch_source import BatchSource
+from heedful.data.corpus import ParallelText, overlap, read_pairs, read_parallel, shared_pairs
+from heedful.data.store import ParallelStore, build_store
 from heedful.errors import ConfigError, CorpusError
 from heedful.meta_device import assign_weights, meta_model
 from heedful.model import Transformer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from heedful.bundle import CONFIG_FILE, bundle_file_names
 from heedful.errors import InputError
-from heedful.workflows.run_files import BUNDLES, CHECKPOINTS, CONFIG, LOG, SKIPPED, TOKENIZER
+from heedful.workflows.run_names import BUNDLES, CHECKPOINTS, CONFIG, LOG, SKIPPED, TOKENIZER
 
 
 def check_output(

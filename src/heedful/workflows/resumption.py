@@ -5,7 +5,7 @@ from pathlib import Path
 
 from heedful.config import PRESETS, Config, load_config
 from heedful.errors import ConfigError, CorpusError
-from heedful.workflows.run_files import CONFIG
+from heedful.workflows.run_names import CONFIG
 
 # Whole sections, or single settings, on which the weights so far depend as they do on the text: with others,
 # what goes on would be another run. The text itself is compared by its fingerprint (`Material.fingerprint`).

@@ -15,7 +15,8 @@ from heedful.text import TokenizerPair
 from heedful.training.checkpoint import DAMAGED_PREFIX
 from heedful.training.event_log import logged_events
 from heedful.training.events import CheckpointEvent, StartEvent
-from heedful.workflows.run_files import (
+from heedful.workflows.run_files import holds_weights, others_among, replaceable
+from heedful.workflows.run_names import (
     BEST,
     BUNDLES,
     CHECKPOINTS,
@@ -25,9 +26,6 @@ from heedful.workflows.run_files import (
     LOG,
     SKIPPED,
     TOKENIZER,
-    holds_weights,
-    others_among,
-    replaceable,
 )
 
 _FEW_NAMES = 3

@@ -9,11 +9,16 @@ from heedful.durable import ASIDE, WRITING
 from heedful.parsing import parse_json
 from heedful.text.pair import is_file_of_a_pair
 from heedful.training.checkpoint import DAMAGED_PREFIX, FILES
-
-CONFIG, LOG, LOCK = "config.toml", "log.jsonl", ".lock"
-SKIPPED, SKIPPED_HEADER = "skipped.tsv", "step\tpair\tsource\ttarget"
-CHECKPOINTS, TOKENIZER = "checkpoints", "tokenizer"
-BUNDLES = BEST, LAST = ("best", "last")
+from heedful.workflows.run_names import (
+    BUNDLES,
+    CHECKPOINTS,
+    CONFIG,
+    LOCK,
+    LOG,
+    SKIPPED,
+    SKIPPED_HEADER,
+    TOKENIZER,
+)
 
 _CHECKPOINT = re.compile(
     rf"(\.?|{re.escape(DAMAGED_PREFIX)})step-\d+(-\d+|\.writing|{re.escape(ASIDE)}|\.removed)?"

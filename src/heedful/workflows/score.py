@@ -141,7 +141,6 @@ def score(
     if runtime.precision == "auto":
         told(translator.precision_in_use)
     options = search_options(request, translator.bundle.config.decode)
-    translator.release_models(options)
     return _scored_pairs(translator, task, options, chunk_lines)
 
 

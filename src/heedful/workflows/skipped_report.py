@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from heedful.data import ParallelStore
+from heedful.data.store import ParallelStore
 from heedful.durable import named_in_errors, put_text_in_place
 from heedful.text import TokenizerPair
 from heedful.training import SkippedEvent
-from heedful.workflows.run_files import SKIPPED_HEADER
+from heedful.workflows.run_names import SKIPPED_HEADER
 
 
 class SkippedReport:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heedful.bundle import Bundle, save_bundle
+from heedful.bundle import Bundle
 from heedful.config import Config, load_config
 from heedful.errors import CheckpointError
 from heedful.model import Transformer
+from heedful.model_files import save_bundle
 from heedful.training import (
     EndEvent,
     Event,

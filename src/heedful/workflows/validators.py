@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from heedful.bundle import Bundle
 from heedful.config import Config
-from heedful.data import BatchSource
+from heedful.data.batch_source import BatchSource
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.evaluation.metrics import evaluate_texts

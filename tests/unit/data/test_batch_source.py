@@ -5,7 +5,10 @@ import torch
 from small_tokenizers import tagged_pair
 
 from heedful.config import TokenizerConfig
-from heedful.data import Batch, BatchSource, ParallelStore, ParallelText, build_store
+from heedful.data.batch_source import BatchSource
+from heedful.data.batches import Batch
+from heedful.data.corpus import ParallelText
+from heedful.data.store import ParallelStore, build_store
 from heedful.errors import TokenizerError
 from heedful.text import Framing, TokenizerPair, train_tokenizers
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from heedful.data import Batch, collate
+from heedful.data.batches import Batch, collate
 
 PAIRS = [
     (np.array([5, 6, 3], dtype=np.int32), np.array([7, 3], dtype=np.int32)),

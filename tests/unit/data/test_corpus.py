@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data import (
+from heedful.data.corpus import (
     ParallelText,
     check_parallel,
     overlap,

@@ -7,7 +7,9 @@ import pytest
 from small_tokenizers import LANGUAGES, nllb_pair, phrases
 
 from heedful.config import Config, LanguageConfig, ModelConfig
-from heedful.data import BatchSource, ParallelText, build_store
+from heedful.data.batch_source import BatchSource
+from heedful.data.corpus import ParallelText
+from heedful.data.store import build_store
 from heedful.text import Framing, TokenizerPair
 
 ENGLISH, GERMAN = phrases()

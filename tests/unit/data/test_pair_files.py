@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data import read_pairs, read_parallel
+from heedful.data.corpus import read_pairs, read_parallel
 from heedful.data.pair_files import PairFiles, holds_pairs
 from heedful.errors import CorpusError
 

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 
 from heedful.config import TokenizerConfig
-from heedful.data import CorpusReport, ParallelStore, ParallelText, build_store, read_parallel, store
+from heedful.data import store
+from heedful.data.corpus import ParallelText, read_parallel
+from heedful.data.store import CorpusReport, ParallelStore, build_store
 from heedful.errors import CorpusError
 from heedful.text import SentencePieceTokenizer, TokenizerPair, train_tokenizers
 

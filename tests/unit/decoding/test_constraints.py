@@ -7,6 +7,7 @@ import torch
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import SearchTask
+from heedful.decoding.torch_steps import TorchTokens
 from heedful.errors import InputError
 
 PAD, START, EOS = 0, 1, 2
@@ -22,7 +23,9 @@ def candidates(
         max_lengths=max_lengths, start_id=start_id, eos_id=EOS, pad_id=PAD, options=asked, prefixes=prefixes
     )
     so_far = np.array(written, dtype=np.int64).reshape(len(written), -1)
-    return Constraints(task).candidates(log_probs, count, written=so_far, sentences=np.arange(len(written)))
+    return Constraints(task).candidates(
+        TorchTokens(log_probs), count, written=so_far, sentences=np.arange(len(written))
+    )
 
 
 def best(

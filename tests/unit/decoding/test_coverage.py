@@ -14,7 +14,7 @@ from heedful.bundle import Bundle
 from heedful.decoding.backend import Precision
 from heedful.decoding.backend_choice import Backends
 from heedful.decoding.cross_attention import CoveringStep, listen_to
-from heedful.decoding.engine import Engine
+from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.search import search
 from heedful.decoding.steps import StepFunction
@@ -133,7 +133,7 @@ def test_a_penalty_of_zero_changes_no_bit() -> None:
 
 
 def test_the_engine_leaves_coverage_to_torch_and_only_coverage() -> None:
-    if Engine.why_not(memorised().model, "float32"):
+    if NativeBackend.why_not([memorised().model], "float32"):
         pytest.skip("no engine")
     auto, in_torch = Translator(memorised()), Translator(memorised(), engine="torch")
     assert auto.translations(LINES, options=COVERED) == in_torch.translations(LINES, options=COVERED)

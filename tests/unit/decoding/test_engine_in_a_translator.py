@@ -1,7 +1,5 @@
 """A translator with the compiled engine, beside the same one with torch."""
 
-import gc
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
@@ -12,7 +10,6 @@ from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
 from heedful.decoding.backend import Precision
-from heedful.decoding.engine import Engine
 from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.errors import InputError
@@ -33,7 +30,7 @@ SEARCHES = {
 
 def translators(precision: Precision = "float32", **settings: int) -> tuple[Translator, Translator]:
     bundle = memorised()
-    if reason := Engine.why_not(bundle.model, precision):
+    if reason := NativeBackend.why_not([bundle.model], precision):
         pytest.skip(reason)
     compiled = Translator(
         bundle, precision=precision, engine="compiled", batch_size=settings.get("batch_size")
@@ -99,7 +96,7 @@ def test_threads_that_share_an_engine_get_their_own_positions() -> None:
     sources = [[[5 + i % 9] * (3 + 150 * (i % 9))] for i in range(45)]
     options = SearchOptions(beam_size=1, max_length=3)
     alone, shared = (
-        Translator(replace(memorised(), model=deepcopy(memorised().model)), engine="compiled") for _ in "ab"
+        Translator(replace(memorised(), network=deepcopy(memorised().model)), engine="compiled") for _ in "ab"
     )
     translators()  # skips where there is no engine
     wanted = [alone.search_ids(each, options=options) for each in sources[:9]] * 5
@@ -125,8 +122,8 @@ def test_what_cannot_be_computed_is_refused_or_left_to_torch() -> None:
         InputError, match="precision='fp16': not possible here: the engine has no fp16; engine"
     ):
         Translator(bundle, engine="compiled", precision="fp16").translate(["the cat"])
-    double = replace(bundle, model=meta_model(bundle.config.model).double())
-    assert Engine.why_not(double.model, "float32") is not None
+    double = replace(bundle, network=meta_model(bundle.config.model).double())
+    assert NativeBackend.why_not([double.model], "float32") is not None
     assert Translator(double).engine_in_use == "torch"
     with pytest.raises(InputError, match="engine='torch' computes every model"):
         Translator(double, engine="compiled").translate(["the cat"])
@@ -134,33 +131,3 @@ def test_what_cannot_be_computed_is_refused_or_left_to_torch() -> None:
         Translator(bundle, engine="fast")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="batch_size=0"):
         Translator(bundle, batch_size=0)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
-def test_a_translator_whose_weights_are_packed_can_do_without_the_model(precision: Precision) -> None:
-    bundle = replace(memorised(), model=deepcopy(memorised().model))
-    if reason := Engine.why_not(bundle.model, precision):
-        pytest.skip(reason)
-    translator = Translator(bundle, precision=precision, ensemble=[bundle])
-    wanted = translator.translations(SOURCES)
-    is_there = weakref.ref(bundle.model.encoder.layers[0].feed_forward.inner.weight)  # type: ignore[union-attr]
-    del bundle
-    translator.release_models(SearchOptions())
-    gc.collect()
-    assert is_there() is None
-    assert translator.translations(SOURCES) == wanted
-    assert translator.bundle.config == memorised().config
-
-
-def test_torch_keeps_the_model() -> None:
-    translator = Translator(memorised(), engine="torch")
-    translator.release_models(SearchOptions())
-    assert translator.bundle.model is memorised().model
-
-
-def test_the_model_stays_where_torch_has_to_give_attention() -> None:
-    translator = Translator(memorised())
-    options = SearchOptions(beam_size=2, coverage_penalty=0.2)
-    wanted = translator.translations(SOURCES, options=options)
-    translator.release_models(options)
-    assert translator.translations(SOURCES, options=options) == wanted

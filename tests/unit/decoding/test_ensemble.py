@@ -2,6 +2,7 @@ import copy
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from step_tables import BOS, Table, TableStep, random_table, task_of
@@ -26,7 +27,7 @@ def another(seed: int, noise: float = 0.3) -> Bundle:
     with torch.no_grad():
         for weight in model.parameters():
             weight += noise * weight.std() * torch.randn(weight.shape, generator=generator)
-    return replace(bundle, model=model)
+    return replace(bundle, network=model)
 
 
 def test_a_search_over_tables_is_one_over_the_table_of_their_mean_probabilities() -> None:
@@ -46,8 +47,8 @@ def test_a_search_over_tables_is_one_over_the_table_of_their_mean_probabilities(
 def test_what_one_model_rules_out_another_may_write() -> None:
     sure: Table = lambda _b, _ids: [-math.inf, -math.inf, 0.0, -math.inf, -math.inf]  # noqa: E731
     other: Table = lambda _b, _ids: [-math.inf, -math.inf, -math.inf, 0.0, -math.inf]  # noqa: E731
-    log_probs = EnsembleStep([TableStep(sure, 1), TableStep(other, 1)])(torch.tensor([BOS]))
-    assert log_probs.exp().tolist() == [pytest.approx([0, 0, 0.5, 0.5, 0])]
+    tokens = EnsembleStep([TableStep(sure, 1), TableStep(other, 1)])(np.array([BOS]))
+    assert np.exp(tokens.log_probs()).tolist() == [pytest.approx([0, 0, 0.5, 0.5, 0])]
 
 
 def test_a_model_with_itself_is_itself() -> None:

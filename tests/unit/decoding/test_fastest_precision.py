@@ -7,17 +7,17 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from tiny_bundle import PAIRS, memorised
-from torch import Tensor
 
 from heedful import Translator
 from heedful.bundle import Bundle
 from heedful.decoding import backend_choice
 from heedful.decoding.backend import Precision
 from heedful.decoding.backend_choice import Backends
-from heedful.decoding.engine import Engine
 from heedful.decoding.fastest_precision import (
     MOST_LOSS,
     Start,
@@ -27,7 +27,9 @@ from heedful.decoding.fastest_precision import (
     made_up_sources,
     try_precisions,
 )
+from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.steps import StepFunction
+from heedful.decoding.torch_steps import TorchTokens
 from heedful.errors import InputError
 from heedful.native import cpu_has_bf16
 
@@ -84,7 +86,7 @@ def test_auto_tries_torch_beside_the_engine(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(backend_choice, "try_precisions", torch_is_fastest)
     translator = Translator(fresh(), precision="auto")
     assert (translator.engine_in_use, translator.precision_in_use) == ("torch", "float32")
-    possible = [name for name in NAMES if not Engine.why_not(translator.bundle.model, name)]
+    possible = [name for name in NAMES if not NativeBackend.why_not([translator.bundle.network], name)]
     assert tried[: len(possible) + 1] == [*map(compiled, possible), ("torch", "float32")]
     assert (("torch", "bf16") in tried) == cpu_has_bf16()
     translator.translations(SOURCES[:1])
@@ -98,14 +100,14 @@ class HandStep:
         self._noise = noise
         self._fed = torch.zeros(8, 0, dtype=torch.int64)
 
-    def __call__(self, last_ids: Tensor) -> Tensor:
+    def __call__(self, last_ids: NDArray[np.int64]) -> TorchTokens:
         time.sleep(self._seconds)
-        self._fed = torch.cat([self._fed, last_ids[:, None]], dim=1)
+        self._fed = torch.cat([self._fed, torch.from_numpy(last_ids)[:, None]], dim=1)
         logits = torch.stack([(self._fed * place).sum(dim=1).sin() for place in range(1, 8)], dim=1)
         crooked = torch.linspace(-1, 1, 7) ** 3
-        return (logits.float() + self._noise * crooked).log_softmax(dim=-1)
+        return TorchTokens((logits.float() + self._noise * crooked).log_softmax(dim=-1))
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: NDArray[np.int64]) -> None:
         self._fed = self._fed[rows]
 
 
@@ -150,7 +152,7 @@ def test_a_translator_writes_with_what_was_chosen_and_chooses_once(monkeypatch: 
 
 def test_weights_that_whole_numbers_cannot_hold_are_found_out() -> None:
     bundle = fresh()
-    if reason := Engine.why_not(bundle.model, "int8"):
+    if reason := NativeBackend.why_not([bundle.model], "int8"):
         pytest.skip(reason)
     healthy = trials_of(bundle)["int8"].loss
     for layer in bundle.model.decoder.layers:
@@ -162,7 +164,7 @@ def test_weights_that_whole_numbers_cannot_hold_are_found_out() -> None:
 
 def test_auto_leaves_models_to_torch_and_refuses_what_cannot_be() -> None:
     bundle = fresh()
-    double = replace(bundle, model=bundle.model.double())
+    double = replace(bundle, network=bundle.model.double())
     assert Translator(double, precision="auto").precision_in_use in ("float32", "bf16")
     with pytest.raises(InputError, match="engine='torch' computes every model"):
         _ = Translator(double, precision="auto", engine="compiled").precision_in_use
@@ -172,13 +174,13 @@ def test_auto_leaves_models_to_torch_and_refuses_what_cannot_be() -> None:
 
 def fresh() -> Bundle:
     """The memorised bundle with a model of its own."""
-    return replace(memorised(), model=deepcopy(memorised().model))
+    return replace(memorised(), network=deepcopy(memorised().model))
 
 
 def trials_of(bundle: Bundle) -> dict[Precision, Trial]:
     config = bundle.config.model
     sources = made_up_sources(config.src_vocab_size, pad_id=config.src_pad_id, most=None)
-    names = [name for name in NAMES if not Engine.why_not(bundle.model, name)]
+    names = [name for name in NAMES if not NativeBackend.why_not([bundle.model], name)]
     ways = {name: Backends([bundle.model], precision=name, engine="compiled").searching for name in names}
     starts: dict[Way, Start] = {compiled(name): partial(way.step, sources) for name, way in ways.items()}
     return {name: trial for (_, name), trial in try_precisions(starts, places=None).items()}

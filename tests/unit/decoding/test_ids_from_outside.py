@@ -10,7 +10,7 @@ import torch
 from tiny_bundle import memorised
 
 from heedful import Translator
-from heedful.decoding.engine import Engine
+from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.torch_backend import TorchBackend
 from heedful.errors import InputError
@@ -22,7 +22,7 @@ SIZE = memorised().config.model.src_vocab_size
 
 @pytest.fixture(params=["compiled", "torch"])
 def translator(request: pytest.FixtureRequest) -> Translator:
-    if request.param == "compiled" and (reason := Engine.why_not(memorised().model, "float32")):
+    if request.param == "compiled" and (reason := NativeBackend.why_not([memorised().model], "float32")):
         pytest.skip(reason)
     return Translator(memorised(), engine=request.param)
 
@@ -72,9 +72,10 @@ def test_what_is_longer_than_learned_positions_is_named(engine: str) -> None:
     torch.manual_seed(1)
     config = memorised().config.model.replace(positions="learned", max_positions=7)
     model = Transformer.from_config(config).eval()
-    if engine == "compiled" and (reason := Engine.why_not(model, "float32")):
+    if engine == "compiled" and (reason := NativeBackend.why_not([model], "float32")):
         pytest.skip(reason)
-    bundle = replace(memorised(), config=memorised().config.model_copy(update={"model": config}), model=model)
+    changed = memorised().config.model_copy(update={"model": config})
+    bundle = replace(memorised(), config=changed, network=model)
     translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]
     translator.search_ids([[5] * 7], options=GREEDY, prefixes=[[5] * 100])
     with pytest.raises(InputError, match=r"sources: sentence 2: 8 pieces, but .* positions end at 7"):

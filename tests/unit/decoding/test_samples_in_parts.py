@@ -6,14 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from step_tables import EOS, TableStep, random_table, task_of
 from tiny_bundle import PAIRS, memorised
-from torch import Tensor
 
 from heedful import Translator
 from heedful.decoding import sampling as module
-from heedful.decoding.engine import Engine
+from heedful.decoding.arrays import Array
 from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.sampling import random_numbers, sample_in_parts, sample_search, samples_at_once
@@ -34,8 +32,8 @@ def test_blocks_of_rows_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     probable = module.probable
 
-    def counted(scores: Tensor, sampling: Sampling) -> Tensor:
-        sizes.append(scores.numel())
+    def counted(scores: Array, sampling: Sampling) -> Array:
+        sizes.append(scores.size)
         return probable(scores, sampling)
 
     monkeypatch.setattr(module, "probable", counted)
@@ -78,7 +76,7 @@ def test_a_large_vocabulary_leaves_fewer_samples_at_once() -> None:
 @pytest.mark.parametrize("engine", ["compiled", "torch"])
 def test_a_translator_draws_the_same_in_small_parts(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     bundle = memorised()
-    if engine == "compiled" and (reason := Engine.why_not(bundle.model, "float32")):
+    if engine == "compiled" and (reason := NativeBackend.why_not([bundle.network], "float32")):
         pytest.skip(reason)
     options = SearchOptions(n_best=25, sampling=replace(CHOOSING, temperature=4.0))
     translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]
@@ -109,14 +107,13 @@ def test_a_translator_draws_the_same_in_small_parts(monkeypatch: pytest.MonkeyPa
 def test_no_tensor_has_all_samples_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_NUMBERS_AT_ONCE", 64 * 9)
     largest: list[int] = []
-    softmax = torch.Tensor.softmax
+    softmax = module.softmax
 
-    def counted(self: Tensor, *arguments: object, **rest: object) -> Tensor:
-        if self.dtype == torch.float64:
-            largest.append(self.numel())
-        return softmax(self, *arguments, **rest)  # type: ignore[arg-type]
+    def counted(array: Array) -> Array:
+        largest.append(array.size)
+        return softmax(array)
 
-    monkeypatch.setattr(torch.Tensor, "softmax", counted)
+    monkeypatch.setattr(module, "softmax", counted)
     table = random_table(3, 9, sharpness=0.2)
     task = task_of([9], SearchOptions(n_best=500, sampling=Sampling()), sources=[[7]])
     found = sample_search(TableStep(table, 1), task)

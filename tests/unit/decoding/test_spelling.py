@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tiny_bundle import PAIRS, memorised
 from torch.nn.functional import cross_entropy
 
-from heedful.bundle import Bundle, save_bundle
+from heedful.bundle import Bundle
 from heedful.config import Config, DecodeConfig, ModelConfig, TokenizerConfig
 from heedful.decoding.generator import StepwiseGenerator
 from heedful.decoding.hypotheses import Hypothesis
@@ -23,6 +23,7 @@ from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.spelling import attended_words, translations_of
 from heedful.decoding.translator import Translator
 from heedful.model import Transformer
+from heedful.model_files import save_bundle
 from heedful.text import Framing, HuggingFaceTokenizer, SpecialIds, TokenizerPair
 from heedful.text.word_list import tokenizer_from_words
 

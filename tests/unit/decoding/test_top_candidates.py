@@ -1,46 +1,57 @@
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from heedful.decoding.steps import top_candidates
+from heedful.decoding.steps import ArrayTokens, NextTokens
+from heedful.decoding.torch_steps import TorchTokens
+
+KINDS = {"numpy": lambda log_probs: ArrayTokens(log_probs.numpy()), "torch": TorchTokens}
+of_both_kinds = pytest.mark.parametrize("tokens_of", KINDS.values(), ids=KINDS.keys())
+TokensOf = Callable[[torch.Tensor], NextTokens]
 
 
-def test_the_best_come_first_and_banned_ids_never_before_others() -> None:
+@of_both_kinds
+def test_the_best_come_first_and_banned_ids_never_before_others(tokens_of: TokensOf) -> None:
     log_probs = torch.tensor([[0.4, 0.1, 0.2, 0.3], [0.1, 0.2, 0.3, 0.4]]).log()
-    values, ids = top_candidates(log_probs, 2, [0])
+    values, ids = tokens_of(log_probs).top(2, [0])
     assert ids.tolist() == [[3, 2], [3, 2]]
     assert values[0].tolist() == pytest.approx([math.log(0.3), math.log(0.2)])
 
 
-def test_banned_ids_are_impossible_where_nothing_else_is_left() -> None:
-    values, ids = top_candidates(torch.zeros(1, 3), 3, [0, 1])
+@of_both_kinds
+def test_banned_ids_are_impossible_where_nothing_else_is_left(tokens_of: TokensOf) -> None:
+    values, ids = tokens_of(torch.zeros(1, 3)).top(3, [0, 1])
     assert ids.tolist() == [[2, 0, 1]]
     assert values.tolist() == [[0.0, -math.inf, -math.inf]]
 
 
+@of_both_kinds
 @pytest.mark.parametrize("vocab_size", [5, 40, 3000])
-def test_ties_go_to_the_lower_id_also_at_the_edge(vocab_size: int) -> None:
+def test_ties_go_to_the_lower_id_also_at_the_edge(tokens_of: TokensOf, vocab_size: int) -> None:
     log_probs = torch.full((3, vocab_size), -5.0)
     log_probs[1, vocab_size - 1] = -1.0
     log_probs[2, :3] = -9.0
-    values, ids = top_candidates(log_probs, 2, [])
+    values, ids = tokens_of(log_probs).top(2, [])
     assert ids.tolist() == [[0, 1], [vocab_size - 1, 0], [3, 4]]
     assert values.tolist() == [[-5.0, -5.0], [-1.0, -5.0], [-5.0, -5.0]]
 
 
-def test_it_equals_a_full_stable_sort() -> None:
+@of_both_kinds
+def test_it_equals_a_full_stable_sort(tokens_of: TokensOf) -> None:
     generator = torch.Generator().manual_seed(1)
     log_probs = torch.randint(-6, 0, (50, 17), generator=generator).float()
-    values, ids = top_candidates(log_probs, 5, [3])
+    values, ids = tokens_of(log_probs).top(5, [3])
     log_probs[:, 3] = -math.inf
     expected = torch.sort(log_probs, dim=-1, descending=True, stable=True)
     assert ids.tolist() == expected.indices[:, :5].tolist()
     assert values.tolist() == expected.values[:, :5].tolist()
 
 
-def test_the_argument_is_left_alone() -> None:
+@of_both_kinds
+def test_the_argument_is_left_alone(tokens_of: TokensOf) -> None:
     log_probs = torch.randn(4, 9, generator=torch.Generator().manual_seed(2))
     before = log_probs.clone()
-    top_candidates(log_probs, 3, [0, 1])
+    tokens_of(log_probs).top(3, [0, 1])
     assert torch.equal(log_probs, before)

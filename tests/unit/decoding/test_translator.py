@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.bundle import Bundle, save_bundle
+from heedful.bundle import Bundle
 from heedful.config import Config, DecodeConfig, ModelConfig, TokenizerConfig
 from heedful.decoding.backend import Precision
 from heedful.decoding.batch_plan import plan_batches
@@ -14,6 +14,7 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import BundleError, InputError
 from heedful.model import Transformer
+from heedful.model_files import save_bundle
 from heedful.text import TokenizerPair, train_tokenizers
 
 LINES = ["ab ba", "abba baab abab", "a", "bab bab bab bab bab", "b a b a b a", "aab", "abba", "bb aa"]
@@ -38,7 +39,7 @@ def make_bundle(tokenizers: TokenizerPair, **changes: object) -> Bundle:
         decode=DecodeConfig(beam_size=2, max_length_offset=3),
     )
     model = Transformer.from_config(config.model).eval()
-    return Bundle(config=config, tokenizers=tokenizers, model=model)
+    return Bundle(config=config, tokenizers=tokenizers, network=model)
 
 
 @pytest.fixture(scope="module")

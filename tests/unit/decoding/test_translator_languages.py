@@ -4,13 +4,14 @@ import pytest
 import torch
 from tagged_bundle import nllb_like
 
-from heedful.bundle import load_bundle, save_bundle
+from heedful.bundle import load_bundle
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import SearchTask
 from heedful.decoding.torch_backend import ModelStep
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
+from heedful.model_files import save_bundle
 from heedful.workflows.attention import attention_of
 
 LINES = ["the house", "a cat and a dog", "the girl's lamp is broken"]

@@ -11,8 +11,8 @@ from heedful.bundle import Bundle
 from heedful.config import Config
 from heedful.decoding.backend import Precision
 from heedful.decoding.backend_choice import Backends, EngineChoice
-from heedful.decoding.engine import Engine
 from heedful.decoding.inputs import Given
+from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.torch_backend import ForcedStep, ModelStep
 from heedful.decoding.translation import ScoredText, TextHypothesis
@@ -81,7 +81,7 @@ def test_a_translation_has_the_numbers_it_was_found_with(name: str) -> None:
 @pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
 @pytest.mark.parametrize("name", SEARCHES)
 def test_so_it_has_in_every_precision_of_the_engine(name: str, precision: Precision) -> None:
-    if reason := Engine.why_not(memorised().model, precision):
+    if reason := NativeBackend.why_not([memorised().model], precision):
         pytest.skip(reason)
     translator = Translator(memorised(), engine="compiled", precision=precision)
     assert_scored_as_found(translator, SEARCHES[name])
@@ -89,7 +89,7 @@ def test_so_it_has_in_every_precision_of_the_engine(name: str, precision: Precis
 
 @pytest.mark.parametrize("engine", ["auto", "torch"])
 def test_so_it_has_from_several_models(engine: EngineChoice) -> None:
-    other = replace(memorised(), model=copy.deepcopy(memorised().model))
+    other = replace(memorised(), network=copy.deepcopy(memorised().model))
     with torch.no_grad():
         for weight in other.model.parameters():
             weight.mul_(0.97)

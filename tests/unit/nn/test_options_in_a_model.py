@@ -21,8 +21,8 @@ from option_models import (
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from heedful.bundle import load_weights, unique_weights
 from heedful.model import Transformer
+from heedful.model_files import load_weights, unique_weights
 from heedful.nn.masks import causal_mask
 from heedful.ops.recorder import record_attention
 from heedful.training.precision import autocast

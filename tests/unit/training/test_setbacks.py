@@ -8,9 +8,9 @@ import pytest
 import torch
 from trainer_worlds import World, make
 
-from heedful.bundle import unique_weights
 from heedful.errors import BundleError, InputError, TrainingError
 from heedful.model import Transformer
+from heedful.model_files import unique_weights
 from heedful.training.checkpoint import latest_checkpoint
 from heedful.training.divergence import RECOVERY_STEPS, recovered
 from heedful.training.events import (

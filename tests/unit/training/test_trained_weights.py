@@ -8,7 +8,7 @@ from small_models import assert_same_weights, small_model
 from torch import nn
 
 from heedful.config import Config
-from heedful.data import collate
+from heedful.data.batches import collate
 from heedful.errors import ConfigError
 from heedful.model import Transformer
 from heedful.training.optimizer import build_optimizer

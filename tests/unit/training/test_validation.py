@@ -5,7 +5,7 @@ import torch
 from small_models import small_model
 from torch.nn.functional import cross_entropy
 
-from heedful.data import Batch, collate
+from heedful.data.batches import Batch, collate
 from heedful.training.validation import measure_nll
 
 PAD, BOS = 0, 2

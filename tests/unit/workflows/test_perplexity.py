@@ -5,7 +5,9 @@ import pytest
 from small_tokenizers import phrases
 from tiny_bundle import PAIRS, memorised, save_memorised
 
-from heedful.data import BatchSource, ParallelText, build_store
+from heedful.data.batch_source import BatchSource
+from heedful.data.corpus import ParallelText
+from heedful.data.store import build_store
 from heedful.decoding.translator import Translator
 from heedful.errors import CorpusError
 from heedful.requests import Runtime, ScoreRequest

@@ -11,7 +11,8 @@ from process_groups import settings, small_source
 from small_models import small_config
 
 from heedful.config import Config, ModelConfig
-from heedful.data import Batch, BatchSource
+from heedful.data.batch_source import BatchSource
+from heedful.data.batches import Batch
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage
 from heedful.training.memory.peak import PeakMemory, peak_memory

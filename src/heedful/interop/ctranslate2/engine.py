@@ -2,14 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from heedful.bundle import Bundle
 from heedful.decoding.backend import Precision
 from heedful.decoding.generator import StepwiseGenerator
 from heedful.errors import InputError, InteropError, MissingExtraError
 from heedful.interop.ctranslate2.export_cache import COMPUTE_TYPES, cached_export
 from heedful.interop.ctranslate2.generator import CTranslate2Generator
+from heedful.threads import num_threads
 
 if TYPE_CHECKING:
     from ctranslate2 import Translator
@@ -40,12 +39,11 @@ class CTranslate2Engine:
         ):
             if given:
                 raise InputError(f"engine='ctranslate2' cannot search with {name}; engine='auto' can")
-        device = next(bundle.model.parameters()).device
-        if device.type != "cpu":
-            raise InputError(f"engine='ctranslate2': computes on the CPU, not on {device.type!r}")
+        if own.backends.device != "cpu":
+            raise InputError(f"engine='ctranslate2': computes on the CPU, not on {own.backends.device!r}")
         _check_precision(precision)
         load = _Loader(bundle, precision)
-        return CTranslate2Generator(bundle, own, load, precision=precision, threads=torch.get_num_threads())
+        return CTranslate2Generator(bundle, own, load, precision=precision, threads=num_threads())
 
 
 class _Loader:

@@ -6,19 +6,16 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import platformdirs
 
-from heedful.bundle import Bundle, unique_weights
+from heedful.bundle import Bundle
 from heedful.decoding.backend import Precision
+from heedful.decoding.native_backend import weight_of
 from heedful.durable import why_not_written
 from heedful.errors import InteropError
-from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.text.framing import Framing
-
-if TYPE_CHECKING:
-    pass
+from heedful.weight_format import weight_shapes
 
 _NUM_KEPT = 4  # exported models in the user's cache: those that were in use last
 _PREFIX = "ctranslate2-"
@@ -55,6 +52,8 @@ def cached_export(bundle: Bundle, precision: Precision) -> Path:
 def _export(bundle: Bundle, precision: Precision, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as temporary:
+        from heedful.interop.ctranslate2.export import export_ctranslate2  # which needs torch
+
         complete = Path(temporary) / "model"
         quantization = None if precision == "float32" else COMPUTE_TYPES[precision]
         export_ctranslate2(bundle, complete, quantization=quantization)
@@ -97,6 +96,7 @@ def _fingerprint(bundle: Bundle, precision: Precision) -> str:
         *(framing.start_id, framing.src_suffix),
     ]
     digest = hashlib.sha256(json.dumps(settings).encode())
-    for name, weight in unique_weights(bundle.model).items():
-        digest.update(name.encode() + weight.numpy().tobytes())
+    weight = weight_of(bundle.network)
+    for name in weight_shapes(bundle.config.model):
+        digest.update(name.encode() + weight(name).tobytes())
     return digest.hexdigest()[:40]

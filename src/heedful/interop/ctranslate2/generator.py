@@ -17,7 +17,7 @@ from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput
 from heedful.errors import InputError
-from heedful.interop.ctranslate2.spec import position_limit
+from heedful.interop.ctranslate2.position_limit import position_limit
 from heedful.interop.ctranslate2.tokens import token_names
 from heedful.text.framing import Framing
 

@@ -6,7 +6,7 @@ from string import Template
 
 from heedful.bundle import Bundle
 from heedful.config import Config
-from heedful.interop.ctranslate2.spec import position_limit
+from heedful.interop.ctranslate2.position_limit import position_limit
 from heedful.interop.ctranslate2.tokens import TokenNames
 from heedful.text import HuggingFaceTokenizer, SentencePieceTokenizer, Tokenizer
 from heedful.text.framing import Framing

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.config import ModelConfig
+from heedful.interop.ctranslate2.position_limit import NUM_POSITIONS
 from heedful.model import Decoder, Encoder, Transformer
 from heedful.nn.attention import MultiHeadAttention
 from heedful.nn.feed_forward import FeedForward
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
         TransformerEncoderLayerSpec,
     )
 
-NUM_POSITIONS = 2048  # twice the source tokens after which CTranslate2 truncates by default
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "swish": "SWISH"}
 
@@ -50,13 +50,6 @@ def transformer_spec(model: Transformer) -> "TransformerSpec":
     spec = TransformerSpec(encoder, decoder)
     spec.config.layer_norm_epsilon = config.layer_norm_eps
     return spec
-
-
-def position_limit(config: ModelConfig) -> int | None:
-    """How many tokens source or target may have in the exported model; None: there is no end."""
-    if config.positions == "learned":
-        return config.max_positions
-    return None if config.positions in ("rotary", "relative") else NUM_POSITIONS
 
 
 def _parts(config: ModelConfig) -> dict[str, Any]:

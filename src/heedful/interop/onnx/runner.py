@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from heedful.decoding.batch_plan import plan_batches
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.search import search
+from heedful.decoding.steps import ArrayTokens
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError, InteropError, MissingExtraError
 from heedful.interop.onnx.settings import ENCODER_FILE, STEP_FILE, OnnxSettings, read_settings
@@ -24,14 +23,16 @@ if TYPE_CHECKING:
 
 
 class OnnxStep:
-    """The step function of an exported model (see `heedful.decoding.StepFunction`)."""
+    """The step function of an exported model (see `heedful.decoding.steps.StepFunction`)."""
 
-    def __init__(self, encoder: "InferenceSession", decoder: "InferenceSession", src: Tensor) -> None:
+    def __init__(
+        self, encoder: "InferenceSession", decoder: "InferenceSession", src: NDArray[np.int64]
+    ) -> None:
         """Encode `src` (B, S), padded on the right."""
         num_rows = src.shape[0]
         self._decoder = decoder
         outputs = [output.name for output in encoder.get_outputs()]
-        self._source = dict(zip(outputs, encoder.run(None, {"src": src.numpy()}), strict=True))
+        self._source = dict(zip(outputs, encoder.run(None, {"src": src}), strict=True))
         self._past: dict[str, NDArray[np.float32]] = {}
         for each in decoder.get_inputs():
             if each.name.startswith("past_"):
@@ -39,19 +40,18 @@ class OnnxStep:
                 self._past[each.name] = np.zeros((num_rows, heads, 0, size), dtype=np.float32)
         self._sentences = np.arange(num_rows)
 
-    def __call__(self, last_ids: Tensor) -> Tensor:
+    def __call__(self, last_ids: NDArray[np.int64]) -> ArrayTokens:
         """See `StepFunction`."""
-        log_probs, *present = self._decoder.run(None, {"ids": last_ids.numpy()} | self._source | self._past)
+        log_probs, *present = self._decoder.run(None, {"ids": last_ids} | self._source | self._past)
         self._past = dict(zip(self._past, present, strict=True))
-        return torch.from_numpy(log_probs)
+        return ArrayTokens(log_probs)
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: NDArray[np.int64]) -> None:
         """See `StepFunction`; where each row stays with its sentence, the encoder's output is not copied."""
-        order = rows.numpy()
-        self._past = {name: past[order] for name, past in self._past.items()}
-        sentences = self._sentences[order]
+        self._past = {name: past[rows] for name, past in self._past.items()}
+        sentences = self._sentences[rows]
         if not np.array_equal(sentences, self._sentences):
-            self._source = {name: array[order] for name, array in self._source.items()}
+            self._source = {name: array[rows] for name, array in self._source.items()}
             self._sentences = sentences
 
 
@@ -171,9 +171,9 @@ class OnnxTranslator:
 
     def _search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
         settings = self.settings
-        src = torch.full((len(sources), max(map(len, sources))), settings.src_pad_id)
+        src = np.full((len(sources), max(map(len, sources))), settings.src_pad_id, dtype=np.int64)
         for row, ids in enumerate(sources):
-            src[row, : len(ids)] = torch.tensor(ids)
+            src[row, : len(ids)] = ids
         caps = [cap for cap in (options.max_length, settings.max_positions) if cap is not None]
         task = SearchTask(
             max_lengths=[min([len(ids) + options.max_length_offset, *caps]) for ids in sources],

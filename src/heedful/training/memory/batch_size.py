@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from heedful.config import Config
-from heedful.data import Batch
+from heedful.data.batches import Batch
 from heedful.errors import ConfigError
 from heedful.model import Transformer
 from heedful.training.memory.free import free_memory

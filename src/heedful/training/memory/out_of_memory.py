@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from heedful.data import Batch
+from heedful.data.batches import Batch
 from heedful.errors import TrainingError, is_out_of_memory
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from heedful.config import Config
-from heedful.data import BatchSource
+from heedful.data.batch_source import BatchSource
 from heedful.errors import ConfigError
 from heedful.model import Transformer
 from heedful.native import native

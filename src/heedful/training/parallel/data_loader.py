@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from heedful.data import Batch, BatchSource
+from heedful.data.batch_source import BatchSource
+from heedful.data.batches import Batch
 from heedful.data.sampler import Indices
 from heedful.errors import TrainingError
 

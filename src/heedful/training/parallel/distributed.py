@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from heedful.config import Config
-from heedful.data import BatchSource
+from heedful.data.batch_source import BatchSource
 from heedful.errors import ConfigError, TrainingError
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage

@@ -14,7 +14,8 @@ from typing import Protocol
 import torch
 
 from heedful.config import Config
-from heedful.data import Batch, BatchSource
+from heedful.data.batch_source import BatchSource
+from heedful.data.batches import Batch
 from heedful.model import Transformer
 from heedful.ops import use_fused_ops
 from heedful.training.averaging import MovingAverage

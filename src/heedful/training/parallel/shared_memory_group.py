@@ -15,7 +15,7 @@ import torch
 from torch import multiprocessing
 
 from heedful.config import Config
-from heedful.data import BatchSource
+from heedful.data.batch_source import BatchSource
 from heedful.errors import TrainingError
 from heedful.model import Transformer
 from heedful.threads import using_threads

@@ -9,7 +9,7 @@ from small_models import small_config
 from ten_pairs import as_options, write_pairs
 
 from heedful.config import Config, load_config
-from heedful.data import Batch
+from heedful.data.batches import Batch
 from heedful.errors import ConfigError
 from heedful.model import Transformer
 from heedful.training.memory.batch_size import MOST_TOKENS, Fit, fitting_batch

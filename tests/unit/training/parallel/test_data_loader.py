@@ -9,7 +9,10 @@ import torch
 from process_groups import settings
 from small_models import small_model
 
-from heedful.data import Batch, BatchSource, ParallelText, build_store
+from heedful.data.batch_source import BatchSource
+from heedful.data.batches import Batch
+from heedful.data.corpus import ParallelText
+from heedful.data.store import build_store
 from heedful.errors import TrainingError
 from heedful.text import train_tokenizers
 from heedful.training.parallel.data_loader import InlineLoader, PrefetchingLoader, num_workers

@@ -1,0 +1,12 @@
+"""How long sequences may be in an exported model."""
+
+from heedful.config import ModelConfig
+
+NUM_POSITIONS = 2048  # twice the source tokens after which CTranslate2 truncates by default
+
+
+def position_limit(config: ModelConfig) -> int | None:
+    """How many tokens source or target may have in the exported model; None: there is no end."""
+    if config.positions == "learned":
+        return config.max_positions
+    return None if config.positions in ("rotary", "relative") else NUM_POSITIONS

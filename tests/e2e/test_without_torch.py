@@ -1,0 +1,96 @@
+"""Translating, scoring and evaluating need no torch: the commands run where it cannot be imported."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_bundle import PAIRS, save_memorised
+
+import heedful
+from heedful.native import native
+
+if native().level is None:
+    pytest.skip(native().describe(), allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_memorised(tmp_path_factory.mktemp("bundle") / "memorised")
+
+
+@pytest.fixture(scope="module")
+def no_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all that is installed here but torch."""
+    folder = tmp_path_factory.mktemp("no-torch")
+    for each in Path(torch.__file__).parent.parent.iterdir():
+        if not each.name.startswith(("torch", "functorch")):
+            (folder / each.name).symlink_to(each)
+    return folder
+
+
+def run(installed: Path | None, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command where only a folder is installed; None: as everywhere."""
+    folders = [Path(heedful.__file__).parent.parent, *([installed] if installed else [])]
+    return subprocess.run(
+        [sys.executable, *(["-S"] if installed else []), "-m", "heedful", *arguments],
+        input=text, capture_output=True, text=True, check=False, timeout=100,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--beam-size", "1"],
+        ["--precision", "int8"],
+        ["--n-best", "4", "--num-groups", "2", "--diversity-penalty", "0.3"],
+        ["--sample", "--seed", "3", "--top-k", "5", "--top-p", "0.9"],
+        ["--repetition-penalty", "1.1", "--no-repeat-ngram-size", "2", "--min-length", "3"],
+        ["--precision", "auto", "--threads", "2"],
+    ],
+)
+def test_translations_are_those_with_torch(bundle: Path, no_torch: Path, options: list[str]) -> None:
+    text = "".join(f"{source}\n" for source, _ in PAIRS)
+    arguments = ["translate", str(bundle), *options]
+    without = run(no_torch, *arguments, text=text)
+    assert without.returncode == 0, without.stderr
+    if "auto" not in options:  # there, torch is another choice
+        installed = run(None, *arguments, text=text)
+        assert without.stdout == installed.stdout
+    assert without.stdout
+
+
+def test_an_ensemble_translates(bundle: Path, no_torch: Path) -> None:
+    done = run(no_torch, "translate", str(bundle), "--ensemble", str(bundle), text="the cat sleeps .\n")
+    assert (done.returncode, done.stdout) == (0, "die Katze schläft .\n"), done.stderr
+
+
+def test_scores_and_an_evaluation(bundle: Path, no_torch: Path, tmp_path: Path) -> None:
+    src, tgt = tmp_path / "src", tmp_path / "tgt"
+    src.write_text("".join(f"{source}\n" for source, _ in PAIRS), encoding="utf-8")
+    tgt.write_text("".join(f"{target}\n" for _, target in PAIRS), encoding="utf-8")
+    scored = run(no_torch, "score", str(bundle), "--src", str(src), "--tgt", str(tgt))
+    assert (scored.returncode, len(scored.stdout.splitlines())) == (0, len(PAIRS)), scored.stderr
+    evaluated = run(no_torch, "evaluate", str(bundle), "--src", str(src), "--ref", str(tgt))
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert evaluated.stdout.startswith("bleu 100.00 ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["translate", "BUNDLE", "--engine", "torch"],
+        ["translate", "BUNDLE", "--coverage-penalty", "0.2"],
+        ["train", "--src", "a", "--tgt", "b", "--output", "c"],
+    ],
+)
+def test_what_needs_torch_says_so_in_one_line(bundle: Path, no_torch: Path, arguments: list[str]) -> None:
+    done = run(no_torch, *[str(bundle) if each == "BUNDLE" else each for each in arguments], text="a\n")
+    assert done.returncode == 1
+    [line] = done.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert "pip install 'heedful[torch]'" in line
