@@ -17,8 +17,12 @@ class TrainingText:
     tgt: Annotated[Path | None, Option("Target side, line by line parallel.")] = None
     valid_src: Annotated[Path | None, Option("Source side of the validation text.")] = None
     valid_tgt: Annotated[Path | None, Option("Target side of the validation text.")] = None
-    pairs: Annotated[Path | None, Option("Both sides in one .tsv or .jsonl file.")] = None
-    valid_pairs: Annotated[Path | None, Option("The same for the validation text.")] = None
+    pairs: Annotated[Path | None, Option("Both sides of the training text in one .tsv or .jsonl file.")] = (
+        None
+    )
+    valid_pairs: Annotated[
+        Path | None, Option("Both sides of the validation text in one .tsv or .jsonl file.")
+    ] = None
 
     def overrides(self) -> list[tuple[str, str]]:
         """Return the files that were given, as settings of the configuration."""
