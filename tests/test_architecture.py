@@ -21,9 +21,9 @@ NATIVE = ROOT / "native"
 LAYERS: dict[str, float] = {
     "errors": -1,
     "requests": 0,
-    "parsing": -0.5,
+    **dict.fromkeys(("parsing", "precision"), -0.5),
     **dict.fromkeys(("config", "durable"), 0),
-    **dict.fromkeys(("native", "threads", "weight_files"), 0.5),
+    **dict.fromkeys(("native", "threads", "weight_files", "free_memory"), 0.5),
     **dict.fromkeys(("nn", "text"), 1),
     "variants": 1.5,
     **dict.fromkeys(("model", "data"), 2),

@@ -23,6 +23,7 @@ from heedful.config.section import (
     Seed,
     check_id,
 )
+from heedful.precision import TrainingPrecision
 
 
 class TokenizerConfig(Section):
@@ -187,7 +188,7 @@ class TrainConfig(Section):
         10.0, description="Maximum minutes between checkpoints; what this alone adds is not averaged."
     )
     keep_checkpoints: Positive = Field(5, description="Newest checkpoints that are kept.")
-    precision: Literal["auto", "float32", "bf16"] = Field(
+    precision: Literal["auto", TrainingPrecision] = Field(
         "auto",
         description="Precision of matrix multiplications; auto: bf16 where the hardware computes in it.",
     )

@@ -56,8 +56,8 @@ def collate(
         start_id: stands before the target in `tgt_in`; bos, unless the model has another.
         length_multiple: S and T are rounded up to it, so that shapes come back and kernels are reused.
     """
-    src = _pad([pair[0] for pair in pairs], src_pad_id, length_multiple)
-    tgt_out = _pad([pair[1] for pair in pairs], tgt_pad_id, length_multiple)
+    src = pad([pair[0] for pair in pairs], src_pad_id, length_multiple=length_multiple)
+    tgt_out = pad([pair[1] for pair in pairs], tgt_pad_id, length_multiple=length_multiple)
     tgt_in = np.full_like(tgt_out, tgt_pad_id)
     tgt_in[:, 0] = start_id
     for row, (_, tgt) in enumerate(pairs):
@@ -70,7 +70,16 @@ def collate(
     )
 
 
-def _pad(rows: Sequence[NDArray[np.integer]], pad_id: int, length_multiple: int) -> NDArray[np.int64]:
+def pad(
+    rows: Sequence[NDArray[np.integer] | Sequence[int]], pad_id: int, *, length_multiple: int = 1
+) -> NDArray[np.int64]:
+    """Return rows of ids as one array (B, L), filled on the right with `pad_id`.
+
+    Args:
+        rows: at least one; each may have another length.
+        pad_id: of the vocabulary that the ids are of.
+        length_multiple: L is rounded up to it.
+    """
     longest = max(len(row) for row in rows)
     padded = np.full((len(rows), -(-longest // length_multiple) * length_multiple), pad_id, dtype=np.int64)
     for row, ids in zip(padded, rows, strict=True):

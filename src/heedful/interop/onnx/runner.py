@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from heedful.data.batches import pad
 from heedful.decoding.batch_plan import plan_batches
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
@@ -171,9 +172,7 @@ class OnnxTranslator:
 
     def _search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
         settings = self.settings
-        src = torch.full((len(sources), max(map(len, sources))), settings.src_pad_id)
-        for row, ids in enumerate(sources):
-            src[row, : len(ids)] = torch.tensor(ids)
+        src = torch.from_numpy(pad(sources, settings.src_pad_id))
         caps = [cap for cap in (options.max_length, settings.max_positions) if cap is not None]
         task = SearchTask(
             max_lengths=[min([len(ids) + options.max_length_offset, *caps]) for ids in sources],
