@@ -20,7 +20,7 @@ QUIETLY := OMP_WAIT_POLICY=PASSIVE
 SANITIZERS := address,undefined thread
 ARGS ?=
 
-.PHONY: help venv demo test test-all check format sanitize wheel dist clean
+.PHONY: help venv demo test test-all check format docs bench sanitize wheel dist clean
 
 help: ## Show the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,12 @@ format: $(STAMP) ## Format the code and mend what the linter can mend.
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix $(CODE)
 	@$(BIN)/clang-format -i $(NATIVE) $(CHECKS)
+
+docs: $(STAMP) ## Write docs/reference/ from the code.
+	@$(BIN)/python tools/reference.py
+
+bench: $(STAMP) ## Measure training and translation on this machine in a few minutes, in one table.
+	@$(BIN)/python benchmarks/quick.py $(ARGS)
 
 sanitize: $(STAMP) ## Run the native library's check program under the compiler's sanitizers.
 	@for sanitizers in $(SANITIZERS); do \

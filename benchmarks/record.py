@@ -1,23 +1,26 @@
-"""Run a benchmark and put its table into docs/performance.md, with CPU, level, commit and date.
+"""Run a benchmark, keep its result in docs/results/ with machine, commit and date, and write the tables anew.
 
     python benchmarks/record.py avx2-decoding-small --isa avx2 -- \
         benchmarks/decoding/run.py RUN --src test.en --ref test.de --engines heedful,ctranslate2
 
-The table goes between `<!-- begin NAME -->` and `<!-- end NAME -->`, in place of what is there. With --isa
+A page of docs/results/ needs a place for it: `<!-- begin NAME -->` and `<!-- end NAME -->`. With --isa
 heedful and everything it is compared with are held to that level of the instruction set before they load.
 """
 
 import argparse
 import json
 import os
+import platform
 import shlex
 import subprocess
 import sys
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "performance.md"
+from report import main as write_pages
+from results import RESULTS, ROOT, Result, class_of
 
 # What holds torch, oneDNN, MKL and CTranslate2 down to a level of heedful's native library.
 HELD_DOWN = {
@@ -39,52 +42,54 @@ HELD_DOWN = {
 
 
 def main() -> int:
-    """Run the command; its exit code. The page changes only where it succeeded."""
+    """Run the command and return its exit code; a result is kept where it succeeded."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("name", help="of the table's place in docs/performance.md")
+    parser.add_argument("name", help="of the file in docs/results/, and of the table's place in a page there")
     parser.add_argument("--isa", help=f"hold everything to this level: {', '.join(HELD_DOWN)}")
-    parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("command", nargs="+", help="a Python script and its arguments, after --")
+    parser.add_argument(
+        "command", nargs="+", help="a Python script that knows --json, and its arguments, after --"
+    )
     given = parser.parse_args()
     if given.isa and given.isa not in HELD_DOWN:
         parser.error(f"--isa {given.isa}: must be one of {', '.join(HELD_DOWN)}")
-    begin, end = f"<!-- begin {given.name} -->", f"<!-- end {given.name} -->"
-    page = given.page.read_text(encoding="utf-8")
-    if begin not in page or end not in page:
-        parser.error(f"{given.page} has no {begin} ... {end}")
+    if not any(f"<!-- begin {given.name} -->" in page.read_text("utf-8") for page in RESULTS.glob("*.md")):
+        parser.error(f"no page of {RESULTS} has <!-- begin {given.name} --> and <!-- end {given.name} -->")
     settings = {"HEEDFUL_ISA": given.isa, **HELD_DOWN[given.isa]} if given.isa else {}
     environment = os.environ | settings
-    done = subprocess.run(
-        [sys.executable, *given.command], env=environment, stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode:
-        return done.returncode
-    head, _, rest = page.partition(begin)
-    tail = rest.partition(end)[2]
-    text = f"{begin}\n{_where(environment, given)}\n\n{done.stdout.strip()}\n{end}"
-    given.page.write_text(head + text + tail, encoding="utf-8")
-    return 0
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "measured.json"
+        command = [sys.executable, *given.command, "--json", str(file)]
+        code = subprocess.run(command, env=environment, check=False).returncode
+        if code:
+            return code
+        measured = json.loads(file.read_text(encoding="utf-8"))
+    isa = f"--isa {given.isa} " if given.isa else ""
+    called = f"python benchmarks/record.py {given.name} {isa}-- {shlex.join(given.command)}"
+    Result(name=given.name, commands=[called], **facts_of(machine_summary(environment)), **measured).save()
+    return write_pages()
 
 
-def _where(environment: dict[str, str], given: argparse.Namespace) -> str:
-    """A sentence that says where, when and with what the table was made."""
-    script = (
-        "import json, torch; from dataclasses import asdict; "
-        "from heedful.workflows.inspect import inspect_machine; print(json.dumps(asdict(inspect_machine())))"
-    )
-    command = [sys.executable, "-c", script]
-    machine = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+def machine_summary(environment: dict[str, str]) -> dict[str, Any]:
+    """Return what `heedful inspect --machine` says in an environment."""
+    command = [sys.executable, "-m", "heedful", "inspect", "--machine", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+def facts_of(machine: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `Result` that say on what machine, when and with what it was measured."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
-    isa = f"--isa {given.isa} " if given.isa else ""
-    called = f"python benchmarks/record.py {given.name} {isa}-- {shlex.join(given.command)}"
-    return (
-        f"{machine['cpu']}, {machine['cores']} cores, native level {machine['level']}, torch "
-        f"{machine['torch']}, commit {commit}, {datetime.now(UTC):%Y-%m-%d}:\n\n```sh\n{called}\n```"
-    )
+    return {
+        "cpu_class": class_of(machine["level"], platform.machine()),
+        "machine": f"{machine['cpu']}, {machine['cores']} cores, native level {machine['level']}, "
+        f"torch {machine['torch']}",
+        "commit": commit,
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+    }
 
 
 if __name__ == "__main__":

@@ -15,14 +15,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "heedful"
+NATIVE = ROOT / "native"
 
 # errors is below everything, the package's own front (heedful/__init__.py, __main__.py) above everything.
 LAYERS: dict[str, float] = {
     "errors": -1,
     "requests": 0,
-    "parsing": -0.5,
+    **dict.fromkeys(("parsing", "precision"), -0.5),
     **dict.fromkeys(("config", "durable"), 0),
-    **dict.fromkeys(("native", "threads", "safetensors_files", "weight_format"), 0.5),
+    **dict.fromkeys(("native", "threads", "free_memory", "safetensors_files", "weight_format"), 0.5),
     "weight_files": 0.6,
     **dict.fromkeys(("nn", "text"), 1),
     "variants": 1.5,
@@ -53,6 +54,7 @@ MACHINERY = re.compile(
 )
 MAX_FUNCTION_LINES = 80
 MAX_PARAMETERS = 8
+MAX_COMMAND_PARAMETERS = 12  # each an option, or a group of them (cli/option_groups.py)
 MAX_SUPPRESSIONS = 30
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 CODE_LOADERS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
@@ -174,9 +176,16 @@ def sizes_are_small(source: Source) -> Iterator[str]:
             yield f"{where} has {length} lines, more than {MAX_FUNCTION_LINES}"
         args = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         count = sum(arg.arg not in {"self", "cls"} for arg in args)
-        # The parameters of a verb are the options of the command line; they may be more.
-        if count > MAX_PARAMETERS and source.package != "cli":
-            yield f"{where} has {count} parameters, more than {MAX_PARAMETERS}"
+        is_command = source.package == "cli" and not node.name.startswith("_")
+        if count > (most := MAX_COMMAND_PARAMETERS if is_command else MAX_PARAMETERS):
+            yield f"{where} has {count} parameters, more than {most}"
+
+
+def native_files_are_small(source: Source) -> Iterator[str]:
+    """C and C++ have the limit of Python's files."""
+    lines = len(source.text.splitlines())
+    if lines > MAX_FILE_LINES:
+        yield f"native/{source.path}: {lines} lines, more than {MAX_FILE_LINES}"
 
 
 def only_the_command_line_prints(source: Source) -> Iterator[str]:
@@ -245,6 +254,9 @@ RULES: list[Rule] = [
     docstrings_say_what_is_done,
 ]
 
+OF_NATIVE_FILES: list[Rule] = [native_files_are_small]
+NATIVE_SUFFIXES = {".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".inc", ".S"}
+
 LONG_BODY = "\n".join(["    x = 1"] * MAX_FUNCTION_LINES)
 BAD_EXAMPLES: list[tuple[Rule, str, str]] = [
     (imports_point_down, "nn/a.py", "from heedful.model import Transformer"),
@@ -262,6 +274,7 @@ BAD_EXAMPLES: list[tuple[Rule, str, str]] = [
     (the_paper_is_plain, "nn/a.py", "def f():\n    import os"),
     (the_paper_is_plain, "nn/a.py", "from contextvars import ContextVar"),
     (the_paper_is_plain, "nn/a.py", "from heedful.native import native"),
+    (the_paper_is_plain, "nn/a.py", "def f():\n    from heedful.ops.kernels import softmax"),
     (the_paper_is_plain, "model.py", "from heedful.ops import use_fused_ops"),
     (the_paper_is_plain, "model.py", "from torch.overrides import TorchFunctionMode"),
     (the_paper_is_plain, "nn/a.py", "class A(torch.autograd.Function): ..."),
@@ -271,6 +284,9 @@ BAD_EXAMPLES: list[tuple[Rule, str, str]] = [
     (sizes_are_small, "nn/a.py", "x = 1\n" * (MAX_FILE_LINES + 1)),
     (sizes_are_small, "nn/a.py", f"async def f():\n{LONG_BODY}"),
     (sizes_are_small, "nn/a.py", "class A:\n    def f(self, a, b, c, d, e, *, f, g, h, i): ..."),
+    (sizes_are_small, "cli/a.py", f"def a({', '.join(f'option_{i}' for i in range(13))}): ..."),
+    (sizes_are_small, "cli/a.py", "def _a(a, b, c, d, e, f, g, h, i): ..."),
+    (native_files_are_small, "checks/a.c", "int x;\n" * (MAX_FILE_LINES + 1)),
     (only_the_command_line_prints, "training/a.py", "def f():\n    print('x')"),
     (only_the_command_line_prints, "training/a.py", "import sys\nsys.stderr.write('x')"),
     (no_code_is_loaded, "training/a.py", "def f():\n    import pickle"),
@@ -297,6 +313,15 @@ def test_the_source_keeps_every_rule() -> None:
     assert list(the_paper_is_short(sources)) == []
 
 
+def test_the_native_library_keeps_its_rules() -> None:
+    files = sorted(path for path in NATIVE.rglob("*") if path.suffix in NATIVE_SUFFIXES)
+    sources = [
+        Source(path.relative_to(NATIVE).as_posix(), path.read_text(encoding="utf-8")) for path in files
+    ]
+    assert len(sources) > 5
+    assert [violation for source in sources for rule in OF_NATIVE_FILES for violation in rule(source)] == []
+
+
 def test_a_paper_that_grows_is_noticed() -> None:
     half = "x = 1\n" * (MAX_PAPER_LINES // 2)
     nn, model = Source("nn/deep/a.py", half), Source("model.py", half)
@@ -315,6 +340,7 @@ def test_each_rule_can_fail(rule: Rule, path: str, text: str) -> None:
         ("model.py", "from heedful.nn.masks import causal\nfrom heedful.errors import InputError"),
         ("nn/layers.py", "from torch import Tensor, nn\nfrom .masks import causal\nx = torch.empty(0)"),
         ("cli/a.py", "from heedful.cli.main import app\ndef f():\n    import torch\n    print(os.environ)"),
+        ("cli/a.py", f"def a({', '.join(f'option_{i}' for i in range(12))}): ..."),
         ("training/a.py", "torch.load(p, weights_only=True)"),
         ("data/a.py", 'def f():\n    """Return what is left."""\n    return "What"'),
     ],

@@ -13,10 +13,10 @@ import torch
 
 from heedful import Translator
 from heedful.bundle import Bundle, load_bundle, resolve_bundle
-from heedful.decoding.backend import Precision
 from heedful.decoding.backend_choice import EngineChoice
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
+from heedful.precision import Precision
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=20, help="of every output of an untrained model")
     parser.add_argument("--directory", type=Path, default=Path(".peers"), help="environments of the peers")
     parser.add_argument("--output", type=Path, help="file for the table; it is printed all the same")
+    parser.add_argument("--json", type=Path, help="file for what was measured, for record.py")
     given = parser.parse_args()
     given.engines = given.engines.split(",")
     if unknown := [name for name in given.engines if name not in ENTRIES]:
@@ -119,6 +120,8 @@ def main() -> int:
                     command += ["--threads", str(given.threads)]
                     table.measure(head, entry, command, material)
     table.write()
+    if given.json:
+        given.json.write_text(json.dumps(table.as_json(), ensure_ascii=False), encoding="utf-8")
     sys.stdout.write(table.text())
     return int(table.has_failures)
 
@@ -141,6 +144,8 @@ class Table:
     def __init__(self, title: str, output: Path | None) -> None:
         aligned = ["---", "---", *["--:"] * (len(HEADINGS) - 2)]
         self._lines = [title, "", f"| {' | '.join(HEADINGS)} |", f"|{'|'.join(aligned)}|"]
+        self._title = title
+        self._rows: list[dict[str, Any]] = []
         self._output = output
         self._expected: dict[str, list[list[int]]] = {}  # of each beam: the outputs of its first line
         self.has_failures = False
@@ -169,12 +174,23 @@ class Table:
         if not found:
             self.has_failures = True
             self.add(*head, f"failed ({reason})")
+            self._rows.append({**_named(head), "failure": reason})
             return
         fastest, outputs = max(found, key=lambda each: each[0]["output_tokens_per_second"])
         soonest = min((line for line, _ in found), key=lambda line: line["median_latency_ms"])
         bleu = material.bleu(outputs)
         expected = self._expected.setdefault(head[2], outputs)
         same = sum(one == other for one, other in zip(outputs, expected, strict=True))
+        row = {
+            **_named(head),
+            "tokens_per_second": round(fastest["output_tokens_per_second"]),
+            "bleu": None if bleu is None else round(bleu, 2),
+            "same_outputs": round(100 * same / len(outputs), 1),
+            "median_latency_ms": round(soonest["median_latency_ms"], 2),
+            "p99_latency_ms": round(soonest["p99_latency_ms"], 2),
+            "peak_mib": round(fastest["peak_memory_mib"]),
+        }
+        self._rows.append({name: value for name, value in row.items() if value is not None})
         self.add(
             *head,
             f"{fastest['output_tokens_per_second']:,.0f}",
@@ -185,6 +201,10 @@ class Table:
             f"{fastest['peak_memory_mib']:,.0f}",
         )
 
+    def as_json(self) -> dict[str, Any]:
+        """Return what was measured, as `results.Result` names it."""
+        return {"what": self._title.rstrip("."), "rows": self._rows, "notes": []}
+
     def text(self) -> str:
         """All of it."""
         return "\n".join(self._lines) + "\n"
@@ -193,6 +213,11 @@ class Table:
         """Write what there is to the file."""
         if self._output:
             self._output.write_text(self.text(), encoding="utf-8")
+
+
+def _named(head: tuple[str, ...]) -> dict[str, Any]:
+    engine, precision, beam, batch = head
+    return {"engine": engine, "precision": precision, "beam": int(beam), "batch": int(batch)}
 
 
 @cache

@@ -8,9 +8,9 @@ from measuring import LONGER_BY, Ids, Task, Translate, measure, parse_task
 
 from heedful import Translator
 from heedful.bundle import load_bundle
-from heedful.decoding.backend import Precision
 from heedful.decoding.backend_choice import EngineChoice
 from heedful.decoding.options import SearchOptions
+from heedful.precision import Precision
 
 
 def prepare(task: Task) -> Translate:

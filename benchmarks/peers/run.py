@@ -90,6 +90,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--vocab-size", type=int, default=8000, help="pieces of the joint vocabulary")
     parser.add_argument("--directory", type=Path, default=Path(".peers"), help="environments, ids, logs")
     parser.add_argument("--output", type=Path, help="file for the table; it is printed all the same")
+    parser.add_argument("--json", type=Path, help="file for what was measured, for record.py")
     return parser.parse_args(arguments)
 
 
@@ -130,6 +131,8 @@ def main() -> int:
             _say(f"{preset}: {entry.label}, {entry.precision}: {speed}")
             found.append(measured)
             _write(table(found, given), given.output)
+    if given.json is not None:
+        given.json.write_text(json.dumps(as_json(found, given), ensure_ascii=False), encoding="utf-8")
     sys.stdout.write(table(found, given))
     return int(any(measured.failure for measured in found))
 
@@ -259,6 +262,29 @@ def table(found: list[Measured], given: argparse.Namespace) -> str:
     lines += ["Settings, of the last preset that ran:", ""]
     lines += [f"- {label}: {settings}" for label, settings in notes.items()]
     return "\n".join(lines) + "\n"
+
+
+def as_json(found: list[Measured], given: argparse.Namespace) -> dict[str, object]:
+    """Return what was measured, as `results.Result` names it."""
+    rows: list[dict[str, object]] = []
+    for each in found:
+        row: dict[str, object] = {
+            "engine": each.entry.label,
+            "preset": each.preset,
+            "precision": "bf16" if each.entry.precision == "bfloat16" else each.entry.precision,
+        }
+        if each.failure:
+            rows.append(row | {"failure": each.failure})
+            continue
+        row |= {"version": each.version, "tokens_per_second": round(each.speed)}
+        row |= {} if each.memory is None else {"peak_mib": round(each.memory)}
+        rows.append(row | {"steps": each.steps, "seconds": round(each.seconds, 1)})
+    last = {f"{m.entry.label}, {m.entry.precision}": m.settings for m in found if m.settings}
+    what = (
+        f"training beside other packages, {given.seconds:g} s a line after {given.warm_up:g} s of warm-up, "
+        f"joint vocabulary of {given.vocab_size} pieces"
+    )
+    return {"what": what, "rows": rows, "notes": [f"{label}: {text}" for label, text in last.items()]}
 
 
 def _row(measured: Measured) -> str:

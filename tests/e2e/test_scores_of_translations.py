@@ -9,10 +9,10 @@ import torch
 from command_line import heedful
 from tiny_bundle import PAIRS, memorised, save_memorised
 
-from heedful.decoding.backend import Precision
 from heedful.decoding.native_backend import NativeBackend
 from heedful.model import Transformer
 from heedful.model_files import save_bundle
+from heedful.precision import Precision
 
 SOURCES = [*(src for src, _ in PAIRS), "the dog and the house ?"]
 BOTH = "--length-penalty 1 --length-normalization average"  # what both commands are asked for

@@ -13,13 +13,13 @@ import pytest
 import torch
 from small_engines import LEVELS, TOLERANCES, engine_of, log_probs_of, model_with, padded
 
-from heedful.decoding.backend import Precision
 from heedful.decoding.engine import Engine
 from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.torch_steps import ModelStep, TorchTokens
 from heedful.errors import InputError
 from heedful.native import native
+from heedful.precision import Precision
 
 OPTIONS: dict[str, dict[str, object]] = {
     "paper": {},

@@ -13,7 +13,6 @@ from tiny_bundle import PAIRS, memorised
 from heedful import Translator
 from heedful.bundle import Bundle
 from heedful.config import ModelConfig
-from heedful.decoding.backend import Precision
 from heedful.decoding.engine import Engine
 from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.engine_tokens import EngineShortlist
@@ -24,6 +23,7 @@ from heedful.decoding.torch_backend import ModelStep
 from heedful.decoding.torch_steps import RestrictedStep
 from heedful.decoding.translation import Translation
 from heedful.model import Transformer
+from heedful.precision import Precision
 from heedful.text.framing import Framing
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "int8")

@@ -14,7 +14,6 @@ from tiny_bundle import memorised
 from torch import Tensor
 
 from heedful import Translator
-from heedful.decoding.backend import Precision
 from heedful.decoding.engine import address_of
 from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.options import Sampling, SearchOptions
@@ -22,6 +21,7 @@ from heedful.decoding.steps import all_log_probs
 from heedful.decoding.torch_backend import ModelStep
 from heedful.errors import InputError
 from heedful.model import Transformer
+from heedful.precision import Precision
 
 BAD = [np.nan, np.inf, -np.inf]
 SEARCHES = {

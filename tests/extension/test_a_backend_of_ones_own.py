@@ -10,12 +10,13 @@ from tiny_bundle import PAIRS, memorised
 from torch import Tensor
 
 from heedful.bundle import Bundle
-from heedful.decoding.backend import Allowed, Precision
+from heedful.decoding.backend import Allowed
 from heedful.decoding.generator import Generator, StepwiseGenerator
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.decoding.steps import StepFunction
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
+from heedful.precision import Precision
 
 
 class BigramStep:

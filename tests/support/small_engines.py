@@ -5,12 +5,12 @@ import torch
 from torch import Tensor
 
 from heedful.config import ModelConfig
-from heedful.decoding.backend import Precision
 from heedful.decoding.engine import Engine
 from heedful.decoding.native_backend import weight_of
 from heedful.decoding.steps import NextTokens
 from heedful.model import Transformer
 from heedful.native import native
+from heedful.precision import Precision
 
 # Every level of the native library that this machine can run; one that is missing is skipped with its reason.
 LEVELS = [level.name for level in native().levels] or ["no library"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.cli import text_options as text
+from heedful.cli.text_options import Filtering, HeldOutText
 from heedful.cli.text_report import report_lines
 
 if TYPE_CHECKING:
@@ -29,20 +29,8 @@ def inspect(
     machine: Annotated[
         bool, typer.Option("--machine", help="Show what this machine computes with, in place of a run.")
     ] = False,
-    valid_src: text.ValidSrc = None,
-    valid_tgt: text.ValidTgt = None,
-    valid_pairs: text.ValidPairs = None,
-    test_src: text.TestSrc = None,
-    test_tgt: text.TestTgt = None,
-    test_pairs: text.TestPairs = None,
-    src_key: text.SrcKey = "src",
-    tgt_key: text.TgtKey = "tgt",
-    src_lang: text.SrcLang = None,
-    tgt_lang: text.TgtLang = None,
-    examples: text.Examples = 3,
-    fix: text.Fix = None,
-    keep: text.Keep = None,
-    remove: text.Remove = None,
+    held_out: HeldOutText = HeldOutText(),
+    filtering: Filtering = Filtering(),
     as_json: opt.AsJson = False,
 ) -> None:
     """Show what a run or a bundle holds, what is wrong with parallel text, or what this machine has.
@@ -60,7 +48,7 @@ def inspect(
     if machine:
         _show_machine(as_json=as_json)
         return
-    from heedful.data.pair_files import PairFiles, holds_pairs
+    from heedful.data.pair_files import holds_pairs
 
     if len(given) == 1 and not holds_pairs(given[0]):
         if given[0].is_file():
@@ -70,32 +58,38 @@ def inspect(
             )
         _show_run(given[0], as_json=as_json)
         return
+    _show_text(_text_task(given, held_out, filtering), as_json=as_json)
+
+
+def _text_task(train: list[Path], held_out: HeldOutText, filtering: Filtering) -> "TextTask":
+    """Return what is to be looked at.
+
+    Raises:
+        BadParameter: options that say nothing together.
+    """
+    from heedful.data.pair_files import PairFiles
     from heedful.workflows.inspect_text import TextTask
 
-    def files(*paths: Path | None) -> "PairFiles | None":
+    def files(name: str, *paths: Path | None) -> PairFiles | None:
+        src, tgt, pairs = paths
+        if (src is None) != (tgt is None) or (src is not None and pairs is not None):
+            raise typer.BadParameter(f"give --{name}-src and --{name}-tgt together, or --{name}-pairs")
         chosen = tuple(path for path in paths if path is not None)
-        return PairFiles(chosen, src_key, tgt_key) if chosen else None
+        return PairFiles(chosen, held_out.src_key, held_out.tgt_key) if chosen else None
 
-    if both := sorted({*(keep or ())} & {*(remove or ())}):
+    keep, remove = filtering.keep or (), filtering.remove or ()
+    if both := sorted({*keep} & {*remove}):
         raise typer.BadParameter(f"--keep {both[0]} and --remove {both[0]} together: give one of them")
-    _check_together("valid", valid_src, valid_tgt, valid_pairs)
-    _check_together("test", test_src, test_tgt, test_pairs)
-    task = TextTask(
-        train=PairFiles(tuple(given), src_key, tgt_key),
-        valid=files(valid_src, valid_tgt, valid_pairs),
-        test=files(test_src, test_tgt, test_pairs),
-        fix=fix,
-        keep=keep or (),
-        remove=remove or (),
-        examples=examples,
-        languages=(src_lang, tgt_lang),
+    return TextTask(
+        train=PairFiles(tuple(train), held_out.src_key, held_out.tgt_key),
+        valid=files("valid", held_out.valid_src, held_out.valid_tgt, held_out.valid_pairs),
+        test=files("test", held_out.test_src, held_out.test_tgt, held_out.test_pairs),
+        fix=filtering.fix,
+        keep=keep,
+        remove=remove,
+        examples=filtering.examples,
+        languages=(filtering.src_lang, filtering.tgt_lang),
     )
-    _show_text(task, as_json=as_json)
-
-
-def _check_together(name: str, src: Path | None, tgt: Path | None, pairs: Path | None) -> None:
-    if (src is None) != (tgt is None) or (src is not None and pairs is not None):
-        raise typer.BadParameter(f"give --{name}-src and --{name}-tgt together, or --{name}-pairs")
 
 
 def _show_machine(*, as_json: bool) -> None:

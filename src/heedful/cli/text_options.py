@@ -1,64 +1,79 @@
-"""The options of `heedful inspect` for parallel text."""
+"""The options about parallel text, of `heedful train` and `heedful inspect`, in groups."""
 
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from heedful.requests import Option
 
 TEXT = "Parallel text"  # heading of the help
 
-ValidSrc = Annotated[
-    Path | None, typer.Option(help="Source side of the validation text.", rich_help_panel=TEXT)
-]
-ValidTgt = Annotated[
-    Path | None, typer.Option(help="Target side of the validation text.", rich_help_panel=TEXT)
-]
-ValidPairs = Annotated[
-    Path | None, typer.Option(help="Both sides of it in one .tsv or .jsonl file.", rich_help_panel=TEXT)
-]
-TestSrc = Annotated[Path | None, typer.Option(help="Source side of the test text.", rich_help_panel=TEXT)]
-TestTgt = Annotated[Path | None, typer.Option(help="Target side of the test text.", rich_help_panel=TEXT)]
-TestPairs = Annotated[
-    Path | None, typer.Option(help="Both sides of it in one .tsv or .jsonl file.", rich_help_panel=TEXT)
-]
-SrcKey = Annotated[str, typer.Option(help="Key of the source in a .jsonl line.", rich_help_panel=TEXT)]
-TgtKey = Annotated[str, typer.Option(help="Key of the target in a .jsonl line.", rich_help_panel=TEXT)]
-SrcLang = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CODE",
-        help="Language that the source should be in, as en. [default: that of most lines]",
-        rich_help_panel=TEXT,
-    ),
-]
-TgtLang = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CODE",
-        help="Language that the target should be in, as de. [default: that of most lines]",
-        rich_help_panel=TEXT,
-    ),
-]
-Examples = Annotated[int, typer.Option(min=0, help="Examples shown of each filter.", rich_help_panel=TEXT)]
-Fix = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR", help="Write the text without faulty pairs into a new directory.", rich_help_panel=TEXT
-    ),
-]
-Keep = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FILTER",
-        help="With --fix, keep what this filter finds; give it again for more.",
-        rich_help_panel=TEXT,
-    ),
-]
-Remove = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FILTER",
-        help="With --fix, remove what this filter finds; give it again for more.",
-        rich_help_panel=TEXT,
-    ),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingText:
+    """The files of a training; None: as in the configuration."""
+
+    src: Annotated[Path | None, Option("Source side of the training text; .gz too.")] = None
+    tgt: Annotated[Path | None, Option("Target side, line by line parallel.")] = None
+    valid_src: Annotated[Path | None, Option("Source side of the validation text.")] = None
+    valid_tgt: Annotated[Path | None, Option("Target side of the validation text.")] = None
+    pairs: Annotated[Path | None, Option("Both sides of the training text in one .tsv or .jsonl file.")] = (
+        None
+    )
+    valid_pairs: Annotated[
+        Path | None, Option("Both sides of the validation text in one .tsv or .jsonl file.")
+    ] = None
+
+    def overrides(self) -> list[tuple[str, str]]:
+        """Return the files that were given, as settings of the configuration."""
+        files = {field.name: getattr(self, field.name) for field in fields(self)}
+        return [(f"data.{key}", str(path)) for key, path in files.items() if path is not None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutText:
+    """Validation and test text, which training text is compared with."""
+
+    valid_src: Annotated[Path | None, Option("Source side of the validation text.", TEXT)] = None
+    valid_tgt: Annotated[Path | None, Option("Target side of the validation text.", TEXT)] = None
+    valid_pairs: Annotated[Path | None, Option("Both sides of it in one .tsv or .jsonl file.", TEXT)] = None
+    test_src: Annotated[Path | None, Option("Source side of the test text.", TEXT)] = None
+    test_tgt: Annotated[Path | None, Option("Target side of the test text.", TEXT)] = None
+    test_pairs: Annotated[Path | None, Option("Both sides of it in one .tsv or .jsonl file.", TEXT)] = None
+    src_key: Annotated[str, Option("Key of the source in a .jsonl line.", TEXT)] = "src"
+    tgt_key: Annotated[str, Option("Key of the target in a .jsonl line.", TEXT)] = "tgt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filtering:
+    """How parallel text is filtered, and what becomes of the pairs that are found."""
+
+    src_lang: Annotated[
+        str | None,
+        Option(
+            "Language that the source should be in, as en. [default: that of most lines]",
+            TEXT,
+            metavar="CODE",
+        ),
+    ] = None
+    tgt_lang: Annotated[
+        str | None,
+        Option(
+            "Language that the target should be in, as de. [default: that of most lines]",
+            TEXT,
+            metavar="CODE",
+        ),
+    ] = None
+    examples: Annotated[int, Option("Examples shown of each filter.", TEXT, minimum=0)] = 3
+    fix: Annotated[
+        Path | None,
+        Option("Write the text without faulty pairs into a new directory.", TEXT, metavar="DIR"),
+    ] = None
+    keep: Annotated[
+        list[str] | None,
+        Option("With --fix, keep what this filter finds; give it again for more.", TEXT, metavar="FILTER"),
+    ] = None
+    remove: Annotated[
+        list[str] | None,
+        Option("With --fix, remove what this filter finds; give it again for more.", TEXT, metavar="FILTER"),
+    ] = None

@@ -9,18 +9,14 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options as opt
+from heedful.cli.text_options import TrainingText
 
 
 def train(
     config: Annotated[
         Path | None, typer.Argument(metavar="[CONFIG.toml]", help="A recipe, or a run's config.toml.")
     ] = None,
-    src: Annotated[Path | None, typer.Option(help="Source side of the training text; .gz too.")] = None,
-    tgt: Annotated[Path | None, typer.Option(help="Target side, line by line parallel.")] = None,
-    valid_src: Annotated[Path | None, typer.Option(help="Source side of the validation text.")] = None,
-    valid_tgt: Annotated[Path | None, typer.Option(help="Target side of the validation text.")] = None,
-    pairs: Annotated[Path | None, typer.Option(help="Both sides in one .tsv or .jsonl file.")] = None,
-    valid_pairs: Annotated[Path | None, typer.Option(help="The same for the validation text.")] = None,
+    text: TrainingText = TrainingText(),
     init: Annotated[
         str | None,
         typer.Option(metavar="BUNDLE", help="Continue from this bundle or run on the new text (train.init)."),
@@ -53,20 +49,12 @@ def train(
     from heedful.workflows.train import TrainTask, help_to_train
     from heedful.workflows.train import train as run_training
 
-    files = {
-        "src": src,
-        "tgt": tgt,
-        "valid_src": valid_src,
-        "valid_tgt": valid_tgt,
-        "pairs": pairs,
-        "valid_pairs": valid_pairs,
-    }
     output = output or Path("runs") / (config.stem if config else preset or ("adapted" if init else "base"))
     if resume and overwrite:
         raise typer.BadParameter(
             "give --resume to go on with the run, or --overwrite to replace it, not both"
         )
-    overrides = [(f"data.{key}", str(path)) for key, path in files.items() if path is not None]
+    overrides = text.overrides()
     overrides += [("train.init", init)] if init is not None else []
     overrides += [parse_override(setting) for setting in settings or []]
     if resume and config is None and (config := _config_of(output)) and preset is not None:

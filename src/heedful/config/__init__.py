@@ -1,5 +1,6 @@
 """One schema for every setting: paper defaults, presets that are values, errors that name the key."""
 
+from heedful.config.architecture import ModelConfig
 from heedful.config.loading import load_config, parse_override, to_toml
 from heedful.config.presets import PRESETS, preset
 from heedful.config.schema import (
@@ -9,7 +10,6 @@ from heedful.config.schema import (
     DecodeConfig,
     LanguageConfig,
     LoraConfig,
-    ModelConfig,
     OptimizerConfig,
     ScheduleConfig,
     TokenizerConfig,

@@ -8,8 +8,9 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
+from heedful.config.architecture import ModelConfig
 from heedful.config.presets import PRESETS
-from heedful.config.schema import Config, ModelConfig
+from heedful.config.schema import Config
 from heedful.errors import ConfigError, suggestion
 from heedful.parsing import decode_text, parse_toml, read_limited, short, shown
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from heedful.data.store import IdPair
+from heedful.text.padding import pad
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def collate(
         start_id: stands before the target in `tgt_in`; bos, unless the model has another.
         length_multiple: S and T are rounded up to it, so that shapes come back and kernels are reused.
     """
-    src = _pad([pair[0] for pair in pairs], src_pad_id, length_multiple)
-    tgt_out = _pad([pair[1] for pair in pairs], tgt_pad_id, length_multiple)
+    src = pad([pair[0] for pair in pairs], src_pad_id, length_multiple=length_multiple)
+    tgt_out = pad([pair[1] for pair in pairs], tgt_pad_id, length_multiple=length_multiple)
     tgt_in = np.full_like(tgt_out, tgt_pad_id)
     tgt_in[:, 0] = start_id
     for row, (_, tgt) in enumerate(pairs):
@@ -68,11 +68,3 @@ def collate(
         tgt_out=torch.from_numpy(tgt_out),
         num_tgt_tokens=sum(len(tgt) for _, tgt in pairs),
     )
-
-
-def _pad(rows: Sequence[NDArray[np.integer]], pad_id: int, length_multiple: int) -> NDArray[np.int64]:
-    longest = max(len(row) for row in rows)
-    padded = np.full((len(rows), -(-longest // length_multiple) * length_multiple), pad_id, dtype=np.int64)
-    for row, ids in zip(padded, rows, strict=True):
-        row[: len(ids)] = ids
-    return padded

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.decoding.steps import StepFunction
+from heedful.precision import Precision
 
-Precision = Literal["float32", "bf16", "fp16", "int8"]  # of the matrix multiplications
 Allowed = Sequence[NDArray[np.int64]] | None  # for each sentence the ids that may be written; None: all
 
 

@@ -1,6 +1,5 @@
 """The choice of a backend and its precision for given models: as asked for, or the fastest here."""
 
-import ctypes
 import sys
 import time
 from collections.abc import Sequence
@@ -12,11 +11,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.decoding.backend import Backend, Precision
+from heedful.decoding.backend import Backend
 from heedful.decoding.fastest_precision import Way, fastest, made_up_sources, try_precisions
 from heedful.decoding.native_backend import NativeBackend
 from heedful.errors import InputError, MissingExtraError
+from heedful.free_memory import return_free_memory
 from heedful.native import cpu_has_bf16
+from heedful.precision import Precision
 from heedful.stored_model import StoredModel
 from heedful.threads import using_threads
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from heedful.decoding.torch_backend import TorchBackend
     from heedful.model import Transformer
 
-PrecisionChoice = Literal["auto", "float32", "bf16", "fp16", "int8"]
+PrecisionChoice = Literal["auto", Precision]
 EngineChoice = Literal["auto", "compiled", "torch"]
 
 # What "auto" has chosen, while the first of the models lives: of an engine, and all models by identity.
@@ -72,7 +73,7 @@ class Backends:
             reason = NativeBackend.why_not(self.models, precision)
             if reason is None:
                 backend = NativeBackend(self.models, precision)
-                _return_free_memory()
+                return_free_memory()
                 return backend
         if engine != "compiled" and precision != "int8":
             return self._torch_backend(precision)
@@ -192,10 +193,3 @@ class Backends:
 def has_torch() -> bool:
     """Return whether torch is installed, without importing it."""
     return find_spec("torch") is not None
-
-
-def _return_free_memory() -> None:
-    """Give the system what the C library keeps for later: packing leaves more of it than the weights take."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.config import ModelConfig
-from heedful.decoding.backend import Precision
 from heedful.decoding.position_tables import SINUSOIDS
 from heedful.errors import InputError
 from heedful.native import Functions, Layer, Linear, Model, Norm, Past, functions_of, native
+from heedful.precision import Precision
 from heedful.weight_format import embedding_names, weight_shapes
 
 Within = tuple[int | None, int | None]  # the addresses of an EngineShortlist and of the sentence of each row

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.decoding.arrays import on_host
-from heedful.decoding.backend import Precision
 from heedful.decoding.steps import StepFunction
+from heedful.precision import Precision
 
 MOST_LOSS = 0.01  # nats for each token
 LEAST_GAIN = (

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.bundle import Bundle
-from heedful.decoding.backend import Allowed, Backend, Precision
+from heedful.decoding.backend import Allowed, Backend
 from heedful.decoding.backend_choice import Backends
 from heedful.decoding.batch_plan import plan_batches, share_out
 from heedful.decoding.hypotheses import Hypothesis
@@ -22,6 +22,7 @@ from heedful.decoding.search import search_batch
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError, is_out_of_memory
+from heedful.precision import Precision
 from heedful.text.framing import Framing
 from heedful.text.pair import TokenizerPair
 

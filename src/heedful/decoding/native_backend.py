@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.decoding.backend import Allowed, Precision
+from heedful.decoding.backend import Allowed
 from heedful.decoding.engine import Engine
 from heedful.decoding.engine_step import EngineStep, ForcedEngineStep
 from heedful.decoding.engine_tokens import EngineShortlist
 from heedful.decoding.ensemble import average_steps
 from heedful.decoding.steps import StepFunction
+from heedful.precision import Precision
 from heedful.stored_model import StoredModel
 from heedful.threads import num_threads
 from heedful.weight_format import weight_shapes

@@ -8,14 +8,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.decoding.backend import Allowed, Precision
+from heedful.decoding.backend import Allowed
 from heedful.decoding.cross_attention import CoveringStep, listen_to
 from heedful.decoding.ensemble import average_steps
 from heedful.decoding.steps import StepFunction
 from heedful.decoding.torch_steps import ForcedStep, ModelStep, RestrictedStep
 from heedful.model import Transformer
-
-_ROUNDED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+from heedful.precision import Precision, torch_dtype
+from heedful.text.padding import pad
 
 
 class TorchBackend:
@@ -116,11 +116,9 @@ class TorchBackend:
                 model.train(was_training)
 
     def _pad(self, sources: Sequence[Sequence[int]], model: Transformer) -> Tensor:
-        src = torch.full((len(sources), max(map(len, sources))), model.config.src_pad_id)
-        for row, ids in enumerate(sources):
-            src[row, : len(ids)] = torch.tensor(ids)
-        return src.to(self._device)
+        return torch.from_numpy(pad(sources, model.config.src_pad_id)).to(self._device)
 
     def _autocast(self) -> AbstractContextManager[object]:
-        dtype = _ROUNDED.get(self.precision)
-        return torch.autocast(self._device.type, dtype=dtype) if dtype else nullcontext()
+        if self.precision in ("float32", "int8"):  # the second is the native engine's alone
+            return nullcontext()
+        return torch.autocast(self._device.type, dtype=torch_dtype(self.precision))

@@ -8,13 +8,14 @@ from typing import Literal
 import torch
 
 from heedful.native import cpu_has_bf16
+from heedful.precision import TrainingPrecision, torch_dtype
 
-Precision = Literal["float32", "bf16"]
+Precision = TrainingPrecision
 
 _TIMED_SIZE = 128  # rows and columns of the matrices: some milliseconds where bfloat16 is emulated
 
 
-def resolve_precision(wanted: Literal["auto", "float32", "bf16"], device: torch.device) -> Precision:
+def resolve_precision(wanted: Literal["auto", Precision], device: torch.device) -> Precision:
     """Choose bf16 where the device multiplies it faster than float32: it has instructions for it."""
     if wanted != "auto":
         return wanted
@@ -54,7 +55,7 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     """Return the context in which a forward pass computes its matrix multiplications in that precision."""
     if precision == "float32":
         return nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
+    return torch.autocast(device.type, dtype=torch_dtype(precision))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from heedful.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
 from heedful.config import Config
-from heedful.config.schema import Section
+from heedful.config.section import Section
 from heedful.errors import ConfigError, RunError
 from heedful.model_files import unique_weights
 from heedful.text import TokenizerPair

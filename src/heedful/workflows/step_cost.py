@@ -9,6 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.ops.attention import attention_implementation
+from heedful.precision import torch_dtype
 from heedful.threads import using_threads
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import uncompiled
@@ -44,7 +45,7 @@ class ProductRate:
         """
         self._device = device
         self._threads = threads
-        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        dtype = torch_dtype(precision)
         on_gpu = device.type == "cuda"
         self._factors = [
             (torch.randn(m, k, dtype=dtype, device=device), torch.randn(k, n, dtype=dtype, device=device))

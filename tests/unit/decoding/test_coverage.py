@@ -11,7 +11,6 @@ from small_models import small_model
 from tiny_bundle import PAIRS, memorised
 
 from heedful.bundle import Bundle
-from heedful.decoding.backend import Precision
 from heedful.decoding.backend_choice import Backends
 from heedful.decoding.cross_attention import CoveringStep, listen_to
 from heedful.decoding.native_backend import NativeBackend
@@ -24,6 +23,7 @@ from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.ops.recorder import record_attention
+from heedful.precision import Precision
 
 PAD, BOS, EOS = 0, 2, 3
 SOURCES, LINES = [[5, 6, 7, 8, EOS], [9, EOS], [6, 6, 10, EOS]], [source for source, _ in PAIRS]

@@ -9,11 +9,11 @@ import pytest
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
-from heedful.decoding.backend import Precision
 from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import Sampling, SearchOptions
 from heedful.errors import InputError
 from heedful.meta_device import meta_model
+from heedful.precision import Precision
 from heedful.threads import using_threads
 
 SOURCES = [source for source, _ in PAIRS] + ["the cat", "", "dog dog sleeps the cat ?", "."]

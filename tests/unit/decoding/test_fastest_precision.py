@@ -16,7 +16,6 @@ from tiny_bundle import PAIRS, memorised
 from heedful import Translator
 from heedful.bundle import Bundle
 from heedful.decoding import backend_choice
-from heedful.decoding.backend import Precision
 from heedful.decoding.backend_choice import Backends
 from heedful.decoding.fastest_precision import (
     MOST_LOSS,
@@ -32,6 +31,7 @@ from heedful.decoding.steps import StepFunction
 from heedful.decoding.torch_steps import TorchTokens
 from heedful.errors import InputError
 from heedful.native import cpu_has_bf16
+from heedful.precision import Precision
 
 SOURCES = [source for source, _ in PAIRS]
 NAMES: tuple[Precision, ...] = ("float32", "bf16", "int8")

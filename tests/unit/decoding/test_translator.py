@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from heedful.bundle import Bundle
 from heedful.config import Config, DecodeConfig, ModelConfig, TokenizerConfig
-from heedful.decoding.backend import Precision
 from heedful.decoding.batch_plan import plan_batches
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import BundleError, InputError
 from heedful.model import Transformer
 from heedful.model_files import save_bundle
+from heedful.precision import Precision
 from heedful.text import TokenizerPair, train_tokenizers
 
 LINES = ["ab ba", "abba baab abab", "a", "bab bab bab bab bab", "b a b a b a", "aab", "abba", "bb aa"]

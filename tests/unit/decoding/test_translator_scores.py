@@ -9,7 +9,6 @@ from tiny_bundle import PAIRS, memorised
 
 from heedful.bundle import Bundle
 from heedful.config import Config
-from heedful.decoding.backend import Precision
 from heedful.decoding.backend_choice import Backends, EngineChoice
 from heedful.decoding.inputs import Given
 from heedful.decoding.native_backend import NativeBackend
@@ -19,6 +18,7 @@ from heedful.decoding.translation import ScoredText, TextHypothesis
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.model import Transformer
+from heedful.precision import Precision
 
 SOURCES, TARGETS = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
 NOTHING = ScoredText("", 0.0, 0.0, (), (), finished=True, written_ids=(), model_log_probs=())

@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING
 
 from heedful.bundle import Bundle
-from heedful.decoding.backend import Precision
 from heedful.decoding.generator import StepwiseGenerator
 from heedful.errors import InputError, InteropError, MissingExtraError
 from heedful.interop.ctranslate2.export_cache import COMPUTE_TYPES, cached_export
 from heedful.interop.ctranslate2.generator import CTranslate2Generator
+from heedful.precision import Precision
 from heedful.threads import num_threads
 
 if TYPE_CHECKING:

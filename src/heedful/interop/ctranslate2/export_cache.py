@@ -10,10 +10,10 @@ from pathlib import Path
 import platformdirs
 
 from heedful.bundle import Bundle
-from heedful.decoding.backend import Precision
 from heedful.decoding.native_backend import weight_of
 from heedful.durable import why_not_written
 from heedful.errors import InteropError
+from heedful.precision import Precision
 from heedful.text.framing import Framing
 from heedful.weight_format import weight_shapes
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.bundle import Bundle
-from heedful.decoding.backend import Precision
 from heedful.decoding.batch_plan import plan_batches
 from heedful.decoding.generator import StepwiseGenerator
 from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
@@ -19,6 +18,7 @@ from heedful.decoding.scoring import ScoredOutput
 from heedful.errors import InputError
 from heedful.interop.ctranslate2.position_limit import position_limit
 from heedful.interop.ctranslate2.tokens import token_names
+from heedful.precision import Precision
 from heedful.text.framing import Framing
 
 if TYPE_CHECKING:

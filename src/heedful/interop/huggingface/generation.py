@@ -1,11 +1,12 @@
-"""The settings of transformers' `generate` as those of a search here, key by key, or refused by name.
+"""The settings of transformers' `generate` and those of a search here, key by key, in both directions.
 
 Facts about them: huggingface.co/docs/transformers/main_classes/text_generation, and `GenerationConfig` there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from heedful.config import DecodeConfig
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
     PretrainedDirectory,
@@ -14,6 +15,8 @@ from heedful.interop.huggingface.pretrained import (
 )
 from heedful.interop.typed_settings import MAX_NUMBER
 from heedful.parsing import is_whole, shown
+from heedful.text import Tokenizer
+from heedful.text.framing import Framing
 
 # Keys that are followed, and those that do not matter to a search without sampling.
 _READ = frozenset(
@@ -62,7 +65,8 @@ _FIXED: Mapping[str, Any] = {
 GENERATION_KEYS = _READ | _WITHOUT_EFFECT | _FIXED.keys()
 _USUAL_NEW_TOKENS = 20
 _NO_LIMIT = 1024
-EARLY_STOPPING = {True: "first", False: "estimate", "never": "optimal"}
+_MAX_LENGTH = 512  # of outputs, where a search has no number for it
+_EARLY_STOPPING = {True: "first", False: "estimate", "never": "optimal"}
 
 
 def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
@@ -109,6 +113,81 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
     return search | {"max_length": limit, "max_length_offset": max(limit, _NO_LIMIT)}
 
 
+def write_search(
+    search: DecodeConfig, framing: Framing, tgt: Tokenizer, *, max_positions: int
+) -> dict[str, Any]:
+    """Return the settings of `generate` that come nearest to a search.
+
+    Args:
+        search: how outputs are searched here.
+        framing: the special-token template.
+        tgt: the tokenizer of the outputs.
+        max_positions: how long a sequence may be there.
+    """
+    suppressed = search.suppressed_ids
+    if suppressed is None:
+        suppressed = tuple(sorted({framing.start_id, tgt.pad_id} - {tgt.eos_id}))
+    # The start token counts there.
+    limit = _MAX_LENGTH if search.max_length is None else search.max_length + 1
+    # Where `generate` cannot search alike, "never" would only make it slow: it goes on for max_length tokens.
+    estimates = search.early_stopping == "optimal" and not _can_be_said(search)
+    ending = "estimate" if estimates else search.early_stopping
+    settings = {
+        "bad_words_ids": [[i] for i in suppressed] or None,
+        "decoder_start_token_id": framing.start_id,
+        "early_stopping": next(theirs for theirs, ours in _EARLY_STOPPING.items() if ours == ending),
+        "eos_token_id": tgt.eos_id,
+        "forced_bos_token_id": framing.tgt_prefix[0] if framing.tgt_prefix else search.forced_first_id,
+        "forced_eos_token_id": search.forced_last_id,
+        "length_penalty": search.length_penalty,
+        "max_length": min(limit, max_positions),
+        "min_new_tokens": search.min_length or None,
+        "no_repeat_ngram_size": search.no_repeat_ngram_size or None,
+        "num_beams": search.beam_size,
+        "num_return_sequences": search.n_best if search.n_best > 1 else None,
+        "pad_token_id": tgt.pad_id,
+        "renormalize_logits": search.renormalize or None,
+        "repetition_penalty": search.repetition_penalty if search.repetition_penalty != 1 else None,
+    }
+    if search.beam_size == 1:
+        del settings["early_stopping"], settings["length_penalty"]
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+def departures_of_generate(search: DecodeConfig) -> Iterator[str]:
+    """Yield a sentence for each part of a search that `write_search` can only come near to."""
+    if search.beam_size > 1 and search.length_normalization == "gnmt":
+        yield (
+            f"heedful divided log-probabilities by ((5 + length) / 6) ** {search.length_penalty}, which "
+            f"`generate` cannot: it divides by length ** {search.length_penalty}, which comes to the same in "
+            "long outputs, and favours length more in short ones."
+        )
+    if search.beam_size > 1 and search.early_stopping == "optimal" and not _can_be_said(search):
+        yield (
+            "heedful searched on until nothing better could come; `generate` ends a sentence by an estimate "
+            '(`early_stopping=False`), which rarely makes a difference and is much faster than `"never"`.'
+        )
+    if not _has_one_limit(search):
+        yield (
+            f"heedful ended an output {search.max_length_offset} tokens after the length of its input; "
+            "`generate` knows one maximum for all, `max_length`."
+        )
+    if search.repetition_penalty != 1:
+        yield (
+            "The repetition penalty multiplies log-probabilities, as heedful has it; `generate` with "
+            "`num_beams=1` applies it to logits."
+        )
+
+
+def _can_be_said(search: DecodeConfig) -> bool:
+    """Whether `generate` has settings of the same meaning."""
+    return search.length_normalization == "average" and _has_one_limit(search)
+
+
+def _has_one_limit(search: DecodeConfig) -> bool:
+    return search.max_length is not None and search.max_length_offset >= search.max_length
+
+
 def read_start_id(directory: PretrainedDirectory) -> int:
     """Return the token that the decoder starts with.
 
@@ -146,11 +225,11 @@ def _max_new_tokens(directory: PretrainedDirectory) -> int:
 
 def _early_stopping(directory: PretrainedDirectory) -> str:
     value = directory.generation.get("early_stopping") or False
-    if not isinstance(value, bool | str) or value not in EARLY_STOPPING:
+    if not isinstance(value, bool | str) or value not in _EARLY_STOPPING:
         raise directory.error(
             f"early_stopping={shown(value)} is not known here", file=directory.generation_file
         )
-    return EARLY_STOPPING[value]
+    return _EARLY_STOPPING[value]
 
 
 def _suppressed_ids(directory: PretrainedDirectory) -> tuple[int, ...]:

@@ -8,9 +8,9 @@ from safetensors.torch import save_file
 
 from heedful.bundle import CARD_FILE, Bundle
 from heedful.errors import InteropError
-from heedful.interop.huggingface.generation import EARLY_STOPPING
+from heedful.interop.huggingface.generation import write_search
 from heedful.interop.huggingface.pretrained import CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE
-from heedful.interop.marian.readme import can_be_said, readme
+from heedful.interop.marian.readme import readme
 from heedful.interop.marian.weights import ACTIVATIONS, marian_tensors, refuse_what_marian_lacks
 from heedful.interop.new_directory import new_directory
 from heedful.text import SentencePieceTokenizer, Tokenizer, VocabularyTokenizer
@@ -18,7 +18,6 @@ from heedful.text.framing import Framing
 from heedful.text.vocabulary_tokenizer import PIECES
 
 _MAX_POSITIONS = 1024  # in transformers a table of sinusoids ends
-_MAX_LENGTH = 512  # of outputs, where the bundle has no number for it
 
 
 def export_marian(bundle: Bundle, output: Path) -> None:
@@ -42,7 +41,9 @@ def export_marian(bundle: Bundle, output: Path) -> None:
     files = _tokenizer_files(bundle)
     settings = {
         CONFIG_FILE: _architecture(bundle, framing),
-        GENERATION_FILE: _generation(bundle, framing),
+        GENERATION_FILE: write_search(
+            bundle.config.decode, framing, bundle.tokenizers.tgt, max_positions=_MAX_POSITIONS
+        ),
         TOKENIZER_FILE: _tokenizer_settings(bundle),
     }
     with new_directory(output) as directory:
@@ -151,38 +152,3 @@ def _architecture(bundle: Bundle, framing: Framing) -> dict[str, Any]:
         "tie_word_embeddings": model.tied != "none",
         "vocab_size": model.src_vocab_size,
     }
-
-
-def _generation(bundle: Bundle, framing: Framing) -> dict[str, Any]:
-    search, tgt = bundle.config.decode, bundle.tokenizers.tgt
-    suppressed = search.suppressed_ids
-    if suppressed is None:
-        suppressed = tuple(sorted({framing.start_id, tgt.pad_id} - {tgt.eos_id}))
-    limit = (
-        _MAX_LENGTH if search.max_length is None else search.max_length + 1
-    )  # the start token counts there
-    # Where `generate` cannot search alike, "never" would only make it slow: it goes on for max_length tokens.
-    ending = (
-        "estimate"
-        if search.early_stopping == "optimal" and not can_be_said(search)
-        else search.early_stopping
-    )
-    early_stopping = next(theirs for theirs, ours in EARLY_STOPPING.items() if ours == ending)
-    settings = {
-        "bad_words_ids": [[i] for i in suppressed] or None,
-        "decoder_start_token_id": framing.start_id,
-        "early_stopping": early_stopping if search.beam_size > 1 else None,
-        "eos_token_id": tgt.eos_id,
-        "forced_bos_token_id": framing.tgt_prefix[0] if framing.tgt_prefix else search.forced_first_id,
-        "forced_eos_token_id": search.forced_last_id,
-        "length_penalty": search.length_penalty if search.beam_size > 1 else None,
-        "max_length": min(limit, _MAX_POSITIONS),
-        "min_new_tokens": search.min_length or None,
-        "no_repeat_ngram_size": search.no_repeat_ngram_size or None,
-        "num_beams": search.beam_size,
-        "num_return_sequences": search.n_best if search.n_best > 1 else None,
-        "pad_token_id": tgt.pad_id,
-        "renormalize_logits": search.renormalize or None,
-        "repetition_penalty": search.repetition_penalty if search.repetition_penalty != 1 else None,
-    }
-    return {key: value for key, value in settings.items() if value is not None}

@@ -17,6 +17,7 @@ from heedful.decoding.task import SearchTask
 from heedful.errors import InputError, InteropError, MissingExtraError
 from heedful.interop.onnx.settings import ENCODER_FILE, STEP_FILE, OnnxSettings, read_settings
 from heedful.text import TokenizerPair
+from heedful.text.padding import pad
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -171,9 +172,7 @@ class OnnxTranslator:
 
     def _search(self, sources: Sequence[Sequence[int]], options: SearchOptions) -> list[list[Hypothesis]]:
         settings = self.settings
-        src = np.full((len(sources), max(map(len, sources))), settings.src_pad_id, dtype=np.int64)
-        for row, ids in enumerate(sources):
-            src[row, : len(ids)] = ids
+        src = pad(sources, settings.src_pad_id)
         caps = [cap for cap in (options.max_length, settings.max_positions) if cap is not None]
         task = SearchTask(
             max_lengths=[min([len(ids) + options.max_length_offset, *caps]) for ids in sources],

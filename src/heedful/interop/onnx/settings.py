@@ -6,7 +6,8 @@ from typing import Literal
 from pydantic import ValidationError
 
 from heedful.bundle import Bundle
-from heedful.config.schema import Count, DecodeConfig, Positive, Section
+from heedful.config.schema import DecodeConfig
+from heedful.config.section import Count, Positive, Section
 from heedful.errors import InteropError
 from heedful.text.framing import Framing
 

@@ -4,9 +4,7 @@ A step is tried with a few small batches of the longest sentences. What a batch 
 tokens, so it is known what more would take, and nothing is tried that does not fit.
 """
 
-import ctypes
 import os
-import sys
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +13,7 @@ import torch.distributed as dist
 from heedful.config import Config
 from heedful.data.batches import Batch
 from heedful.errors import ConfigError
+from heedful.free_memory import return_free_memory
 from heedful.model import Transformer
 from heedful.training.memory.free import free_memory
 from heedful.training.memory.peak import peak_memory
@@ -128,7 +127,7 @@ def _try(model: Transformer, config: Config, longest: tuple[int, int], *, room: 
 def _taken(model: Transformer, config: Config, batch: Batch, precision: Precision) -> int:
     """Bytes that are taken at most while a batch is trained on and judged."""
     device = next(model.parameters()).device
-    _give_back()
+    return_free_memory()  # or else a batch seems to fit into it for nothing
     with peak_memory(device) as before:
         pass
     with peak_memory(device) as during:
@@ -137,14 +136,6 @@ def _taken(model: Transformer, config: Config, batch: Batch, precision: Precisio
     model.zero_grad(set_to_none=True)
     model.train()
     return max(0, int(_MIB * ((during.mib or 0.0) - (before.mib or 0.0))))
-
-
-def _give_back() -> None:
-    """Have glibc return what was freed before, so that a batch does not seem to fit into it for nothing."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
 
 
 def _longest_batch(model: Transformer, longest: tuple[int, int], rows: int) -> Batch:

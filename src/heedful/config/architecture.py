@@ -1,0 +1,162 @@
+"""The settings of a model's architecture, with the paper's base model as defaults."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from heedful.config.section import (
+    Count,
+    Depth,
+    Heads,
+    Places,
+    PositiveFloat,
+    Probability,
+    Section,
+    VocabSize,
+    Width,
+    check_id,
+)
+
+
+class ModelConfig(Section):
+    """The architecture (paper, section 3). The defaults are the base model."""
+
+    d_model: Width = Field(512, description="Width of the model: the size of every token's vector (3.1).")
+    num_heads: Heads = Field(8, description="Attention heads (3.2.2).")
+    d_k: Width | None = Field(
+        None, description="Size of a head's queries and keys (3.2.2); none: d_model / num_heads."
+    )
+    d_v: Width | None = Field(None, description="Size of a head's values (3.2.2); none: d_model / num_heads.")
+    num_kv_heads: Heads | None = Field(
+        None,
+        description="Heads of keys and values that query heads share (grouped-query attention, not in the "
+        "paper); none: one for each query head.",
+    )
+    d_ff: Width = Field(2048, description="Size of the feed-forward network's inner layer (3.3).")
+    num_encoder_layers: Depth = Field(6, description="Layers of the encoder (3.1).")
+    num_decoder_layers: Depth = Field(6, description="Layers of the decoder (3.1).")
+    dropout: Probability = Field(
+        0.1, description="Dropout on each sub-layer's output and on the embedded input (5.4)."
+    )
+    attention_dropout: Probability = Field(
+        0.0, description="Dropout on the attention weights (not in the paper)."
+    )
+    activation_dropout: Probability = Field(
+        0.0, description="Dropout inside the feed-forward layer (not in the paper)."
+    )
+    word_dropout: Probability = Field(
+        0.0, description="Dropout of whole token embeddings, source and target (not in the paper)."
+    )
+    activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = Field(
+        "relu", description="Activation function of the feed-forward layer (3.3)."
+    )
+    gated: bool = Field(
+        default=False, description="Add a gate to the feed-forward layer (GLU, not in the paper)."
+    )
+    norm: Literal["post", "pre"] = Field(
+        "post",
+        description="Layer normalisation after each residual connection (post, 3.1), or before each "
+        "sub-layer and at the end of each stack (pre).",
+    )
+    norm_kind: Literal["layer", "rms"] = Field(
+        "layer", description="Layer normalisation (3.1), or RMSNorm, which neither centres nor shifts."
+    )
+    positions: Literal["sinusoidal", "concatenated", "fairseq", "learned", "rotary", "alibi", "relative"] = (
+        Field(
+            "sinusoidal",
+            description="Positional encoding: sinusoidal (3.5); concatenated, the same with sines first "
+            "and cosines after them (Marian); fairseq, concatenated with other wavelengths, "
+            "counted from 2 (fairseq, M2M100); learned (Table 3, row E); rotary queries and "
+            "keys (RoPE); alibi, attention that falls with distance (ALiBi); relative, a "
+            "learned bias for each bucket of distances (T5).",
+        )
+    )
+    max_positions: Places = Field(
+        1024, description="Number of learned positions; the other encodings have no limit."
+    )
+    relative_buckets: Annotated[int, Field(ge=4, le=2**16)] = Field(
+        32, description="Buckets of relative positions, as in T5."
+    )
+    relative_max_distance: Places = Field(
+        128, description="Distance from which on relative positions share the last bucket."
+    )
+    tied: Literal["all", "target", "none"] = Field(
+        "all",
+        description="Matrices that are shared: both embeddings and the pre-softmax transformation (all, "
+        "3.4), the target embedding and that transformation (target), or none.",
+    )
+    attention_bias: bool = Field(
+        default=True,
+        description="Give the projections of attention a bias (docs/decisions/0001-attention-bias.md).",
+    )
+    feed_forward_bias: bool = Field(default=True, description="Give the feed-forward layers a bias (3.3).")
+    output_bias: bool = Field(
+        default=False, description="Give the pre-softmax transformation a bias; the paper has none (3.4)."
+    )
+    scale_embeddings: bool = Field(
+        default=True, description="Multiply embeddings by the root of d_model (3.4)."
+    )
+    embedding_norm: bool = Field(
+        default=False, description="Normalise the embedded input of each stack (not in the paper)."
+    )
+    final_norm: bool = Field(
+        default=False,
+        description="Normalise the output of post-norm stacks (not in the paper); pre-norm stacks always do.",
+    )
+    layer_norm_eps: PositiveFloat = Field(1e-5, description="Number added to the variance in normalisation.")
+    decoder_start_id: Count | None = Field(
+        None, description="The decoder's first input id; none: the tokenizer's begin token."
+    )
+    src_vocab_size: VocabSize = Field(
+        0, description="Size of the source vocabulary; 0: that of the tokenizer."
+    )
+    tgt_vocab_size: VocabSize = Field(
+        0, description="Size of the target vocabulary; 0: that of the tokenizer."
+    )
+    src_pad_id: Count = Field(0, description="Padding id of the source; training takes the tokenizer's.")
+    tgt_pad_id: Count = Field(0, description="Padding id of the target; training takes the tokenizer's.")
+
+    @property
+    def head_key_size(self) -> int:
+        """d_k, resolved."""
+        return self.d_k or self.d_model // self.num_heads
+
+    @property
+    def head_value_size(self) -> int:
+        """d_v, resolved."""
+        return self.d_v or self.d_model // self.num_heads
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
+            raise ValueError(
+                f"model.num_heads={self.num_heads} must divide model.d_model={self.d_model}, "
+                "or model.d_k and model.d_v must both be given"
+            )
+        if self.positions in ("sinusoidal", "concatenated", "fairseq") and self.d_model % 2:
+            raise ValueError(f"model.d_model={self.d_model} must be even for {self.positions} positions")
+        if self.positions == "rotary" and self.head_key_size % 2:
+            raise ValueError(f"model.d_k={self.head_key_size} must be even for rotary positions")
+        if self.positions == "relative" and self.relative_max_distance <= self.relative_buckets // 2:
+            raise ValueError(
+                f"model.relative_max_distance={self.relative_max_distance} must be above half of "
+                f"model.relative_buckets={self.relative_buckets}: so many have a bucket of their own"
+            )
+        if self.num_kv_heads and self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"model.num_kv_heads={self.num_kv_heads} must divide model.num_heads={self.num_heads}"
+            )
+        if self.tied == "all" and self.src_vocab_size != self.tgt_vocab_size:
+            raise ValueError(
+                f'model.tied="all" needs one vocabulary, but model.src_vocab_size={self.src_vocab_size} '
+                f'and model.tgt_vocab_size={self.tgt_vocab_size}; use model.tied="target" or "none"'
+            )
+        if self.tied == "all" and self.src_pad_id != self.tgt_pad_id:
+            raise ValueError(
+                f'model.tied="all" needs one padding id, but model.src_pad_id={self.src_pad_id} '
+                f"and model.tgt_pad_id={self.tgt_pad_id}"
+            )
+        check_id("model.decoder_start_id", self.decoder_start_id, "tgt", self.tgt_vocab_size)
+        check_id("model.src_pad_id", self.src_pad_id, "src", self.src_vocab_size)
+        check_id("model.tgt_pad_id", self.tgt_pad_id, "tgt", self.tgt_vocab_size)
+        return self
