@@ -119,6 +119,6 @@ class TorchBackend:
         return torch.from_numpy(pad(sources, model.config.src_pad_id)).to(self._device)
 
     def _autocast(self) -> AbstractContextManager[object]:
-        if self.precision in ("float32", "int8"):  # the second is the native engine's alone
-            return nullcontext()
-        return torch.autocast(self._device.type, dtype=torch_dtype(self.precision))
+        if self.precision == "bf16" or self.precision == "fp16":
+            return torch.autocast(self._device.type, dtype=torch_dtype(self.precision))
+        return nullcontext()
