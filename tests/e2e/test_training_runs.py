@@ -181,7 +181,7 @@ def test_a_group_that_is_terminated_leaves_a_checkpoint_of_its_last_step(tmp_pat
     assert process.wait(timeout=60) == 0
     last = logged(run, "checkpoint")[-1]
     assert logged(run, "warning")[-1]["message"] == (
-        f"stopped by SIGTERM after step {last['step']}, which is saved; --resume goes on from there"
+        f"stopped by SIGTERM after step {last['step']}, which is saved; --resume continues from there"
     )
     assert (run / "checkpoints" / str(last["path"])).is_dir()
     assert "Traceback" not in (tmp_path / "err").read_text()

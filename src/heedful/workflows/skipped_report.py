@@ -26,7 +26,7 @@ class SkippedReport:
                 file.write(f"{SKIPPED_HEADER}\n")
             file.writelines("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
 
-    def forget_after(self, step: int) -> None:
+    def drop_after(self, step: int) -> None:
         """Drop the rows of later steps, which are about to be taken again, and one that is half written."""
         if self.path.exists():
             lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")

@@ -16,7 +16,7 @@ from heedful.training.compilation import uncompiled
 from heedful.training.optimizer import optimizer_of_shard
 from heedful.training.parallel.partition import partition_weights
 from heedful.training.parallel.process_group import Rank, StepPlan
-from heedful.training.precision import Precision, autocast, settled_float32
+from heedful.training.precision import Precision, autocast, float32_matmul_precision
 from heedful.training.step import (
     Sums,
     apply_gradients,
@@ -133,7 +133,7 @@ def time_parts(
     part = optimizer_of_shard(optimizer, list(own.values()))
     model.train()
     for plan in plans:
-        with using_threads(threads), settled_float32(rank.precision, device):
+        with using_threads(threads), float32_matmul_precision(rank.precision, device):
             watch, sums = _Stopwatch(device), Sums()
             for batch in rank.batches(plan):
                 on_device = batch.to(device)

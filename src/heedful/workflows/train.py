@@ -124,8 +124,8 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
         if task.resume:
             _resume(trainer, run, notes)
             run.write_config(material.config)
-            log.forget_after(trainer.progress.step, judged=trainer.progress.judged_step)
-            report.forget_after(trainer.progress.step)
+            log.drop_after(trainer.progress.step, validated_step=trainer.progress.validated_step)
+            report.drop_after(trainer.progress.step)
         else:
             run.begin(material.config, material.tokenizers)
         for event in notes.events:
