@@ -107,7 +107,7 @@ def test_a_value_of_another_type_or_size_is_named(
     [
         (DEEP.encode(), "nested more than 64 deep"),
         (b'{"a": ' * 100_000, "nested more than 64 deep"),
-        (b'{"num_beams": 1, "num_beams": 2}', "the key 'num_beams' stands there twice"),
+        (b'{"num_beams": 1, "num_beams": 2}', "the key 'num_beams' is repeated"),
         (b"\xff{}", "not UTF-8 at byte 0"),
         (b"[1, 2", "not valid JSON"),
     ],

@@ -39,7 +39,7 @@ def test_positions_without_a_graph_are_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_tag_that_the_tokenizer_lacks_is_refused(tmp_path: Path) -> None:
     bundle = random_bundle(sections={"languages": {"tgt_tag": "de"}})
-    with pytest.raises(TokenizerError, match="'de' is no tag of this model"):
+    with pytest.raises(TokenizerError, match="'de' is not a tag of this model"):
         export_onnx(bundle, tmp_path / "model")
     assert names_in(tmp_path) == set()
 

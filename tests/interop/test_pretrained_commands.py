@@ -98,7 +98,7 @@ def test_mbart_may_have_a_sentencepiece_model_alone(name: str, tmp_path: Path) -
         (["--layout", "marina"], "layout 'marina' does not exist; did you mean 'marian'?"),
         (["--layout", "bart"], "model_type is 'marian', not 'bart' or 'mbart'; give another --layout"),
         (["--layout", "marian", "--set", "decode.beam=3"], "unknown key 'decode.beam'"),
-        (["--layout", "marian", "--tgt-lang", "xxx"], "'xxx' is no tag of this model"),
+        (["--layout", "marian", "--tgt-lang", "xxx"], "'xxx' is not a tag of this model"),
         (["--layout", "annotated"], "no such file; give the file that torch.save wrote"),
     ],
 )

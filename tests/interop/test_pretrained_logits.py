@@ -175,7 +175,7 @@ def test_languages_are_the_users_or_those_of_the_files(tmp_path: Path) -> None:
     assert tags("mbart-50", src_lang="ro_RO") == ("ro_RO", "de_DE", 2)
     found, _ = imported("bart", tmp_path / "mbart", tgt_lang="ro_RO")
     assert tags("mbart", tgt_lang="ro_RO") == ("en_XX", None, found.tokenizers.tgt.tag_id("ro_RO"))
-    with pytest.raises(TokenizerError, match="'deu' is no tag of this model; did you mean 'deu_Latn'"):
+    with pytest.raises(TokenizerError, match="'deu' is not a tag of this model; did you mean 'deu_Latn'"):
         tags("nllb", tgt_lang="deu")
     changed(tmp_path / "nllb", "tokenizer_config.json", {"tgt_lang": None})
     with pytest.raises(InteropError, match="tgt_lang is not said here; give --tgt-lang"):

@@ -41,24 +41,24 @@ class AttentionMaps:
     Attributes:
         source: the text that was read.
         target: the text that was written.
-        source_pieces: as the encoder sees them, end of sentence included.
-        target_in_pieces: as the decoder sees them, from the start symbol on.
-        target_pieces: as the decoder produces them, to the end of sentence.
+        source_tokens: as the encoder sees them, end of sentence included.
+        target_in_tokens: as the decoder sees them, from the start symbol on.
+        target_tokens: as the decoder produces them, to the end of sentence.
         layers: encoder, decoder and cross-attention, each from the first layer to the last.
     """
 
     source: str
     target: str
-    source_pieces: tuple[str, ...]
-    target_in_pieces: tuple[str, ...]
-    target_pieces: tuple[str, ...]
+    source_tokens: tuple[str, ...]
+    target_in_tokens: tuple[str, ...]
+    target_tokens: tuple[str, ...]
     layers: tuple[LayerAttention, ...]
 
     def labels(self, kind: Kind) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Rows (what looks) and columns (what is looked at)."""
         if kind == "encoder":
-            return self.source_pieces, self.source_pieces
-        return self.target_pieces, self.source_pieces if kind == "cross" else self.target_in_pieces
+            return self.source_tokens, self.source_tokens
+        return self.target_tokens, self.source_tokens if kind == "cross" else self.target_in_tokens
 
     def of(self, kind: Kind) -> list[LayerAttention]:
         """The attention of one kind, first layer first."""
@@ -69,9 +69,9 @@ class AttentionMaps:
         return {
             "source": self.source,
             "target": self.target,
-            "source_pieces": list(self.source_pieces),
-            "target_in_pieces": list(self.target_in_pieces),
-            "target_pieces": list(self.target_pieces),
+            "source_pieces": list(self.source_tokens),
+            "target_in_pieces": list(self.target_in_tokens),
+            "target_pieces": list(self.target_tokens),
             "maps": [
                 {
                     "kind": layer.kind,
@@ -111,9 +111,9 @@ def attention_maps(bundle: Bundle, source: str, target_ids: Sequence[int]) -> At
     return AttentionMaps(
         source=source,
         target=tokenizers.tgt.decode(target_ids),
-        source_pieces=tuple(tokenizers.src.pieces(source_ids)),
-        target_in_pieces=tuple(tokenizers.tgt.pieces(target_in)),
-        target_pieces=tuple(tokenizers.tgt.pieces([*target_ids, *framing.tgt_suffix])),
+        source_tokens=tuple(tokenizers.src.pieces(source_ids)),
+        target_in_tokens=tuple(tokenizers.tgt.pieces(target_in)),
+        target_tokens=tuple(tokenizers.tgt.pieces([*target_ids, *framing.tgt_suffix])),
         layers=_in_order(recorder.maps),
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.analysis.attention_maps import AttentionMaps
-from heedful.analysis.plotting import FAINT, INK, fonts, new_figure, readable_pieces, save_png
+from heedful.analysis.plotting import FAINT, INK, fonts, new_figure, readable_tokens, save_png
 from heedful.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def draw_attention(maps: AttentionMaps, path: Path, *, layer: int | None = None)
             f"attention: layer {number} does not exist; the decoder has layers 1 to {len(layers)}"
         )
     weights = layers[number - 1].weights
-    rows, columns = readable_pieces(maps.target_pieces), readable_pieces(maps.source_pieces)
+    rows, columns = readable_tokens(maps.target_tokens), readable_tokens(maps.source_tokens)
     width = min(max(_CELL * len(columns), _SMALLEST), _LARGEST)
     height = min(max(_CELL * len(rows), _SMALLEST), _LARGEST)
     num_heads = len(weights)

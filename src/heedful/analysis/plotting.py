@@ -66,21 +66,21 @@ def tidy(axes: "Axes") -> None:
         spine.set_color(FAINT)
 
 
-def readable_pieces(pieces: Sequence[str]) -> list[str]:
+def readable_tokens(tokens: Sequence[str]) -> list[str]:
     """Tokens as labels: a word's first token plain, the ones that continue it after a dot.
 
-    >>> readable_pieces(["▁the", "▁green", "house", "</s>"])
+    >>> readable_tokens(["▁the", "▁green", "house", "</s>"])
     ['the', 'green', '·house', '</s>']
     """
-    if not any(piece.startswith("▁") for piece in pieces):
-        return list(pieces)
+    if not any(token.startswith("▁") for token in tokens):
+        return list(tokens)
     labels = []
-    for piece in pieces:
-        special = piece.startswith("<") and piece.endswith(">")
-        if piece == "▁":
+    for token in tokens:
+        special = token.startswith("<") and token.endswith(">")
+        if token == "▁":
             labels.append("␣")
-        elif piece.startswith("▁"):
-            labels.append(piece[1:])
+        elif token.startswith("▁"):
+            labels.append(token[1:])
         else:
-            labels.append(piece if special else f"·{piece}")
+            labels.append(token if special else f"·{token}")
     return labels

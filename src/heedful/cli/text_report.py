@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from heedful.workflows.inspect_text import Finding, SideSummary, TextInspection
+    from heedful.workflows.inspect_text import Finding, TextInspection, TextSummary
 
 _WIDTH = 60  # characters of each side of an example
 
@@ -49,7 +49,7 @@ _COVERAGE = (
 )
 
 
-def _side_line(side: "SideSummary") -> str:
+def _side_line(side: "TextSummary") -> str:
     scripts = ", ".join(script.capitalize() for script in side.scripts) or "no letters"
     return f"{side.language or 'language unknown'}, {scripts}"
 

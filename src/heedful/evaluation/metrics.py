@@ -92,11 +92,11 @@ def _check_numbers(
         raise CorpusError("references: none given; at least one is needed")
     if not hypotheses:
         raise CorpusError("evaluation: no lines to score")
-    sides = [
+    labelled = [
         ("sources", sources),
         *((f"reference {i}", lines) for i, lines in enumerate(references, start=1)),
     ]
-    for name, lines in sides:
+    for name, lines in labelled:
         if len(lines) != len(hypotheses):
             raise CorpusError(
                 f"{name}: {len(lines):,} lines but there are {len(hypotheses):,} outputs; one for each"

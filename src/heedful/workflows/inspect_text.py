@@ -10,10 +10,10 @@ from typing import BinaryIO
 from heedful.data.cleaning import (
     FILTERS,
     Filter,
-    Judge,
     Pair,
-    SideCounts,
+    PairChecker,
     Survey,
+    TextCounts,
     language_identifier,
     survey,
 )
@@ -76,7 +76,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class SideSummary:
+class TextSummary:
     """Statistics of the source or the target; words are what stands between spaces."""
 
     language: str | None
@@ -112,15 +112,15 @@ class TextInspection:
     faulty: int
     findings: list[Finding]
     not_applied: dict[str, str]
-    src: SideSummary
-    tgt: SideSummary
+    src: TextSummary
+    tgt: TextSummary
     vocabulary: int
     reading_mib: float
     written: list[str]
 
 
 def inspect_text(task: TextTask, listener: Progress | None = None) -> TextInspection:
-    """Read the text twice, once to survey and once to judge it, and write what is left of it where asked to.
+    """Survey the text, check each pair, and write the text without the faulty pairs if requested.
 
     Raises:
         ConfigError: a filter or language that is not known.
@@ -132,14 +132,14 @@ def inspect_text(task: TextTask, listener: Progress | None = None) -> TextInspec
     removing = _removing(task)
     with _Output.open(task) as output:
         corpus = _survey(task, show)
-        judge = Judge(corpus)
+        checker = PairChecker(corpus)
         findings = {
-            each.name: Finding(each.name, each.finds, each.name in removing) for each in judge.applied
+            each.name: Finding(each.name, each.finds, each.name in removing) for each in checker.applied
         }
         drawing = random.Random(0)
         faulty = 0
         for row in task.train.rows(lambda done: show("judging", _OF_SURVEY + (1.0 - _OF_SURVEY) * done)):
-            names = judge.faults(Pair(row.src, row.tgt, row.number - 1))
+            names = checker.faults(Pair(row.src, row.tgt, row.number - 1))
             for name in names:
                 _note(findings[name], row, task.examples, drawing)
             reasons = [name for name in names if name in removing]
@@ -152,7 +152,7 @@ def inspect_text(task: TextTask, listener: Progress | None = None) -> TextInspec
         pairs=corpus.num_pairs,
         faulty=faulty,
         findings=list(findings.values()),
-        not_applied=_not_applied(task, judge),
+        not_applied=_not_applied(task, checker),
         src=_summarise(corpus.src, corpus.languages[0]),
         tgt=_summarise(corpus.tgt, corpus.languages[1]),
         vocabulary=_vocabulary(corpus),
@@ -226,14 +226,14 @@ def _note(finding: Finding, row: Row, num_examples: int, drawing: random.Random)
         finding.examples[place] = example
 
 
-def _not_applied(task: TextTask, judge: Judge) -> dict[str, str]:
-    applied = {each.name for each in judge.applied}
-    return {each.name: _why_not(each, task, judge) for each in FILTERS if each.name not in applied}
+def _not_applied(task: TextTask, checker: PairChecker) -> dict[str, str]:
+    applied = {each.name for each in checker.applied}
+    return {each.name: _why_not(each, task, checker) for each in FILTERS if each.name not in applied}
 
 
-def _why_not(each: Filter, task: TextTask, judge: Judge) -> str:
-    if each.name in judge.missing:
-        return f"needs {judge.missing[each.name]}: pip install 'heedful[clean]'"
+def _why_not(each: Filter, task: TextTask, checker: PairChecker) -> str:
+    if each.name in checker.missing:
+        return f"needs {checker.missing[each.name]}: pip install 'heedful[clean]'"
     for name, files in (("valid", task.valid), ("test", task.test)):
         if each.name.endswith(f"in-{name}") and files is None:
             return f"needs --{name}-src and --{name}-tgt"
@@ -242,8 +242,8 @@ def _why_not(each: Filter, task: TextTask, judge: Judge) -> str:
     return "the text is too short"
 
 
-def _summarise(side: SideCounts, language: str | None) -> SideSummary:
-    return SideSummary(
+def _summarise(side: TextCounts, language: str | None) -> TextSummary:
+    return TextSummary(
         language=language,
         scripts=sorted(side.scripts),
         characters=side.characters.total(),

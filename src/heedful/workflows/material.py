@@ -302,7 +302,7 @@ def _with_batches_of(config: Config, tokens: int) -> Config:
 
 def _fitting_tokens(model: Transformer, config: Config, sources: Sequence[BatchSource], notes: Notes) -> int:
     """Find how many tokens of a batch fit into memory, in training and in validation."""
-    src, tgt = (max(sides) for sides in zip(*(each.longest_sides for each in sources), strict=True))
+    src, tgt = (max(sides) for sides in zip(*(each.max_lengths for each in sources), strict=True))
     fit = fitting_batch(model, config, (src, tgt))
     notes.add(f'batch.tokens="auto": {fit}')
     if config.batch.ramp_from is not None and config.batch.ramp_from > fit.tokens:

@@ -8,7 +8,7 @@ from heedful.interop.huggingface.pretrained import TOKENIZER_FILE, PretrainedDir
 from heedful.interop.typed_settings import MAX_NUMBER
 from heedful.parsing import is_whole, shown
 from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, VocabularyTokenizer
-from heedful.text.sentencepiece_tokenizer import load_processor
+from heedful.text.sentencepiece_tokenizer import load_sentencepiece
 
 PIPELINE_FILE = "tokenizer.json"
 _SPECIAL_PIECES_OF_MODELS = 3  # <unk>, <s>, </s>
@@ -65,9 +65,9 @@ def fairseq_pieces(model: bytes) -> list[str]:
     Raises:
         TokenizerError: no SentencePiece model.
     """
-    processor = load_processor(model, name="sentencepiece.bpe.model")
-    ordinary = range(_SPECIAL_PIECES_OF_MODELS, processor.get_piece_size())
-    return ["<s>", "<pad>", "</s>", "<unk>", *(processor.id_to_piece(i) for i in ordinary)]
+    spm = load_sentencepiece(model, name="sentencepiece.bpe.model")
+    ordinary = range(_SPECIAL_PIECES_OF_MODELS, spm.get_piece_size())
+    return ["<s>", "<pad>", "</s>", "<unk>", *(spm.id_to_piece(i) for i in ordinary)]
 
 
 def tokenizer_of_pipeline(directory: PretrainedDirectory) -> HuggingFaceTokenizer:

@@ -15,7 +15,7 @@ from heedful.interop.marian.weights import ACTIVATIONS, marian_tensors, refuse_w
 from heedful.interop.new_directory import new_directory
 from heedful.text import SentencePieceTokenizer, Tokenizer, VocabularyTokenizer
 from heedful.text.framing import Framing
-from heedful.text.vocabulary_tokenizer import PIECES
+from heedful.text.vocabulary_tokenizer import TOKENS
 
 _MAX_POSITIONS = 1024  # in transformers a table of sinusoids ends
 
@@ -119,7 +119,7 @@ def closes_up_spaces(tokenizer: Tokenizer) -> bool:
     """Whether decoding removes the spaces before punctuation."""
     if not isinstance(tokenizer, VocabularyTokenizer):
         return False
-    return json.loads(tokenizer.to_files()[PIECES])["clean_up_spaces"] is True
+    return json.loads(tokenizer.to_files()[TOKENS])["clean_up_spaces"] is True
 
 
 def _architecture(bundle: Bundle, framing: Framing) -> dict[str, Any]:
