@@ -72,7 +72,7 @@ def test_training_on_made_up_text_is_shown_as_a_table() -> None:
 MISTAKES = {
     "no steps": (["--steps", "0"], "--steps", 2),
     "an unknown preset": (["--preset", "smal"], "did you mean 'small'?", 2),
-    "one side alone": (["--src", "some.en"], "data.src and data.tgt must be given together", 2),
+    "one side alone": (["--src", "some.en"], "data.src and data.tgt must both be set", 2),
     "a missing file": (["--src", "none.en", "--tgt", "none.de"], "none.en", 1),
     "sampling of made-up words": (
         ["--set", "tokenizer.sampling=0.1"],

@@ -152,7 +152,7 @@ def test_weights_of_another_layout_are_refused(name: str, tmp_path: Path) -> Non
         (["--set", "model.num_heads=3", "--set", "model.dropuot=0"], "unknown key 'model.dropuot'"),
         (["--set", "model.num_heads=3", "--set", "modle.d=3"], "unknown key 'modle'"),
         (["--set", "num_heads=3"], "write it as section.key=value"),
-        (["--set", "model.num_heads=3", "--src-vocab", "words"], "must be given together"),
+        (["--set", "model.num_heads=3", "--src-vocab", "words"], "must both be set"),
     ],
 )
 def test_settings_that_cannot_be_are_one_line(more: list[str], message: str, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ class ModelConfig(Section):
         if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
             raise ValueError(
                 f"model.num_heads={self.num_heads} must divide model.d_model={self.d_model}, "
-                "or model.d_k and model.d_v must both be given"
+                "or model.d_k and model.d_v must both be set"
             )
         if self.positions in ("sinusoidal", "concatenated", "fairseq") and self.d_model % 2:
             raise ValueError(f"model.d_model={self.d_model} must be even for {self.positions} positions")
@@ -140,7 +140,7 @@ class ModelConfig(Section):
         if self.positions == "relative" and self.relative_max_distance <= self.relative_buckets // 2:
             raise ValueError(
                 f"model.relative_max_distance={self.relative_max_distance} must be above half of "
-                f"model.relative_buckets={self.relative_buckets}: so many have a bucket of their own"
+                f"model.relative_buckets={self.relative_buckets}: shorter distances have one bucket each"
             )
         if self.num_kv_heads and self.num_heads % self.num_kv_heads:
             raise ValueError(

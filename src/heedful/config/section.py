@@ -23,7 +23,7 @@ NonNegativeFloat = Annotated[float, Field(ge=0.0)]
 def _check_text(value: str) -> None:
     """Refuse what no file can be named and no TOML file can hold."""
     if "\0" in value:
-        raise PydanticCustomError("nul", "must not hold a NUL character")
+        raise PydanticCustomError("nul", "must not contain a NUL character")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:

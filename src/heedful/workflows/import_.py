@@ -96,7 +96,7 @@ def _check_options(task: ImportTask) -> None:
     if task.layout not in DIRECTORY_LAYOUTS and (task.src_lang or task.tgt_lang):
         raise ConfigError(f"--src-lang, --tgt-lang: layout {task.layout!r} has no languages; leave them out")
     if (task.src_vocab is None) != (task.tgt_vocab is None):
-        raise ConfigError("--src-vocab and --tgt-vocab must be given together")
+        raise ConfigError("--src-vocab and --tgt-vocab must both be set")
 
 
 def _read_directory(task: ImportTask, source: Path) -> _Found:

@@ -173,7 +173,7 @@ def test_several_texts_are_a_list_or_have_commas_between_them(written: str | lis
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("data.src=a\0b", r'data.src="a\\u0000b": must not hold a NUL character'),
+        ("data.src=a\0b", r'data.src="a\\u0000b": must not contain a NUL character'),
         ("data.src=caf\udce9.en", r'data.src="caf\\udce9.en": is not UTF-8; rename the file'),
         ("train.freeze=a,\udce9", r"train.freeze=.*: is not UTF-8"),
         ("model.dropout=1" + "0" * 400, "model.dropout=10000"),
