@@ -87,7 +87,7 @@ def test_an_unknown_preset_gets_a_suggestion(tmp_path: Path) -> None:
 
 def test_resuming_nothing_is_said(tmp_path: Path) -> None:
     outcome = heedful("train", *write_pairs(tmp_path), "--resume", "--output", tmp_path / "run")
-    assert_one_line(outcome, 1, "holds no run to resume")
+    assert_one_line(outcome, 1, "has no run to resume")
 
 
 def test_a_file_is_no_run_directory(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_training_on_made_up_text_is_shown_as_a_table() -> None:
         "optimiser",
     ]
     assert [line.split()[0] for line in others] == labels
-    assert "made-up sentences" in others[1]
+    assert "random sentences" in others[1]
 
 
 MISTAKES = {

@@ -69,8 +69,8 @@ def copy_with(saved: dict[str, Path], tmp_path: Path, name: str, file: str, **ch
         ("marian", "generation_config.json", {"num_beams": 10**9}, "decode.beam_size=1000000000"),
         ("marian", "generation_config.json", {"early_stopping": [1]}, "early_stopping=[1] is unknown"),
         ("marian", "generation_config.json", {"bad_words_ids": [3]}, "bad_words_ids has 3"),
-        ("marian", "generation_config.json", {"bad_words_ids": [["a"]]}, "'a' is no id of a token"),
-        ("marian", "generation_config.json", {"suppress_tokens": 5.5}, "5.5 is no id of a token"),
+        ("marian", "generation_config.json", {"bad_words_ids": [["a"]]}, "'a' is not the id of a token"),
+        ("marian", "generation_config.json", {"suppress_tokens": 5.5}, "5.5 is not the id of a token"),
         ("marian", "generation_config.json", {"decoder_start_token_id": 2**63}, "decoder_start_token_id="),
         (
             "marian",

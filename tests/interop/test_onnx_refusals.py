@@ -103,5 +103,5 @@ def test_texts_and_options_that_cannot_be_are_refused() -> None:
         translator.translate(["r5"], beam_size=2, options=SearchOptions())
     with pytest.raises(InputError, match="beam_size=0: must be at least 1"):
         translator.translate(["r5"], beam_size=0)
-    with pytest.raises(InputError, match="line 2: 5 pieces, but this model's learned positions end at 4"):
+    with pytest.raises(InputError, match="line 2: 5 tokens, but this model's learned positions end at 4"):
         translator.translate(["r5", "r5 r6 r7 r8"])

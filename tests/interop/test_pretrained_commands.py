@@ -91,7 +91,7 @@ def test_mbart_may_have_a_sentencepiece_model_alone(name: str, tmp_path: Path) -
     [
         (
             ["--layout", "marian", "--src-vocab", "a", "--tgt-vocab", "b"],
-            "brings its tokenizers; leave them out",
+            "has its own tokenizers; leave them out",
         ),
         (
             ["--layout", "annotated", "--src-lang", "en"],

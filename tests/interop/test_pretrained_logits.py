@@ -115,7 +115,7 @@ def changed(directory: Path, file: str, changes: dict[str, Any]) -> None:
         ("marian", {"encoder_ffn_dim": 8}, "encoder_ffn_dim=8 and decoder_ffn_dim=20 differ"),
         ("marian", {"activation_function": "mish"}, "activation_function='mish' is unknown"),
         ("marian", {"normalize_before": True}, "normalize_before=true is not supported"),
-        ("marian", {"static_position_embeddings": False}, "static_position_embeddings=false cannot"),
+        ("marian", {"static_position_embeddings": False}, "static_position_embeddings=false is not"),
         ("marian", {"rope_theta": 10000}, "'rope_theta' is unknown, and may change the outputs"),
         ("marian", {"quantization_config": {"bits": 4}}, "quantization_config="),
         ("marian", {"d_model": 8}, "model.d_model=8 contradicts the weights: it is 12"),

@@ -76,9 +76,9 @@ def test_a_limit_counts_the_start_token_or_new_tokens_alone(tmp_path: Path) -> N
     ("settings", "message"),
     [
         ({"no_repeat_ngram_size": 1}, "no_repeat_ngram_size=1 counts the start token there"),
-        ({"do_sample": True}, "do_sample=true cannot"),
-        ({"num_beam_groups": 2, "diversity_penalty": 1.0}, "diversity_penalty=1.0 cannot"),
-        ({"repetition_penalty": 1.2}, "repetition_penalty=1.2 cannot"),
+        ({"do_sample": True}, "do_sample=true is not"),
+        ({"num_beam_groups": 2, "diversity_penalty": 1.0}, "diversity_penalty=1.0 is not"),
+        ({"repetition_penalty": 1.2}, "repetition_penalty=1.2 is not"),
         ({"sequence_bias": [[[4], 1.0]]}, "sequence_bias="),
         ({"bad_words_ids": [[4, 5]]}, r"bad_words_ids has \[4, 5\], several tokens"),
         (
