@@ -155,7 +155,7 @@ def test_the_card_names_the_base_model_and_its_data(desk: Desk) -> None:
     assert f"`{desk.folder / 'origin'}`" in section
     assert file_sha256(desk.folder / "origin" / "best" / "model.safetensors") in section
     assert f"its training text: {desk.folder / 'new.en'} and {desk.folder / 'new.de'}" in section
-    assert "adapters of rank 2 on query, value, merged into the weights, but for `encoder.`" in section
+    assert "adapters of rank 2 on query, value, merged into the weights, except `encoder.`" in section
     plain = (desk.folder / "origin" / "last" / "README.md").read_text(encoding="utf-8")
     assert "its training text: see its own card" in plain
     assert "trained here: all weights" in plain

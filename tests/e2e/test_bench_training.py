@@ -57,7 +57,7 @@ def test_training_on_made_up_text_is_shown_as_a_table() -> None:
         "kernels",
         "batches",
         "speed",
-        "products",
+        "matmul",
         "memory",
         "a",
         "data",
