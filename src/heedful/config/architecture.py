@@ -8,7 +8,7 @@ from heedful.config.section import (
     Count,
     Depth,
     Heads,
-    Places,
+    NumPositions,
     PositiveFloat,
     Probability,
     Section,
@@ -71,13 +71,13 @@ class ModelConfig(Section):
             "learned bias for each bucket of distances (T5).",
         )
     )
-    max_positions: Places = Field(
+    max_positions: NumPositions = Field(
         1024, description="Number of learned positions; the other encodings have no limit."
     )
     relative_buckets: Annotated[int, Field(ge=4, le=2**16)] = Field(
         32, description="Buckets of relative positions, as in T5."
     )
-    relative_max_distance: Places = Field(
+    relative_max_distance: NumPositions = Field(
         128, description="Distance from which on relative positions share the last bucket."
     )
     tied: Literal["all", "target", "none"] = Field(
@@ -127,7 +127,7 @@ class ModelConfig(Section):
         return self.d_v or self.d_model // self.num_heads
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_consistency(self) -> Self:
         if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
             raise ValueError(
                 f"model.num_heads={self.num_heads} must divide model.d_model={self.d_model}, "

@@ -51,12 +51,14 @@ class DataConfig(Section):
     """The files of parallel text."""
 
     src: str | None = Field(None, description="Source side of the training text; .gz too.")
-    tgt: str | None = Field(None, description="Target side, line by line parallel.")
+    tgt: str | None = Field(None, description="Target side, parallel line by line.")
     valid_src: str | None = Field(None, description="Source side of the validation text.")
     valid_tgt: str | None = Field(None, description="Target side of the validation text.")
-    pairs: str | None = Field(None, description="Both sides of the training text in one .tsv or .jsonl file.")
+    pairs: str | None = Field(
+        None, description="Source and target of the training text in one .tsv or .jsonl file."
+    )
     valid_pairs: str | None = Field(
-        None, description="Both sides of the validation text in one .tsv or .jsonl file."
+        None, description="Source and target of the validation text in one .tsv or .jsonl file."
     )
     src_key: str = Field("src", description="Key of the source in a .jsonl line.")
     tgt_key: str = Field("tgt", description="Key of the target in a .jsonl line.")
@@ -350,7 +352,7 @@ class Config(Section):
                 "give --init BUNDLE (train.init), or lora.rank=0"
             )
         for key in ("forced_first_id", "forced_last_id", "suppressed_ids"):
-            found = getattr(self.decode, key)
-            for each in found if isinstance(found, tuple) else (found,):
+            value = getattr(self.decode, key)
+            for each in value if isinstance(value, tuple) else (value,):
                 check_id(f"decode.{key}", each, "tgt", self.model.tgt_vocab_size)
         return self

@@ -226,9 +226,7 @@ def _max_new_tokens(directory: PretrainedDirectory) -> int:
 def _early_stopping(directory: PretrainedDirectory) -> str:
     value = directory.generation.get("early_stopping") or False
     if not isinstance(value, bool | str) or value not in _EARLY_STOPPING:
-        raise directory.error(
-            f"early_stopping={shown(value)} is unknown", file=directory.generation_file
-        )
+        raise directory.error(f"early_stopping={shown(value)} is unknown", file=directory.generation_file)
     return _EARLY_STOPPING[value]
 
 
