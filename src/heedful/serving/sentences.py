@@ -1,0 +1,72 @@
+"""Split a text into sentences, so that sentences and what is between them make up the text again."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+# Line ends, with the blanks around them: lines are translated one by one.
+_LINE_END = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+# Full stops of scripts that put no blank after them, with closing brackets and quotes.
+_IDEOGRAPHIC_END = re.compile(r"(?<=[。！？।॥؟۔])(?![。！？।॥؟۔」』）】”’\"')\]])")
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence and the white space that stands before it."""
+
+    space: str
+    text: str
+
+
+def split_sentences(text: str, *, within_lines: bool = True) -> list[Sentence]:
+    r"""Return the sentences of a text, each with the white space before it; the last may have no text.
+
+    >>> [(each.space, each.text) for each in split_sentences(" Hello. How are you?\n\nFine! ")]
+    [(' ', 'Hello.'), (' ', 'How are you?'), ('\n\n', 'Fine!'), (' ', '')]
+
+    Args:
+        text: anything; the concatenation of all `space + text` is that text.
+        within_lines: whether lines are split as well; line ends always separate sentences.
+    """
+    found: list[Sentence] = []
+    space = ""
+    for piece in _pieces(text, within_lines=within_lines):
+        core = piece.strip()
+        if not core:
+            space += piece
+            continue
+        start = piece.index(core)
+        found.append(Sentence(space + piece[:start], core))
+        space = piece[start + len(core) :]
+    if space:
+        found.append(Sentence(space, ""))
+    return found
+
+
+def _pieces(text: str, *, within_lines: bool) -> Iterator[str]:
+    """Yield parts of a text, in order and complete: line ends, and sentences with the blanks around them."""
+    at = 0
+    for end in _LINE_END.finditer(text):
+        yield from _sentences_of_line(text[at : end.start()], within_lines=within_lines)
+        yield end.group()
+        at = end.end()
+    yield from _sentences_of_line(text[at:], within_lines=within_lines)
+
+
+def _sentences_of_line(line: str, *, within_lines: bool) -> Iterator[str]:
+    if not within_lines:
+        yield line
+        return
+    for part in _IDEOGRAPHIC_END.split(line):
+        bounds = [0, *_starts(part)[1:], len(part)]
+        yield from (part[a:b] for a, b in pairwise(bounds))
+
+
+def _starts(line: str) -> list[int]:
+    """Return where the sentences of a line start."""
+    from syntok import segmenter
+    from syntok.tokenizer import Tokenizer
+
+    tokens = Tokenizer().tokenize(line)
+    return [sentence[0].offset for sentence in map(list, segmenter.split(tokens)) if sentence]
