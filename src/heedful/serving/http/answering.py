@@ -105,7 +105,13 @@ def add_error_answers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
-        return _error(request, error.status_code, str(error.detail), dict(error.headers or {}))
+        detail, headers = str(error.detail), dict(error.headers or {})
+        if error.status_code == 404 and _is_deepl(request):
+            detail = "Not found: this server does not support it"
+        elif error.status_code == 405:
+            operations = request.app.openapi()["paths"].get(request.url.path)  # a route knows its own method
+            headers |= {"Allow": ", ".join(sorted(map(str.upper, operations)))} if operations else {}
+        return _error(request, error.status_code, detail, headers)
 
     @app.exception_handler(ClientGoneError)
     async def gone(request: Request, error: ClientGoneError) -> Response:

@@ -16,7 +16,6 @@ from heedful.serving.service import TranslationRequest
 
 _NO_LIMIT = 1_000_000_000_000  # characters; how DeepL writes it
 _LISTS = ("text", "splitting_tags", "non_splitting_tags", "ignore_tags")
-_ANY = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 _MODEL = "quality_optimized"
 
 
@@ -132,12 +131,6 @@ def router(context: Context) -> APIRouter:
         )
 
     _add_languages(routes, context)
-
-    @routes.api_route("/v2/{rest:path}", methods=_ANY, include_in_schema=False)
-    @routes.api_route("/v3/{rest:path}", methods=_ANY, include_in_schema=False)
-    async def not_supported(rest: str) -> Response:
-        return JSONResponse({"message": f"{rest.split('/')[0][:40]}: not supported by this server."}, 404)
-
     return routes
 
 

@@ -16,7 +16,11 @@ def texts(limits: Limits) -> Schema:
             {"type": "string", "minLength": 1, "maxLength": limits.characters},
             {
                 "type": "array",
-                "items": {"type": "string", "maxLength": limits.characters // limits.texts},
+                "items": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": limits.characters // limits.texts,
+                },
                 "minItems": 1,
                 "maxItems": limits.texts,
             },
