@@ -80,6 +80,8 @@ def serve(request: ServeRequest) -> None:
     if request.workers == 1:
         server.run(_application(request), options)
     else:
+        for each in request.models:  # mistakes are told once, and before the processes start
+            load_served(each, request)
         os.environ[_VARIABLE] = json.dumps(asdict(request))
         server.run("heedful.workflows.serve:application_of_worker", options)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 _MORE_WORDS = 2  # or fewer, than the phrase has by itself
-_ALIKE = 0.6  # from which on a span is taken for the phrase
+_ALIKE = 0.5  # from which on a span is taken for the phrase
 _DISTANCE_COST = 0.3  # of likeness, for a span at the other end of the sentence
 
 Span = tuple[int, int]
