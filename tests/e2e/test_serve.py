@@ -198,7 +198,8 @@ def test_mistakes_in_deepls_form(server: TranslationServer) -> None:
 HOSTILE = [
     b"", b"{", b"[" * 50_000, b'{"q":' * 5_000, b'"q"', b"\xff\xfe", b'{"q": "\\ud800", "source": "en"}',
     b'{"q": "a", "q": "b"}', b"null", b"[[]]", b'[{"text": 1}]', b'{"q": {"a": 1}}', b"NaN", b'{"q": 1e999}',
-    '{"q": "a\u0000\u202e"}'.encode(), b"&" * 5_000, b"--x\r\nContent-Disposition: form-data", b"q=%ff&source=en",
+    '{"q": "a\u0000\u202e"}'.encode(), b"&" * 5_000, b"--x\r\nContent-Disposition: form-data",
+    b"q=%ff&source=en",
 ]  # fmt: skip
 KINDS = [
     "application/json",

@@ -18,8 +18,9 @@ from heedful.serving.pieces import Pieces, take_apart
 SCRAPS = st.lists(
     st.sampled_from(
         ["<b>", "</b>", "<i>", "</i>", "<p>", "</p>", "<br>", "<!-- c -->", "<code>", "</code>",
-         "<a href='x'>", "</a>", "red ", " dog", ". ", "&amp;", "&nbsp;", "<", ">", "%1$s", "http://a.b/c ", "\n", "3",
-         "<![", "<!doctype x>", "</", "<b", "]]>", '"', "<pre>", "</pre>", "<span translate=no>", "</span>"]
+         "<a href='x'>", "</a>", "red ", " dog", ". ", "&amp;", "&nbsp;", "<", ">", "%1$s",
+         "http://a.b/c ", "\n", "3", "<![", "<!doctype x>", "</", "<b", "]]>", '"', "<pre>", "</pre>",
+         "<span translate=no>", "</span>"]
     ),
     max_size=16,
 ).map("".join)  # fmt: skip
