@@ -189,6 +189,7 @@ def test_mistakes_in_deepls_form(server: TranslationServer) -> None:
         (good | {"text": ["a" * 5001]}, 413),
         (good | {"glossary_id": "x"}, 404),
         (good | {"formality": "more"}, 400),
+        (good | {"split_sentences": "often"}, 400),
     ):
         reply = server.post("/v2/translate", fields)
         assert (reply.status, list(reply.json)) == (status, ["message"])

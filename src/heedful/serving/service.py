@@ -101,7 +101,7 @@ class TranslationService:
         characters = self._checked_characters(request)
         target = self.catalogue.target(request.target)
         fixed = None if request.source is None else self.catalogue.source(request.source)
-        if fixed is not None:
+        if fixed not in (None, target):
             self.catalogue.required_route(fixed, target)
         with self.admission.admitted(characters):
             try:

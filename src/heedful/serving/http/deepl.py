@@ -1,5 +1,6 @@
 """DeepL's dialect: /v2/translate, /v2/languages, /v3/languages, /v2/usage."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -16,6 +17,7 @@ from heedful.serving.service import TranslationRequest
 
 _NO_LIMIT = 1_000_000_000_000  # characters; how DeepL writes it
 _LISTS = ("text", "splitting_tags", "non_splitting_tags", "ignore_tags")
+_LINE_ENDS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _MODEL = "quality_optimized"
 
 
@@ -64,7 +66,7 @@ class _Fields(BaseModel):
     ]
     target_lang: str = Field(min_length=1)
     source_lang: str = ""
-    split_sentences: Annotated[str, BeforeValidator(str)] = ""
+    split_sentences: Annotated[Literal["", "0", "1", "nonewlines"], BeforeValidator(str)] = ""
     formality: str = "default"
     model_type: str = ""
     glossary_id: str = ""
@@ -107,11 +109,14 @@ def router(context: Context) -> APIRouter:
             return JSONResponse({"message": "Glossaries are not supported by this server."}, 404)
         if given.formality in ("more", "less"):
             raise InvalidError("'formality' is not supported for given 'target_lang'.")
+        texts = given.text
+        if given.split_sentences == "nonewlines" and not given.tag_handling:
+            texts = [_LINE_ENDS.sub(" ", text) for text in texts]
         answers = await context.translate(
             request,
             client,
             TranslationRequest(
-                texts=tuple(given.text),
+                texts=tuple(texts),
                 source=given.source_lang or None,
                 target=given.target_lang,
                 rules=_rules(given),
@@ -121,7 +126,7 @@ def router(context: Context) -> APIRouter:
         return DeepLTranslations(
             translations=[
                 DeepLTranslation(
-                    detected_source_language=answer.source.upper(),
+                    detected_source_language=_source_code(answer.source),
                     text=answer.text,
                     billed_characters=len(text),
                     model_type_used=_MODEL if given.model_type else None,
@@ -156,11 +161,14 @@ def _add_languages(routes: APIRouter, context: Context) -> None:
         wanted = fields.get("type", "source") if isinstance(fields, dict) else ""
         if wanted not in ("source", "target"):
             raise InvalidError("Value for 'type' not supported.")
-        codes = catalogue.sources if wanted == "source" else catalogue.targets
-        formality = None if wanted == "source" else False
+        if wanted == "target":
+            return [
+                DeepLLanguage(language=code.upper(), name=language_name(code), supports_formality=False)
+                for code in catalogue.targets
+            ]
         return [
-            DeepLLanguage(language=code.upper(), name=language_name(code), supports_formality=formality)
-            for code in codes
+            DeepLLanguage(language=code, name=language_name(code.lower()))
+            for code in dict.fromkeys(map(_source_code, catalogue.sources))
         ]
 
     @routes.get("/v3/languages")
@@ -187,6 +195,11 @@ def _add_languages(routes: APIRouter, context: Context) -> None:
     async def glossary_pairs() -> dict[str, list[Any]]:
         """Return the pairs of languages that may have glossaries: none."""
         return {"supported_languages": []}
+
+
+def _source_code(code: str) -> str:
+    """Return a source language as DeepL writes it: without its region or script."""
+    return code.split("-")[0].upper()
 
 
 def _rules(given: _Fields) -> TagRules | None:
