@@ -9,6 +9,14 @@ from itertools import pairwise
 _LINE_END = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 # Full stops of scripts that put no blank after them, with closing brackets and quotes.
 _IDEOGRAPHIC_END = re.compile(r"(?<=[。！？।॥؟۔])(?![。！？।॥؟۔」』）】”’\"')\]])")
+# Full stops, with quotes and brackets behind them.
+_FULL_STOP = re.compile(r"[.!?…‼⁇⁈⁉؟।॥。！？][\"'»”’“)\]}*_]*$")
+# Abbreviations that numbers follow, and days that months follow.
+_NUMBERED = re.compile(
+    r"\b(?:no|nos|nr|n|ch|chap|art|arts|par|para|vol|fig|sec|sect|sch|abs|pp?|cap|bd)\.$", re.I
+)
+_DAY = re.compile(r"\b\d{1,2}\.$")
+_MONTH = re.compile(r"(?:Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)")
 
 
 @dataclass(frozen=True)
@@ -69,4 +77,14 @@ def _starts(line: str) -> list[int]:
     from syntok.tokenizer import Tokenizer
 
     tokens = Tokenizer().tokenize(line)
-    return [sentence[0].offset for sentence in map(list, segmenter.split(tokens)) if sentence]
+    found = [sentence[0].offset for sentence in map(list, segmenter.split(tokens)) if sentence]
+    return found[:1] + [start for start in found[1:] if not _goes_on(line[:start], line[start:])]
+
+
+def _goes_on(before: str, after: str) -> bool:
+    """Whether a sentence goes on where it was split: without a full stop, or after an abbreviation."""
+    before = before.rstrip()
+    if not _FULL_STOP.search(before):
+        return True
+    numbered = _NUMBERED.search(before)
+    return bool(numbered and after[:1].isdigit()) or bool(_DAY.search(before) and _MONTH.match(after))

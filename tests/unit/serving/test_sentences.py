@@ -27,6 +27,10 @@ def test_sentences_and_what_is_between_them_are_the_text(text: str, within_lines
         ("你好。我很好！你呢？", ["你好。", "我很好！", "你呢？"]),
         ("他说「你好。」我走了。", ["他说「你好。」我走了。"]),
         ("क्या हाल है। ठीक।", ["क्या हाल है।", "ठीक।"]),
+        ("Weihnachten ist am 25. Dezember. Ja.", ["Weihnachten ist am 25. Dezember.", "Ja."]),
+        ("See item No. 3 of Ch. 4 here. Then go on.", ["See item No. 3 of Ch. 4 here.", "Then go on."]),
+        ("a person in section 5; (importateur)", ["a person in section 5; (importateur)"]),
+        ('He said: "Stop!" She did.', ['He said: "Stop!"', "She did."]),
         ("", []),
     ],
 )

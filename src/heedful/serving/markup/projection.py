@@ -13,7 +13,7 @@ from heedful.serving.markup.phrases import Span, find_phrase, words
 
 _MOST_PHRASE_WORDS = 8
 _MOST_OF_SENTENCE = 0.8  # of its words: longer phrases say nothing about where they are
-_LONE_TAG = re.compile(r"<[^<>]*>|<!--.*-->", re.DOTALL)  # without anything to read
+_UNSEEN = re.compile(r"<!--.*-->|<[!?].*>|</.*>|<(?!img|input)[^<>]*>", re.DOTALL)  # nothing that is shown
 
 
 @dataclass
@@ -207,7 +207,7 @@ def _write(node: _Node, source: str, writer: _Writer) -> None:
     start, end = node.span
     if node.element < 0 and node.opening is not None:
         before, after = source[node.start - 1 : node.start], source[node.start : node.start + 1]
-        if _LONE_TAG.fullmatch(node.opening):
+        if _UNSEEN.fullmatch(node.opening):
             writer.tag(node.opening, start, after_space=before.isspace() or not before)
         else:
             writer.point(node.opening, start, space_before=before.isspace(), space_after=after.isspace())
