@@ -311,6 +311,7 @@ def test_sigterm_lets_what_has_begun_end(bundle: Path) -> None:
             assert server.terminate() == 0
             answer = b"".join(iter(lambda: client.recv(65536), b""))
         assert answer.startswith(b"HTTP/1.1 200")
+        assert b"\r\nconnection: close\r\n" in answer
         assert len(json.loads(answer.split(b"\r\n\r\n", 1)[1])["translatedText"]) == 120
 
 

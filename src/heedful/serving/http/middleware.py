@@ -6,6 +6,7 @@ import time
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from heedful.serving.http.protocol import CLOSING
 from heedful.serving.metrics import Metrics
 
 _HEADERS = {
@@ -43,6 +44,8 @@ class Observed:
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
                 headers.setdefault("Cache-Control", _NO_STORE)
+                if scope.get(CLOSING):
+                    headers["Connection"] = "close"
             await send(message)
 
         self._metrics.in_flight.inc()

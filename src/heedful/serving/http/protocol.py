@@ -5,6 +5,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+CLOSING = "heedful.closing"  # in the scope of a request that is its connection's last
 _HEAD_SECONDS = 10.0
 
 
@@ -21,6 +22,12 @@ class PunctualProtocol(H11Protocol):
         """Stop the clock."""
         self._clock.cancel()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Close the connection, after the answer that is on its way: `CLOSING` makes it say so."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.scope[CLOSING] = True  # type: ignore[literal-required]
+        super().shutdown()
 
     def _check_head(self, transport: asyncio.Transport) -> None:
         cycle: Any = self.cycle
