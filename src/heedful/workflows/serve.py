@@ -128,7 +128,6 @@ def load_served(argument: str, request: ServeRequest) -> ServedModel:
                 f"say it with a source and a target: heedful serve en-de={path}"
             )
         tags = dict.fromkeys(pairs, (None, None))
-        translator.release_models(search_options(search, config.decode))
     for pair in said:
         if pair not in tags:
             raise InputError(f"{path}: does not translate {pair}; heedful inspect shows what it has")

@@ -1,7 +1,7 @@
 """HTTP/1.1 as uvicorn has it, with a limit on how long a request's head may take."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -26,7 +26,7 @@ class PunctualProtocol(H11Protocol):
     def shutdown(self) -> None:
         """Close the connection, after the answer that is on its way: `CLOSING` makes it say so."""
         if self.cycle is not None and not self.cycle.response_complete:
-            self.scope[CLOSING] = True  # type: ignore[literal-required]
+            cast(dict[str, Any], self.scope)[CLOSING] = True
         super().shutdown()
 
     def _check_head(self, transport: asyncio.Transport) -> None:
