@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-# Line ends, with the blanks around them: lines are translated one by one.
-_LINE_END = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+_LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_TAIL = 60  # characters of a sentence that say whether it is over
 # Full stops of scripts that put no blank after them, with closing brackets and quotes.
 _IDEOGRAPHIC_END = re.compile(r"(?<=[。！？।॥؟۔])(?![。！？।॥؟۔」』）】”’\"')\]])")
 # Full stops, with quotes and brackets behind them.
@@ -78,7 +78,11 @@ def _starts(line: str) -> list[int]:
 
     tokens = Tokenizer().tokenize(line)
     found = [sentence[0].offset for sentence in map(list, segmenter.split(tokens)) if sentence]
-    return found[:1] + [start for start in found[1:] if not _goes_on(line[:start], line[start:])]
+    return found[:1] + [
+        start
+        for start in found[1:]
+        if not _goes_on(line[max(0, start - _TAIL) : start], line[start : start + _TAIL])
+    ]
 
 
 def _goes_on(before: str, after: str) -> bool:

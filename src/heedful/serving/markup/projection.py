@@ -5,13 +5,17 @@ and they can be found, else around those in the same part of the sentence.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from heedful.serving.markup.marked_text import MarkedText, Marker
 from heedful.serving.markup.phrases import Span, find_phrase, words
 
 _MOST_PHRASE_WORDS = 8
+_MOST_PHRASES = 12  # of a sentence that are translated by themselves
+_MOST_TARGET_WORDS = 150  # of a sentence that is searched for them
 _MOST_OF_SENTENCE = 0.8  # of its words: longer phrases say nothing about where they are
 _UNSEEN = re.compile(r"<!--.*-->|<[!?].*>|</.*>|<(?!img|input)[^<>]*>", re.DOTALL)  # nothing that is shown
 
@@ -49,7 +53,7 @@ def phrases_of(sentence: MarkedText) -> dict[int, str]:
             opened[marker.element] = marker.position
         elif marker.kind == "close" and marker.element in opened:
             phrase = sentence.text[opened[marker.element] : marker.position].strip()
-            if 0 < len(words(phrase)) <= min(_MOST_PHRASE_WORDS, most):
+            if 0 < len(words(phrase)) <= min(_MOST_PHRASE_WORDS, most) and len(found) < _MOST_PHRASES:
                 found[marker.element] = phrase
     return found
 
@@ -76,7 +80,7 @@ def project(
         return escape(translation)
     spans = words(translation)
     root = _tree(sentence)
-    _place(root.children, sentence, translation, spans, phrases)
+    _place(root.children, _Target(translation, spans, _Ruler(sentence.text, spans), phrases))
     _fit(root.children, 0, len(spans))
     writer = _Writer(translation, spans, escape)
     for node in root.children:
@@ -109,40 +113,50 @@ def _point(marker: Marker) -> _Node:
     return _Node(marker.raw, marker.position, end=marker.position)
 
 
-def _place(
-    nodes: Sequence[_Node],
-    sentence: MarkedText,
-    translation: str,
-    spans: Sequence[Span],
-    phrases: Mapping[int, str],
-) -> None:
+def _place(nodes: Sequence[_Node], target: "_Target") -> None:
     """Set the span of each node to where it would be best, whatever the others do."""
+    source, spans = target.ruler.source, target.spans
     for node in nodes:
-        start, end = _gap(node.start, sentence.text, spans), _gap(node.end, sentence.text, spans)
-        if node.element >= 0 and sentence.text[node.start : node.end].strip() and start == end:
+        start, end = target.ruler.gap(node.start), target.ruler.gap(node.end)
+        if node.element >= 0 and source[node.start : node.end].strip() and start == end:
             start, end = (start, end + 1) if start < len(spans) else (start - 1, end)
-        if node.element in phrases and spans:
-            near = (node.start + node.end) / 2 / len(sentence.text)
-            start, end = find_phrase(phrases[node.element], translation, spans, near=near) or (start, end)
+        if node.element in target.phrases and 0 < len(spans) <= _MOST_TARGET_WORDS:
+            near = (node.start + node.end) / 2 / len(source)
+            phrase = target.phrases[node.element]
+            start, end = find_phrase(phrase, target.text, spans, near=near) or (start, end)
         if node.element >= 0 and node.opening is None:
             start = 0
         if node.element >= 0 and node.closing is None:
             end = len(spans)
         node.span = (max(0, start), end)
-        _place(node.children, sentence, translation, spans, phrases)
+        _place(node.children, target)
 
 
-def _gap(position: int, source: str, spans: Sequence[Span]) -> int:
-    """Return the number of words of the translation that make up the same share of it as of the source."""
-    total = sum(end - start for start, end in spans)
-    all_before = len("".join(source[:position].split()))
-    share = all_before / max(1, len("".join(source.split())))
-    best, done = 0, 0
-    for count, (start, end) in enumerate(spans, start=1):
-        if abs(done + end - start - share * total) < abs(done - share * total):
-            best = count
-        done += end - start
-    return best
+@dataclass(frozen=True)
+class _Target:
+    """The translation of a sentence, its words, and what is known of phrases."""
+
+    text: str
+    spans: Sequence[Span]
+    ruler: "_Ruler"
+    phrases: Mapping[int, str]
+
+
+class _Ruler:
+    """Says how many words of the translation make up the same share of it as a part of the source."""
+
+    def __init__(self, source: str, spans: Sequence[Span]) -> None:
+        self.source = source
+        self._letters = [0, *accumulate(not character.isspace() for character in source)]
+        self._words = [0, *accumulate(end - start for start, end in spans)]
+
+    def gap(self, position: int) -> int:
+        """Return the number of words that stands for the characters before a position of the source."""
+        wanted = self._words[-1] * self._letters[position] / max(1, self._letters[-1])
+        above = bisect_left(self._words, wanted)
+        below = max(0, above - 1)
+        nearer = above < len(self._words) and self._words[above] - wanted < wanted - self._words[below]
+        return above if nearer else below
 
 
 def _fit(nodes: "list[_Node]", low: int, high: int) -> None:
