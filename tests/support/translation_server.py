@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -54,10 +54,13 @@ class TranslationServer:
         assert self.process.stderr is not None
         self.log += self.process.stderr
 
-    def wait_for(self, words: str) -> None:
-        """Wait for a line of the log."""
-        while not any(words in line for line in self.log):
+    def wait_until_it_listens(self) -> None:
+        """Wait for the first of several processes."""
+        while True:
             assert self.process.poll() is None
+            with suppress(ConnectionRefusedError):
+                socket.create_connection((self.host, self.port)).close()
+                return
             time.sleep(0.01)
 
     def ask(

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from heedful.workflows.loading import load_translator, search_options
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+_NEEDED = ("uvicorn", "fastapi", "prometheus_client", "langcodes", "language_data", "syntok", "py3langid")
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
 _MARIAN = ">>"
 
@@ -66,10 +68,13 @@ def serve(request: ServeRequest) -> None:
         InputError: a model whose languages are not known, or options that cannot be.
         MissingExtraError: the service's packages are not installed.
     """
-    try:
-        from heedful.serving import server
-    except ImportError as error:
-        raise MissingExtraError(f"serving needs {error.name}: pip install 'heedful[serve]'") from None
+    for name in _NEEDED:
+        try:
+            import_module(name)
+        except ImportError:
+            raise MissingExtraError(f"serving needs {name}: pip install 'heedful[serve]'") from None
+    from heedful.serving import server
+
     options = server.ServerOptions(
         host=request.host,
         port=request.port,

@@ -43,6 +43,7 @@ def sentences(pieces: Pieces) -> list[str]:
 
 
 @given(SCRAPS, st.booleans())
+@settings(deadline=None)
 def test_tokens_are_the_document(document: str, xml: bool) -> None:
     assert "".join(token.raw for token in tokenize(document, xml=xml)) == document
 
@@ -52,7 +53,7 @@ def tags(document: str) -> Counter[str]:
 
 
 @given(SCRAPS, st.lists(st.sampled_from(["rot", "Hund", ".", "auf"]), max_size=8), st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_every_tag_is_there_once_whatever_the_translation_is(
     document: str, output: list[str], xml: bool
 ) -> None:
@@ -96,7 +97,7 @@ ELEMENTS = st.recursive(
 @given(
     st.lists(ELEMENTS, max_size=4).map("".join), st.sampled_from(["der rote Hund", "Hund", "", "a b c d e f"])
 )
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_what_is_well_nested_stays_so(document: str, output: str) -> None:
     pieces = take_apart(document, html_rules())
     escape = pieces.document.escape
@@ -176,6 +177,7 @@ def test_placeholders_are_found(text: str, found: list[str]) -> None:
 
 
 @given(TEXTS)
+@settings(deadline=None)
 def test_placeholders_that_are_taken_out_come_back(text: str) -> None:
     pieces = take_apart(text + " x %1$s and %s y", None)
     for sentence in pieces.sentences:
