@@ -20,7 +20,7 @@ QUIETLY := OMP_WAIT_POLICY=PASSIVE
 SANITIZERS := address,undefined thread
 ARGS ?=
 
-.PHONY: help venv demo test test-all check format docs bench sanitize wheel dist clean
+.PHONY: help venv demo serve test test-all check format docs bench sanitize wheel dist clean
 
 help: ## Show the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,10 @@ $(STAMP): pyproject.toml constraints.txt native/CMakeLists.txt $(NATIVE)
 
 demo: $(STAMP) ## Train on the embedded phrase book, score, translate, and draw the attention.
 	@$(BIN)/heedful demo --overwrite $(ARGS)
+
+serve: $(STAMP) ## Serve the demo's model on port 5000, trained first where it is missing (ARGS='--port 8000').
+	@[ -e runs/demo/best/config.json ] || $(BIN)/heedful demo
+	@$(BIN)/heedful serve en-de=runs/demo $(ARGS)
 
 test: $(STAMP) ## Run the tests, two at a time (ARGS='-k name' chooses among them).
 	@$(QUIETLY) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)

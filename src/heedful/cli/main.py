@@ -24,14 +24,15 @@ from heedful.cli.option_groups import with_option_groups
 from heedful.cli.plot import plot
 from heedful.cli.push import push
 from heedful.cli.score import score
+from heedful.cli.serve import serve
 from heedful.cli.shortlist import shortlist
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 
 # In the order of a typical first use.
 VERBS: tuple[Callable[..., None], ...] = (
-    demo, train, translate, evaluate, score, attention, plot, average, shortlist, inspect, import_, export,
-    push,
+    demo, train, translate, serve, evaluate, score, attention, plot, average, shortlist, inspect, import_,
+    export, push,
 )  # fmt: skip
 
 app = typer.Typer(

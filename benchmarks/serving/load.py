@@ -1,0 +1,226 @@
+"""Load a server: latency and throughput for several numbers of clients, overload, and SIGTERM under load.
+
+    python benchmarks/serving/load.py runs/en-de en-de input.en --seconds 30
+
+Every answer is compared with that of `heedful translate`. Each request is one line of the input, and no line
+comes twice as long as there are others, so that the cache of sentences hardly helps.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+HEEDFUL = [sys.executable, "-m", "heedful"]
+
+
+@dataclass
+class Phase:
+    """Everything that happened in a part of the load."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+    answers: dict[str, str] = field(default_factory=dict)
+    without_retry_after: int = 0
+
+    def summary(self, clients: int, duration: float) -> dict[str, object]:
+        """Return the figures of a phase."""
+        cuts = statistics.quantiles(self.seconds, n=100) if len(self.seconds) > 1 else [0.0] * 99
+        return {
+            "clients": clients,
+            "requests_a_second": round(self.statuses["200"] / duration, 1),
+            "p50_ms": round(1000 * cuts[49]),
+            "p95_ms": round(1000 * cuts[94]),
+            "p99_ms": round(1000 * cuts[98]),
+            "statuses": dict(self.statuses),
+        }
+
+
+class Server:
+    """`heedful serve` on a free port."""
+
+    def __init__(self, *arguments: str) -> None:
+        """Start it, and wait until it listens."""
+        command = [*HEEDFUL, "serve", *arguments, "--port", "0"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if "running on" in line:
+                address = urlsplit(next(word for word in line.split() if word.startswith("http://")))
+                self.host, self.port = str(address.hostname), int(address.port or 0)
+                return
+        raise SystemExit("the server did not start")
+
+    def stop(self) -> tuple[int, float]:
+        """Send SIGTERM; return the exit code and the seconds that it took."""
+        started = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(120), time.monotonic() - started
+
+
+class Client:
+    """One connection, kept open."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, path: str, content: object) -> tuple[int, dict[str, str], bytes]:
+        """Return status, headers and body of an answer.
+
+        Raises:
+            OSError: there is none.
+        """
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self._server.host, self._server.port)
+        reader, writer = self._streams
+        body = json.dumps(content).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+        try:
+            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            await writer.drain()
+            first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+            headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+            answer = await reader.readexactly(int(headers["content-length"]))
+        except asyncio.IncompleteReadError as error:
+            self.close()
+            if error.partial:
+                raise SystemExit(f"an answer was cut off: {error.partial!r}") from None
+            raise ConnectionResetError from None
+        except OSError:
+            self.close()
+            raise
+        if headers.get("connection") == "close":
+            self.close()
+        return int(first.split()[1]), headers, answer
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+async def ask(
+    server: Server, texts: Iterator[str], phase: Phase, until: float, pair: tuple[str, str]
+) -> None:
+    """Send one request after the other."""
+    client = Client(server)
+    while time.monotonic() < until:
+        text = next(texts)
+        started = time.monotonic()
+        try:
+            content = {"q": text, "source": pair[0], "target": pair[1]}
+            status, headers, body = await client.post("/translate", content)
+        except ConnectionRefusedError:  # the server listens no longer
+            phase.statuses["refused"] += 1
+            return
+        except OSError:
+            phase.statuses["no answer"] += 1
+            return
+        phase.statuses[str(status)] += 1
+        if status == 200:
+            phase.seconds.append(time.monotonic() - started)
+            phase.answers[text] = json.loads(body)["translatedText"]
+        elif status == 429:
+            phase.without_retry_after += "retry-after" not in headers
+            await asyncio.sleep(0.1)
+    client.close()
+
+
+async def run_phase(
+    server: Server, texts: Iterator[str], pair: tuple[str, str], clients: int, seconds: float
+) -> Phase:
+    """Let clients ask at once."""
+    phase, until = Phase(), time.monotonic() + seconds
+    await asyncio.gather(*(ask(server, texts, phase, until, pair) for _ in range(clients)))
+    return phase
+
+
+async def terminate_under_load(
+    server: Server, texts: Iterator[str], pair: tuple[str, str]
+) -> dict[str, object]:
+    """Send SIGTERM to a server that is busy."""
+    phase = Phase()
+    until = time.monotonic() + 30
+    asking = [asyncio.create_task(ask(server, texts, phase, until, pair)) for _ in range(16)]
+    await asyncio.sleep(3)
+    code, seconds = await asyncio.to_thread(server.stop)
+    await asyncio.gather(*asking)
+    return {
+        "exit_code": code,
+        "seconds_to_exit": round(seconds, 2),
+        "statuses": dict(phase.statuses),
+        "phase": phase,
+    }
+
+
+def count_wrong(bundle: str, answers: dict[str, str]) -> int:
+    """Return how many answers differ from those of `heedful translate`."""
+    lines = [text for text in answers if "\n" not in text]
+    done = subprocess.run(
+        [*HEEDFUL, "translate", bundle],
+        input="\n".join([*lines, ""]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = done.stdout.split("\n")[:-1]
+    return sum(answers[line] != text for line, text in zip(lines, expected, strict=True))
+
+
+def resident_mb(server: Server) -> float:
+    """Return the memory of the server in megabytes."""
+    import psutil
+
+    return round(psutil.Process(server.process.pid).memory_info().rss / 2**20)
+
+
+def main() -> None:
+    """Print one JSON object for each phase."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("bundle")
+    parser.add_argument("pair")
+    parser.add_argument("input", type=Path)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--clients", type=int, nargs="*", default=[1, 8, 64])
+    options = parser.parse_args()
+    src, tgt = options.pair.split("-")
+    from heedful.serving.pieces import has_letters
+    from heedful.serving.sentences import split_sentences
+
+    lines = dict.fromkeys(options.input.read_text(encoding="utf-8").splitlines())
+    single = [line for line in lines if has_letters(line) and len(split_sentences(line)) == 1]
+    texts = itertools.cycle(single)
+    model = f"{options.pair}={options.bundle}"
+    server = Server(model)
+    asyncio.run(run_phase(server, texts, (src, tgt), 2, 2))
+    for clients in options.clients:
+        phase = asyncio.run(run_phase(server, texts, (src, tgt), clients, options.seconds))
+        wrong = count_wrong(options.bundle, phase.answers)
+        figures = phase.summary(clients, options.seconds)
+        print(json.dumps(figures | {"wrong": wrong, "resident_mb": resident_mb(server)}), flush=True)
+    ended = asyncio.run(terminate_under_load(server, texts, (src, tgt)))
+    phase = ended.pop("phase")
+    assert isinstance(phase, Phase)
+    print(json.dumps({"SIGTERM": ended, "wrong": count_wrong(options.bundle, phase.answers)}), flush=True)
+    small = Server(model, "--max-waiting", "1000", "--max-characters", "1000")
+    phase = asyncio.run(run_phase(small, texts, (src, tgt), 64, options.seconds))
+    wrong = count_wrong(options.bundle, phase.answers)
+    figures = phase.summary(64, options.seconds)
+    print(json.dumps({"overload": figures, "without_retry_after": phase.without_retry_after, "wrong": wrong}))
+    small.stop()
+
+
+if __name__ == "__main__":
+    main()

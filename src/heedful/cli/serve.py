@@ -1,0 +1,78 @@
+"""`heedful serve`: translations over HTTP."""
+
+from typing import Annotated
+
+import typer
+
+from heedful.cli.serve_options import Access, Bounds, Logging
+from heedful.requests import Runtime
+
+
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PAIR=]RUN...",
+            help="Runs, bundles or models of the hub. Write en-de=RUN where its languages are not known.",
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: from everywhere.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 5000,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes; each loads the models and has its own queue and limits.")
+    ] = 1,
+    beam_size: Annotated[
+        int | None, typer.Option(min=1, help="Hypotheses kept in the search. [default: as in the bundle]")
+    ] = None,
+    access: Access = Access(),
+    bounds: Bounds = Bounds(),
+    logging: Logging = Logging(),
+    runtime: Runtime = Runtime(),
+) -> None:
+    """Translate over HTTP, as LibreTranslate, DeepL and Microsoft's translator are asked.
+
+    Clients of those work with the server's address in place of theirs; /docs on the server lists what it
+    answers, and /spec describes it in OpenAPI's form. SIGTERM and Ctrl-C end the server when what has started
+    is done.
+    """
+    if access.make_key is not None:
+        print(_new_key(access, access.make_key))
+        return
+    if not models:
+        raise typer.BadParameter("no model; give at least one, as en-de=runs/en-de")
+    from heedful.serving.limits import Limits
+    from heedful.workflows.serve import ServeRequest
+    from heedful.workflows.serve import serve as run_server
+
+    limits = Limits(
+        characters=bounds.max_characters,
+        texts=bounds.max_texts,
+        body_bytes=max(2**17, 16 * bounds.max_characters),
+        alternatives=bounds.max_alternatives,
+        waiting_characters=bounds.max_waiting,
+        seconds=bounds.timeout,
+        requests_per_minute=access.rate,
+    )
+    run_server(
+        ServeRequest(
+            models=tuple(models),
+            host=host,
+            port=port,
+            workers=workers,
+            keys=None if access.keys is None else str(access.keys),
+            origins=tuple(access.cors or ()),
+            log_requests=logging.log_requests,
+            log_text=logging.log_text,
+            beam_size=beam_size,
+            limits=limits,
+            runtime=runtime,
+        )
+    )
+
+
+def _new_key(access: Access, name: str) -> str:
+    from heedful.serving.keys import make_key
+
+    if access.keys is None:
+        raise typer.BadParameter("--make-key needs --keys FILE, where the key's hash is kept")
+    return make_key(access.keys, name, requests_per_minute=access.rate)

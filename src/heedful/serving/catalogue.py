@@ -1,0 +1,112 @@
+"""Which model translates what: language pairs, and the ways from one language to another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from heedful.serving.language_codes import closest_code, language_code
+from heedful.serving.refusals import LanguageError
+
+_FIRST_PIVOT = "en"
+
+
+@dataclass(frozen=True, order=True)
+class Pair:
+    """A source and a target language, as BCP 47 tags."""
+
+    src: str
+    tgt: str
+
+    def __str__(self) -> str:
+        return f"{self.src}-{self.tgt}"
+
+
+@dataclass(frozen=True)
+class Route:
+    """A way from one language to another: through one model, or through two.
+
+    Attributes:
+        legs: pairs, each of which one model translates; the first one's target is the second one's source.
+    """
+
+    legs: tuple[Pair, ...]
+
+    @property
+    def pivot(self) -> str | None:
+        """The language in between; None where there is none."""
+        return self.legs[0].tgt if len(self.legs) > 1 else None
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The pairs that are served."""
+
+    pairs: frozenset[Pair]
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """The languages that can be translated from."""
+        return tuple(sorted({pair.src for pair in self.pairs}))
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """The languages that can be translated into."""
+        return tuple(sorted({pair.tgt for pair in self.pairs}))
+
+    @cached_property
+    def _pivots(self) -> tuple[str, ...]:
+        both = set(self.sources) & set(self.targets)
+        return tuple(sorted(both, key=lambda code: (code != _FIRST_PIVOT, code)))
+
+    def route(self, src: str, tgt: str) -> Route | None:
+        """Return the way between two languages: direct, or through a third, English before others."""
+        if Pair(src, tgt) in self.pairs:
+            return Route((Pair(src, tgt),))
+        for pivot in self._pivots:
+            legs = (Pair(src, pivot), Pair(pivot, tgt))
+            if src != tgt and self.pairs.issuperset(legs):
+                return Route(legs)
+        return None
+
+    def targets_of(self, src: str) -> list[str]:
+        """The languages that one can be translated into."""
+        return [tgt for tgt in self.targets if self.route(src, tgt)]
+
+    def sources_of(self, tgt: str) -> list[str]:
+        """The languages that can be translated into one."""
+        return [src for src in self.sources if self.route(src, tgt)]
+
+    def source(self, name: str) -> str:
+        """Return the language that a client means by the name of a source.
+
+        Raises:
+            LanguageError: nothing translates from it.
+        """
+        return _found(name, self.sources, "source")
+
+    def target(self, name: str) -> str:
+        """Return the language that a client means by the name of a target.
+
+        Raises:
+            LanguageError: nothing translates into it.
+        """
+        return _found(name, self.targets, "target")
+
+    def required_route(self, src: str, tgt: str) -> Route:
+        """Return the way between two languages.
+
+        Raises:
+            LanguageError: there is none.
+        """
+        route = self.route(src, tgt)
+        if route is None:
+            raise LanguageError(f"{tgt} is not available as a target language from {src}", parameter="target")
+        return route
+
+
+def _found(name: str, known: Sequence[str], parameter: str) -> str:
+    code = language_code(name)
+    closest = None if code is None else closest_code(code, known)
+    if closest is None:
+        raise LanguageError(f"{name[:20]} is not supported", parameter=parameter)
+    return closest

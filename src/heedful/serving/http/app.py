@@ -1,0 +1,43 @@
+"""The application: every dialect over one service."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+
+from heedful.serving import page
+from heedful.serving.http import deepl, libretranslate, operations
+from heedful.serving.http.answering import Context, add_error_answers
+from heedful.serving.http.middleware import Observed
+
+
+def application(context: Context, *, origins: Sequence[str] = ()) -> FastAPI:
+    """Return the ASGI application; when it shuts down, what is waiting is translated first.
+
+    Args:
+        context: what answers.
+        origins: of pages that may ask from a browser; "*": all.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        context.service.close()
+
+    app = FastAPI(
+        title="heedful", version=version("heedful"), lifespan=lifespan, openapi_url="/spec",
+        docs_url=None, redoc_url=None, redirect_slashes=False,
+    )  # fmt: skip
+    add_error_answers(app)
+    app.include_router(libretranslate.router(context))
+    app.include_router(operations.router(app, context))
+    app.include_router(deepl.router(context))
+    app.include_router(page.router())
+    if origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]
+        )
+    app.add_middleware(Observed, metrics=context.service.metrics)
+    return app

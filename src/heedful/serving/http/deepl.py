@@ -1,0 +1,214 @@
+"""DeepL's dialect: /v2/translate, /v2/languages, /v3/languages, /v2/usage."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, BeforeValidator, Field
+
+from heedful.serving.http import schemas
+from heedful.serving.http.answering import Context
+from heedful.serving.http.fields import read_fields, validated
+from heedful.serving.language_codes import language_name
+from heedful.serving.markup.documents import TagRules, html_rules, xml_rules
+from heedful.serving.refusals import InvalidError
+from heedful.serving.service import TranslationRequest
+
+_NO_LIMIT = 1_000_000_000_000  # characters; how DeepL writes it
+_LISTS = ("text", "splitting_tags", "non_splitting_tags", "ignore_tags")
+_LINE_ENDS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_MODEL = "quality_optimized"
+
+
+class DeepLError(BaseModel):
+    """A request that was refused."""
+
+    message: str
+
+
+class DeepLTranslation(BaseModel):
+    """The translation of one text."""
+
+    detected_source_language: str
+    text: str
+    billed_characters: int
+    model_type_used: str | None = None
+
+
+class DeepLTranslations(BaseModel):
+    """The translations of all texts, in order."""
+
+    translations: list[DeepLTranslation]
+
+
+class DeepLLanguage(BaseModel):
+    """A language of /v2/languages."""
+
+    language: str
+    name: str
+    supports_formality: bool | None = None
+
+
+def _listed(value: object) -> object:
+    """Lists may come as text with commas, or one name alone."""
+    return [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
+
+
+_Names = Annotated[list[str], BeforeValidator(_listed)]
+
+
+class _Fields(BaseModel):
+    text: Annotated[
+        list[str],
+        Field(min_length=1),
+        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    ]
+    target_lang: str = Field(min_length=1)
+    source_lang: str = ""
+    split_sentences: Annotated[Literal["", "0", "1", "nonewlines"], BeforeValidator(str)] = ""
+    formality: str = "default"
+    model_type: str = ""
+    glossary_id: str = ""
+    tag_handling: Literal["", "html", "xml"] = ""
+    splitting_tags: _Names = []
+    non_splitting_tags: _Names = []
+    ignore_tags: _Names = []
+    auth_key: str = ""
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": DeepLError, "description": "Bad request"},
+    403: {"model": DeepLError, "description": "Authorization failed"},
+    404: {"model": DeepLError, "description": "Not found, or not supported"},
+    408: {"model": DeepLError, "description": "The body did not come in time"},
+    413: {"model": DeepLError, "description": "The request is too large"},
+    415: {"model": DeepLError, "description": "The body is neither JSON nor a form"},
+    429: {"model": DeepLError, "description": "Too many requests; see Retry-After"},
+    503: {"model": DeepLError, "description": "Not done in time; see Retry-After"},
+}
+
+
+def router(context: Context) -> APIRouter:
+    """Return the routes."""
+    routes = APIRouter(tags=["DeepL"], responses=REFUSALS)
+    catalogue, limits = context.service.catalogue, context.service.limits
+    schema = schemas.deepl(catalogue, limits)
+    options: dict[str, Any] = {"response_model": DeepLTranslations, "response_model_exclude_none": True}
+
+    @routes.post("/v2/translate", openapi_extra=schemas.body(schema), **options)
+    @routes.get("/v2/translate", openapi_extra=schemas.query(schema), **options)
+    async def translate(request: Request) -> DeepLTranslations | Response:
+        """Translate texts."""
+        fields = await read_fields(request, limits, repeated=_LISTS)
+        if isinstance(fields, list):
+            raise InvalidError("Bad request. Reason: the body must be an object")
+        client = context.admit(request, str(fields.get("auth_key", "")))
+        given = validated(_Fields, fields)
+        if given.glossary_id:
+            return JSONResponse({"message": "Glossaries are not supported by this server."}, 404)
+        if given.formality in ("more", "less"):
+            raise InvalidError("'formality' is not supported for given 'target_lang'.")
+        texts = given.text
+        if given.split_sentences == "nonewlines" and not given.tag_handling:
+            texts = [_LINE_ENDS.sub(" ", text) for text in texts]
+        answers = await context.translate(
+            request,
+            client,
+            TranslationRequest(
+                texts=tuple(texts),
+                source=given.source_lang or None,
+                target=given.target_lang,
+                rules=_rules(given),
+                split=given.split_sentences != "0",
+            ),
+        )
+        return DeepLTranslations(
+            translations=[
+                DeepLTranslation(
+                    detected_source_language=_source_code(answer.source),
+                    text=answer.text,
+                    billed_characters=len(text),
+                    model_type_used=_MODEL if given.model_type else None,
+                )
+                for text, answer in zip(given.text, answers, strict=True)
+            ]
+        )
+
+    _add_languages(routes, context)
+    return routes
+
+
+def _add_languages(routes: APIRouter, context: Context) -> None:
+    catalogue, limits = context.service.catalogue, context.service.limits
+    kind = {"name": "type", "in": "query", "schema": {"enum": ["source", "target"], "default": "source"}}
+
+    @routes.get(
+        "/v2/languages",
+        response_model=list[DeepLLanguage],
+        response_model_exclude_none=True,
+        openapi_extra={"parameters": [kind]},
+    )
+    @routes.post(
+        "/v2/languages",
+        response_model=list[DeepLLanguage],
+        response_model_exclude_none=True,
+        openapi_extra={"parameters": [kind]},
+    )
+    async def languages(request: Request) -> list[DeepLLanguage]:
+        """Return the languages to translate from (`type=source`, the default) or into (`type=target`)."""
+        fields = await read_fields(request, limits)
+        wanted = fields.get("type", "source") if isinstance(fields, dict) else ""
+        if wanted not in ("source", "target"):
+            raise InvalidError("Value for 'type' not supported.")
+        if wanted == "target":
+            return [
+                DeepLLanguage(language=code.upper(), name=language_name(code), supports_formality=False)
+                for code in catalogue.targets
+            ]
+        return [
+            DeepLLanguage(language=code, name=language_name(code.lower()))
+            for code in dict.fromkeys(map(_source_code, catalogue.sources))
+        ]
+
+    @routes.get("/v3/languages")
+    async def all_languages() -> list[dict[str, Any]]:
+        """Return all languages, and whether texts are translated from and into each."""
+        return [
+            {
+                "lang": code,
+                "name": language_name(code),
+                "usable_as_source": code in catalogue.sources,
+                "usable_as_target": code in catalogue.targets,
+                "features": {},
+            }
+            for code in sorted({*catalogue.sources, *catalogue.targets})
+        ]
+
+    @routes.get("/v2/usage")
+    async def usage(request: Request) -> dict[str, int]:
+        """Return how many characters the client has had translated since the server started."""
+        client = context.admit(request, request.query_params.get("auth_key", ""))
+        return {"character_count": context.clients.characters[client], "character_limit": _NO_LIMIT}
+
+    @routes.get("/v2/glossary-language-pairs")
+    async def glossary_pairs() -> dict[str, list[Any]]:
+        """Return the pairs of languages that may have glossaries: none."""
+        return {"supported_languages": []}
+
+
+def _source_code(code: str) -> str:
+    """Return a source language as DeepL writes it: without its region or script."""
+    return code.split("-")[0].upper()
+
+
+def _rules(given: _Fields) -> TagRules | None:
+    if given.tag_handling == "html":
+        return html_rules(
+            splitting=given.splitting_tags,
+            not_splitting=given.non_splitting_tags,
+            ignored=given.ignore_tags,
+        )
+    if given.tag_handling == "xml":
+        return xml_rules(splitting=given.splitting_tags, ignored=given.ignore_tags)
+    return None

@@ -1,0 +1,162 @@
+"""The parameters of a request, wherever they are: JSON, forms, the query string, and bodies of GET."""
+
+import asyncio
+import re
+from collections.abc import Iterable
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+
+from heedful.parsing import Json, parse_json
+from heedful.serving.limits import Limits
+from heedful.serving.refusals import (
+    BodyTooLargeError,
+    ClientGoneError,
+    InvalidError,
+    MediaTypeError,
+    SlowBodyError,
+)
+
+_MAX_FIELDS = 1000
+_JSON = re.compile(r"application/([\w.+-]*\+)?json")
+_FORM = "application/x-www-form-urlencoded"
+_MULTIPART = "multipart/form-data"
+
+Fields = dict[str, Any]
+M = TypeVar("M", bound=BaseModel)
+
+
+async def read_fields(
+    request: Request, limits: Limits, *, repeated: Iterable[str] = ()
+) -> "Fields | list[Any]":
+    """Return the parameters of a request: those of the body, then those of the query string.
+
+    Args:
+        request: of any method.
+        limits: of the body.
+        repeated: names that may come more than once; their values are then a list.
+
+    Returns:
+        A list where the body is JSON and one.
+
+    Raises:
+        InvalidError: a body that is not what it says to be.
+        BodyTooLargeError: more bytes than the limit.
+        SlowBodyError: it did not come in time.
+        MediaTypeError: neither JSON nor a form.
+    """
+    names = frozenset(repeated)
+    query = _collected(request.query_params.multi_items(), names)
+    body = await _body(request, limits)
+    if not body:
+        return query
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if _JSON.fullmatch(kind) or (not kind and body.lstrip()[:1] in (b"{", b"[")):
+        content = _json(body)
+        if isinstance(content, list):
+            return content
+        if not isinstance(content, dict):
+            raise InvalidError("Invalid JSON format: must be an object")
+        return query | {name: value for name, value in content.items() if value is not None}
+    if kind in (_FORM, ""):
+        return query | _collected(_urlencoded(body), names)
+    if kind == _MULTIPART:
+        return query | _collected(await _multipart(request, body), names)
+    raise MediaTypeError(f"{kind[:60]}: must be application/json, {_FORM} or {_MULTIPART}")
+
+
+def validated(model: type[M], fields: Fields) -> M:
+    """Return the parameters as a model has them.
+
+    Raises:
+        InvalidError: one is missing or cannot be.
+    """
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else "request"
+        if first["type"] in ("missing", "string_too_short", "too_short"):
+            raise InvalidError(f"Invalid request: missing {name} parameter") from None
+        if first["type"].startswith("int_"):
+            raise InvalidError(f"Invalid request: {name} parameter is not a number") from None
+        raise InvalidError(f"Invalid request: {name} parameter: {first['msg']}") from None
+
+
+async def _body(request: Request, limits: Limits) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            while True:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGoneError
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
+                if size > limits.body_bytes:
+                    raise BodyTooLargeError(f"a body may have {limits.body_bytes:,} bytes")
+                if not message.get("more_body"):
+                    return b"".join(chunks)
+    except TimeoutError:
+        raise SlowBodyError(f"the body did not come within {limits.body_seconds:g} seconds") from None
+
+
+def _json(body: bytes) -> Json:
+    try:
+        return parse_json(body)
+    except ValueError as error:
+        raise InvalidError(f"Invalid JSON format: {error}") from None
+
+
+def _urlencoded(body: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(
+            body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
+        )
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise InvalidError(f"Invalid form: {error}") from None
+
+
+async def _multipart(request: Request, body: bytes) -> list[tuple[str, str]]:
+    """Return the fields of a multipart form; files are none."""
+    delivered = False
+
+    async def receive() -> dict[str, Any]:
+        nonlocal delivered
+        delivered = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    try:
+        form: FormData = await Request(request.scope, receive).form(
+            max_files=0, max_fields=_MAX_FIELDS, max_part_size=len(body)
+        )
+    except (HTTPException, MultiPartException, ValueError, KeyError, AssertionError) as error:
+        detail = getattr(error, "detail", None) or getattr(error, "message", None) or error
+        raise InvalidError(f"Invalid form: {detail}") from None
+    return [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+
+
+def _collected(items: Iterable[tuple[str, str]], repeated: frozenset[str]) -> Fields:
+    found: Fields = {}
+    for name, value in items:
+        name = name.removesuffix("[]")
+        _check_text(value)
+        if name in repeated and name in found:
+            before = found[name]
+            found[name] = [*before, value] if isinstance(before, list) else [before, value]
+        else:
+            found[name] = value
+    return found
+
+
+def _check_text(value: str) -> None:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidError("Invalid request: text that is not UTF-8") from None

@@ -1,0 +1,190 @@
+"""LibreTranslate's dialect: /translate, /detect, /languages, /frontend/settings."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, BeforeValidator, Field
+
+from heedful.serving.http import microsoft, schemas
+from heedful.serving.http.answering import Context
+from heedful.serving.http.fields import read_fields, validated
+from heedful.serving.language_codes import closest_code, language_name
+from heedful.serving.markup.documents import html_rules
+from heedful.serving.refusals import InvalidError
+from heedful.serving.service import Answer, TranslationRequest
+
+_AUTO = "auto"
+
+
+class LibreError(BaseModel):
+    """A request that was refused."""
+
+    error: str
+
+
+class DetectedLanguage(BaseModel):
+    """A language, and how sure that is, from 0 to 100."""
+
+    confidence: float
+    language: str
+
+
+class Translated(BaseModel):
+    """A translation, or a list of them where `q` is one."""
+
+    text: Annotated[str | list[str], Field(serialization_alias="translatedText")]
+    detected: Annotated[
+        DetectedLanguage | list[DetectedLanguage] | None, Field(serialization_alias="detectedLanguage")
+    ] = None
+    alternatives: list[str] | list[list[str]] | None = None
+    pivot: str | list[str | None] | None = None
+
+
+class Language(BaseModel):
+    """A language, and those that it can be translated into."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+_Text = Annotated[str, Field(min_length=1)]
+
+
+class _TranslateFields(BaseModel):
+    q: _Text | Annotated[list[str], Field(min_length=1)]
+    source: _Text
+    target: _Text
+    format: Annotated[Literal["text", "html"], BeforeValidator(lambda value: value or "text")] = "text"
+    alternatives: Annotated[int, BeforeValidator(lambda value: value or 0)] = 0
+    api_key: str = ""
+
+
+class _DetectFields(BaseModel):
+    q: _Text
+    api_key: str = ""
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": LibreError, "description": "Invalid request"},
+    403: {"model": LibreError, "description": "No API key, or an unknown one"},
+    408: {"model": LibreError, "description": "The body did not come in time"},
+    413: {"model": LibreError, "description": "The body is too large"},
+    415: {"model": LibreError, "description": "The body is neither JSON nor a form"},
+    429: {"model": LibreError, "description": "Too many requests; see Retry-After"},
+    503: {"model": LibreError, "description": "Not done in time; see Retry-After"},
+}
+
+
+def router(context: Context) -> APIRouter:
+    """Return the routes."""
+    routes = APIRouter(tags=["LibreTranslate"], responses=REFUSALS)
+    catalogue, limits = context.service.catalogue, context.service.limits
+    schema = schemas.libretranslate(catalogue, limits)
+    as_body = schemas.body(schema, schemas.microsoft(limits))
+    to = {"name": "to", "in": "query", "schema": schema["properties"]["target"]}
+    options: dict[str, Any] = {
+        "response_model": Translated | list[microsoft.Translations],
+        "response_model_exclude_none": True,
+    }
+
+    @routes.post("/translate", openapi_extra=as_body | {"parameters": [to]}, **options)
+    @routes.get("/translate", openapi_extra=schemas.query(schema), **options)
+    async def translate(request: Request) -> Translated | list[microsoft.Translations]:
+        """Translate a text or a list of texts; a JSON array is Microsoft's dialect."""
+        fields = await read_fields(request, limits, repeated=("q",))
+        if isinstance(fields, list):
+            return await microsoft.translate(request, context, fields)
+        client = context.admit(request, str(fields.get("api_key", "")))
+        given = validated(_TranslateFields, fields)
+        texts = [given.q] if isinstance(given.q, str) else given.q
+        answers = await context.translate(
+            request,
+            client,
+            TranslationRequest(
+                texts=tuple(texts),
+                source=None if given.source == _AUTO else given.source,
+                target=given.target,
+                rules=html_rules() if given.format == "html" else None,
+                alternatives=given.alternatives,
+            ),
+        )
+        return _translated(given, answers)
+
+    @routes.post(
+        "/detect", response_model=list[DetectedLanguage], openapi_extra=schemas.body(schemas.detect(limits))
+    )
+    async def detect(request: Request) -> list[DetectedLanguage]:
+        """Return the languages that a text may be in, the most probable first."""
+        fields = await read_fields(request, limits)
+        if isinstance(fields, list):
+            raise InvalidError("Invalid JSON format: must be an object")
+        context.admit(request, str(fields.get("api_key", "")))
+        text = validated(_DetectFields, fields).q
+        known = {*catalogue.sources, *catalogue.targets}
+        found = [
+            DetectedLanguage(
+                confidence=round(100 * each.probability, 1),
+                language=closest_code(each.language, known) or each.language,
+            )
+            for each in context.service.detector.ranked(text)
+        ]
+        return found or [DetectedLanguage(confidence=0.0, language=catalogue.sources[0])]
+
+    _add_languages(routes, context)
+    return routes
+
+
+def _add_languages(routes: APIRouter, context: Context) -> None:
+    catalogue, limits = context.service.catalogue, context.service.limits
+
+    @routes.get("/languages", response_model=list[Language])
+    @routes.post("/languages", response_model=list[Language])
+    async def languages() -> list[Language]:
+        """Return the languages, and what each can be translated into."""
+        codes = sorted({*catalogue.sources, *catalogue.targets})
+        return [
+            Language(code=code, name=language_name(code), targets=catalogue.targets_of(code))
+            for code in codes
+        ]
+
+    @routes.get("/frontend/settings")
+    async def settings() -> dict[str, Any]:
+        """Return what a page needs to know."""
+        source = catalogue.sources[0]
+        target = catalogue.targets_of(source)[0]
+        return {
+            "charLimit": limits.characters,
+            "frontendTimeout": 500,
+            "apiKeys": context.clients.key_required,
+            "keyRequired": context.clients.key_required,
+            "suggestions": False,
+            "filesTranslation": False,
+            "supportedFilesFormat": [],
+            "alternativesLimit": limits.alternatives,
+            "textsLimit": limits.texts,
+            "language": {
+                "source": {"code": source, "name": language_name(source)},
+                "target": {"code": target, "name": language_name(target)},
+            },
+        }
+
+
+def _translated(given: _TranslateFields, answers: list[Answer]) -> Translated:
+    found = [
+        DetectedLanguage(confidence=round(100 * each.probability, 1), language=each.source)
+        for each in answers
+    ]
+    many = not isinstance(given.q, str)
+    with_pivot = any(each.pivot for each in answers)
+    return Translated.model_construct(
+        text=[each.text for each in answers] if many else answers[0].text,
+        detected=None if given.source != _AUTO else found if many else found[0],
+        alternatives=_alternatives(answers, many=many) if given.alternatives else None,
+        pivot=None if not with_pivot else [each.pivot for each in answers] if many else answers[0].pivot,
+    )
+
+
+def _alternatives(answers: list[Answer], *, many: bool) -> list[str] | list[list[str]]:
+    found = [list(each.alternatives) for each in answers]
+    return found if many else found[0]

@@ -1,0 +1,89 @@
+"""API keys: random, told once, and kept as hashes."""
+
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from heedful.durable import put_text_in_place
+from heedful.errors import InputError
+from heedful.parsing import parse_json, read_limited
+
+_PREFIX = "hf-"
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """A key as it is kept.
+
+    Attributes:
+        name: of whom it was made for.
+        sha256: of the key, which has 256 random bits and so needs no slow hash.
+        requests_per_minute: 0: as the server's limits say.
+    """
+
+    name: str
+    sha256: str
+    requests_per_minute: int = 0
+
+
+class _KeyFile(BaseModel):
+    keys: tuple[ApiKey, ...]
+
+
+class KeyRing:
+    """The keys that a server accepts."""
+
+    def __init__(self, keys: Sequence[ApiKey]) -> None:
+        """Take the keys."""
+        self._keys = tuple(keys)
+
+    def find(self, key: str) -> ApiKey | None:
+        """Return the key, in a time that does not depend on which it is; None for an unknown one."""
+        digest = _sha256(key)
+        found = None
+        for each in self._keys:
+            if hmac.compare_digest(each.sha256, digest):
+                found = each
+        return found
+
+
+def load_keys(path: Path) -> list[ApiKey]:
+    """Return the keys of a file.
+
+    Raises:
+        InputError: it cannot be read, or holds something else.
+    """
+    try:
+        return list(_KeyFile.model_validate(parse_json(read_limited(path))).keys)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"{path}: no file of keys ({reason}); make one: heedful serve --make-key NAME --keys FILE"
+        ) from None
+
+
+def make_key(path: Path, name: str, *, requests_per_minute: int = 0) -> str:
+    """Return a new key, and add its hash to a file, which only its owner can read.
+
+    Raises:
+        InputError: the file holds something else, or has a key of that name.
+    """
+    keys = load_keys(path) if path.exists() else []
+    if name in (key.name for key in keys):
+        raise InputError(f"{path}: there is a key for {name!r}; take another name, or remove that one")
+    key = _PREFIX + secrets.token_urlsafe(32)
+    keys.append(ApiKey(name, _sha256(key), requests_per_minute))
+    path.touch(mode=0o600)
+    put_text_in_place(path, json.dumps({"keys": [asdict(each) for each in keys]}, indent=1) + "\n")
+    path.chmod(0o600)
+    return key
+
+
+def _sha256(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,141 @@
+"""From the tokens of HTML or XML to runs of text with inline tags, and what is between them."""
+
+import html
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from heedful.serving.markup.marked_text import Document, MarkedText, Marker
+from heedful.serving.markup.tokens import Kind, Token, tokenize
+
+# Elements that stand inside a sentence; every other tag of HTML ends one.
+_INLINE = frozenset({
+    "a", "abbr", "acronym", "audio", "b", "bdi", "bdo", "big", "button", "canvas", "cite", "data",
+    "del", "dfn", "em", "embed", "font", "i", "iframe", "img", "input", "ins", "label", "map", "mark",
+    "meter", "nobr", "object", "output", "picture", "progress", "q", "ruby", "s", "select", "slot",
+    "small", "span", "strike", "strong", "sub", "sup", "svg", "time", "tt", "u", "video", "wbr",
+})  # fmt: skip
+_UNTRANSLATED = frozenset({
+    "code", "kbd", "samp", "var", "math", "svg", "script", "style", "textarea", "noscript", "template",
+})  # fmt: skip
+_PREFORMATTED = frozenset(("pre", "textarea", "listing"))
+_MAX_DEPTH = 50  # of inline elements inside each other; deeper ones are tags without content
+_BLANKS = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
+
+
+@dataclass(frozen=True)
+class TagRules:
+    """Which tags do what.
+
+    Attributes:
+        ends_sentence: whether a tag of that name separates sentences.
+        untranslated: names of elements whose content stays as it is.
+        xml: whether names and contents have no meaning of their own, as in HTML.
+    """
+
+    ends_sentence: Callable[[str], bool]
+    untranslated: frozenset[str]
+    xml: bool = False
+
+
+def html_rules(
+    *, splitting: Sequence[str] = (), not_splitting: Sequence[str] = (), ignored: Sequence[str] = ()
+) -> TagRules:
+    """Return the rules of HTML, with other tags that separate sentences, do not, or are not translated."""
+    inline = (_INLINE | _UNTRANSLATED | set(not_splitting)) - set(splitting)
+    return TagRules(lambda name: name not in inline, _UNTRANSLATED | set(ignored))
+
+
+def xml_rules(*, splitting: Sequence[str] = (), ignored: Sequence[str] = ()) -> TagRules:
+    """Return the rules of XML: tags stand inside sentences, but for those that are said to separate them."""
+    return TagRules(lambda name: name in splitting, frozenset(ignored), xml=True)
+
+
+def parse_document(text: str, rules: TagRules) -> Document:
+    """Return a document of HTML or XML taken apart: every character is in one of its parts."""
+    tokens = _with_whole_elements(tokenize(text, xml=rules.xml), rules)
+    parts: list[str | MarkedText] = []
+    lines_matter: list[bool] = []
+    preformatted = 0
+    run: list[Token] = []
+    for token in [*tokens, None]:
+        separates = token is None or (token.name != "" and rules.ends_sentence(token.name))
+        if token is not None and not separates:
+            run.append(token)
+            continue
+        if run:
+            parts.append(_marked(run, preformatted=preformatted > 0))
+            lines_matter.append(preformatted > 0)
+            run = []
+        if token is not None:
+            parts.append(token.raw)
+            lines_matter.append(False)
+            if token.name in _PREFORMATTED and not rules.xml:
+                preformatted += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(token.kind, 0)
+    return Document(parts, lambda each: html.escape(each, quote=False), lines_matter)
+
+
+def _with_whole_elements(tokens: Sequence[Token], rules: TagRules) -> Iterator[Token]:
+    """Yield the tokens, with each element that is not to be translated as one of them."""
+    partners = _partners(tokens)
+    at = 0
+    while at < len(tokens):
+        token = tokens[at]
+        end = partners.get(at, at)
+        if end > at and (token.untranslated or token.name in rules.untranslated):
+            raw = "".join(each.raw for each in tokens[at : end + 1])
+            yield Token(Kind.POINT, raw, token.name)
+            at = end + 1
+        else:
+            yield token
+            at += 1
+
+
+def _partners(tokens: Sequence[Token]) -> dict[int, int]:
+    """Return the index of the end tag for each start tag that has one, properly nested."""
+    waiting: dict[str, list[int]] = {}
+    depth: list[int] = []
+    found: dict[int, int] = {}
+    for index, token in enumerate(tokens):
+        if token.kind is Kind.OPEN:
+            waiting.setdefault(token.name, []).append(index)
+            depth.append(index)
+        elif token.kind is Kind.CLOSE and waiting.get(token.name):
+            start = waiting[token.name][-1]
+            while depth and depth[-1] >= start:  # what was left open inside has no end
+                waiting[tokens[depth.pop()].name].pop()
+            found[start] = index
+    return found
+
+
+def _not_too_deep(ends: Mapping[int, int]) -> dict[int, int]:
+    """Return the elements that are inside at most `_MAX_DEPTH` others."""
+    kept: dict[int, int] = {}
+    around: list[int] = []
+    for start, end in sorted(ends.items()):
+        while around and around[-1] < start:
+            around.pop()
+        around.append(end)
+        if len(around) <= _MAX_DEPTH:
+            kept[start] = end
+    return kept
+
+
+def _marked(run: Sequence[Token], *, preformatted: bool) -> MarkedText:
+    """Return a run of text and inline tags as text with markers."""
+    ends = _not_too_deep(_partners(run))
+    starts = {end: start for start, end in ends.items()}
+    markers: list[Marker] = []
+    texts: list[str] = []
+    length = 0
+    for index, token in enumerate(run):
+        if token.kind is Kind.TEXT:
+            texts.append(token.text if preformatted else _BLANKS.sub(" ", token.text))
+            length += len(texts[-1])
+        elif index in ends:
+            markers.append(Marker(length, token.raw, "open", index))
+        elif index in starts:
+            markers.append(Marker(length, token.raw, "close", starts[index]))
+        else:
+            markers.append(Marker(length, token.raw))
+    return MarkedText("".join(texts), tuple(markers))

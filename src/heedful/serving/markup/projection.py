@@ -1,0 +1,234 @@
+"""Put the markers of a sentence into its translation: all of them, once each, properly nested.
+
+An element is put around the words that are like the translation of its content by itself, where that is known
+and they can be found, else around those in the same part of the sentence.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from heedful.serving.markup.marked_text import MarkedText, Marker
+from heedful.serving.markup.phrases import Span, find_phrase, words
+
+_MOST_PHRASE_WORDS = 8
+_MOST_PHRASES = 12  # of a sentence that are translated by themselves
+_MOST_TARGET_WORDS = 150  # of a sentence that is searched for them
+_MOST_OF_SENTENCE = 0.8  # of its words: longer phrases say nothing about where they are
+_UNSEEN = re.compile(r"<!--.*-->|<[!?].*>|</.*>|<(?!img|input)[^<>]*>", re.DOTALL)  # nothing that is shown
+
+
+@dataclass
+class _Node:
+    """An element, or a point, in the sentence.
+
+    Attributes:
+        opening: the tag that opens it in this sentence; None where it is open already.
+        closing: the tag that closes it in this sentence; None where it stays open.
+        start: in characters of the source.
+        end: as `start`.
+        element: its number; -1: a point, whose tag is `opening`.
+        children: inside, in the order of the source.
+        span: gaps of the translation, between which it is put.
+    """
+
+    opening: str | None
+    start: int
+    element: int = -1
+    closing: str | None = None
+    end: int = -1
+    children: "list[_Node]" = field(default_factory=list)
+    span: Span = (0, 0)
+
+
+def phrases_of(sentence: MarkedText) -> dict[int, str]:
+    """Return the content of each element whose place should be looked for, by the element's number."""
+    most = _MOST_OF_SENTENCE * len(words(sentence.text))
+    opened: dict[int, int] = {}
+    found: dict[int, str] = {}
+    for marker in sentence.markers:
+        if marker.kind == "open":
+            opened[marker.element] = marker.position
+        elif marker.kind == "close" and marker.element in opened:
+            phrase = sentence.text[opened[marker.element] : marker.position].strip()
+            if 0 < len(words(phrase)) <= min(_MOST_PHRASE_WORDS, most) and len(found) < _MOST_PHRASES:
+                found[marker.element] = phrase
+    return found
+
+
+def text_to_translate(sentence: MarkedText) -> str:
+    """Return the text of a sentence, without the gaps that points leave in it."""
+    if all(marker.kind != "point" for marker in sentence.markers):
+        return sentence.text
+    return re.sub(r" (?=[.,;:!?)]( |$))", "", " ".join(sentence.text.split()))
+
+
+def project(
+    sentence: MarkedText, translation: str, escape: Callable[[str], str], phrases: Mapping[int, str]
+) -> str:
+    """Return the translation with the markers of the sentence.
+
+    Args:
+        sentence: the source.
+        translation: of its text.
+        escape: writes text so that the format takes it for text.
+        phrases: translations of the phrases of `phrases_of`, as far as they are known.
+    """
+    if not sentence.markers:
+        return escape(translation)
+    spans = words(translation)
+    root = _tree(sentence)
+    _place(root.children, _Target(translation, spans, _Ruler(sentence.text, spans), phrases))
+    _fit(root.children, 0, len(spans))
+    writer = _Writer(translation, spans, escape)
+    for node in root.children:
+        _write(node, sentence.text, writer)
+    return writer.finished()
+
+
+def _tree(sentence: MarkedText) -> _Node:
+    root = _Node(None, 0)
+    stack = [root]
+    for marker in sentence.markers:
+        if marker.kind == "open":
+            node = _Node(marker.raw, marker.position, marker.element)
+            stack[-1].children.append(node)
+            stack.append(node)
+        elif marker.kind == "close" and len(stack) > 1 and stack[-1].element == marker.element:
+            node = stack.pop()
+            node.closing, node.end = marker.raw, marker.position
+        elif marker.kind == "close" and len(stack) == 1:  # of an element that began before the sentence
+            around = _Node(None, 0, marker.element, marker.raw, marker.position, root.children)
+            root.children = [around]
+        else:
+            stack[-1].children.append(_point(marker))
+    for node in stack[1:]:
+        node.end = len(sentence.text)
+    return root
+
+
+def _point(marker: Marker) -> _Node:
+    return _Node(marker.raw, marker.position, end=marker.position)
+
+
+def _place(nodes: Sequence[_Node], target: "_Target") -> None:
+    """Set the span of each node to where it would be best, whatever the others do."""
+    source, spans = target.ruler.source, target.spans
+    for node in nodes:
+        start, end = target.ruler.gap(node.start), target.ruler.gap(node.end)
+        if node.element >= 0 and source[node.start : node.end].strip() and start == end:
+            start, end = (start, end + 1) if start < len(spans) else (start - 1, end)
+        if node.element in target.phrases and 0 < len(spans) <= _MOST_TARGET_WORDS:
+            near = (node.start + node.end) / 2 / len(source)
+            phrase = target.phrases[node.element]
+            start, end = find_phrase(phrase, target.text, spans, near=near) or (start, end)
+        if node.element >= 0 and node.opening is None:
+            start = 0
+        if node.element >= 0 and node.closing is None:
+            end = len(spans)
+        node.span = (max(0, start), end)
+        _place(node.children, target)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The translation of a sentence, its words, and what is known of phrases."""
+
+    text: str
+    spans: Sequence[Span]
+    ruler: "_Ruler"
+    phrases: Mapping[int, str]
+
+
+class _Ruler:
+    """Says how many words of the translation make up the same share of it as a part of the source."""
+
+    def __init__(self, source: str, spans: Sequence[Span]) -> None:
+        self.source = source
+        self._letters = [0, *accumulate(not character.isspace() for character in source)]
+        self._words = [0, *accumulate(end - start for start, end in spans)]
+
+    def gap(self, position: int) -> int:
+        """Return the number of words that stands for the characters before a position of the source."""
+        wanted = self._words[-1] * self._letters[position] / max(1, self._letters[-1])
+        above = bisect_left(self._words, wanted)
+        below = max(0, above - 1)
+        nearer = above < len(self._words) and self._words[above] - wanted < wanted - self._words[below]
+        return above if nearer else below
+
+
+def _fit(nodes: "list[_Node]", low: int, high: int) -> None:
+    """Change spans so that those of one level do not overlap and children are inside their parents."""
+
+    def order(node: _Node) -> tuple[bool, int]:
+        return node.element >= 0 and node.closing is None, node.span[0]
+
+    nodes.sort(key=order)  # what stays open comes last
+    at = low
+    for node in nodes:
+        start = min(max(node.span[0], at), high)
+        end = min(max(node.span[1], start), high)
+        node.span, at = (start, end), end
+        _fit(node.children, start, end)
+
+
+class _Writer:
+    """Writes the translation from left to right, with markers in the gaps between its words."""
+
+    def __init__(self, text: str, spans: Sequence[Span], escape: Callable[[str], str]) -> None:
+        self._text = text
+        self._ends = [0, *(end for _, end in spans)]  # of the word before each gap
+        self._starts = [*(start for start, _ in spans), len(text)]  # of the word after each gap
+        self._escape = escape
+        self._written: list[str] = []
+        self._at = 0
+
+    def tag(self, raw: str, gap: int, *, after_space: bool) -> None:
+        """Write a tag before or after the white space of a gap."""
+        self._go_to(self._starts[gap] if after_space else self._ends[gap])
+        self._written.append(raw)
+
+    def point(self, raw: str, gap: int, *, space_before: bool, space_after: bool) -> None:
+        """Write a point, with white space where the source has some."""
+        follows = self._text[self._starts[gap] : self._starts[gap] + 1]
+        if space_before and (space_after or follows.isalnum()) and follows.isalnum():
+            self._go_to(self._starts[gap])
+            self._written.append(raw + " ")
+        elif space_before and gap:
+            self._go_to(self._ends[gap])
+            self._written.append(" " + raw)
+        elif follows.isalnum() and (space_after or not gap):
+            self._go_to(self._starts[gap])
+            self._written.append(raw + " ")
+        else:
+            self._go_to(self._ends[gap])
+            self._written.append(raw)
+
+    def finished(self) -> str:
+        """Return all that was written, and the rest of the translation."""
+        self._go_to(len(self._text))
+        return "".join(self._written)
+
+    def _go_to(self, position: int) -> None:
+        if position > self._at:
+            self._written.append(self._escape(self._text[self._at : position]))
+            self._at = position
+
+
+def _write(node: _Node, source: str, writer: _Writer) -> None:
+    start, end = node.span
+    if node.element < 0 and node.opening is not None:
+        before, after = source[node.start - 1 : node.start], source[node.start : node.start + 1]
+        if _UNSEEN.fullmatch(node.opening):
+            writer.tag(node.opening, start, after_space=before.isspace() or not before)
+        else:
+            writer.point(node.opening, start, space_before=before.isspace(), space_after=after.isspace())
+        return
+    if node.opening is not None:
+        writer.tag(node.opening, start, after_space=True)
+    for child in node.children:
+        _write(child, source, writer)
+    if node.closing is not None:
+        writer.tag(node.closing, end, after_space=False)

@@ -1,0 +1,48 @@
+"""Numbers of the service, in Prometheus' form; none of them is about a client or a text."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Metrics:
+    """The counters of one service, in a registry of its own."""
+
+    def __init__(self) -> None:
+        """Make them, all at zero."""
+        self.registry = CollectorRegistry()
+
+        def counter(name: str, text: str) -> Counter:
+            return Counter(f"heedful_{name}", text, registry=self.registry)
+
+        self.characters = counter("characters", "Characters of texts that were let in.")
+        self.sentences = counter("sentences", "Sentences that were asked of models.")
+        self.cached_sentences = counter("cached_sentences", "Sentences whose translation was remembered.")
+        self.batch_sentences = Histogram(
+            "heedful_batch_sentences", "Sentences of a batch.", buckets=_SIZES, registry=self.registry
+        )
+        self.seconds = Histogram(
+            "heedful_http_request_duration_seconds",
+            "Time from a request's head to the end of its answer.",
+            ("endpoint", "status"),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.in_flight = Gauge(
+            "heedful_http_requests_in_flight", "Requests that are being answered.", registry=self.registry
+        )
+
+    def watch(self, waiting_sentences: Callable[[], int], admitted_characters: Callable[[], int]) -> None:
+        """Read two numbers whenever somebody asks for all."""
+        for name, text, read in (
+            ("waiting_sentences", "Sentences in the queues.", waiting_sentences),
+            ("admitted_characters", "Characters of requests that are worked on.", admitted_characters),
+        ):
+            Gauge(f"heedful_{name}", text, registry=self.registry).set_function(read)
+
+    def text(self) -> bytes:
+        """Return all numbers as Prometheus reads them."""
+        return generate_latest(self.registry)

@@ -1,0 +1,72 @@
+"""Requests that are refused: the reason, for the client, and its status code."""
+
+
+class RefusedError(Exception):
+    """A request that is not answered with a translation; the message is for the client."""
+
+    status = 400
+
+    def __init__(self, message: str, *, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after = retry_after
+
+
+class InvalidError(RefusedError):
+    """A parameter that is missing, of the wrong type, or out of range."""
+
+
+class LanguageError(InvalidError):
+    """A language, or a pair of them, that no model has.
+
+    Attributes:
+        parameter: "source" or "target".
+    """
+
+    def __init__(self, message: str, *, parameter: str) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
+class TextTooLongError(InvalidError):
+    """More characters or texts than a request may have."""
+
+
+class BodyTooLargeError(RefusedError):
+    """More bytes than a request may have."""
+
+    status = 413
+
+
+class MediaTypeError(RefusedError):
+    """A body that is neither JSON nor a form."""
+
+    status = 415
+
+
+class KeyRefusedError(RefusedError):
+    """No API key, or none that the server knows."""
+
+    status = 403
+
+
+class SlowBodyError(RefusedError):
+    """A body that did not arrive in time."""
+
+    status = 408
+
+
+class SlowDownError(RefusedError):
+    """More requests than a client may send, or than the server can take in."""
+
+    status = 429
+
+
+class UnavailableError(RefusedError):
+    """A translation that was not done in time, or a server that is going down."""
+
+    status = 503
+
+
+class ClientGoneError(Exception):
+    """The client closed its connection: nobody waits for the answer."""

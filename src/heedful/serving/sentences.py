@@ -1,0 +1,94 @@
+"""Split a text into sentences, so that sentences and what is between them make up the text again."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+_LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_TAIL = 60  # characters of a sentence that say whether it is over
+# Full stops of scripts that put no blank after them, with closing brackets and quotes.
+_IDEOGRAPHIC_END = re.compile(r"(?<=[。！？।॥؟۔])(?![。！？।॥؟۔」』）】”’\"')\]])")
+# Full stops, with quotes and brackets behind them.
+_FULL_STOP = re.compile(r"[.!?…‼⁇⁈⁉؟।॥。！？][\"'»”’“)\]}*_]*$")
+# Abbreviations that numbers follow, and days that months follow.
+_NUMBERED = re.compile(
+    r"\b(?:no|nos|nr|n|ch|chap|art|arts|par|para|vol|fig|sec|sect|sch|abs|pp?|cap|bd)\.$", re.I
+)
+_DAY = re.compile(r"\b\d{1,2}\.$")
+_MONTH = re.compile(r"(?:Jan|Feb|Mär|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)")
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence and the white space that stands before it."""
+
+    space: str
+    text: str
+
+
+def split_sentences(text: str, *, within_lines: bool = True) -> list[Sentence]:
+    r"""Return the sentences of a text, each with the white space before it; the last may have no text.
+
+    >>> [(each.space, each.text) for each in split_sentences(" Hello. How are you?\n\nFine! ")]
+    [(' ', 'Hello.'), (' ', 'How are you?'), ('\n\n', 'Fine!'), (' ', '')]
+
+    Args:
+        text: anything; the concatenation of all `space + text` is that text.
+        within_lines: whether lines are split as well; line ends always separate sentences.
+    """
+    found: list[Sentence] = []
+    space = ""
+    for segment in _segments(text, within_lines=within_lines):
+        core = segment.strip()
+        if not core:
+            space += segment
+            continue
+        start = segment.index(core)
+        found.append(Sentence(space + segment[:start], core))
+        space = segment[start + len(core) :]
+    if space:
+        found.append(Sentence(space, ""))
+    return found
+
+
+def _segments(text: str, *, within_lines: bool) -> Iterator[str]:
+    """Yield parts of a text, in order and complete: line ends, and sentences with the blanks around them."""
+    at = 0
+    for end in _LINE_END.finditer(text):
+        yield from _sentences_of_line(text[at : end.start()], within_lines=within_lines)
+        yield end.group()
+        at = end.end()
+    yield from _sentences_of_line(text[at:], within_lines=within_lines)
+
+
+def _sentences_of_line(line: str, *, within_lines: bool) -> Iterator[str]:
+    if not within_lines:
+        yield line
+        return
+    for part in _IDEOGRAPHIC_END.split(line):
+        bounds = [0, *_starts(part)[1:], len(part)]
+        yield from (part[a:b] for a, b in pairwise(bounds))
+
+
+def _starts(line: str) -> list[int]:
+    """Return where the sentences of a line start."""
+    from syntok import segmenter
+    from syntok.tokenizer import Tokenizer
+
+    tokens = Tokenizer().tokenize(line)
+    found = [sentence[0].offset for sentence in map(list, segmenter.split(tokens)) if sentence]
+    return found[:1] + [
+        start
+        for start in found[1:]
+        if not _goes_on(line[max(0, start - _TAIL) : start], line[start : start + _TAIL])
+    ]
+
+
+def _goes_on(before: str, after: str) -> bool:
+    """Whether a sentence goes on where it was split: without a full stop, or after an abbreviation."""
+    before = before.rstrip()
+    if not _FULL_STOP.search(before):
+        return True
+    numbered = _NUMBERED.search(before)
+    return bool(numbered and after[:1].isdigit()) or bool(_DAY.search(before) and _MONTH.match(after))

@@ -1,0 +1,75 @@
+"""A model as the service sees it: the pairs that it translates, and something that translates each."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from heedful.serving.catalogue import Pair
+
+if TYPE_CHECKING:
+    from heedful.decoding.options import SearchOptions
+    from heedful.decoding.translation import Translation
+
+
+class Engine(Protocol):
+    """Translates sentences of one pair: a `Translator`."""
+
+    def translations(
+        self, texts: Sequence[str], *, options: "SearchOptions | None" = None
+    ) -> list["Translation"]:
+        """Return the translation of each text."""
+        ...
+
+
+@dataclass(frozen=True)
+class Directed:
+    """An engine for one pair, and how it searches.
+
+    Attributes:
+        engine: of the pair.
+        options: how it searches for the n best; the argument is n.
+    """
+
+    engine: Engine
+    options: "Callable[[int], SearchOptions]"
+
+
+class ServedModel:
+    """The pairs of one model, each with an engine that is made when it is first asked for.
+
+    The engines of a few pairs are kept: a model of a hundred languages has ten thousand pairs.
+    """
+
+    def __init__(
+        self, name: str, pairs: frozenset[Pair], open_pair: Callable[[Pair], Directed], *, most_open: int = 4
+    ) -> None:
+        """Take a model; `open_pair` makes the engine of a pair."""
+        self.name = name
+        self.pairs = pairs
+        self._open_pair = open_pair
+        self._most_open = most_open
+        self._open: OrderedDict[Pair, Directed] = OrderedDict()
+
+    def translate(self, pair: Pair, texts: Sequence[str], *, alternatives: int) -> list[tuple[str, ...]]:
+        """Return the best translation of each text, then up to so many others, all different.
+
+        To be called from one thread at a time.
+        """
+        directed = self._directed(pair)
+        best = [each.text for each in directed.engine.translations(texts, options=directed.options(1))]
+        if not alternatives:
+            return [(text,) for text in best]
+        others = directed.engine.translations(texts, options=directed.options(alternatives + 1))
+        return [
+            tuple(dict.fromkeys([first, *(each.text for each in more.hypotheses)]))[: alternatives + 1]
+            for first, more in zip(best, others, strict=True)
+        ]
+
+    def _directed(self, pair: Pair) -> Directed:
+        if pair not in self._open:
+            self._open[pair] = self._open_pair(pair)
+            if len(self._open) > self._most_open:
+                self._open.popitem(last=False)
+        self._open.move_to_end(pair)
+        return self._open[pair]

@@ -1,0 +1,80 @@
+"""Run the application under uvicorn, in this process or in several."""
+
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from heedful.serving.http.protocol import PunctualProtocol
+
+_MOST_HEAD_BYTES = 32_768
+_KEEP_ALIVE_SECONDS = 15
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """How to listen.
+
+    Attributes:
+        host: address.
+        port: 0: any that is free.
+        workers: processes.
+        drain_seconds: how long to go on for those who wait when the server is stopped.
+        log_requests: whether each request has a line in the log.
+    """
+
+    host: str
+    port: int
+    workers: int
+    drain_seconds: float
+    log_requests: bool
+
+
+def run(app: FastAPI | str, options: ServerOptions) -> None:
+    """Answer requests until SIGTERM or SIGINT, then those that came before.
+
+    Args:
+        app: the application; for several processes the name of a function that makes one in each.
+        options: how to listen.
+    """
+    signal.signal(signal.SIGTERM, _nothing)  # uvicorn raises it again when it has shut down
+    uvicorn.run(
+        app,
+        host=options.host,
+        port=options.port,
+        factory=isinstance(app, str),
+        workers=options.workers,
+        http=PunctualProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=_log_config(requests=options.log_requests),
+        access_log=False,  # it would show query strings, and so texts
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=int(options.drain_seconds),
+        h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
+    )
+
+
+def _log_config(*, requests: bool) -> dict[str, Any]:
+    """Return what is logged, to stderr: how the server does, and requests where that is asked for."""
+    told = {"level": "INFO", "handlers": ["stderr"], "propagate": False}
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": {"format": "%(asctime)s %(message)s"}},
+        "handlers": {
+            "stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}
+        },
+        "loggers": {
+            "uvicorn": told,
+            "heedful.serving": told,
+            "heedful.serving.access": {"level": "INFO" if requests else "WARNING"},
+        },
+    }
+
+
+def _nothing(*_: object) -> None:
+    pass

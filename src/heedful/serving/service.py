@@ -1,0 +1,225 @@
+"""Requests in, answers out, whatever the dialect: languages, sentences, the queues, and text again."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from heedful.serving.admission import Admission
+from heedful.serving.catalogue import Catalogue, Pair, Route
+from heedful.serving.concurrency import gathered
+from heedful.serving.detection import Detector
+from heedful.serving.limits import Limits
+from heedful.serving.markup.documents import TagRules
+from heedful.serving.markup.marked_text import MarkedText
+from heedful.serving.markup.placeholders import placeholders, without_placeholders
+from heedful.serving.markup.projection import phrases_of, project, text_to_translate
+from heedful.serving.metrics import Metrics
+from heedful.serving.model_queue import ModelQueue, Outputs
+from heedful.serving.refusals import InvalidError, TextTooLongError, UnavailableError
+from heedful.serving.segments import Segments, has_letters, take_apart
+from heedful.serving.sentence_cache import SentenceCache
+from heedful.serving.served_model import ServedModel
+
+_SHORT = 500  # characters that the event loop can split by itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationRequest:
+    """Texts to translate.
+
+    Attributes:
+        texts: any number.
+        target: language.
+        source: language; None: identified for each text.
+        rules: of the markup; None: plain text.
+        alternatives: how many other translations of each text.
+        split: whether lines are split into sentences.
+    """
+
+    texts: tuple[str, ...]
+    target: str
+    source: str | None = None
+    rules: TagRules | None = None
+    alternatives: int = 0
+    split: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The translation of a text.
+
+    Attributes:
+        text: the best one.
+        source: language of the text.
+        probability: of that language, from 0 to 1; 1 where the client said it.
+        alternatives: other translations, best first.
+        pivot: the language through which it was translated.
+    """
+
+    text: str
+    source: str
+    probability: float = 1.0
+    alternatives: tuple[str, ...] = ()
+    pivot: str | None = None
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A text on its way through the models."""
+
+    request: TranslationRequest
+    route: Route
+    characters: int
+
+
+class TranslationService:
+    """Translates for any number of clients at once; its methods belong to one event loop."""
+
+    def __init__(self, models: Sequence[ServedModel], limits: Limits, metrics: Metrics) -> None:
+        """Start a queue for each model; the first that has a pair translates it."""
+        self.limits = limits
+        self.metrics = metrics
+        self.detector = Detector()
+        self.admission = Admission(limits.waiting_characters)
+        cache = SentenceCache(limits.cached_characters)
+        self._queues = [
+            ModelQueue(model, limits, cache, observe_batch=metrics.batch_sentences.observe)
+            for model in models
+        ]
+        self._queue_of: Mapping[Pair, ModelQueue] = {
+            pair: queue for queue in reversed(self._queues) for pair in queue.model.pairs
+        }
+        self.catalogue = Catalogue(frozenset(self._queue_of))
+        metrics.watch(lambda: sum(map(len, self._queues)), lambda: self.admission.characters)
+
+    async def translate(self, request: TranslationRequest) -> list[Answer]:
+        """Return the answer to each text.
+
+        Raises:
+            RefusedError: too much, a language that is not served, too many requests, or not done in time.
+        """
+        characters = self._checked_characters(request)
+        target = self.catalogue.target(request.target)
+        fixed = None if request.source is None else self.catalogue.source(request.source)
+        if fixed not in (None, target):
+            self.catalogue.required_route(fixed, target)
+        with self.admission.admitted(characters):
+            try:
+                async with asyncio.timeout(self.limits.seconds):
+                    return await gathered(
+                        [self._answer(text, fixed, target, request, characters) for text in request.texts]
+                    )
+            except TimeoutError:
+                raise UnavailableError(
+                    f"not done within {self.limits.seconds:g} seconds; try again, with less text",
+                    retry_after=5,
+                ) from None
+            finally:
+                self.metrics.characters.inc(characters)
+
+    def close(self) -> None:
+        """Translate what is waiting, and end the threads."""
+        for queue in self._queues:
+            queue.close()
+
+    def _checked_characters(self, request: TranslationRequest) -> int:
+        characters = sum(map(len, request.texts))
+        limits = self.limits
+        if len(request.texts) > limits.texts:
+            raise TextTooLongError(f"request ({len(request.texts)}) exceeds text limit ({limits.texts})")
+        if characters > limits.characters:
+            raise TextTooLongError(f"request ({characters}) exceeds text limit ({limits.characters})")
+        if not 0 <= request.alternatives <= limits.alternatives:
+            raise InvalidError(f"alternatives parameter must be from 0 to {limits.alternatives}")
+        return characters
+
+    async def _answer(
+        self, text: str, source: str | None, target: str, request: TranslationRequest, characters: int
+    ) -> Answer:
+        if len(text) > _SHORT:
+            segments = await asyncio.to_thread(take_apart, text, request.rules, split=request.split)
+        else:
+            segments = take_apart(text, request.rules, split=request.split)
+        probability = 1.0
+        if source is None:
+            read = " ".join(sentence.text for sentence in segments.sentences)
+            detected = self.detector.source(read, self.catalogue.sources_of(target), target)
+            source, probability = detected.language, detected.probability
+        if source == target:
+            return Answer(text=text, source=source, probability=probability)
+        route = self.catalogue.required_route(source, target)
+        job = _Job(request, route, characters)
+        best, *others = await self._joined(segments, job)
+        return Answer(
+            text=best, source=source, probability=probability, alternatives=tuple(others), pivot=route.pivot
+        )
+
+    async def _joined(self, segments: Segments, job: _Job) -> list[str]:
+        """Return the translations of a text, best first, each made of the sentences' n-th best ones."""
+        outputs = await self._sentences(segments.sentences, segments, job)
+        most = max(map(len, outputs), default=1)
+        texts = [segments.joined([each[min(n, len(each) - 1)] for each in outputs]) for n in range(most)]
+        return list(dict.fromkeys(texts))
+
+    async def _sentences(
+        self, sentences: Sequence[MarkedText], segments: Segments, job: _Job
+    ) -> list[tuple[str, ...]]:
+        """Return the translations of sentences, with their markers, and no placeholder lost or changed."""
+        escape = segments.document.escape
+        found = await self._marked(sentences, segments, job)
+        lossy = [
+            index
+            for index, (sentence, outputs) in enumerate(zip(sentences, found, strict=True))
+            if (kept := placeholders(sentence.text)) and placeholders(outputs[0][0]) != kept
+        ]
+        again = [without_placeholders(sentences[index], escape) for index in lossy]
+        for index, outputs in zip(lossy, await self._marked(again, segments, job), strict=True):
+            found[index] = outputs
+        return [
+            tuple(written for text, written in outputs if placeholders(text) == placeholders(outputs[0][0]))
+            for outputs in found
+        ]
+
+    async def _marked(
+        self, sentences: Sequence[MarkedText], segments: Segments, job: _Job
+    ) -> list[list[tuple[str, str]]]:
+        """Return for each sentence its translations: as they came, and with markers."""
+        texts = [text_to_translate(sentence) for sentence in sentences]
+        phrases = [phrases_of(sentence) for sentence in sentences]
+        lone = list(dict.fromkeys(phrase for each in phrases for phrase in each.values()))
+        outputs, of_phrases = await gathered(
+            [
+                self._through(texts, job, alternatives=job.request.alternatives),
+                self._through(lone, job, alternatives=0),
+            ]
+        )
+        known = {phrase: found[0] for phrase, found in zip(lone, of_phrases, strict=True)}
+        return [
+            [
+                (
+                    text,
+                    project(sentence, text, segments.document.escape, {n: known[p] for n, p in own.items()}),
+                )
+                for text in found
+            ]
+            for sentence, own, found in zip(sentences, phrases, outputs, strict=True)
+        ]
+
+    async def _through(self, texts: Sequence[str], job: _Job, *, alternatives: int) -> list[Outputs]:
+        """Return the translations of sentences by one model after the other."""
+        translatable = [index for index, text in enumerate(texts) if has_letters(text)]
+        found: list[Outputs] = [(text,) for text in texts]
+        for leg in job.route.legs:
+            last = leg == job.route.legs[-1]
+            futures = self._queue_of[leg].submit(
+                leg,
+                [found[index][0] for index in translatable],
+                alternatives=alternatives if last else 0,
+                request_characters=job.characters,
+            )
+            self.metrics.sentences.inc(len(futures))
+            self.metrics.cached_sentences.inc(sum(future.done() for future in futures))
+            done = await gathered([asyncio.wrap_future(future) for future in futures])
+            for index, outputs in zip(translatable, done, strict=True):
+                found[index] = outputs
+        return found

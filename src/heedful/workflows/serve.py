@@ -1,0 +1,200 @@
+"""Serve trained models over HTTP."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heedful.config import Config
+from heedful.decoding.translator import Translator
+from heedful.errors import InputError, MissingExtraError
+from heedful.requests import Runtime, SearchRequest
+from heedful.serving.catalogue import Pair
+from heedful.serving.language_codes import language_code
+from heedful.serving.limits import Limits
+from heedful.serving.served_model import Directed, ServedModel
+from heedful.text.tokenizer import Tokenizer
+from heedful.workflows.loading import load_translator, search_options
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+_NEEDED = ("uvicorn", "fastapi", "prometheus_client", "langcodes", "language_data", "syntok", "py3langid")
+_VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
+_MARIAN = ">>"
+
+Tags = Mapping[Pair, tuple[str | None, str | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeRequest:
+    """A service.
+
+    Attributes:
+        models: each a run, a bundle or one of the hub; `en-de=` before it says its languages.
+        host: address to listen on.
+        port: 0: any that is free.
+        workers: processes.
+        keys: file of API keys; None: everybody may ask.
+        origins: of pages that may ask from a browser.
+        log_requests: whether each request has a line in the log.
+        log_text: whether texts are logged, too.
+        beam_size: None: each bundle's.
+        limits: of what clients may ask.
+        runtime: how to compute.
+    """
+
+    models: tuple[str, ...]
+    host: str = "127.0.0.1"
+    port: int = 5000
+    workers: int = 1
+    keys: str | None = None
+    origins: tuple[str, ...] = ()
+    log_requests: bool = False
+    log_text: bool = False
+    beam_size: int | None = None
+    limits: Limits = field(default_factory=Limits)
+    runtime: Runtime = field(default_factory=Runtime)
+
+
+def serve(request: ServeRequest) -> None:
+    """Load the models, and answer requests until SIGTERM or SIGINT; then finish what has started.
+
+    Raises:
+        BundleError: no usable bundle.
+        InputError: a model whose languages are not known, or options that cannot be.
+        MissingExtraError: the service's packages are not installed.
+    """
+    for name in _NEEDED:
+        try:
+            import_module(name)
+        except ImportError:
+            raise MissingExtraError(f"serving needs {name}: pip install 'heedful[serve]'") from None
+    from heedful.serving import server
+
+    options = server.ServerOptions(
+        host=request.host,
+        port=request.port,
+        workers=request.workers,
+        drain_seconds=request.limits.seconds + 5,
+        log_requests=request.log_requests or request.log_text,
+    )
+    if request.workers == 1:
+        server.run(_application(request), options)
+    else:
+        for each in request.models:  # mistakes are reported once, and before the processes start
+            load_served(each, request)
+        os.environ[_VARIABLE] = json.dumps(asdict(request))
+        server.run("heedful.workflows.serve:application_of_worker", options)
+
+
+def application_of_worker() -> "FastAPI":
+    """Return the application of one of several processes."""
+    settings = json.loads(os.environ[_VARIABLE])
+    lists = {name: tuple(settings[name]) for name in ("models", "origins")}
+    groups = {"limits": Limits(**settings["limits"]), "runtime": Runtime(**settings["runtime"])}
+    return _application(ServeRequest(**settings | lists | groups))
+
+
+def _application(request: ServeRequest) -> "FastAPI":
+    from heedful.serving.clients import Clients
+    from heedful.serving.http.answering import Context
+    from heedful.serving.http.app import application
+    from heedful.serving.keys import KeyRing, load_keys
+    from heedful.serving.metrics import Metrics
+    from heedful.serving.service import TranslationService
+
+    keys = None if request.keys is None else KeyRing(load_keys(Path(request.keys)))
+    models = [load_served(each, request) for each in request.models]
+    service = TranslationService(models, request.limits, Metrics())
+    context = Context(service, Clients(keys, request.limits), log_text=request.log_text)
+    return application(context, origins=request.origins)
+
+
+def load_served(argument: str, request: ServeRequest) -> ServedModel:
+    """Return a model of the command line, loaded.
+
+    Raises:
+        InputError: nothing says which languages it translates, or it has others.
+    """
+    said, path = _parse(argument)
+    search = SearchRequest(n_best=1, beam_size=request.beam_size)
+    translator = load_translator(Path(path), search, request.runtime)
+    config, tokenizers = translator.bundle.config, translator.bundle.tokenizers
+    tags = _tags(config, tokenizers.src, tokenizers.tgt)
+    if not tags:
+        pairs = said or _pairs_of_files(config)
+        if not pairs:
+            raise InputError(
+                f"{path}: nothing says which languages it translates; "
+                f"say it with a source and a target: heedful serve en-de={path}"
+            )
+        tags = dict.fromkeys(pairs, (None, None))
+    for pair in said:
+        if pair not in tags:
+            raise InputError(f"{path}: does not translate {pair}; heedful inspect shows what it has")
+
+    def open_pair(pair: Pair) -> Directed:
+        src, tgt = tags[pair]
+        chosen: Translator = translator
+        if (src, tgt) != (None, None):
+            chosen = translator.for_languages(src_lang=src, tgt_lang=tgt)
+        return Directed(chosen, lambda n: search_options(replace(search, n_best=n), config.decode))
+
+    return ServedModel(path, frozenset(said or tags), open_pair)
+
+
+def _parse(argument: str) -> tuple[list[Pair], str]:
+    """Return the pairs that an argument says, as `en-de,de-en=PATH`, and the path."""
+    before, equals, path = argument.partition("=")
+    if not equals or "/" in before or os.sep in before:
+        return [], argument
+    if not path:
+        raise InputError(f"{argument}: a bundle must follow, as en-de=runs/en-de")
+    return [_parse_pair(each) for each in before.split(",")], path
+
+
+def _parse_pair(text: str) -> Pair:
+    parts = text.split("-")
+    for at in range(1, len(parts)):
+        src, tgt = (language_code("-".join(half)) for half in (parts[:at], parts[at:]))
+        if src is not None and tgt is not None:
+            return Pair(src, tgt)
+    raise InputError(f"{text!r}: no pair of languages; write the codes of both, as en-de")
+
+
+def _tags(config: Config, src: Tokenizer, tgt: Tokenizer) -> dict[Pair, tuple[str | None, str | None]]:
+    """Return the pairs of a model of many languages, with the tags that choose them."""
+    src_tag, tgt_tag = config.languages.src_tag, config.languages.tgt_tag
+    if src_tag is not None and src_tag.startswith(_MARIAN):
+        return {}  # its source language has no tag: the command line must say it
+    if src_tag is None or tgt_tag is None:
+        return {}
+    sources, targets = _languages(src), _languages(tgt)
+    return {
+        Pair(a, b): (src_name, tgt_name)
+        for a, src_name in sources.items()
+        for b, tgt_name in targets.items()
+        if a != b
+    }
+
+
+def _languages(tokenizer: Tokenizer) -> dict[str, str]:
+    tags = {code: tag for tag in tokenizer.tags() if (code := language_code(tag)) is not None}
+    return dict(sorted(tags.items()))
+
+
+def _pairs_of_files(config: Config) -> list[Pair]:
+    """Return the pair that the names of the training files say: train.en and train.de."""
+    names = [config.data.src, config.data.tgt]
+    endings = [None if name is None else _ending(str(name)) for name in names]
+    src, tgt = endings
+    return [Pair(src, tgt)] if src and tgt and src != tgt else []
+
+
+def _ending(name: str) -> str | None:
+    suffixes = [each[1:] for each in Path(name).suffixes if each != ".gz"]
+    return language_code(suffixes[-1]) if suffixes and len(suffixes[-1]) <= 3 else None

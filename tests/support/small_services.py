@@ -1,0 +1,54 @@
+"""Models that translate by a rule, for tests of the service around them."""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.translation import TextHypothesis, Translation
+from heedful.errors import InputError
+from heedful.serving.catalogue import Pair
+from heedful.serving.limits import Limits
+from heedful.serving.metrics import Metrics
+from heedful.serving.served_model import Directed, ServedModel
+from heedful.serving.service import TranslationService
+
+
+class RuleEngine:
+    """Translates by a function; it waits for `gate`, and remembers each batch."""
+
+    def __init__(self, rule: Callable[[str], str]) -> None:
+        self.rule = rule
+        self.batches: list[list[str]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def translations(
+        self, texts: Sequence[str], *, options: SearchOptions | None = None
+    ) -> list[Translation]:
+        self.batches.append(list(texts))
+        assert self.gate.wait(60)
+        if "too long" in texts:
+            raise InputError("line 1: too long")
+        return [self._translation(text, 1 if options is None else options.n_best) for text in texts]
+
+    def _translation(self, text: str, n_best: int) -> Translation:
+        outputs = [self.rule(text) + "!" * n for n in range(n_best)]
+        found = tuple(TextHypothesis(each, 0.0, 0.0, (), (), True, ()) for each in outputs)
+        return Translation(text, outputs[0], 0.0, found)
+
+
+def rule_model(
+    name: str, engine: RuleEngine, pairs: Sequence[tuple[str, str]] = (("en", "de"),)
+) -> ServedModel:
+    """Return a model of those pairs, all translated by one engine."""
+
+    def options(n_best: int) -> SearchOptions:
+        return SearchOptions(beam_size=max(4, n_best), n_best=n_best)
+
+    return ServedModel(name, frozenset(Pair(*each) for each in pairs), lambda pair: Directed(engine, options))
+
+
+def rule_service(rule: Callable[[str], str] = str.upper, **limits: float) -> TranslationService:
+    """Return a service from English to German by a rule."""
+    model = rule_model("a rule", RuleEngine(rule))
+    return TranslationService([model], Limits(**limits), Metrics())  # type: ignore[arg-type]

@@ -1,0 +1,108 @@
+"""`heedful serve` as a process of its own, and the plainest of clients."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:  # noqa: ANN401
+        return json.loads(self.body)
+
+
+class TranslationServer:
+    """A running server."""
+
+    def __init__(self, *arguments: object) -> None:
+        command = [sys.executable, "-m", "heedful", "serve", *map(str, arguments), "--port", "0"]
+        environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        assert self.process.stderr is not None
+        self.log: list[str] = []
+        for line in self.process.stderr:
+            self.log.append(line)
+            if "running on" in line:
+                break
+        else:
+            raise AssertionError("".join(self.log))
+        self.url = next(word for word in self.log[-1].split() if word.startswith("http://"))
+        address = urlsplit(self.url)
+        self.host, self.port = str(address.hostname), int(address.port or 0)
+        self._reader = threading.Thread(target=self._read_log, daemon=True)
+        self._reader.start()
+
+    def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        self.log += self.process.stderr
+
+    def wait_until_it_listens(self) -> None:
+        """Wait for the first of several processes."""
+        while True:
+            assert self.process.poll() is None
+            with suppress(ConnectionRefusedError):
+                socket.create_connection((self.host, self.port)).close()
+                return
+            time.sleep(0.01)
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> Reply:
+        """Send a request on a connection of its own."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        try:
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            found = {name.lower(): value for name, value in response.getheaders()}
+            return Reply(response.status, found, response.read())
+        finally:
+            connection.close()
+
+    def post(self, path: str, content: object, **headers: str) -> Reply:
+        """Send JSON."""
+        return self.ask(
+            "POST", path, json.dumps(content).encode(), {"Content-Type": "application/json"} | headers
+        )
+
+    def raw(self, request: bytes) -> bytes:
+        """Send bytes, and read until the server closes the connection."""
+        with socket.create_connection((self.host, self.port), timeout=60) as connection:
+            connection.sendall(request)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
+    def terminate(self) -> int:
+        """Send SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(60)
+        self._reader.join(60)
+        return code
+
+
+@contextmanager
+def translation_server(*arguments: object) -> Iterator[TranslationServer]:
+    """Run a server until the end of the block."""
+    server = TranslationServer(*arguments)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.terminate()
+        server.process.stderr.close()  # type: ignore[union-attr]

@@ -1,0 +1,59 @@
+import pytest
+
+from heedful.serving.catalogue import Catalogue, Pair
+from heedful.serving.language_codes import closest_code, language_code, language_name
+from heedful.serving.refusals import LanguageError
+
+
+def catalogue(*pairs: str) -> Catalogue:
+    return Catalogue(frozenset(Pair(*each.split(">")) for each in pairs))
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("EN", "en"), ("deu_Latn", "de"), ("zho_Hans", "zh-Hans"), ("__fr__", "fr"), ("fr_XX", "fr"),
+        (">>fra<<", "fr"), ("pt-br", "pt-BR"), ("zz", None), ("", None), ("xx", None), ("</s>", None),
+        ("en\n", None), ("e" * 5000, None),
+    ],
+)  # fmt: skip
+def test_codes_are_brought_to_their_usual_form(name: str, code: str | None) -> None:
+    assert language_code(name) == code
+
+
+def test_a_code_stands_for_the_closest_that_there_is() -> None:
+    assert closest_code("en-US", ["de", "en"]) == "en"
+    assert closest_code("zh", ["zh-Hans"]) == "zh-Hans"
+    assert closest_code("fr", ["de", "en"]) is None
+    assert language_name("de") == "German"
+
+
+def test_a_pair_is_translated_directly_where_a_model_has_it() -> None:
+    served = catalogue("fr>en", "en>de", "fr>de")
+    assert served.required_route("fr", "de").legs == (Pair("fr", "de"),)
+    assert served.required_route("fr", "de").pivot is None
+
+
+def test_the_way_leads_through_a_third_language_english_before_others() -> None:
+    served = catalogue("fr>es", "es>de", "fr>en", "en>de")
+    assert served.required_route("fr", "de").legs == (Pair("fr", "en"), Pair("en", "de"))
+    assert served.required_route("fr", "de").pivot == "en"
+    assert served.targets_of("fr") == ["de", "en", "es"]
+    assert served.sources_of("de") == ["en", "es", "fr"]
+
+
+def test_there_is_no_way_through_two_languages_and_none_back_to_the_source() -> None:
+    served = catalogue("fr>en", "en>de", "de>nl", "en>fr")
+    assert served.route("fr", "nl") is None
+    assert served.route("fr", "fr") is None
+    with pytest.raises(LanguageError, match="nl is not available as a target language from fr"):
+        served.required_route("fr", "nl")
+
+
+def test_an_unknown_language_is_refused_by_name() -> None:
+    served = catalogue("en>de")
+    assert (served.source("EN-us"), served.target("deu_Latn")) == ("en", "de")
+    with pytest.raises(LanguageError, match="zz is not supported"):
+        served.source("zz")
+    with pytest.raises(LanguageError, match="en is not supported"):
+        served.target("en")

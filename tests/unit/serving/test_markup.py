@@ -1,0 +1,196 @@
+"""Markup in translations: nothing is lost or doubled, and what was well nested stays so."""
+
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heedful.serving.markup.documents import TagRules, html_rules, xml_rules
+from heedful.serving.markup.phrases import find_phrase, words
+from heedful.serving.markup.placeholders import placeholders, without_placeholders
+from heedful.serving.markup.projection import phrases_of, project, text_to_translate
+from heedful.serving.markup.tokens import Kind, tokenize
+from heedful.serving.segments import Segments, take_apart
+
+SCRAPS = st.lists(
+    st.sampled_from(
+        ["<b>", "</b>", "<i>", "</i>", "<p>", "</p>", "<br>", "<!-- c -->", "<code>", "</code>",
+         "<a href='x'>", "</a>", "red ", " dog", ". ", "&amp;", "&nbsp;", "<", ">", "%1$s",
+         "http://a.b/c ", "\n", "3", "<![", "<!doctype x>", "</", "<b", "]]>", '"', "<pre>", "</pre>",
+         "<span translate=no>", "</span>"]
+    ),
+    max_size=16,
+).map("".join)  # fmt: skip
+TEXTS = st.text(alphabet="ab. <&%", max_size=30)
+
+
+def translated(text: str, translate: dict[str, str], rules: TagRules | None = None) -> str:
+    """The text with the translations of its sentences, and of phrases where they are given."""
+    segments = take_apart(text, rules or html_rules())
+    outputs = []
+    for sentence in segments.sentences:
+        phrases = {n: translate[p] for n, p in phrases_of(sentence).items() if p in translate}
+        output = translate[text_to_translate(sentence)]
+        outputs.append(project(sentence, output, segments.document.escape, phrases))
+    return segments.joined(outputs)
+
+
+def sentences(segments: Segments) -> list[str]:
+    return [text_to_translate(each) for each in segments.sentences]
+
+
+@given(SCRAPS, st.booleans())
+@settings(deadline=None)
+def test_tokens_are_the_document(document: str, xml: bool) -> None:
+    assert "".join(token.raw for token in tokenize(document, xml=xml)) == document
+
+
+@given(SCRAPS, st.lists(st.sampled_from(["rot", "Hund", ".", "auf"]), max_size=8), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_every_tag_is_there_once_whatever_the_translation_is(
+    document: str, output: list[str], xml: bool
+) -> None:
+    segments = take_apart(document, xml_rules() if xml else html_rules())
+    text = " ".join(output)
+    outputs = [project(each, text, segments.document.escape, {}) for each in segments.sentences]
+    joined = segments.joined(outputs)
+    tags = Counter(each.raw for each in tokenize(document, xml=xml) if each.kind is not Kind.TEXT)
+    assert {raw: joined.count(raw) for raw, count in tags.items() if joined.count(raw) < count} == {}
+
+
+class _Nesting(HTMLParser):
+    """Notes whether tags are properly nested."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.good = True
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.good = self.good and bool(self.open) and self.open.pop() == tag
+
+
+def well_nested(document: str) -> bool:
+    parser = _Nesting()
+    parser.feed(document)
+    parser.close()
+    return parser.good and not parser.open
+
+
+ELEMENTS = st.recursive(
+    st.sampled_from(["red", " dog ", "Runs. ", "Two men. ", " %s "]),
+    lambda inner: st.tuples(st.sampled_from(["b", "i", "p", "u"]), st.lists(inner, max_size=3)).map(
+        lambda made: f"<{made[0]}>{''.join(made[1])}</{made[0]}>"
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    st.lists(ELEMENTS, max_size=4).map("".join), st.sampled_from(["der rote Hund", "Hund", "", "a b c d e f"])
+)
+@settings(max_examples=300, deadline=None)
+def test_what_is_well_nested_stays_so(document: str, output: str) -> None:
+    segments = take_apart(document, html_rules())
+    escape = segments.document.escape
+    outputs = []
+    for number, each in enumerate(segments.sentences):
+        found = {n: "rote Hund" for n in phrases_of(each) if (n + number) % 2}
+        outputs.append(project(without_placeholders(each, escape), output, escape, found))
+    result = segments.joined(outputs)
+    assert well_nested(result)
+    assert Counter(re.findall(r"<[^<>]*>", result)) == Counter(re.findall(r"<[^<>]*>", document))
+    assert placeholders(result) == placeholders(document)
+
+
+def test_an_element_is_put_around_the_translation_of_its_content() -> None:
+    document = "<p>The <b>red dog</b> is in the <i>street</i>.</p>"
+    spoken = {
+        "The red dog is in the street.": "Auf der Straße ist ein roter Hund.",
+        "red dog": "Rote Hunde.",
+        "street": "Straße",
+    }
+    expected = "<p>Auf der <i>Straße</i> ist ein <b>roter Hund</b>.</p>"
+    assert translated(document, spoken) == expected
+
+
+def test_an_element_whose_content_is_not_found_keeps_its_part_of_the_sentence() -> None:
+    spoken = {"One two three four.": "Eins zwei drei vier."}
+    assert translated("One two <b>three</b> four.", spoken) == "Eins zwei <b>drei</b> vier."
+
+
+def test_an_element_of_several_sentences_is_opened_and_closed_once() -> None:
+    spoken = {"A dog runs.": "Ein Hund rennt.", "A cat sleeps.": "Die Katze schläft."}
+    document = "<b>A dog runs. A cat</b> sleeps."
+    assert translated(document, spoken) == "<b>Ein Hund rennt. Die Katze</b> schläft."
+
+
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [
+        ("<p>A dog\n runs.</p><p>A cat.</p>", ["A dog  runs.", "A cat."]),
+        ("A dog<br>A cat", ["A dog", "A cat"]),
+        ("<pre>A dog\nA cat</pre>", ["A dog", "A cat"]),
+        ("Tom &amp; Mary &lt;3", ["Tom & Mary <3"]),
+        ("Run <code>rm x</code> now.", ["Run now."]),
+        ("Run <span translate='no'>rm x</span>.", ["Run."]),
+        ("<script>if (a < b) run()</script><style>p {}</style>", []),
+        ("<!-- a comment --> 3 &mdash; 4", []),
+    ],
+)
+def test_what_is_translated_in_html(document: str, found: list[str]) -> None:
+    assert sentences(take_apart(document, html_rules())) == found
+
+
+def test_tags_of_xml_have_the_meaning_that_they_are_given() -> None:
+    document = "<seg>A dog</seg><seg>A cat</seg> <x>rm</x>"
+    assert sentences(take_apart(document, xml_rules())) == ["A dogA cat rm"]
+    assert sentences(take_apart(document, xml_rules(splitting=["seg"], ignored=["x"]))) == ["A dog", "A cat"]
+
+
+def test_untranslated_elements_stand_where_they_stood() -> None:
+    spoken = {"Run now.": "Jetzt laufen.", "See.": "Siehe."}
+    assert translated("Run <code>x</code> now.", spoken) == "Jetzt <code>x</code> laufen."
+    assert translated("See <code>x</code>.", spoken) == "Siehe <code>x</code>."
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Hello %1$s, you have %d of 100% messages.", ["%1$s", "%d"]),
+        ("See https://example.org/a?b=c. Or www.x.org!", ["https://example.org/a?b=c", "www.x.org"]),
+        ("Write to a.b@c.org, {name} or {{ other }} or ${x}", ["a.b@c.org", "{name}", "{{ other }}", "${x}"]),
+        ("%(count)s files, 5 % done, 50%d", ["%(count)s", "%d"]),
+        ("A dog.", []),
+    ],
+)
+def test_placeholders_are_found(text: str, found: list[str]) -> None:
+    assert list(placeholders(text).elements()) == found
+
+
+@given(TEXTS)
+@settings(deadline=None)
+def test_placeholders_that_are_taken_out_come_back(text: str) -> None:
+    segments = take_apart(text + " x %1$s and %s y", None)
+    for sentence in segments.sentences:
+        bare = without_placeholders(sentence, str)
+        assert not placeholders(bare.text) or bare.text != sentence.text
+        assert placeholders(project(bare, "etwas anderes", str, {})) == placeholders(sentence.text)
+
+
+def test_a_phrase_is_found_where_it_is_expected() -> None:
+    text = "Hund sieht Hund"
+    spans = words(text)
+    assert find_phrase("Hund", text, spans, near=0.1) == (0, 1)
+    assert find_phrase("hunde.", text, spans, near=0.9) == (2, 3)
+    assert find_phrase("Katze", text, spans, near=0.5) is None
+
+
+def test_deep_markup_is_no_problem() -> None:
+    document = "<b>" * 3000 + "a dog" + "</b>" * 3000
+    assert translated(document, {"a dog": "ein Hund"}) == document.replace("a dog", "ein Hund")

@@ -1,0 +1,158 @@
+"""From a request to its answers, over models that translate by a rule."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from small_services import RuleEngine, rule_model, rule_service
+
+from heedful.serving.limits import Limits
+from heedful.serving.markup.documents import html_rules
+from heedful.serving.metrics import Metrics
+from heedful.serving.refusals import (
+    InvalidError,
+    LanguageError,
+    SlowDownError,
+    TextTooLongError,
+    UnavailableError,
+)
+from heedful.serving.service import Answer, TranslationRequest, TranslationService
+
+
+def ask(service: TranslationService, *texts: str, **request: object) -> list[Answer]:
+    wanted = {"texts": texts, "source": "en", "target": "de", **request}
+    return asyncio.run(service.translate(TranslationRequest(**wanted)))  # type: ignore[arg-type]
+
+
+def texts(answers: list[Answer]) -> list[str]:
+    return [answer.text for answer in answers]
+
+
+def test_texts_are_translated_sentence_by_sentence_and_what_is_between_stays() -> None:
+    service = rule_service(lambda text: f"[{text}]")
+    assert texts(ask(service, " A dog runs.  A cat sleeps.\n\n\tTwo men \n", "One.")) == [
+        " [A dog runs.]  [A cat sleeps.]\n\n\t[Two men] \n",
+        "[One.]",
+    ]
+    assert texts(ask(service, "A dog. A cat.", split=False)) == ["[A dog. A cat.]"]
+
+
+def test_what_has_no_letters_stays_as_it_is() -> None:
+    service = rule_service(lambda text: "wrong")
+    assert texts(ask(service, "", " ", "12:30 - 14", "\U0001f600!\n...")) == [
+        "",
+        " ",
+        "12:30 - 14",
+        "\U0001f600!\n...",
+    ]
+
+
+def test_alternatives_of_a_text_are_made_of_those_of_its_sentences() -> None:
+    (answer,) = ask(rule_service(), "A dog. A cat.", alternatives=2)
+    assert answer.text == "A DOG. A CAT."
+    assert answer.alternatives == ("A DOG.! A CAT.!", "A DOG.!! A CAT.!!")
+
+
+def test_html_keeps_its_tags_and_text_its_placeholders() -> None:
+    service = rule_service(str.upper)
+    assert texts(ask(service, "<p>a <b>dog</b> &amp; a cat</p>", rules=html_rules())) == [
+        "<p>A <b>DOG</b> &amp; A CAT</p>"
+    ]
+    assert texts(ask(service, "see %1$s and http://a.b/c now")) == ["SEE %1$s AND http://a.b/c NOW"]
+
+
+def pivoting() -> TranslationService:
+    models = [
+        rule_model("m1", RuleEngine(lambda text: f"en({text})"), [("fr", "en")]),
+        rule_model("m2", RuleEngine(lambda text: f"de({text})"), [("en", "de")]),
+    ]
+    return TranslationService(models, Limits(), Metrics())
+
+
+def test_a_third_language_is_named() -> None:
+    (answer,) = ask(pivoting(), "Un chien.", source="fr")
+    assert (answer.text, answer.pivot) == ("de(en(Un chien.))", "en")
+    (answer,) = ask(pivoting(), "Un chien.", source="fr", target="en")
+    assert (answer.text, answer.pivot) == ("en(Un chien.)", None)
+
+
+def test_the_language_of_each_text_is_identified() -> None:
+    french, english = "Le chien dort dans la maison.", "The dog is sleeping in the house."
+    german = "Der Hund schläft heute in dem kleinen Haus."
+    answers = ask(pivoting(), french, english, german, source=None)
+    assert [answer.source for answer in answers] == ["fr", "en", "de"]
+    assert [answer.pivot for answer in answers] == ["en", None, None]
+    assert answers[2].text == german  # there is nothing to translate
+    assert all(0 < answer.probability <= 1 for answer in answers)
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        ({"source": "zz"}, LanguageError),
+        ({"target": "fr"}, LanguageError),
+        ({"alternatives": 6}, InvalidError),
+        ({"alternatives": -1}, InvalidError),
+        ({"texts": ("a" * 5001,)}, TextTooLongError),
+        ({"texts": ("a",) * 129}, TextTooLongError),
+    ],
+)
+def test_too_much_is_refused(request_: dict[str, object], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        ask(rule_service(), "a", **request_)
+
+
+def test_a_sentence_that_the_model_cannot_take_is_the_clients_mistake() -> None:
+    with pytest.raises(InvalidError, match="too long"):
+        ask(rule_service(), "too long")
+
+
+def held(then: Callable[[TranslationService, RuleEngine], object], **limits: float) -> RuleEngine:
+    """Call a coroutine function with a service whose engine waits."""
+    engine = RuleEngine(str.upper)
+    engine.gate.clear()
+    service = TranslationService([rule_model("m", engine)], Limits(**limits), Metrics())  # type: ignore[arg-type]
+    asyncio.run(then(service, engine))  # type: ignore[arg-type]
+    engine.gate.set()
+    service.close()
+    return engine
+
+
+def test_what_is_not_done_in_time_is_given_up() -> None:
+    async def check(service: TranslationService, engine: RuleEngine) -> None:
+        with pytest.raises(UnavailableError, match=r"not done within 0.05 seconds"):
+            await service.translate(TranslationRequest(texts=("a",), source="en", target="de"))
+        assert service.admission.characters == 0
+
+    held(check, seconds=0.05)
+
+
+def test_no_more_may_wait_than_the_limit_and_a_place_of_one_who_left_is_free() -> None:
+    wanted = TranslationRequest(texts=("a" * 60,), source="en", target="de")
+
+    async def check(service: TranslationService, engine: RuleEngine) -> None:
+        first = asyncio.create_task(service.translate(wanted))
+        await asyncio.sleep(0)
+        with pytest.raises(SlowDownError):
+            await service.translate(wanted)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        second = asyncio.create_task(service.translate(wanted))
+        await asyncio.sleep(0)
+        engine.gate.set()
+        assert texts(await second) == ["A" * 60]
+
+    held(check, characters=100, waiting_characters=100)
+
+
+def test_closing_answers_those_who_wait() -> None:
+    async def check(service: TranslationService, engine: RuleEngine) -> None:
+        task = asyncio.create_task(
+            service.translate(TranslationRequest(texts=("a", "b"), source="en", target="de"))
+        )
+        await asyncio.sleep(0.05)
+        engine.gate.set()
+        await asyncio.to_thread(service.close)
+        assert texts(await task) == ["A", "B"]
+
+    held(check)

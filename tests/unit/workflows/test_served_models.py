@@ -1,0 +1,83 @@
+"""What an argument of `heedful serve` stands for."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tagged_bundle import nllb_like
+from tiny_bundle import PAIRS, memorised
+
+from heedful.decoding.translator import Translator
+from heedful.errors import InputError
+from heedful.model_files import save_bundle
+from heedful.serving.catalogue import Pair
+from heedful.workflows.serve import ServeRequest, load_served
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("many") / "bundle"
+    save_bundle(nllb_like(), path, card="# Many languages\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle that was trained on train.en.gz and train.de."""
+    bundle = memorised()
+    data = bundle.config.data.replace(src="data/train.en.gz", tgt="data/train.de")
+    path = tmp_path_factory.mktemp("two") / "bundle"
+    save_bundle(replace(bundle, config=bundle.config.replace(data=data.model_dump())), path, card="# Two\n")
+    return path
+
+
+def pairs(argument: str) -> list[str]:
+    return sorted(map(str, load_served(argument, ServeRequest(models=(argument,))).pairs))
+
+
+def test_the_languages_of_training_files_are_those_of_a_model(two: Path) -> None:
+    model = load_served(str(two), ServeRequest(models=()))
+    assert model.pairs == {Pair("en", "de")}
+    sources = [source for source, _ in PAIRS]
+    assert model.translate(Pair("en", "de"), sources, alternatives=0) == [(target,) for _, target in PAIRS]
+
+
+def test_what_is_said_goes_before_what_is_known(two: Path) -> None:
+    assert pairs(f"fr-pt-BR={two}") == ["fr-pt-BR"]
+    assert pairs(f"zh-Hans-en,deu_Latn-EN={two}") == ["de-en", "zh-Hans-en"]
+
+
+def test_a_model_of_many_languages_has_all_pairs_or_those_that_are_said(many: Path) -> None:
+    everything = pairs(str(many))
+    assert {"en-de", "de-en", "en-fr", "fr-de"} <= set(everything)
+    assert "en-en" not in everything
+    assert pairs(f"en-fr={many}") == ["en-fr"]
+    with pytest.raises(InputError, match="does not translate en-ja"):
+        pairs(f"en-ja={many}")
+
+
+def test_each_pair_is_that_of_the_translator(many: Path) -> None:
+    model = load_served(str(many), ServeRequest(models=()))
+    lines = ["the house", "a cat and a dog"]
+    for src, tgt, codes in (("eng_Latn", "fra_Latn", ("en", "fr")), ("deu_Latn", "eng_Latn", ("de", "en"))):
+        expected = Translator(nllb_like()).for_languages(src_lang=src, tgt_lang=tgt).translate(lines)
+        found = model.translate(Pair(*codes), lines, alternatives=0)
+        assert [texts[0] for texts in found] == expected
+
+
+def test_alternatives_begin_with_the_best_translation(two: Path) -> None:
+    model = load_served(str(two), ServeRequest(models=()))
+    ((best, *others),) = model.translate(Pair("en", "de"), [PAIRS[0][0]], alternatives=6)
+    assert best == PAIRS[0][1]
+    assert len({best, *others}) == 7
+
+
+def test_the_service_imports_no_torch() -> None:
+    code = (
+        "import sys, heedful.workflows.serve, heedful.serving.server, heedful.serving.http.app, "
+        "heedful.serving.service; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
