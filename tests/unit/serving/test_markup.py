@@ -1,5 +1,6 @@
 """Markup in translations: nothing is lost or doubled, and what was well nested stays so."""
 
+import re
 from collections import Counter
 from html.parser import HTMLParser
 
