@@ -11,6 +11,7 @@ from typing import cast
 
 import torch
 
+from heedful.decoding.beam import BeamSearch
 from heedful import Translator
 from heedful.bundle import Bundle, load_bundle, resolve_bundle
 from heedful.decoding.backend_choice import EngineChoice
@@ -76,7 +77,9 @@ def main() -> int:
     ]
     texts_of_float32 = 0
     for precision, beam in itertools.product(given.precisions.split(","), map(int, given.beams.split(","))):
-        options = replace(SearchOptions.from_config(bundle.config.decode), beam_size=beam, n_best=1)
+        own = bundle.config.decode
+        strategy = BeamSearch(beam_size=beam, early_stopping=own.early_stopping)
+        options = replace(SearchOptions.from_config(own), strategy=strategy, n_best=1)
         alone = _translate(bundle, texts, ALONE, precision, given.engine, options)
         for way in WAYS:
             found = _translate(bundle, texts, way, precision, given.engine, options)

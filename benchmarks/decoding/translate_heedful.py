@@ -6,6 +6,7 @@ from typing import cast
 import torch
 from measuring import LONGER_BY, Ids, Task, Translate, measure, parse_task
 
+from heedful.decoding.beam import BeamSearch
 from heedful import Translator
 from heedful.bundle import load_bundle
 from heedful.decoding.backend_choice import EngineChoice
@@ -26,11 +27,10 @@ def prepare(task: Task) -> Translate:
     )
     options = replace(
         SearchOptions.from_config(bundle.config.decode),
-        beam_size=task.beam,
+        strategy=BeamSearch(beam_size=task.beam, early_stopping="first"),
         n_best=1,
         length_normalization="average",
         length_penalty=1.0,
-        early_stopping="first",
         max_length_offset=LONGER_BY,
         min_length=task.exact_length,
         max_length=task.exact_length or None,

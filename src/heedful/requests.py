@@ -103,8 +103,17 @@ class ScoreRequest(Languages):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingRequest:
-    """How outputs are sampled; without `sample` or `mbr` they are searched."""
+    """Strategies in place of beam search: sampling, minimum Bayes risk, or one by its registered name."""
 
+    strategy: Annotated[
+        str | None,
+        Option(
+            "Search strategy: greedy, beam, diverse-beam, sampling, mbr, or one that another package "
+            "registers, with its settings. [default: beam]",
+            SEARCH,
+            metavar="NAME[:KEY=VALUE,...]",
+        ),
+    ] = None
     sample: Annotated[
         bool, Option("Sample each next token; --n-best says how many outputs to draw.", SAMPLING)
     ] = False
@@ -145,7 +154,7 @@ class SearchRequest(ScoreRequest):
 
     Attributes:
         n_best: how many hypotheses of each line.
-        sampling: sample in place of a search.
+        sampling: the strategy in place of beam search.
     """
 
     beam_size: Annotated[

@@ -4,9 +4,10 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searches import searched
 from step_tables import BOS, EOS, PAD, TableStep, every_output, random_table, task_of
 
-from heedful.decoding.beam import beam_search
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import LengthNormalization, SearchOptions
 
 
@@ -15,8 +16,9 @@ def check(seed: int, *, vocab_size: int, limit: int, options: SearchOptions, num
     table = random_table(seed, vocab_size)
     expected = [every_output(table, b, limit=limit, options=options) for b in range(num_sentences)]
     n_best = min(options.n_best, len(expected[0]))
-    wide = dataclasses.replace(options, beam_size=len(expected[0]), n_best=n_best)
-    found = beam_search(TableStep(table, num_sentences), task_of([limit] * num_sentences, wide))
+    beam = dataclasses.replace(options.strategy, beam_size=len(expected[0]))
+    wide = dataclasses.replace(options, strategy=beam, n_best=n_best)
+    found = searched(TableStep(table, num_sentences), task_of([limit] * num_sentences, wide))
     for hypotheses, outputs in zip(found, expected, strict=True):
         tokens = [(*each.ids, EOS) if each.finished else each.ids for each in hypotheses]
         assert tokens == [tokens for _, tokens in outputs[:n_best]]
@@ -42,11 +44,14 @@ def test_a_wide_beam_equals_exhaustive_search(
     limit=st.integers(1, 4),
     options=st.builds(
         SearchOptions,
-        beam_size=st.just(6),
+        strategy=st.builds(
+            BeamSearch,
+            beam_size=st.just(6),
+            early_stopping=st.sampled_from(["optimal", "estimate", "first"]),
+        ),
         n_best=st.integers(1, 6),
         length_penalty=st.floats(0.0, 3.0),
         length_normalization=st.sampled_from(["gnmt", "average"]),
-        early_stopping=st.sampled_from(["optimal", "estimate", "first"]),
         min_length=st.integers(0, 2),
         forced_first_id=st.sampled_from([None, BOS, 3]),
         forced_last_id=st.sampled_from([None, EOS, 3]),

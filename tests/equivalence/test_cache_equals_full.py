@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from searches import searched, searched_by_beam, searched_greedily
 from torch import Tensor
 
 from heedful.config import ModelConfig
-from heedful.decoding.beam import beam_search
-from heedful.decoding.greedy import greedy_search
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import SearchTask
 from heedful.decoding.torch_steps import ModelStep, TorchTokens
@@ -91,14 +91,15 @@ def padded_sources() -> Tensor:
     ],
 )
 @pytest.mark.parametrize(
-    ("search", "beam_size"), [(greedy_search, 1), (beam_search, 1), (beam_search, 3), (beam_search, 5)]
+    ("search", "beam_size"),
+    [(searched_greedily, 1), (searched_by_beam, 1), (searched_by_beam, 3), (searched_by_beam, 5)],
 )
 def test_cached_decoding_equals_full_decoding_at_each_step_of_a_search(
     changes: dict[str, object], search: Callable[..., object], beam_size: int
 ) -> None:
     with torch.inference_mode():
         step = BothSteps(tiny_model(**changes), padded_sources())
-        options = SearchOptions(beam_size=beam_size, n_best=beam_size)
+        options = SearchOptions(strategy=BeamSearch(beam_size=beam_size), n_best=beam_size)
         found = search(step, task_of([20, 6, 11, 1, 30], options))
     assert step.largest_difference < 1e-10
     assert step.row_counts[0] == 5
@@ -109,10 +110,10 @@ def test_cached_decoding_equals_full_decoding_at_each_step_of_a_search(
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_search_score_is_the_models_log_probability_of_the_output(beam_size: int) -> None:
     model, src = tiny_model(), padded_sources()
-    options = SearchOptions(beam_size=beam_size, n_best=beam_size)
+    options = SearchOptions(strategy=BeamSearch(beam_size=beam_size), n_best=beam_size)
     with torch.inference_mode():
         step = ModelStep(model, src)
-        for row, hypotheses in enumerate(beam_search(step, task_of([12] * 5, options))):
+        for row, hypotheses in enumerate(searched(step, task_of([12] * 5, options))):
             for hypothesis in hypotheses:
                 tokens = [*hypothesis.ids, EOS] if hypothesis.finished else [*hypothesis.ids]
                 logits = model(src[row : row + 1], torch.tensor([[BOS, *tokens[:-1]]]))
@@ -135,13 +136,13 @@ def test_rows_may_be_repeated_dropped_and_moved_between_steps() -> None:
 
 def test_neighbours_and_padding_change_no_search_result() -> None:
     model, src = tiny_model(), padded_sources()
-    options = SearchOptions(beam_size=4, n_best=4)
+    options = SearchOptions(strategy=BeamSearch(beam_size=4), n_best=4)
     with torch.inference_mode():
-        together = beam_search(ModelStep(model, src), task_of([12] * 5, options))
+        together = searched(ModelStep(model, src), task_of([12] * 5, options))
         for row, hypotheses in enumerate(together):
             length = int((src[row] != PAD).sum())
             alone = ModelStep(model, src[row : row + 1, :length])
-            [found] = beam_search(alone, task_of([12], options))
+            [found] = searched(alone, task_of([12], options))
             assert [hypothesis.ids for hypothesis in found] == [hypothesis.ids for hypothesis in hypotheses]
             scores = [hypothesis.score for hypothesis in hypotheses]
             assert [hypothesis.score for hypothesis in found] == pytest.approx(scores, abs=1e-10)

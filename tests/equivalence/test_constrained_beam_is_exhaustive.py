@@ -3,10 +3,10 @@ import dataclasses
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from searches import searched, searched_by_beam, searched_greedily
 from step_tables import EOS, TableStep, constrained, every_output, random_table, task_of
 
-from heedful.decoding.beam import beam_search
-from heedful.decoding.greedy import greedy_search
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.errors import InputError
@@ -16,7 +16,7 @@ TOKENS = st.lists(st.integers(3, VOCAB_SIZE - 1), max_size=2)
 ENDED = st.builds(lambda ids, end: [*ids, *end], TOKENS, st.sampled_from([[], [], [EOS]]))
 OPTIONS = st.builds(
     SearchOptions,
-    beam_size=st.just(6),
+    strategy=st.just(BeamSearch(beam_size=6)),
     n_best=st.integers(1, 6),
     length_penalty=st.floats(0.0, 2.0),
     min_length=st.integers(0, 2),
@@ -47,9 +47,9 @@ def test_a_wide_beam_is_exhaustive_under_every_constraint(
     ]
     assume(all(expected))
     beam_size = max(map(len, expected))
-    wide = dataclasses.replace(options, beam_size=max(beam_size, options.n_best))
+    wide = dataclasses.replace(options, strategy=BeamSearch(beam_size=max(beam_size, options.n_best)))
     task = task_of([limit] * NUM_SENTENCES, wide, prefixes=prefixes)
-    found = beam_search(TableStep(table, NUM_SENTENCES), task)
+    found = searched(TableStep(table, NUM_SENTENCES), task)
     for b, (hypotheses, outputs) in enumerate(zip(found, expected, strict=True)):
         assert list(map(tokens_of, hypotheses)) == [tokens for _, tokens in outputs[: options.n_best]]
         for hypothesis in hypotheses:  # their numbers are the model's, whatever the search went by
@@ -76,10 +76,10 @@ def test_greedy_search_takes_the_best_token_that_is_allowed(
 ) -> None:
     table = random_table(seed, VOCAB_SIZE)
     allowed = constrained(table, options, limit, prefixes)
-    one = dataclasses.replace(options, beam_size=1, n_best=1)
+    one = dataclasses.replace(options, strategy=BeamSearch(beam_size=1), n_best=1)
     task = task_of([limit] * NUM_SENTENCES, one, prefixes=prefixes)
     try:
-        found = greedy_search(TableStep(table, NUM_SENTENCES), task)
+        found = searched_greedily(TableStep(table, NUM_SENTENCES), task)
     except InputError:
         return  # with few tokens and no repetition there may be no way on
     for b, [hypothesis] in enumerate(found):
@@ -87,4 +87,4 @@ def test_greedy_search_takes_the_best_token_that_is_allowed(
         for t, token in enumerate(tokens):
             row = allowed(b, tokens[:t])
             assert row[token] == max(row)
-    assert beam_search(TableStep(table, NUM_SENTENCES), task) == found
+    assert searched_by_beam(TableStep(table, NUM_SENTENCES), task) == found

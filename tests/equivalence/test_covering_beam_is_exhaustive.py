@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from searches import searched
 from step_tables import EOS, Table, TableStep, every_output, random_table, task_of
 
-from heedful.decoding.beam import beam_search
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.search import search
 
 Attention = Callable[[int, tuple[int, ...]], Sequence[float]]
 
@@ -61,12 +62,15 @@ def tokens_of(found: Hypothesis) -> tuple[int, ...]:
     num_src=st.integers(1, 5),
     options=st.builds(
         SearchOptions,
-        beam_size=st.just(6),
+        strategy=st.builds(
+            BeamSearch,
+            beam_size=st.just(6),
+            early_stopping=st.sampled_from(["optimal", "estimate", "first"]),
+        ),
         n_best=st.integers(1, 6),
         length_penalty=st.floats(0.0, 2.0),
         coverage_penalty=st.floats(0.0, 3.0),
         length_normalization=st.sampled_from(["gnmt", "average"]),
-        early_stopping=st.sampled_from(["optimal", "estimate", "first"]),
         min_length=st.integers(0, 2),
         forced_last_id=st.sampled_from([None, EOS]),
     ),
@@ -77,8 +81,12 @@ def test_a_wide_beam_equals_exhaustive_search_with_coverage(
     table, attention = random_table(seed, vocab_size), random_attention(seed, num_src)
     every = [every_output(table, b, limit=limit, options=options) for b in range(2)]
     num_all = len(every[0])
-    wide = dataclasses.replace(options, beam_size=num_all, n_best=min(options.n_best, num_all))
-    found = beam_search(CoveringTableStep(table, attention, 2), task_of([limit] * 2, wide))
+    wide = dataclasses.replace(
+        options,
+        strategy=dataclasses.replace(options.strategy, beam_size=num_all),
+        n_best=min(options.n_best, num_all),
+    )
+    found = searched(CoveringTableStep(table, attention, 2), task_of([limit] * 2, wide))
     for b, hypotheses in enumerate(found):
         scored = {
             tokens: score + equation_14(attention, b, tokens, options.coverage_penalty)
@@ -96,9 +104,9 @@ def test_coverage_changes_what_is_best_and_ends_no_search_early() -> None:
     table, attention = random_table(5, 6, sharpness=0.3), random_attention(5, 6)
     found = {}
     for beta in (0.0, 2.0):
-        options = SearchOptions(beam_size=3, length_penalty=0.0, coverage_penalty=beta)
+        options = SearchOptions(strategy=BeamSearch(beam_size=3), length_penalty=0.0, coverage_penalty=beta)
         step = CoveringTableStep(table, attention, 3)
-        found[beta] = beam_search(step, task_of([9] * 3, options))
+        found[beta] = searched(step, task_of([9] * 3, options))
     lengths = {beta: [len(tokens_of(each)) for [each] in lists] for beta, lists in found.items()}
     assert lengths[0.0] < lengths[2.0]
     for b, [each] in enumerate(found[2.0]):
@@ -110,8 +118,8 @@ def test_a_beam_of_one_is_greedy_search_with_coverage_in_its_scores() -> None:
     table, attention = random_table(7, 6), random_attention(7, 4)
     found = {}
     for beta in (0.0, 0.7):
-        options = SearchOptions(beam_size=1, coverage_penalty=beta)
-        found[beta] = search(CoveringTableStep(table, attention, 3), task_of([9] * 3, options))
+        options = SearchOptions(strategy=BeamSearch(beam_size=1), coverage_penalty=beta)
+        found[beta] = searched(CoveringTableStep(table, attention, 3), task_of([9] * 3, options))
     for b, ([plain], [covered]) in enumerate(zip(found[0.0], found[0.7], strict=True)):
         assert covered.token_log_probs == plain.token_log_probs
         wanted = plain.score + equation_14(attention, b, tokens_of(plain), 0.7)
@@ -121,10 +129,13 @@ def test_a_beam_of_one_is_greedy_search_with_coverage_in_its_scores() -> None:
 def test_groups_count_coverage_too() -> None:
     table, attention = random_table(9, 6), random_attention(9, 4)
     options = SearchOptions(
-        beam_size=3, n_best=3, num_groups=3, diversity_penalty=2.0, coverage_penalty=0.7, min_length=4
+        strategy=DiverseBeamSearch(beam_size=3, num_groups=3, diversity_penalty=2.0),
+        n_best=3,
+        coverage_penalty=0.7,
+        min_length=4,
     )
     step = CoveringTableStep(table, attention, 2)
-    found = search(step, task_of([6] * 2, options))
+    found = searched(step, task_of([6] * 2, options))
     for b, hypotheses in enumerate(found):
         assert len(hypotheses) > 1
         for each in hypotheses:

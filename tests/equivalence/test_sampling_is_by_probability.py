@@ -8,6 +8,7 @@ are those of a false alarm in 10^9 seeds, and the seed is fixed.
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 import torch
@@ -22,8 +23,8 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from heedful.decoding.options import Sampling, SearchOptions
-from heedful.decoding.sampling import probable, sample_search
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling, probable
 
 FALSE_ALARM = 1e-9
 VOCAB_SIZE, LIMIT = 5, 3
@@ -92,10 +93,13 @@ def assert_drawn_by(expected: Mapping[Hashable, float], drawn: Iterable[Hashable
 def outputs(
     table: Table, sampling: Sampling, *, num_sentences: int, n_best: int
 ) -> list[list[tuple[int, ...]]]:
-    options = SearchOptions(n_best=n_best, sampling=sampling)
+    options = SearchOptions(n_best=n_best, strategy=sampling)
     sources = [[i] for i in range(num_sentences)]
-    step = TableStep(lambda _b, written: table(0, written), num_sentences)
-    found = sample_search(step, task_of([LIMIT] * num_sentences, options, sources=sources))
+
+    def start() -> AbstractContextManager[TableStep]:
+        return nullcontext(TableStep(lambda _b, written: table(0, written), num_sentences))
+
+    found = sampling.search(start, task_of([LIMIT] * num_sentences, options, sources=sources))
     return [[(*each.ids, EOS) if each.finished else each.ids for each in drawn] for drawn in found]
 
 

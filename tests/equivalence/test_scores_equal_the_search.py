@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+from searches import searched
 from torch import Tensor
 
 from heedful.config import ModelConfig
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.decoding.scoring import score_outputs
-from heedful.decoding.search import search
 from heedful.decoding.task import SearchTask
 from heedful.decoding.torch_backend import ForcedStep, ModelStep
 from heedful.model import Transformer
@@ -48,10 +51,10 @@ MODES: dict[str, dict[str, object]] = {
 }  # fmt: skip
 PREFIXES = [[5, 6], [], [PAD, 7, 5], [4], [12]]
 SEARCHES: dict[str, dict[str, object]] = {
-    "greedy": {"beam_size": 1},
-    "beam": {"beam_size": 4, "n_best": 4},
-    "groups": {"beam_size": 4, "n_best": 4, "num_groups": 2, "diversity_penalty": 0.7},
-    "sampled": {"beam_size": 1, "n_best": 3, "sampling": Sampling(temperature=0.8, top_p=0.95, seed=1)},
+    "greedy": {"strategy": BeamSearch(beam_size=1)},
+    "beam": {"n_best": 4},
+    "groups": {"n_best": 4, "strategy": DiverseBeamSearch(diversity_penalty=0.7)},
+    "sampled": {"n_best": 3, "strategy": Sampling(temperature=0.8, top_p=0.95, seed=1)},
 }
 
 
@@ -93,7 +96,7 @@ def assert_scored_as_found(
         prefixes=prefixes,
     )  # fmt: skip
     with torch.inference_mode():
-        lists = search(ModelStep(model, src), task)
+        lists = searched(ModelStep(model, src), task)
         rows = [row for row, hypotheses in enumerate(lists) for _ in hypotheses]
         found = [hypothesis for hypotheses in lists for hypothesis in hypotheses]
         outputs = [written(each) for each in found]

@@ -14,11 +14,14 @@ from tiny_bundle import PAIRS, memorised
 from heedful import Translator
 from heedful.bundle import Bundle
 from heedful.config import ModelConfig
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.engine import Engine
 from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.engine_tokens import EngineShortlist
 from heedful.decoding.native_backend import NativeBackend, weight_of
-from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.torch_backend import ModelStep
 from heedful.decoding.torch_steps import RestrictedStep
@@ -149,13 +152,19 @@ def test_torch_has_the_probabilities_of_what_is_left() -> None:
 # Of texts: a shortlist that leaves each sentence a few of the pieces.
 
 OPTIONS = {
-    "greedy": SearchOptions(beam_size=1),
-    "beam": SearchOptions(beam_size=4, n_best=4),
-    "renormalised": SearchOptions(beam_size=3, renormalize=True),
-    "without repetition": SearchOptions(beam_size=3, no_repeat_ngram_size=2, repetition_penalty=1.3),
-    "groups": SearchOptions(beam_size=4, n_best=4, num_groups=2, diversity_penalty=0.5),
-    "forced ends": SearchOptions(beam_size=2, forced_first_id=7, forced_last_id=2, max_length=4),
-    "sampled": SearchOptions(n_best=3, sampling=Sampling(seed=3)),
+    "greedy": SearchOptions(strategy=BeamSearch(beam_size=1)),
+    "beam": SearchOptions(strategy=BeamSearch(beam_size=4), n_best=4),
+    "renormalised": SearchOptions(strategy=BeamSearch(beam_size=3), renormalize=True),
+    "without repetition": SearchOptions(
+        strategy=BeamSearch(beam_size=3), no_repeat_ngram_size=2, repetition_penalty=1.3
+    ),
+    "groups": SearchOptions(
+        strategy=DiverseBeamSearch(beam_size=4, num_groups=2, diversity_penalty=0.5), n_best=4
+    ),
+    "forced ends": SearchOptions(
+        strategy=BeamSearch(beam_size=2), forced_first_id=7, forced_last_id=2, max_length=4
+    ),
+    "sampled": SearchOptions(n_best=3, strategy=Sampling(seed=3)),
 }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import transformers
+from searches import searched_by_beam, searched_greedily
 from torch import Tensor
 from transformers_step import (
     BOS,
@@ -17,10 +18,9 @@ from transformers_step import (
     random_sources,
 )
 
-from heedful.decoding.beam import beam_search
-from heedful.decoding.greedy import greedy_search
+from heedful.decoding.beam import BeamSearch, EarlyStopping
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.options import EarlyStopping, SearchOptions
+from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import StepFunction
 from heedful.decoding.task import SearchTask
 
@@ -48,8 +48,9 @@ def theirs(options: SearchOptions, *, limit: int, start_id: int) -> tuple[list[l
     """Their outputs, padded at the end to one length, and their scores, if this search of theirs has any."""
     suppressed = {PAD, start_id} - {EOS} if options.suppressed_ids is None else options.suppressed_ids
     config = transformers.GenerationConfig(
-        num_beams=options.beam_size, num_return_sequences=options.n_best, do_sample=False, use_cache=False,
-        length_penalty=options.length_penalty, early_stopping=THEIR_STOPPING[options.early_stopping],
+        num_beams=options.strategy.beam_size, num_return_sequences=options.n_best, do_sample=False,
+        use_cache=False, length_penalty=options.length_penalty,
+        early_stopping=THEIR_STOPPING[options.strategy.early_stopping],
         max_new_tokens=limit, min_new_tokens=options.min_length or None,
         forced_bos_token_id=options.forced_first_id, forced_eos_token_id=options.forced_last_id,
         bad_words_ids=[[i] for i in suppressed] or None, decoder_start_token_id=start_id, eos_token_id=EOS,
@@ -62,7 +63,7 @@ def theirs(options: SearchOptions, *, limit: int, start_id: int) -> tuple[list[l
 
 
 def check(options: SearchOptions, *, limit: int = LIMIT, start_id: int = START) -> list[Hypothesis]:
-    found = ours(beam_search, options, limit=limit, start_id=start_id)
+    found = ours(searched_by_beam, options, limit=limit, start_id=start_id)
     sequences, scores = theirs(options, limit=limit, start_id=start_id)
     tokens = [[*each.ids, EOS] if each.finished else list(each.ids) for each in found]
     assert [ids + [PAD] * (len(sequences[0]) - len(ids)) for ids in tokens] == sequences
@@ -79,10 +80,12 @@ def test_every_beam_ending_and_penalty(
 ) -> None:
     found = check(
         SearchOptions(
-            beam_size=beam_size, n_best=n_best, length_penalty=alpha, length_normalization="average",
-            early_stopping=early_stopping,
+            strategy=BeamSearch(beam_size=beam_size, early_stopping=early_stopping),
+            n_best=n_best,
+            length_penalty=alpha,
+            length_normalization="average",
         )
-    )  # fmt: skip
+    )
     lengths = {len(each.ids) for each in found if each.finished}
     assert len(lengths) > (1 if alpha == 2 else 4)  # outputs end anywhere, or most of them late
     assert {each.finished for each in found} == {True, False}
@@ -106,9 +109,12 @@ def test_limits_and_forced_and_suppressed_tokens(
     limit: int, start_id: int, changes: dict[str, object], early_stopping: EarlyStopping
 ) -> None:
     options = SearchOptions(
-        beam_size=4, n_best=4, length_penalty=1.0, length_normalization="average",
-        early_stopping=early_stopping, **changes,  # type: ignore[arg-type]
-    )  # fmt: skip
+        strategy=BeamSearch(beam_size=4, early_stopping=early_stopping),
+        n_best=4,
+        length_penalty=1.0,
+        length_normalization="average",
+        **changes,  # type: ignore[arg-type]
+    )
     found = check(options, limit=limit, start_id=start_id)
     assert max(len(each.token_log_probs) for each in found) == limit
     assert all(each.finished for each in found) == ("forced_last_id" in changes)
@@ -119,5 +125,5 @@ def test_limits_and_forced_and_suppressed_tokens(
     [{}, {"forced_first_id": BOS, "forced_last_id": EOS}, {"suppressed_ids": (PAD, 4, 5), "min_length": 2}],
 )
 def test_a_beam_of_one_is_their_greedy_search(changes: dict[str, object]) -> None:
-    options = SearchOptions(beam_size=1, **changes)  # type: ignore[arg-type]
-    assert check(options) == ours(greedy_search, options, limit=LIMIT, start_id=START)
+    options = SearchOptions(strategy=BeamSearch(beam_size=1), **changes)  # type: ignore[arg-type]
+    assert check(options) == ours(searched_greedily, options, limit=LIMIT, start_id=START)

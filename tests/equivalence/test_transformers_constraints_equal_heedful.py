@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from searches import searched
 from torch import Tensor
 from transformers_step import (
     EOS,
@@ -17,14 +18,18 @@ from transformers_step import (
     random_sources,
 )
 
-from heedful.decoding.beam import beam_search
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import SearchTask
 
 LIMIT = 12
 OPTIONS = SearchOptions(
-    beam_size=4, n_best=4, length_penalty=1.0, length_normalization="average", min_length=7
+    strategy=BeamSearch(beam_size=4),
+    n_best=4,
+    length_penalty=1.0,
+    length_normalization="average",
+    min_length=7,
 )
 
 
@@ -51,14 +56,15 @@ def ours(options: SearchOptions, prefixes: list[list[int]] | None = None) -> lis
         prefixes=prefixes,
     )  # fmt: skip
     with torch.inference_mode():
-        found = beam_search(TransformersStep(), task)
+        found = searched(TransformersStep(), task)
     return [hypothesis for hypotheses in found for hypothesis in hypotheses]
 
 
 def theirs(options: SearchOptions, prefix: tuple[int, ...] = ()) -> tuple[list[list[int]], Tensor | None]:
     config = transformers.GenerationConfig(
-        num_beams=options.beam_size, num_return_sequences=options.n_best, do_sample=False, use_cache=False,
-        length_penalty=options.length_penalty, early_stopping="never", max_new_tokens=LIMIT - len(prefix),
+        num_beams=options.strategy.beam_size, num_return_sequences=options.n_best, do_sample=False,
+        use_cache=False, length_penalty=options.length_penalty, early_stopping="never",
+        max_new_tokens=LIMIT - len(prefix),
         min_length=options.min_length + 1, no_repeat_ngram_size=options.no_repeat_ngram_size,
         repetition_penalty=options.repetition_penalty, renormalize_logits=options.renormalize,
         bad_words_ids=[[PAD]], decoder_start_token_id=START, eos_token_id=EOS, pad_token_id=PAD,
@@ -80,7 +86,7 @@ def assert_same_ids(found: list[Hypothesis], sequences: list[list[int]]) -> None
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_no_ngram_is_repeated_in_either(size: int, beam_size: int) -> None:
-    changes = {"beam_size": beam_size, "n_best": beam_size}
+    changes = {"strategy": BeamSearch(beam_size=beam_size), "n_best": beam_size}
     options = SearchOptions(**vars(OPTIONS) | changes | {"no_repeat_ngram_size": size})
     found = ours(options)
     sequences, scores = theirs(options)
@@ -95,7 +101,7 @@ def test_no_ngram_is_repeated_in_either(size: int, beam_size: int) -> None:
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("penalty", [0.8, 1.3])
 def test_repetition_costs_the_same_in_both(penalty: float, beam_size: int, renormalize: bool) -> None:
-    changes = {"beam_size": beam_size, "n_best": beam_size, "renormalize": renormalize}
+    changes = {"strategy": BeamSearch(beam_size=beam_size), "n_best": beam_size, "renormalize": renormalize}
     options = SearchOptions(**vars(OPTIONS) | changes | {"repetition_penalty": penalty})
     found = ours(options)
     assert_same_ids(found, theirs(options)[0])
@@ -108,7 +114,7 @@ def test_a_prefix_is_continued_as_in_transformers_and_its_log_probability_is_the
     beam_size: int,
 ) -> None:
     prefix = (5, 17, 5)
-    changes = {"beam_size": beam_size, "n_best": beam_size, "length_penalty": 0.0}
+    changes = {"strategy": BeamSearch(beam_size=beam_size), "n_best": beam_size, "length_penalty": 0.0}
     options = SearchOptions(**vars(OPTIONS) | changes)
     found = ours(options, [list(prefix)] * NUM_SENTENCES)
     sequences, scores = theirs(options, prefix)

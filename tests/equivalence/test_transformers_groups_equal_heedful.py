@@ -7,6 +7,7 @@ notes what a group goes on with, and makes it costly for the groups after it.
 import pytest
 import torch
 import transformers
+from searches import searched
 from torch import Tensor
 from transformers_step import (
     EOS,
@@ -19,7 +20,7 @@ from transformers_step import (
     random_sources,
 )
 
-from heedful.decoding.diverse_beam import diverse_beam_search
+from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import SearchTask
 
@@ -47,7 +48,7 @@ class Diversity(transformers.LogitsProcessor):
 
 def theirs(options: SearchOptions) -> list[list[tuple[float, list[int]]]]:
     """Of each sentence the different outputs of all groups and their scores, best first."""
-    size = options.beam_size // options.num_groups
+    size = options.strategy.beam_size // options.strategy.num_groups
     config = transformers.GenerationConfig(
         num_beams=size, num_return_sequences=size, do_sample=False, use_cache=False, early_stopping="never",
         length_penalty=options.length_penalty, max_new_tokens=LIMIT, min_new_tokens=LIMIT,
@@ -55,9 +56,9 @@ def theirs(options: SearchOptions) -> list[list[tuple[float, list[int]]]]:
         pad_token_id=PAD, return_dict_in_generate=True, output_scores=True,
     )  # fmt: skip
     src, mask = random_sources()
-    diversity = Diversity(size, options.diversity_penalty)
+    diversity = Diversity(size, options.strategy.diversity_penalty)
     found: list[dict[tuple[int, ...], float]] = [{} for _ in range(NUM_SENTENCES)]
-    for _ in range(options.num_groups):
+    for _ in range(options.strategy.num_groups):
         each = random_model().generate(
             src, attention_mask=mask, generation_config=config, logits_processor=[diversity]
         )
@@ -75,14 +76,18 @@ def test_groups_are_beams_that_avoid_what_those_before_them_write(
     beam_size: int, num_groups: int, penalty: float
 ) -> None:
     options = SearchOptions(
-        beam_size=beam_size, n_best=beam_size, num_groups=num_groups, diversity_penalty=penalty,
-        length_penalty=1.0, length_normalization="average", min_length=LIMIT, forced_last_id=EOS,
-    )  # fmt: skip
+        strategy=DiverseBeamSearch(beam_size=beam_size, num_groups=num_groups, diversity_penalty=penalty),
+        n_best=beam_size,
+        length_penalty=1.0,
+        length_normalization="average",
+        min_length=LIMIT,
+        forced_last_id=EOS,
+    )
     task = SearchTask(
         max_lengths=[LIMIT] * NUM_SENTENCES, start_id=START, eos_id=EOS, pad_id=PAD, options=options
     )
     with torch.inference_mode():
-        found = diverse_beam_search(TransformersStep(), task)
+        found = searched(TransformersStep(), task)
     expected = theirs(options)
     assert [[[*each.ids, EOS] for each in one] for one in found] == [
         [ids for _, ids in one] for one in expected

@@ -13,9 +13,11 @@ from small_engines import LEVELS, TOLERANCES, engine_of, log_probs_of, model_wit
 from tiny_bundle import memorised
 
 from heedful import Translator
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.engine import address_of
 from heedful.decoding.engine_step import EngineStep
-from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.decoding.steps import NextTokens
 from heedful.decoding.torch_steps import ModelStep
 from heedful.errors import InputError
@@ -24,10 +26,10 @@ from heedful.precision import Precision
 
 BAD = [np.nan, np.inf, -np.inf]
 SEARCHES = {
-    "greedy": SearchOptions(beam_size=1),
-    "beam": SearchOptions(beam_size=3),
-    "sampled": SearchOptions(sampling=Sampling(), n_best=2),
-    "renormalised": SearchOptions(beam_size=2, renormalize=True),
+    "greedy": SearchOptions(strategy=BeamSearch(beam_size=1)),
+    "beam": SearchOptions(strategy=BeamSearch(beam_size=3)),
+    "sampled": SearchOptions(strategy=Sampling(), n_best=2),
+    "renormalised": SearchOptions(strategy=BeamSearch(beam_size=2), renormalize=True),
 }
 
 

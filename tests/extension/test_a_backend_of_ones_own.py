@@ -1,87 +1,26 @@
-"""A backend that is written here alone works with every search, through the translator."""
+"""A backend outside of heedful works with every search, through the translator."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
+from bigram_backend import bigrams
 from tiny_bundle import PAIRS, memorised
 
-from heedful.bundle import Bundle
-from heedful.decoding.backend import Allowed
-from heedful.decoding.generator import Generator, StepwiseGenerator
-from heedful.decoding.options import Sampling, SearchOptions
-from heedful.decoding.steps import ArrayTokens, StepFunction
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.diverse_beam import DiverseBeamSearch
+from heedful.decoding.greedy import Greedy
+from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.precision import Precision
-
-
-class BigramStep:
-    """What follows a token depends on that token alone, and on the sentence not at all."""
-
-    def __init__(self, log_probs_VV: NDArray[np.float64]) -> None:
-        self._log_probs_VV = log_probs_VV
-
-    def __call__(self, last_ids: NDArray[np.int64]) -> ArrayTokens:
-        return ArrayTokens(self._log_probs_VV[last_ids])
-
-    def reorder(self, rows: NDArray[np.int64]) -> None:
-        """Nothing is remembered."""
-
-
-class BigramBackend:
-    """Counts of which token follows which, plus one."""
-
-    name = "bigrams"
-    precision: Precision = "float32"
-    parallel_batches = 2
-
-    def __init__(self, texts: Sequence[Sequence[int]], *, start_id: int, vocab_size: int) -> None:
-        counts_VV = np.full((vocab_size, vocab_size), 1e-3)
-        for ids in texts:
-            for before, after in zip([start_id, *ids], ids, strict=False):
-                counts_VV[before, after] += 1
-        self._log_probs_VV = np.log(counts_VV / counts_VV.sum(axis=1, keepdims=True))
-
-    @contextmanager
-    def step(
-        self, sources: Sequence[Sequence[int]], *, threads: int = 1, allowed: Allowed = None
-    ) -> Iterator[StepFunction]:
-        assert sources
-        assert threads >= 1
-        assert allowed is None
-        yield BigramStep(self._log_probs_VV)
-
-    @contextmanager
-    def forced_step(
-        self,
-        sources: Sequence[Sequence[int]],
-        outputs: Sequence[Sequence[int]],
-        *,
-        start_id: int,
-        threads: int = 1,
-        allowed: Allowed = None,
-    ) -> Iterator[StepFunction]:
-        assert len(sources) == len(outputs)
-        assert start_id >= 0
-        with self.step(sources, threads=threads, allowed=allowed) as step:
-            yield step
-
-
-def bigrams(bundle: Bundle, own: StepwiseGenerator) -> Generator:
-    tgt = bundle.tokenizers.tgt
-    texts = [[*tgt.encode(target), tgt.eos_id] for _, target in PAIRS]
-    return own.over(BigramBackend(texts, start_id=tgt.bos_id, vocab_size=tgt.vocab_size))
-
 
 SEARCHES = {
-    "greedy": SearchOptions(beam_size=1),
-    "beam": SearchOptions(beam_size=4, n_best=3),
-    "groups": SearchOptions(beam_size=4, num_groups=2, n_best=2, diversity_penalty=0.5),
-    "sampling": SearchOptions(n_best=5, sampling=Sampling(top_p=0.9, seed=3)),
+    "greedy": SearchOptions(strategy=Greedy()),
+    "beam": SearchOptions(strategy=BeamSearch(beam_size=4), n_best=3),
+    "beam of one": SearchOptions(strategy=BeamSearch(beam_size=1)),
+    "diverse beam": SearchOptions(strategy=DiverseBeamSearch(beam_size=4, num_groups=2), n_best=2),
+    "sampling": SearchOptions(strategy=Sampling(top_p=0.9, seed=3), n_best=5),
     "constraints": SearchOptions(no_repeat_ngram_size=2, repetition_penalty=1.2, min_length=3, n_best=2),
 }
 
@@ -98,6 +37,16 @@ def test_every_search_runs_over_it_and_scores_what_it_finds(name: str) -> None:
         assert [each.log_prob for each in scored] == pytest.approx(
             [each.log_prob for each in found.hypotheses], abs=1e-9
         )
+
+
+def test_minimum_bayes_risk_chooses_among_its_samples() -> None:
+    translator, [source] = Translator(memorised(), engine=bigrams), [PAIRS[0][0]]
+    sampling = Sampling(seed=3)
+    samples = translator.translations([source], options=SearchOptions(strategy=sampling, n_best=9))
+    options = SearchOptions(strategy=MinimumBayesRisk(samples=9, sampling=sampling), n_best=2)
+    [chosen] = translator.translations([source], options=options)
+    assert len(chosen.hypotheses) == 2
+    assert {each.text for each in chosen.hypotheses} <= {each.text for each in samples[0].hypotheses}
 
 
 def test_greedy_search_follows_the_most_frequent_bigrams() -> None:

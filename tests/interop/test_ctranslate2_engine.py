@@ -17,9 +17,11 @@ from tiny_bundle import PAIRS, memorised, save_memorised
 
 from heedful.bundle import Bundle
 from heedful.config import Config
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.options import Sampling, SearchOptions
-from heedful.decoding.sampling import probable
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling, probable
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError, InteropError, MissingExtraError
 from heedful.interop.ctranslate2.engine import CTranslate2Engine
@@ -29,9 +31,14 @@ from heedful.interop.ctranslate2.position_limit import NUM_POSITIONS
 SOURCES = [[*ids, EOS] for ids in sentences(20, SRC_VOCAB, (1, 4, 7, 11), seed=3)] + [[]]
 PREFIXES = [*sentences(20, TGT_VOCAB, (0, 2, 3, 1, 5), seed=8), []]
 FIRST = SearchOptions(
-    n_best=2, length_penalty=0.6, length_normalization="average", early_stopping="first", renormalize=True,
-    min_length=7, max_length=20,
-)  # fmt: skip
+    n_best=2,
+    length_penalty=0.6,
+    length_normalization="average",
+    strategy=BeamSearch(early_stopping="first"),
+    renormalize=True,
+    min_length=7,
+    max_length=20,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -58,11 +65,21 @@ def by_ctranslate2(bundle: Bundle, **settings: Any) -> Translator:  # noqa: ANN4
 @pytest.mark.parametrize(
     "changes",
     [
-        {"beam_size": 1, "n_best": 1, "renormalize": False, "length_normalization": "gnmt"},
-        {"beam_size": 1, "n_best": 1, "renormalize": False, "no_repeat_ngram_size": 2},
+        {
+            "strategy": BeamSearch(beam_size=1),
+            "n_best": 1,
+            "renormalize": False,
+            "length_normalization": "gnmt",
+        },
+        {"strategy": BeamSearch(beam_size=1), "n_best": 1, "renormalize": False, "no_repeat_ngram_size": 2},
         {},
         {"length_penalty": 1.0, "n_best": 4},
-        {"length_penalty": 0.0, "n_best": 1, "early_stopping": "optimal", "min_length": 0},
+        {
+            "length_penalty": 0.0,
+            "n_best": 1,
+            "strategy": BeamSearch(early_stopping="optimal"),
+            "min_length": 0,
+        },
         {"length_penalty": 0.0, "length_normalization": "gnmt", "min_length": 0},
         {"renormalize": False, "min_length": 0, "suppressed_ids": ()},
         {"suppressed_ids": (5, 6, 9)},
@@ -80,7 +97,9 @@ def test_outputs_and_scores_are_those_of_heedfuls_own_search(changes: dict[str, 
 
 
 @pytest.mark.parametrize(
-    "changes", [{"beam_size": 1, "n_best": 1}, {}, {"n_best": 1, "forced_first_id": 7}], ids=str
+    "changes",
+    [{"strategy": BeamSearch(beam_size=1), "n_best": 1}, {}, {"n_best": 1, "forced_first_id": 7}],
+    ids=str,
 )
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_outputs_begin_with_their_prefixes(changes: dict[str, Any], renormalize: bool) -> None:
@@ -99,7 +118,9 @@ def test_forced_and_given_log_probabilities_are_told_apart() -> None:
     bundle, options = random_bundle(), replace(FIRST, forced_first_id=7, renormalize=False)
     mine, theirs = (
         kind(bundle).search_ids(
-            SOURCES[:1], options=replace(options, beam_size=1, n_best=1), prefixes=[[8, 9]]
+            SOURCES[:1],
+            options=replace(options, strategy=BeamSearch(beam_size=1), n_best=1),
+            prefixes=[[8, 9]],
         )[0][0]
         for kind in (by_ctranslate2, Translator)
     )
@@ -112,7 +133,9 @@ def test_a_trained_model_translates_line_by_line_as_with_heedful() -> None:
     lines = [*(source for source, _ in PAIRS), "", "  ", "the dog sees ☃ ."]
     for beam_size in (1, 4):
         options = SearchOptions(
-            beam_size=beam_size, length_normalization="average", early_stopping="first", n_best=beam_size
+            strategy=BeamSearch(beam_size=beam_size, early_stopping="first"),
+            length_normalization="average",
+            n_best=beam_size,
         )
         mine, theirs = (
             list(kind(memorised()).translate_lines(lines, options=options, chunk_lines=4))
@@ -130,7 +153,7 @@ def test_a_trained_model_translates_line_by_line_as_with_heedful() -> None:
 )
 def test_tokens_are_drawn_by_the_same_probabilities(sampling: Sampling) -> None:
     bundle, source, count = random_bundle(), SOURCES[1], 2000
-    options = SearchOptions(n_best=count, max_length=1, sampling=sampling, suppressed_ids=())
+    options = SearchOptions(n_best=count, max_length=1, strategy=sampling, suppressed_ids=())
     drawn = by_ctranslate2(bundle).search_ids([source], options=options)[0]
     tokens = torch.tensor([(*each.ids, *[EOS] * each.finished)[0] for each in drawn])
     with torch.no_grad():
@@ -146,17 +169,17 @@ def test_tokens_are_drawn_by_the_same_probabilities(sampling: Sampling) -> None:
     ("changes", "names"),
     [
         ({"length_normalization": "gnmt"}, "length_normalization='gnmt' (but with 'average')"),
-        ({"early_stopping": "optimal"}, "early_stopping='optimal' (but with 'first')"),
+        ({"strategy": BeamSearch(early_stopping="optimal")}, "early_stopping='optimal' (but with 'first')"),
         (
-            {"early_stopping": "estimate", "length_penalty": 0.0},
+            {"strategy": BeamSearch(early_stopping="estimate"), "length_penalty": 0.0},
             "early_stopping='estimate' (but with 'first')",
         ),
-        ({"num_groups": 2}, "num_groups=2"),
+        ({"strategy": DiverseBeamSearch(num_groups=2, early_stopping="first")}, "num_groups=2"),
         ({"forced_last_id": 5}, "forced_last_id=5"),
         ({"prefix_bias": 0.5}, "prefix_bias=0.5"),
         ({"coverage_penalty": 0.2}, "coverage_penalty=0.2"),
-        ({"sampling": Sampling(min_p=0.1)}, "min_p=0.1"),
-        ({"sampling": Sampling(epsilon=0.1, seed=3)}, "epsilon=0.1, seed=3"),
+        ({"strategy": Sampling(min_p=0.1)}, "min_p=0.1"),
+        ({"strategy": Sampling(epsilon=0.1, seed=3)}, "epsilon=0.1, seed=3"),
     ],
 )
 def test_an_option_that_ctranslate2_lacks_is_refused_by_name(changes: dict[str, Any], names: str) -> None:

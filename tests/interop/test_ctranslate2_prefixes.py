@@ -16,6 +16,7 @@ from ctranslate2_models import (
 from option_models import SRC_VOCAB, TGT_VOCAB
 
 from heedful.bundle import Bundle
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
@@ -58,7 +59,7 @@ def found_here(bundle: Bundle, options: SearchOptions) -> list[list[list[str]]]:
 def test_greedy_outputs_go_on_alike_after_prefixes_of_any_length(
     bundle: Bundle, theirs: ctranslate2.Translator
 ) -> None:
-    options = SearchOptions(**vars(OPTIONS) | {"beam_size": 1})
+    options = SearchOptions(**vars(OPTIONS) | {"strategy": BeamSearch(beam_size=1)})
     assert found_here(bundle, options) == found_there(theirs, bundle, beam_size=1)
 
 
@@ -67,7 +68,9 @@ def test_greedy_outputs_go_on_alike_after_prefixes_of_any_length(
 def test_outputs_lean_alike(
     bundle: Bundle, theirs: ctranslate2.Translator, beam_size: int, bias: float
 ) -> None:
-    options = SearchOptions(**vars(OPTIONS) | {"beam_size": beam_size, "prefix_bias": bias})
+    options = SearchOptions(
+        **vars(OPTIONS) | {"strategy": BeamSearch(beam_size=beam_size), "prefix_bias": bias}
+    )
     expected = found_there(theirs, bundle, beam_size=beam_size, prefix_bias_beta=bias)
     assert found_here(bundle, options) == expected
 
@@ -78,7 +81,7 @@ def test_alternatives_part_after_the_prefix_at_the_same_pieces(
 ) -> None:
     """There, no output ends right after its prefix; here, a minimal length sees to it."""
     texts, prefixes = map(bundle.tokenizers.src.decode, SOURCES), map(bundle.tokenizers.tgt.decode, PREFIXES)
-    options = SearchOptions(**vars(OPTIONS) | {"beam_size": 1, "min_length": 9})
+    options = SearchOptions(**vars(OPTIONS) | {"strategy": BeamSearch(beam_size=1), "min_length": 9})
     found = Translator(bundle).alternatives(
         list(texts), prefixes=list(prefixes), count=count, options=options
     )

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from heedful import SearchOptions, Translator
 from heedful.bundle import Bundle
+from heedful.decoding.beam import BeamSearch
 from heedful.interop.onnx.export import export_onnx
 from heedful.interop.onnx.graphs import ComputedSinusoids, exportable
 from heedful.interop.onnx.runner import OnnxTranslator
@@ -99,7 +100,7 @@ def test_positions_of_the_graphs_are_those_of_the_model(name: str) -> None:
 
 
 def assert_outputs_are_equal(translator: Translator, theirs: OnnxTranslator, beam_size: int) -> None:
-    options = SearchOptions(beam_size=beam_size, n_best=beam_size, max_length_offset=20)
+    options = SearchOptions(strategy=BeamSearch(beam_size=beam_size), n_best=beam_size, max_length_offset=20)
     translations = translator.translations(TEXTS, options=options)
     ours = [[(each.ids, each.finished) for each in translation.hypotheses] for translation in translations]
     found = theirs.hypotheses(TEXTS, options=options)
@@ -149,7 +150,11 @@ def test_the_bundles_own_search_goes_with_the_files(
     ours = Translator(bundle).translations(TEXTS)
     assert theirs.translate(TEXTS) == [translation.text for translation in ours]
     assert theirs.translate(TEXTS, beam_size=2) == Translator(bundle).translate(
-        TEXTS, options=replace(SearchOptions.from_config(bundle.config.decode), beam_size=2)
+        TEXTS,
+        options=replace(
+            SearchOptions.from_config(bundle.config.decode),
+            strategy=BeamSearch(beam_size=2, early_stopping=bundle.config.decode.early_stopping),
+        ),
     )
     assert len({translation.text for translation in ours}) > 5
 
@@ -170,7 +175,7 @@ def test_the_readme_translates(
     assert capsys.readouterr().out == f"{translator.translate(TEXTS[:1])}\n"
     names: dict[str, Any] = {}
     exec(without, names)
-    options = SearchOptions(beam_size=1)
+    options = SearchOptions(strategy=BeamSearch(beam_size=1))
     for translation in translator.translations(TEXTS[:8], options=options):
         (hypothesis,) = translation.hypotheses
         end = [bundle.tokenizers.tgt.eos_id] if hypothesis.finished else []

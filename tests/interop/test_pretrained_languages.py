@@ -10,6 +10,7 @@ from small_tokenizers import phrases
 
 from heedful import SearchOptions, Translator
 from heedful.bundle import Bundle
+from heedful.decoding.beam import BeamSearch
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
@@ -40,7 +41,7 @@ def ours(name: str, directory: Path, **languages: str) -> list[list[int]]:
     translator = Translator(Bundle(bundle.config, bundle.tokenizers, model)).for_languages(**languages)
     options = replace(
         SearchOptions.from_config(bundle.config.decode),
-        beam_size=1,
+        strategy=BeamSearch(beam_size=1),
         max_length=NEW_TOKENS,
         suppressed_ids=(bundle.tokenizers.tgt.pad_id,),
     )

@@ -4,12 +4,12 @@ import pytest
 import torch
 from imported_models import System, imported
 from published_systems import AbhishekThread, Jadore, Lecture
+from searches import searched, searched_greedily
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from heedful.config import ModelConfig, preset
-from heedful.decoding.beam import beam_search
-from heedful.decoding.greedy import greedy_search
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import SearchTask
 from heedful.decoding.torch_backend import ModelStep
@@ -91,8 +91,8 @@ def test_the_notebooks_sentences_are_learned_and_decoded_greedily() -> None:
         optimizer.step()
     words = {i: word for word, i in german.items()}
     with torch.no_grad():
-        task = SearchTask(max_lengths=[20, 20], start_id=SOS, eos_id=EOS, pad_id=PAD)
-        found = greedy_search(ModelStep(model.eval(), src), task)
+        task = SearchTask(max_lengths=[20, 20], start_id=SOS, eos_id=EOS, pad_id=PAD, options=SearchOptions())
+        found = searched_greedily(ModelStep(model.eval(), src), task)
     assert [" ".join(words[i] for i in best.ids) for (best,) in found] == GERMAN
 
 
@@ -143,9 +143,9 @@ def test_jadores_model_shows_its_attention_and_searches_with_a_beam_of_5() -> No
     src, tgt_in = torch.randint(4, 13, (1, 6)), torch.randint(4, 17, (1, 4))
     with torch.no_grad(), record_attention(ours) as recorder:
         torch.testing.assert_close(ours(src, tgt_in), theirs(src, tgt_in), rtol=0.0, atol=1e-5)
-        options = SearchOptions(beam_size=5, n_best=5)
+        options = SearchOptions(strategy=BeamSearch(beam_size=5), n_best=5)
         task = SearchTask(max_lengths=[9], start_id=2, eos_id=3, pad_id=0, options=options)
-        found = beam_search(ModelStep(ours, src), task)
+        found = searched(ModelStep(ours, src), task)
     assert [tuple(each.weights.shape) for each in recorder.maps[:3]] == [
         (1, 8, 6, 6), (1, 8, 4, 4), (1, 8, 4, 6),
     ]  # fmt: skip

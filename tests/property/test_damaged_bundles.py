@@ -27,6 +27,7 @@ from small_tokenizers import marian_pair, nllb_pair, tagged_pair
 from tiny_bundle import memorised, save_memorised
 
 from heedful.bundle import bundle_file_names, load_bundle, load_model
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.shortlist import Shortlist, check_shortlist
 from heedful.decoding.translator import Translator
@@ -44,7 +45,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def use(path: Path) -> None:
     found = load_bundle(path)
     options = replace(SearchOptions.from_config(found.config.decode), max_length=2)
-    Translator(found).translate([TEXT], options=replace(options, beam_size=1, n_best=1))
+    Translator(found).translate([TEXT], options=replace(options, strategy=BeamSearch(beam_size=1), n_best=1))
 
 
 def with_right_checksums(description: Any, path: Path) -> Any:  # noqa: ANN401

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from heedful.bundle import Bundle
 from heedful.config import ModelConfig
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.interop.checkpoint import read_checkpoint
@@ -79,7 +80,7 @@ def use(found: ImportedBundle) -> None:
     if found.tokenizers is not None:
         use_tokenizers(found.tokenizers)
         translator = Translator(Bundle(found.config, found.tokenizers, model.eval()))
-        translator.translate([TEXT], options=replace(options, beam_size=1, n_best=1))
+        translator.translate([TEXT], options=replace(options, strategy=BeamSearch(beam_size=1), n_best=1))
 
 
 def use_tokenizers(tokenizers: TokenizerPair) -> None:

@@ -4,12 +4,12 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searches import searched_by_beam, searched_greedily
 from step_tables import BOS, EOS, PAD, Table, TableStep, constrained, random_table, task_of
 
-from heedful.decoding.beam import beam_search
-from heedful.decoding.greedy import greedy_search
+from heedful.decoding.beam import BeamSearch, EarlyStopping
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.options import EarlyStopping, SearchOptions
+from heedful.decoding.options import SearchOptions
 
 TABLES = st.builds(
     random_table,
@@ -24,11 +24,12 @@ LIMITS = st.lists(st.integers(1, 8), min_size=1, max_size=4)
 def search_options(draw: st.DrawFn) -> SearchOptions:
     beam_size = draw(st.integers(1, 6))
     return SearchOptions(
-        beam_size=beam_size,
+        strategy=BeamSearch(
+            beam_size=beam_size, early_stopping=draw(st.sampled_from(["optimal", "estimate", "first"]))
+        ),
         n_best=draw(st.integers(1, beam_size)),
         length_penalty=draw(st.floats(0.0, 2.0)),
         length_normalization=draw(st.sampled_from(["gnmt", "average"])),
-        early_stopping=draw(st.sampled_from(["optimal", "estimate", "first"])),
         min_length=draw(st.integers(0, 2)),
         forced_first_id=draw(st.sampled_from([None, BOS, 3])),
         forced_last_id=draw(st.sampled_from([None, EOS, 3])),
@@ -37,7 +38,7 @@ def search_options(draw: st.DrawFn) -> SearchOptions:
 
 
 def search(step: TableStep, limits: list[int], options: SearchOptions) -> list[list[Hypothesis]]:
-    return beam_search(step, task_of(limits, options))
+    return searched_by_beam(step, task_of(limits, options))
 
 
 @settings(max_examples=60, deadline=None)
@@ -77,8 +78,8 @@ def test_a_sentence_does_not_depend_on_its_neighbours(
 @settings(max_examples=40, deadline=None)
 @given(table=TABLES, limits=LIMITS, options=search_options())
 def test_a_beam_of_one_is_greedy(table: Table, limits: list[int], options: SearchOptions) -> None:
-    options = dataclasses.replace(options, beam_size=1, n_best=1)
-    greedy = greedy_search(TableStep(table, len(limits)), task_of(limits, options))
+    options = dataclasses.replace(options, strategy=BeamSearch(beam_size=1), n_best=1)
+    greedy = searched_greedily(TableStep(table, len(limits)), task_of(limits, options))
     assert search(TableStep(table, len(limits)), limits, options) == greedy
 
 
@@ -88,7 +89,9 @@ def test_stopping_early_never_finds_better_than_stopping_provably(
     table: Table, limits: list[int], options: SearchOptions
 ) -> None:
     def scores(early_stopping: EarlyStopping) -> list[list[float]]:
-        asked = dataclasses.replace(options, early_stopping=early_stopping)
+        asked = dataclasses.replace(
+            options, strategy=dataclasses.replace(options.strategy, early_stopping=early_stopping)
+        )
         found = search(TableStep(table, len(limits)), limits, asked)
         return [[hypothesis.score for hypothesis in hypotheses] for hypotheses in found]
 
@@ -104,9 +107,10 @@ def test_a_provable_end_changes_nothing_that_comes_before_it_in_the_list(
     table: Table, limits: list[int], options: SearchOptions
 ) -> None:
     def scores(n_best: int) -> list[list[float]]:
-        asked = dataclasses.replace(options, early_stopping="optimal", n_best=n_best)
+        optimal = dataclasses.replace(options.strategy, early_stopping="optimal")
+        asked = dataclasses.replace(options, strategy=optimal, n_best=n_best)
         found = search(TableStep(table, len(limits)), limits, asked)
         return [[hypothesis.score for hypothesis in hypotheses] for hypotheses in found]
 
-    for one, other in zip(scores(1), scores(options.beam_size), strict=True):
+    for one, other in zip(scores(1), scores(options.strategy.beam_size), strict=True):
         assert one == pytest.approx(other[:1], abs=1e-12)

@@ -7,10 +7,11 @@ from typing import Any
 import ctranslate2
 import torch
 from option_models import SRC_PAD, SRC_VOCAB, TGT_PAD, TGT_VOCAB, option_model
+from searches import searched
 
 from heedful.bundle import Bundle
 from heedful.config import Config, TokenizerConfig
-from heedful.decoding.beam import beam_search
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import SearchTask
@@ -74,10 +75,9 @@ def search(model: Transformer, sources: Ids, beam_size: int, alpha: float) -> li
     for row, ids in enumerate(sources):
         src[row, : len(ids) + 1] = torch.tensor([*ids, EOS])
     options = SearchOptions(
-        beam_size=beam_size,
+        strategy=BeamSearch(beam_size=beam_size, early_stopping="first" if alpha else "optimal"),
         length_penalty=alpha,
         length_normalization="average",
-        early_stopping="first" if alpha else "optimal",
         suppressed_ids=(),
     )
     task = SearchTask(
@@ -85,5 +85,5 @@ def search(model: Transformer, sources: Ids, beam_size: int, alpha: float) -> li
         options=options,
     )  # fmt: skip
     with torch.inference_mode():
-        found = beam_search(ModelStep(model, src), task)
+        found = searched(ModelStep(model, src), task)
     return [hypotheses[0] for hypotheses in found]

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.errors import InputError
@@ -43,7 +44,7 @@ def rule_model(
     """Return a model of those pairs, all translated by one engine."""
 
     def options(n_best: int) -> SearchOptions:
-        return SearchOptions(beam_size=max(4, n_best), n_best=n_best)
+        return SearchOptions(strategy=BeamSearch(beam_size=max(4, n_best)), n_best=n_best)
 
     return ServedModel(name, frozenset(Pair(*each) for each in pairs), lambda pair: Directed(engine, options))
 

@@ -47,24 +47,32 @@ def translate(
     """
     if scores and as_json:
         raise typer.BadParameter("--scores and --json exclude each other; JSON holds the scores")
-    search = replace(search, n_best=n_best, sampling=_checked(sampling, search.beam_size))
+    search = replace(search, n_best=n_best, sampling=_checked(sampling, search))
     form = _Form(n_best=n_best, scores=scores, as_json=as_json, line_buffered=line_buffered)
     _translate_files([run, *(ensemble or ())], _Files(source, prefix, output), form, search, runtime)
 
 
-def _checked(sampling: SamplingRequest, beam_size: int | None) -> SamplingRequest | None:
-    """Return what is asked of sampling; None where outputs are to be searched.
+def _checked(sampling: SamplingRequest, search: SearchRequest) -> SamplingRequest | None:
+    """Return the strategy in place of beam search; None where there is none.
 
     Raises:
         BadParameter: options that say nothing together, or that exclude each other.
     """
+    if sampling.strategy is not None:
+        beam = (search.beam_size, search.early_stopping, search.num_groups, search.diversity_penalty)
+        if sampling != SamplingRequest(strategy=sampling.strategy) or any(each is not None for each in beam):
+            raise typer.BadParameter(
+                "--strategy excludes the options of other searches; its settings follow its name, as in "
+                "--strategy beam:beam_size=8"
+            )
+        return sampling
     if not sampling.sample and sampling.mbr is None:
         if sampling != SamplingRequest():
             raise typer.BadParameter(
                 "--temperature, --top-k, --top-p, --min-p, --epsilon, --seed need --sample"
             )
         return None
-    if beam_size is not None:
+    if search.beam_size is not None:
         raise typer.BadParameter(
             "--beam-size and --sample or --mbr exclude each other; sampling needs no beam"
         )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.generator import Generator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.inputs import num_before_prefix
@@ -32,19 +33,18 @@ def search_alternatives(
         For each source its alternatives, that with the most probable token first.
     """
     num_before = num_before_prefix(options)
-    fork = replace(
-        options, beam_size=count, n_best=count, num_groups=1, sampling=None,
-        forced_last_id=None, coverage_penalty=0.0,
-    )  # fmt: skip
+    # All end at the same position, so it makes no difference when a beam ends early; any engine has "first".
+    beam = BeamSearch(beam_size=count, early_stopping="first")
+    fork = replace(options, strategy=beam, n_best=count, forced_last_id=None, coverage_penalty=0.0)
     one_more = [num_before + len(ids) + 1 for ids in prefixes]
     forks = generator(sources, options=fork, prefixes=prefixes, max_lengths=one_more)
-    ways = [
-        (i, [*way.ids[num_before:], *[eos_id] * way.finished])
-        for i, found in enumerate(forks)
-        for way in found
+    starts = [
+        (i, [*each.ids[num_before:], *[eos_id] * each.finished])
+        for i, hypotheses in enumerate(forks)
+        for each in hypotheses
     ]
-    ends = generator([sources[i] for i, _ in ways], options=options, prefixes=[begin for _, begin in ways])
-    together: list[list[Hypothesis]] = [[] for _ in sources]
-    for (i, _), hypotheses in zip(ways, ends, strict=True):
-        together[i] += hypotheses
-    return together
+    ends = generator([sources[i] for i, _ in starts], options=options, prefixes=[ids for _, ids in starts])
+    alternatives: list[list[Hypothesis]] = [[] for _ in sources]
+    for (i, _), hypotheses in zip(starts, ends, strict=True):
+        alternatives[i] += hypotheses
+    return alternatives

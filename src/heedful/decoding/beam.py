@@ -2,20 +2,30 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.coverage import coverage_penalties
+from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, ended_hypothesis
-from heedful.decoding.steps import StepFunction
+from heedful.decoding.ranges import check_choice, check_range
+from heedful.decoding.steps import Start, StepFunction
+from heedful.decoding.strategies import Strategy
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
+if TYPE_CHECKING:
+    from heedful.decoding.options import SearchOptions
 
-def beam_search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
-    """Search the best outputs of each sentence, with `options.beam_size` live hypotheses at each step.
+EarlyStopping = Literal["optimal", "estimate", "first"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeamSearch(Strategy):
+    """Beam search; a beam of one is greedy search.
 
     Of the extensions of its live hypotheses by one token, a sentence looks at the 2 * beam_size most
     probable. Those by the end token are finished, if they are among the first beam_size; the best beam_size
@@ -23,35 +33,74 @@ def beam_search(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
     finished or truncated. Live hypotheses are compared by log-probability, ended ones by score. Equal
     log-probabilities go to the better parent, then to the lower id.
 
-    `options.early_stopping` says when a sentence ends before its limit. What "optimal" ends is decided: for
-    alpha >= 0 nothing that begins with a hypothesis of log-probability p can score more than
-    p / penalty(limit). A coverage penalty, 0 at most, is added when a hypothesis ends, so that bound holds
-    with it too. A beam of one always ends with its first finished hypothesis: it is greedy search. Sentences
-    that ended leave the batch.
+    What "optimal" ends is decided: for alpha >= 0 nothing that begins with a hypothesis of log-probability p
+    can score more than p / penalty(limit). A coverage penalty, 0 at most, is added when a hypothesis ends, so
+    that bound holds with it too. A beam of one always ends with its first finished hypothesis. Sentences that
+    ended leave the batch.
 
-    Args:
-        step: has one row for each sentence, and no input ids yet.
-        task: what to search.
+    Attributes:
+        beam_size: live hypotheses of one sentence.
+        early_stopping: when to end a sentence. "optimal": when no live hypothesis can still enter its
+            n-best list. "estimate": when it has `beam_size` finished hypotheses and the best live one,
+            scored at its present length and as if it covered its source, is no better than the worst of
+            these. "first": when it has `beam_size` finished hypotheses.
+    """
 
-    Returns:
-        For each sentence at most `options.n_best` hypotheses, best first. Their numbers are the model's own;
-        with a repetition penalty, their order is that of the search.
+    beam_size: int = 4
+    early_stopping: EarlyStopping = "optimal"
+
+    def __post_init__(self) -> None:
+        check_beam(self.beam_size, self.early_stopping)
+
+    def check(self, options: "SearchOptions") -> None:
+        """See `Strategy`."""
+        check_n_best(options.n_best, self.beam_size)
+
+    def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
+        """Search the best outputs of each sentence: see `Strategy`.
+
+        The hypotheses' numbers are the model's own; with a repetition penalty, their order is that of the
+        search.
+        """
+        if self.beam_size == 1 and not task.options.coverage_penalty:
+            return Greedy().search(start, task)
+        with start() as step:
+            return self.search_beam(step, task)
+
+    def search_beam(self, step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
+        """Search as `search` does, with the algorithm of a wider beam for a beam of one too."""
+        constraints, beam = Constraints(task), Beam(task, self)
+        last_ids = task.start_ids()
+        while beam.num_live:
+            # A row has one extension by the end token: with one more, beam_size others are always among them.
+            candidates = constraints.candidates(
+                step(last_ids), self.beam_size + 1, written=beam.written, sentences=beam.sentences_of_rows()
+            )
+            rows, next_ids = beam.advance(candidates, coverage_penalties(step, task.options, len(last_ids)))
+            if beam.num_live and not np.array_equal(rows, np.arange(len(candidates.ids))):
+                step.reorder(rows)
+            last_ids = next_ids
+        return best_of(beam.ended, task.options.n_best)
+
+
+def check_beam(beam_size: int, early_stopping: str) -> None:
+    """Check the settings that every beam search has.
 
     Raises:
-        InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
+        InputError: naming the first that cannot be.
     """
-    constraints, beam, options = Constraints(task), Beam(task), task.options
-    last_ids = task.start_ids()
-    while beam.num_live:
-        # A row has one extension by the end token: with one more, beam_size others are always among them.
-        candidates = constraints.candidates(
-            step(last_ids), options.beam_size + 1, written=beam.written, sentences=beam.sentences_of_rows()
-        )
-        rows, next_ids = beam.advance(candidates, coverage_penalties(step, options, len(last_ids)))
-        if beam.num_live and not np.array_equal(rows, np.arange(len(candidates.ids))):
-            step.reorder(rows)
-        last_ids = next_ids
-    return best_of(beam.ended, options.n_best)
+    check_range("beam_size", beam_size, 1, 1000)
+    check_choice("early_stopping", early_stopping, get_args(EarlyStopping))
+
+
+def check_n_best(n_best: int, beam_size: int) -> None:
+    """Check that a beam has so many hypotheses to return.
+
+    Raises:
+        InputError: it has fewer.
+    """
+    if n_best > beam_size:
+        raise InputError(f"n_best={n_best}: must be at most beam_size={beam_size}")
 
 
 def best_of(ended: Sequence[Sequence[tuple[float, Hypothesis]]], n_best: int) -> list[list[Hypothesis]]:
@@ -77,7 +126,7 @@ class _Extensions:
 
     totals: NDArray[np.float64]  # what the search goes by, of the whole
     ids: NDArray[np.int64]  # the last token
-    places: NDArray[np.int64]  # of the last token in the candidates, flat
+    indices: NDArray[np.int64]  # of the last token in the candidates, flat
 
 
 class Beam:
@@ -90,17 +139,17 @@ class Beam:
     coverage penalty; once there are that many, the rank of the last is the bar to be passed.
     """
 
-    def __init__(self, task: SearchTask) -> None:
+    def __init__(self, task: SearchTask, strategy: BeamSearch) -> None:
         options, num_sentences = task.options, len(task.max_lengths)
         self.written = np.zeros((num_sentences, 0), dtype=np.int64)  # (B * W, T), of each row
         self._log_probs = np.zeros((num_sentences, 0))  # of those tokens
         self._eos_id = task.eos_id
-        self._options = options
+        self._options, self._strategy = options, strategy
         self._sentences = np.arange(num_sentences)
         self._totals_BW = np.zeros((num_sentences, 1))
         self._limits = np.asarray(task.max_lengths, dtype=np.int64)
         self._limit_penalties = np.asarray([options.penalty(limit) for limit in task.max_lengths])
-        self._num_kept = options.n_best if options.early_stopping == "optimal" else options.beam_size
+        self._num_kept = options.n_best if strategy.early_stopping == "optimal" else strategy.beam_size
         self._bars = np.full(num_sentences, -np.inf)  # -inf: fewer than num_kept have ended
         self.ended: list[list[tuple[float, Hypothesis]]] = [[] for _ in task.max_lengths]
 
@@ -135,7 +184,7 @@ class Beam:
         ends_BK = (best.ids == self._eos_id) | (self._limits[self._sentences] == length)[:, None]
         self._keep_ended(best, ends_BK, candidates, coverage)
         is_live_BK = ~ends_BK & (best.totals > -np.inf)
-        is_live_BK &= is_live_BK.cumsum(axis=1) <= self._options.beam_size
+        is_live_BK &= is_live_BK.cumsum(axis=1) <= self._strategy.beam_size
         best_live_B = best.totals.max(axis=1, initial=-np.inf, where=is_live_BK)
         is_going_on_B = self._is_going_on(best_live_B, length)
         self._sentences = self._sentences[is_going_on_B]
@@ -144,10 +193,10 @@ class Beam:
         width = int(kept_BK.sum(axis=1).max(initial=0))
         columns_BW = (~kept_BK).argsort(axis=1, kind="stable")[:, :width]
         flat_BW = columns_BW + np.flatnonzero(is_going_on_B)[:, None] * is_live_BK.shape[1]
-        is_live_BW, places = is_live_BK.take(flat_BW), best.places.take(flat_BW).ravel()
+        is_live_BW, indices = is_live_BK.take(flat_BW), best.indices.take(flat_BW).ravel()
         self._totals_BW = np.where(is_live_BW, best.totals.take(flat_BW), -np.inf)
-        rows, next_ids = places // count, np.where(is_live_BW, best.ids.take(flat_BW), self._eos_id).ravel()
-        latest = log_probs.take(places)
+        rows, next_ids = indices // count, np.where(is_live_BW, best.ids.take(flat_BW), self._eos_id).ravel()
+        latest = log_probs.take(indices)
         self.written = np.concatenate((self.written.take(rows, axis=0), next_ids[:, None]), axis=1)
         self._log_probs = np.concatenate((self._log_probs.take(rows, axis=0), latest[:, None]), axis=1)
         return rows, next_ids
@@ -157,9 +206,9 @@ class Beam:
         num_sentences, width = self._totals_BW.shape
         num_each = width * candidates.ids.shape[1]
         totals_BN = (self._totals_BW.reshape(-1, 1) + candidates.scores).reshape(num_sentences, num_each)
-        order_BK = (-totals_BN).argsort(axis=1, kind="stable")[:, : 2 * self._options.beam_size]
-        places_BK = order_BK + num_each * np.arange(num_sentences)[:, None]
-        return _Extensions(totals_BN.take(places_BK), candidates.ids.take(places_BK), places_BK)
+        order_BK = (-totals_BN).argsort(axis=1, kind="stable")[:, : 2 * self._strategy.beam_size]
+        indices_BK = order_BK + num_each * np.arange(num_sentences)[:, None]
+        return _Extensions(totals_BN.take(indices_BK), candidates.ids.take(indices_BK), indices_BK)
 
     def _keep_ended(
         self,
@@ -173,16 +222,16 @@ class Beam:
         penalty = self._options.penalty(self.written.shape[1] + 1)
         ranks_BK = best.totals / penalty
         if self._options.coverage_penalty:
-            ranks_BK += coverage.take(best.places // count)
+            ranks_BK += coverage.take(best.indices // count)
         is_kept_BK = ends_BK & (ranks_BK > self._bars[self._sentences][:, None])
         if not is_kept_BK.any():
             return
-        for b, k in np.argwhere(is_kept_BK[:, : self._options.beam_size]).tolist():
-            place, sentence = best.places[b, k], self._sentences[b]
-            row = place // count
+        for b, k in np.argwhere(is_kept_BK[:, : self._strategy.beam_size]).tolist():
+            index, sentence = best.indices[b, k], self._sentences[b]
+            row = index // count
             hypothesis = ended_hypothesis(
                 [*self.written[row].tolist(), int(best.ids[b, k])],
-                [*self._log_probs[row].tolist(), float(log_probs[place])],
+                [*self._log_probs[row].tolist(), float(log_probs[index])],
                 eos_id=self._eos_id,
                 penalty=penalty,
                 coverage=float(coverage[row]),
@@ -196,8 +245,8 @@ class Beam:
     def _is_going_on(self, best_B: NDArray[np.float64], length: int) -> NDArray[np.bool_]:
         """Which live sentences, with the best live total of each, are worth another step."""
         bars_B = self._bars[self._sentences]
-        if self._options.early_stopping == "first" or self._options.beam_size == 1:
+        if self._strategy.early_stopping == "first" or self._strategy.beam_size == 1:
             return np.asarray((bars_B == -np.inf) & (best_B > -np.inf))
-        if self._options.early_stopping == "estimate":
+        if self._strategy.early_stopping == "estimate":
             return np.asarray(best_B / self._options.penalty(length) > bars_B)
         return np.asarray(best_B / self._limit_penalties[self._sentences] > bars_B)

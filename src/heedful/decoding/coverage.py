@@ -1,13 +1,15 @@
 """The coverage penalty of a search (GNMT: Wu et al., 2016, equation 14)."""
 
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import StepFunction
 from heedful.errors import InputError
+
+if TYPE_CHECKING:
+    from heedful.decoding.options import SearchOptions
 
 
 @runtime_checkable
@@ -23,7 +25,7 @@ class Covering(Protocol):
         ...
 
 
-def coverage_penalties(step: StepFunction, options: SearchOptions, num_rows: int) -> NDArray[np.float64]:
+def coverage_penalties(step: StepFunction, options: "SearchOptions", num_rows: int) -> NDArray[np.float64]:
     """Return the coverage penalty of an output that ends now in each row, (num_rows,); 0 at most.
 
     Raises:

@@ -16,9 +16,7 @@ from heedful.decoding.backend_choice import Backends
 from heedful.decoding.batch_plan import plan_batches, share_out
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import samples_at_once
 from heedful.decoding.scoring import ScoredOutput, score_outputs
-from heedful.decoding.search import search_batch
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError, is_out_of_memory
@@ -205,7 +203,7 @@ class StepwiseGenerator:
                 prefixes=begun,
             )
             start = partial(backend.step, together, threads=threads, allowed=allowed)
-            return search_batch(start, task, vocab_size=self.backends.vocab_size)
+            return options.strategy.search(start, task)
 
         lengths = [len(ids) for ids in sources]
         steps = [
@@ -258,11 +256,10 @@ class StepwiseGenerator:
         return found
 
     def _size_for(self, options: SearchOptions) -> int | None:
-        """The most sentences of one batch: as many as have all of their samples drawn together."""
-        if options.sampling is None:
-            return self.batch_size
-        most = max(1, samples_at_once(self.backends.vocab_size) // options.n_best)
-        return most if self.batch_size is None else min(self.batch_size, most)
+        """The most sentences of one batch; None leaves it to the tokens."""
+        limit = options.strategy.batch_limit(options.n_best, self.backends.vocab_size)
+        limits = [each for each in (self.batch_size, limit) if each is not None]
+        return min(limits, default=None)
 
     def _backend_for(self, options: SearchOptions) -> Backend:
         return self.backends.covering if options.coverage_penalty else self.backends.searching
@@ -283,6 +280,7 @@ class StepwiseGenerator:
             options=options,
             sources=sources,
             prefixes=prefixes,
+            vocab_size=self.backends.vocab_size,
         )
 
     def _allowed(self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None) -> Allowed:

@@ -2,9 +2,63 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.ranges import check_range
+from heedful.decoding.sampling import Sampling
+from heedful.decoding.steps import Start
+from heedful.decoding.strategies import Strategy
+from heedful.decoding.task import SearchTask
 from heedful.decoding.translation import Translation
+
+if TYPE_CHECKING:
+    from heedful.decoding.options import SearchOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinimumBayesRisk(Strategy):
+    """Minimum Bayes risk: draw samples, and take the text with the best expected utility, sentence chrF.
+
+    Attributes:
+        samples: how many outputs to draw of each sentence.
+        sampling: how to draw them.
+    """
+
+    samples: int = 100
+    sampling: Sampling = field(default_factory=Sampling)
+
+    def __post_init__(self) -> None:
+        check_range("samples", self.samples, 1, 100_000)
+
+    def check(self, options: "SearchOptions") -> None:
+        """See `Strategy`."""
+        self.sampling.check(options)
+
+    def num_hypotheses(self, n_best: int) -> int:
+        """See `Strategy`: the samples, among which `choose` chooses."""
+        return self.samples
+
+    def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
+        """See `Strategy`."""
+        return self.sampling.batch_limit(self.samples, vocab_size)
+
+    def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
+        """Draw the samples of each sentence: see `Strategy`."""
+        options = replace(task.options, strategy=self.sampling, n_best=self.samples)
+        return self.sampling.search(start, replace(task, options=options))
+
+    def choose(self, translation: Translation, n_best: int) -> Translation:
+        """See `Strategy`; scores are expected utilities, from 0 to 100."""
+        return least_risk(translation, sentence_chrf, n_best=n_best)
+
+
+def sentence_chrf(hypothesis: str, reference: str) -> float:
+    """How alike two texts are, from 0 to 100: sacreBLEU's chrF of a single sentence."""
+    from sacrebleu.metrics.chrf import CHRF  # for those who need it: it takes a while to import
+
+    return float(CHRF().sentence_score(hypothesis, [reference]).score)
 
 
 def least_risk(

@@ -2,9 +2,9 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,91 +12,122 @@ from numpy.typing import NDArray
 from heedful.decoding.arrays import Array, kth_largest, like, namespace, on_host, softmax
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, Outputs
-from heedful.decoding.options import Sampling
-from heedful.decoding.steps import NOT_NUMBERS, NextTokens, StepFunction
+from heedful.decoding.steps import NOT_NUMBERS, NextTokens, Start, StepFunction
+from heedful.decoding.strategies import Strategy
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
+
+if TYPE_CHECKING:
+    from heedful.decoding.options import SearchOptions
 
 _ROWS_AT_ONCE = 1024  # of a step: each has keys and values for all of its positions
 _LOG_PROBS_AT_ONCE = 1 << 25  # of a step, 128 MiB in float32, unless one row has more
 _NUMBERS_AT_ONCE = 1 << 20  # of a distribution, 8 MiB in float64, unless one row has more
-_PLACES_AT_ONCE = 64  # for which there are random numbers; a multiple of 4
+_POSITIONS_AT_ONCE = 64  # for which there are random numbers; a multiple of 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling(Strategy):
+    """Sampling: draw `n_best` outputs of each sentence, each independent of the others.
+
+    The defaults sample from the model's distribution. What is drawn for a sentence depends on the model, the
+    options and its source alone, not on the sentences beside it, the size of the batch or the order: the
+    random numbers come from the source (see `random_numbers`). The first k outputs are the same for every
+    `n_best` of at least k. The same sentence has the same outputs each time; another seed gives others.
+
+    Attributes:
+        temperature: log-probabilities are divided by it; below 1 the probable become more probable.
+        top_k: only so many tokens, the most probable ones, may be drawn; None sets no such limit.
+        top_p: only the fewest most probable tokens whose probabilities sum to this.
+        min_p: only tokens of at least this share of the probability of the best.
+        epsilon: only tokens of at least this probability, or the best.
+        seed: of the random generator.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    min_p: float = 0.0
+    epsilon: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise InputError(
+                f"temperature={self.temperature}: must be a number above 0; to take the best, search greedily"
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise InputError(f"top_k={self.top_k}: must be at least 1")
+        if not 0 < self.top_p <= 1:
+            raise InputError(f"top_p={self.top_p}: must be above 0 and at most 1")
+        for name in ("min_p", "epsilon"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name}={getattr(self, name)}: must lie between 0 and 1")
+        if self.seed < 0:
+            raise InputError(f"seed={self.seed}: must be at least 0")
+
+    def check(self, options: "SearchOptions") -> None:
+        """See `Strategy`."""
+        if options.coverage_penalty:
+            raise InputError(
+                f"coverage_penalty={options.coverage_penalty}: ranks no samples; leave out one of the two"
+            )
+
+    def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
+        """See `Strategy`: as many sentences as have all of their samples drawn at once."""
+        return max(1, samples_at_once(vocab_size) // n_best)
+
+    def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
+        """Draw the outputs of each sentence: see `Strategy`.
+
+        No more are drawn at once than `samples_at_once`, or one of each sentence. They are in the order in
+        which they were drawn. Their log-probabilities are the model's own, as in every search: those at
+        temperature 1, whatever was cut off or penalised.
+        """
+        num_samples, drawn = task.options.n_best, [list[Hypothesis]() for _ in task.max_lengths]
+        most = max(1, samples_at_once(task.vocab_size or 1) // max(1, len(drawn)))
+        for first in range(0, num_samples, most):
+            options = replace(task.options, n_best=min(most, num_samples - first))
+            with start() as step:
+                part = self._draw(step, replace(task, options=options), first)
+            for samples, more in zip(drawn, part, strict=True):
+                samples += more
+        return drawn
+
+    def _draw(self, step: StepFunction, task: SearchTask, first: int) -> list[list[Hypothesis]]:
+        """Draw `n_best` outputs of each sentence, of which the first has the number `first`."""
+        copies = task.options.n_best
+        outputs = Outputs([limit for limit in task.max_lengths for _ in range(copies)], eos_id=task.eos_id)
+        constraints = Constraints(task)
+        random = _RandomNumbers(self.seed, task, copies, first)
+        last_ids = task.start_ids()
+        while num_live := len(outputs.live):
+            tokens, num_fed = step(last_ids), len(last_ids)
+            fed = np.arange(num_live) // (num_live // num_fed)  # the row of the step for each live output
+            drawn = [
+                _draw(
+                    *constraints.distribution(
+                        _rows_of(tokens, fed[block]),
+                        written=outputs.written[block],
+                        sentences=outputs.live[block] // copies,
+                    ),
+                    random.of(outputs.live, outputs.length)[block],
+                    self,
+                )
+                for block in _blocks(num_live, tokens.vocab_size)
+            ]
+            ids, own_values = (np.concatenate(each) for each in zip(*drawn, strict=True))
+            rows = outputs.append(ids, own_values)
+            if len(rows) and not np.array_equal(fed[rows], np.arange(num_fed)):
+                step.reorder(fed[rows])
+            last_ids = ids[rows]
+        ended = outputs.hypotheses(task.options.penalty)
+        return [ended[i : i + copies] for i in range(0, len(ended), copies)]
 
 
 def samples_at_once(vocab_size: int) -> int:
-    """Return how many outputs are drawn together at most: memory is for so many rows of a step."""
+    """Return how many outputs are drawn at once at most: memory is for so many rows of a step."""
     return max(1, min(_ROWS_AT_ONCE, _LOG_PROBS_AT_ONCE // vocab_size))
-
-
-def sample_in_parts(
-    start: Callable[[], AbstractContextManager[StepFunction]], task: SearchTask, *, vocab_size: int
-) -> list[list[Hypothesis]]:
-    """Draw what `sample_search` draws, no more outputs together than `samples_at_once` or one a sentence.
-
-    Args:
-        start: gives a step function for the sentences from their beginning, each time that it is called.
-        task: as for `sample_search`.
-        vocab_size: of the outputs.
-    """
-    copies, found = task.options.n_best, [list[Hypothesis]() for _ in task.max_lengths]
-    most = max(1, samples_at_once(vocab_size) // max(1, len(found)))
-    for first in range(0, copies, most):
-        options = replace(task.options, n_best=min(most, copies - first))
-        with start() as step:
-            drawn = sample_search(step, replace(task, options=options), first=first)
-        for each, more in zip(found, drawn, strict=True):
-            each += more
-    return found
-
-
-def sample_search(step: StepFunction, task: SearchTask, *, first: int = 0) -> list[list[Hypothesis]]:
-    """Draw `options.n_best` outputs of each sentence, each independent of the others.
-
-    What is drawn for a sentence depends on the model, the options and its source alone, not on the sentences
-    beside it, the size of the batch or the order: the random numbers come from the source (see
-    `random_numbers`). The first k outputs are the same for every `n_best` of at least k. The same sentence
-    has the same outputs each time; another seed gives others.
-
-    Args:
-        step: has one row for each sentence, and no input ids yet.
-        task: with the sources; its options say how to draw (`options.sampling`), how many, and what is
-            suppressed, penalised or forced.
-        first: the number of the first output that is drawn of each sentence.
-
-    Returns:
-        For each sentence its outputs in the order in which they were drawn. Their log-probabilities are the
-        model's own, as in every search: those at temperature 1, whatever was cut off or penalised.
-
-    Raises:
-        InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
-    """
-    sampling, copies = task.options.sampling or Sampling(), task.options.n_best
-    outputs = Outputs([limit for limit in task.max_lengths for _ in range(copies)], eos_id=task.eos_id)
-    constraints = Constraints(task)
-    chance = _Chance(sampling.seed, task, copies, first)
-    last_ids = task.start_ids()
-    while num_live := len(outputs.live):
-        tokens, num_fed = step(last_ids), len(last_ids)
-        fed = np.arange(num_live) // (num_live // num_fed)  # the row of the step for each live output
-        drawn = [
-            _draw(
-                *constraints.distribution(
-                    _rows_of(tokens, fed[block]),
-                    written=outputs.written[block],
-                    sentences=outputs.live[block] // copies,
-                ),
-                chance.of(outputs.live, outputs.length)[block],
-                sampling,
-            )
-            for block in _blocks(num_live, tokens.vocab_size)
-        ]
-        ids, own_values = (np.concatenate(each) for each in zip(*drawn, strict=True))
-        rows = outputs.append(ids, own_values)
-        if len(rows) and not np.array_equal(fed[rows], np.arange(num_fed)):
-            step.reorder(fed[rows])
-        last_ids = ids[rows]
-    ended = outputs.hypotheses(task.options.penalty)
-    return [ended[start : start + copies] for start in range(0, len(ended), copies)]
 
 
 def probable(scores: Array, sampling: Sampling) -> Array:
@@ -145,33 +176,33 @@ def random_numbers(
     return (generator.random_raw(count) >> np.uint64(12)).astype(np.float64) * 2.0**-52
 
 
-class _Chance:
+class _RandomNumbers:
     """The random numbers of outputs, so many of each sentence, for some positions at a time."""
 
     def __init__(self, seed: int, task: SearchTask, copies: int, first: int) -> None:
         self._seed, self._sources, self._copies, self._first = seed, task.sources, copies, first
-        self._numbers = np.zeros((len(task.sources) * copies, _PLACES_AT_ONCE))
-        self._start = -_PLACES_AT_ONCE  # the position that they begin with
+        self._numbers = np.zeros((len(task.sources) * copies, _POSITIONS_AT_ONCE))
+        self._start = -_POSITIONS_AT_ONCE  # the position that they begin with
 
-    def of(self, outputs: NDArray[np.int64], place: int) -> NDArray[np.float64]:
+    def of(self, outputs: NDArray[np.int64], position: int) -> NDArray[np.float64]:
         """Those of some outputs at a position, which is never before an earlier one."""
-        if place >= self._start + _PLACES_AT_ONCE:
-            self._start = place - place % _PLACES_AT_ONCE
+        if position >= self._start + _POSITIONS_AT_ONCE:
+            self._start = position - position % _POSITIONS_AT_ONCE
             for each in outputs.tolist():
                 sentence, sample = divmod(each, self._copies)
                 self._numbers[each] = random_numbers(
                     self._seed,
                     self._sources[sentence],
                     self._first + sample,
-                    _PLACES_AT_ONCE,
+                    _POSITIONS_AT_ONCE,
                     start=self._start,
                 )
-        found: NDArray[np.float64] = self._numbers[outputs, place - self._start]
-        return found
+        numbers: NDArray[np.float64] = self._numbers[outputs, position - self._start]
+        return numbers
 
 
 def _blocks(num_rows: int, vocab_size: int) -> list[slice]:
-    """Rows that are worked on together: a distribution in float64 takes several times their memory."""
+    """Blocks of rows: a distribution in float64 takes several times their memory."""
     most = max(1, _NUMBERS_AT_ONCE // vocab_size)
     return [slice(start, min(start + most, num_rows)) for start in range(0, num_rows, most)]
 

@@ -1,6 +1,7 @@
 """The step of a search: the next token's log-probabilities for each row, and rows that can be reordered."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, Self
 
 import numpy as np
@@ -71,6 +72,10 @@ class StepFunction(Protocol):
     def reorder(self, rows: NDArray[np.int64]) -> None:
         """Let row i continue as row `rows[i]` was; rows may be repeated, dropped, moved."""
         ...
+
+
+# Gives the step function of a batch, from its first position, each time that it is called.
+Start = Callable[[], AbstractContextManager[StepFunction]]
 
 
 class ArrayTokens:

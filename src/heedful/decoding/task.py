@@ -1,12 +1,14 @@
 """The task of searching one batch, as one frozen value."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.decoding.options import SearchOptions
+if TYPE_CHECKING:
+    from heedful.decoding.options import SearchOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,20 +21,22 @@ class SearchTask:
             token.
         eos_id: ends an output; waits for the minimal length of the options.
         pad_id: never generated, like `start_id`.
-        options: the search.
+        options: of the search; its algorithm is that of the strategy.
         sources: for each sentence its ids, which sampling hashes into its seeds; no other search asks for
             them.
         prefixes: for each sentence the ids that its outputs begin with, after `options.forced_first_id` where
             there is one; what goes beyond its length limit is not written. None: no outputs begin with any.
+        vocab_size: of the outputs, by which sampling bounds its memory; None: unknown.
     """
 
     max_lengths: Sequence[int]
     start_id: int
     eos_id: int
     pad_id: int
-    options: SearchOptions = field(default_factory=SearchOptions)
+    options: "SearchOptions"
     sources: Sequence[Sequence[int]] = ()
     prefixes: Sequence[Sequence[int]] | None = None
+    vocab_size: int | None = None
 
     def start_ids(self) -> NDArray[np.int64]:
         """Return the first input ids, (B,)."""

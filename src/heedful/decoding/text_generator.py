@@ -47,7 +47,8 @@ class TextGenerator:
         options = self._with_language(options)
         sources, begun = self._encoded(texts, prefixes, options, first_line=first_line)
         found = self.generator(sources, options=options, prefixes=begun)
-        return self._spelled(texts, sources, found, options)
+        spelled = self._spelled(texts, sources, found, options)
+        return [options.strategy.choose(each, options.n_best) for each in spelled]
 
     def alternatives(
         self, texts: Sequence[str], *, prefixes: Sequence[str], count: int, options: SearchOptions | None
@@ -56,6 +57,8 @@ class TextGenerator:
         if count < 1:
             raise InputError(f"count={count}: must be at least 1")
         options = replace(self._with_language(options), n_best=1, prefix_bias=None)
+        if options.strategy.num_hypotheses(1) != 1:
+            raise InputError("alternatives: each needs a search for one output, not a choice among many")
         sources, begun = self._encoded(texts, prefixes, options, first_line=1)
         eos_id = self._tokenizers.tgt.eos_id
         found = search_alternatives(

@@ -73,11 +73,6 @@ def evaluate_texts(
     return EvaluationReport(scores, signatures, len(hypotheses))
 
 
-def sentence_chrf(hypothesis: str, reference: str) -> float:
-    """Return sacreBLEU's chrF of a single sentence, from 0 to 100."""
-    return float(CHRF().sentence_score(hypothesis, [reference]).score)
-
-
 def _check_name(name: str) -> None:
     if name not in METRICS:
         close = difflib.get_close_matches(name.lower(), METRICS, n=1)

@@ -1,16 +1,21 @@
-"""From a path and a few request to a translator: what every verb that uses a trained model starts with."""
+"""From a path and a request to a translator: what every verb that uses a trained model starts with."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from heedful.bundle import load_bundle
 from heedful.config import DecodeConfig
 from heedful.decoding.backend_choice import EngineChoice, PrecisionChoice, has_torch
-from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.diverse_beam import DiverseBeamSearch
+from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.decoding.shortlist import Shortlist
+from heedful.decoding.strategies import Strategy, parse_strategy
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.requests import Runtime, SamplingRequest, ScoreRequest
@@ -35,21 +40,43 @@ def search_options(request: ScoreRequest, config: DecodeConfig) -> SearchOptions
         InputError: values that cannot be or cannot go together.
     """
     asked = {name: value for name, value in vars(request).items() if value is not None}
-    n_best = asked.get("n_best", config.n_best)
-    if "sampling" in asked:  # which needs no beam
-        n_best, asked["n_best"] = 1, n_best
-    beam_size = asked.get("beam_size", max(config.beam_size, n_best))
-    if "n_best" not in asked:
-        n_best = min(n_best, beam_size)
-    options = SearchOptions.from_config(config.model_copy(update={"beam_size": beam_size, "n_best": n_best}))
-    changes = {each.name: asked[each.name] for each in fields(options) if each.name in asked}
-    if "sampling" in changes:
-        sampling: SamplingRequest = changes["sampling"]
-        values = {each.name: getattr(sampling, each.name) for each in fields(Sampling)}
-        changes["sampling"] = Sampling(**{name: value for name, value in values.items() if value is not None})
-        if sampling.mbr is not None:
-            changes["n_best"] = sampling.mbr
-    return replace(options, **changes)
+    if (sampling := asked.get("sampling")) is not None:
+        strategy = _sampled_or_named(sampling)
+        # The bundle's n-best list is for a beam; samples are as many, where nothing else is asked for.
+        n_best = asked.get("n_best", config.n_best if isinstance(strategy, Sampling) else 1)
+    else:
+        beam_size = asked.get("beam_size", max(config.beam_size, asked.get("n_best", config.n_best)))
+        strategy = _beam(asked, beam_size, config)
+        n_best = asked.get("n_best", min(config.n_best, beam_size))
+    changes = {each.name: asked[each.name] for each in fields(SearchOptions) if each.name in asked}
+    options = SearchOptions.from_config(config.model_copy(update={"n_best": 1}))
+    return replace(options, **{**changes, "strategy": strategy, "n_best": n_best})
+
+
+def beam_size_of(options: SearchOptions) -> int:
+    """Return how many hypotheses of a sentence a search keeps alive: one where it is no beam search."""
+    beams = BeamSearch | DiverseBeamSearch
+    return options.strategy.beam_size if isinstance(options.strategy, beams) else 1
+
+
+def _beam(asked: Mapping[str, Any], beam_size: int, config: DecodeConfig) -> Strategy:
+    early_stopping = asked.get("early_stopping", config.early_stopping)
+    if not {"num_groups", "diversity_penalty"} & asked.keys():
+        return BeamSearch(beam_size=beam_size, early_stopping=early_stopping)
+    return DiverseBeamSearch(
+        beam_size=beam_size,
+        num_groups=asked.get("num_groups", 1),
+        diversity_penalty=asked.get("diversity_penalty", 0.0),
+        early_stopping=early_stopping,
+    )
+
+
+def _sampled_or_named(request: SamplingRequest) -> Strategy:
+    if request.strategy is not None:
+        return parse_strategy(request.strategy)
+    values = {each.name: getattr(request, each.name) for each in fields(Sampling)}
+    sampling = Sampling(**{name: value for name, value in values.items() if value is not None})
+    return sampling if request.mbr is None else MinimumBayesRisk(samples=request.mbr, sampling=sampling)
 
 
 def load_translator(

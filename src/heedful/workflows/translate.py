@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from heedful.decoding.minimum_bayes_risk import least_risk
 from heedful.decoding.translation import Translation
 from heedful.requests import Runtime, SearchRequest
 from heedful.workflows.loading import load_translator, search_options
@@ -46,10 +45,7 @@ def translate(
     if runtime.precision == "auto":
         told(translator.precision_in_use)
     options = search_options(request, translator.bundle.config.decode)
-    chunk_lines = min(chunk_lines, max(1, _HYPOTHESES_AT_ONCE // options.n_best))
-    found = translator.translate_lines(lines, options=options, prefixes=prefixes, chunk_lines=chunk_lines)
-    if request.sampling is None or request.sampling.mbr is None:
-        return found
-    from heedful.evaluation.metrics import sentence_chrf  # for those who need it: it takes a while to import
-
-    return (least_risk(samples, sentence_chrf, n_best=request.n_best or 1) for samples in found)
+    chunk_lines = min(
+        chunk_lines, max(1, _HYPOTHESES_AT_ONCE // options.strategy.num_hypotheses(options.n_best))
+    )
+    return translator.translate_lines(lines, options=options, prefixes=prefixes, chunk_lines=chunk_lines)

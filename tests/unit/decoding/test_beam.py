@@ -1,10 +1,11 @@
 import math
 
 import pytest
+from searches import searched_by_beam, searched_greedily
 from step_tables import EOS, TableStep, probability_table, random_table, task_of
 
-from heedful.decoding.beam import beam_search
-from heedful.decoding.greedy import greedy_search
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.errors import InputError
@@ -26,8 +27,9 @@ GARDEN_PATH = probability_table(
 
 
 def search(step: TableStep, max_lengths: list[int], **options: object) -> list[list[Hypothesis]]:
-    asked = SearchOptions(**options)  # type: ignore[arg-type]
-    return beam_search(step, task_of(max_lengths, asked))
+    of_beam = {name: options.pop(name) for name in ("beam_size", "early_stopping") if name in options}
+    asked = SearchOptions(strategy=BeamSearch(**of_beam), **options)  # type: ignore[arg-type]
+    return searched_by_beam(step, task_of(max_lengths, asked))
 
 
 def test_a_beam_of_two_leaves_the_path_that_greedy_takes() -> None:
@@ -165,7 +167,7 @@ def test_a_batch_equals_its_sentences_one_by_one() -> None:
 def test_a_beam_of_one_is_greedy_search() -> None:
     for seed in range(20):
         table, limits = random_table(seed, 6, sharpness=2.0), [6, 1, 9, 9]
-        greedy = greedy_search(TableStep(table, 4), task_of(limits, SearchOptions(beam_size=1)))
+        greedy = searched_greedily(TableStep(table, 4), task_of(limits, SearchOptions(strategy=Greedy())))
         assert search(TableStep(table, 4), limits, beam_size=1) == greedy
 
 

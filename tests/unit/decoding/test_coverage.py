@@ -7,15 +7,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from searches import searched
 from small_models import small_model
 from tiny_bundle import PAIRS, memorised
 
 from heedful.bundle import Bundle
 from heedful.decoding.backend_choice import Backends
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.cross_attention import CoveringStep, listen_to
+from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.native_backend import NativeBackend
-from heedful.decoding.options import Sampling, SearchOptions
-from heedful.decoding.search import search
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.decoding.steps import StepFunction
 from heedful.decoding.task import SearchTask
 from heedful.decoding.torch_backend import ModelStep
@@ -81,10 +84,15 @@ def test_the_attention_is_that_of_the_last_layer_but_one_in_a_full_pass(num_laye
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"beam_size": 1, "n_best": 1}, {"num_groups": 2, "diversity_penalty": 1.0}]
+    "changes",
+    [
+        {},
+        {"strategy": BeamSearch(beam_size=1), "n_best": 1},
+        {"strategy": DiverseBeamSearch(diversity_penalty=1.0)},
+    ],
 )
 @pytest.mark.parametrize("num_models", [1, 2])
-def test_a_score_is_equation_14_and_scoring_gives_it_too(num_models: int, changes: dict[str, float]) -> None:
+def test_a_score_is_equation_14_and_scoring_gives_it_too(num_models: int, changes: dict[str, object]) -> None:
     bundles = ensemble(num_models)
     options = replace(COVERED, **changes)  # type: ignore[arg-type]
     translator = Translator(bundles[0], ensemble=bundles[1:])
@@ -123,7 +131,7 @@ def test_a_penalty_of_zero_changes_no_bit() -> None:
         row[: len(source)] = torch.tensor(source)
 
     def found(step: StepFunction, options: SearchOptions) -> object:
-        return search(step, task_of([12] * 3, options))
+        return searched(step, task_of([12] * 3, options))
 
     with torch.inference_mode(), listen_to([model]) as attention:
         zero = SearchOptions(n_best=4, coverage_penalty=0.0)
@@ -163,12 +171,12 @@ def test_the_compiled_engine_refuses_coverage_by_its_name(engine: str, precision
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InputError, match=r"coverage_penalty=0\.2: ranks no samples"):
-        SearchOptions(coverage_penalty=0.2, sampling=Sampling())
+        SearchOptions(coverage_penalty=0.2, strategy=Sampling())
     with pytest.raises(InputError, match=r"coverage_penalty=-1: must be at least 0"):
         SearchOptions(coverage_penalty=-1)
     model = model_of(1).requires_grad_(False)
     with pytest.raises(InputError, match=r"coverage_penalty=0\.5: the step function gives no coverage"):
-        search(ModelStep(model, torch.tensor([[5, EOS]])), task_of([3], COVERED))
+        searched(ModelStep(model, torch.tensor([[5, EOS]])), task_of([3], COVERED))
 
 
 def test_alternatives_still_part_by_probability() -> None:

@@ -5,10 +5,11 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searches import searched
 from step_tables import EOS, Table, TableStep, constrained, random_table, task_of
 
-from heedful.decoding.beam import beam_search
-from heedful.decoding.diverse_beam import diverse_beam_search
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.errors import InputError
@@ -22,7 +23,7 @@ def search(
     options: SearchOptions,
     prefixes: list[list[int]] | None = None,
 ) -> list[list[Hypothesis]]:
-    return diverse_beam_search(step, task_of(max_lengths, options, prefixes=prefixes))
+    return searched(step, task_of(max_lengths, options, prefixes=prefixes))
 
 
 def tokens_of(hypothesis: Hypothesis) -> tuple[int, ...]:
@@ -34,12 +35,12 @@ def written_out(
 ) -> Found:
     """The algorithm for one sentence, token by token, without a thought of speed."""
     allowed = constrained(table, options, limit, prefixes)
-    size = options.beam_size // options.num_groups
-    groups: list[Found] = [[(0.0, ())] for _ in range(options.num_groups)]
+    size = options.strategy.beam_size // options.strategy.num_groups
+    groups: list[Found] = [[(0.0, ())] for _ in range(options.strategy.num_groups)]
     ended: list[Found] = [[] for _ in groups]
     for length in range(1, limit + 1):
         taken: Counter[int] = Counter()
-        cost = 0.0 if length <= len(prefixes[sentence]) else options.diversity_penalty
+        cost = 0.0 if length <= len(prefixes[sentence]) else options.strategy.diversity_penalty
         for g, live in enumerate(groups):
             extensions = [
                 (total + value - cost * taken[token], (*tokens, token))
@@ -94,9 +95,11 @@ def test_groups_find_what_the_algorithm_written_out_finds(
 ) -> None:
     beam_size, num_groups = shape
     options = SearchOptions(
-        beam_size=beam_size, num_groups=num_groups, n_best=min(n_best, beam_size), diversity_penalty=penalty,
-        length_penalty=alpha, min_length=seed % 3,
-    )  # fmt: skip
+        strategy=DiverseBeamSearch(beam_size=beam_size, num_groups=num_groups, diversity_penalty=penalty),
+        n_best=min(n_best, beam_size),
+        length_penalty=alpha,
+        min_length=seed % 3,
+    )
     table = random_table(seed, vocab_size)
     found = search(TableStep(table, len(limits)), limits, options, prefixes)
     for b, (hypotheses, limit) in enumerate(zip(found, limits, strict=True)):
@@ -111,21 +114,27 @@ def test_groups_find_what_the_algorithm_written_out_finds(
 
 def test_without_a_penalty_every_group_is_the_same_beam() -> None:
     table = random_table(4, 9)
-    plain = SearchOptions(beam_size=3, n_best=3)
-    grouped = dataclasses.replace(plain, beam_size=9, num_groups=3)
-    expected = beam_search(TableStep(table, 4), task_of([7, 3, 9, 1], plain))
+    plain = SearchOptions(strategy=BeamSearch(beam_size=3), n_best=3)
+    grouped = dataclasses.replace(
+        plain, strategy=DiverseBeamSearch(beam_size=9, num_groups=3, diversity_penalty=0.0)
+    )
+    expected = searched(TableStep(table, 4), task_of([7, 3, 9, 1], plain))
     assert search(TableStep(table, 4), [7, 3, 9, 1], grouped) == expected
 
 
 def test_a_high_penalty_makes_each_group_begin_with_another_token() -> None:
-    options = SearchOptions(beam_size=4, n_best=4, num_groups=4, diversity_penalty=99.0, min_length=1)
+    options = SearchOptions(
+        strategy=DiverseBeamSearch(beam_size=4, num_groups=4, diversity_penalty=99.0), n_best=4, min_length=1
+    )
     [found] = search(TableStep(random_table(4, 9), 1), [5], options)
     assert len({each.ids[0] for each in found}) == 4
 
 
 def test_a_sentence_does_not_depend_on_its_neighbours() -> None:
     table = random_table(8, 9)
-    options = SearchOptions(beam_size=6, n_best=6, num_groups=3, diversity_penalty=0.7)
+    options = SearchOptions(
+        strategy=DiverseBeamSearch(beam_size=6, num_groups=3, diversity_penalty=0.7), n_best=6
+    )
     limits = [7, 3, 9, 1]
     together = search(TableStep(table, 4), limits, options)
     for b, limit in enumerate(limits):
@@ -134,7 +143,9 @@ def test_a_sentence_does_not_depend_on_its_neighbours() -> None:
 
 
 def test_no_possible_continuation_is_reported_and_no_sentences_are_no_work() -> None:
-    options = SearchOptions(beam_size=2, num_groups=2, suppressed_ids=tuple(range(5)))
+    options = SearchOptions(
+        strategy=DiverseBeamSearch(beam_size=2, num_groups=2), suppressed_ids=tuple(range(5))
+    )
     with pytest.raises(InputError, match="no possible continuation"):
         search(TableStep(random_table(1, 5), 1), [4], options)
     assert search(TableStep(random_table(1, 5), 0), [], options) == []

@@ -9,8 +9,10 @@ import pytest
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.native_backend import NativeBackend
-from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.errors import InputError
 from heedful.meta_device import meta_model
 from heedful.precision import Precision
@@ -18,13 +20,21 @@ from heedful.threads import using_threads
 
 SOURCES = [source for source, _ in PAIRS] + ["the cat", "", "dog dog sleeps the cat ?", "."]
 SEARCHES = {
-    "greedy": SearchOptions(beam_size=1),
-    "beam": SearchOptions(beam_size=4, n_best=4),
-    "average": SearchOptions(beam_size=5, length_normalization="average", length_penalty=1.0),
-    "renormalised": SearchOptions(beam_size=3, renormalize=True, suppressed_ids=(0, 1, 5)),
-    "without repetition": SearchOptions(beam_size=3, no_repeat_ngram_size=2, repetition_penalty=1.3),
-    "forced ends": SearchOptions(beam_size=2, forced_first_id=7, forced_last_id=2, max_length=4),
-    "sampled": SearchOptions(n_best=3, sampling=Sampling(seed=3)),
+    "greedy": SearchOptions(strategy=BeamSearch(beam_size=1)),
+    "beam": SearchOptions(strategy=BeamSearch(beam_size=4), n_best=4),
+    "average": SearchOptions(
+        strategy=BeamSearch(beam_size=5), length_normalization="average", length_penalty=1.0
+    ),
+    "renormalised": SearchOptions(
+        strategy=BeamSearch(beam_size=3), renormalize=True, suppressed_ids=(0, 1, 5)
+    ),
+    "without repetition": SearchOptions(
+        strategy=BeamSearch(beam_size=3), no_repeat_ngram_size=2, repetition_penalty=1.3
+    ),
+    "forced ends": SearchOptions(
+        strategy=BeamSearch(beam_size=2), forced_first_id=7, forced_last_id=2, max_length=4
+    ),
+    "sampled": SearchOptions(n_best=3, strategy=Sampling(seed=3)),
 }
 
 
@@ -86,15 +96,17 @@ def test_threads_share_sentences_by_the_steps_that_they_will_take(monkeypatch: p
     monkeypatch.setattr(NativeBackend, "step", counted)
     sources = [[5] * 20] * 10 + [[5] * 10] * 20
     with using_threads(2):
-        compiled.search_ids(sources, options=SearchOptions(beam_size=1, max_length=30))
-        compiled.search_ids(sources, options=SearchOptions(beam_size=1, max_length=9))
-        compiled.search_ids(sources, options=SearchOptions(beam_size=1, min_length=25, max_length=25))
+        compiled.search_ids(sources, options=SearchOptions(strategy=BeamSearch(beam_size=1), max_length=30))
+        compiled.search_ids(sources, options=SearchOptions(strategy=BeamSearch(beam_size=1), max_length=9))
+        compiled.search_ids(
+            sources, options=SearchOptions(strategy=BeamSearch(beam_size=1), min_length=25, max_length=25)
+        )
     assert [sorted(each) for each in (sizes[:2], sizes[2:4], sizes[4:])] == [[10, 20], [15, 15], [15, 15]]
 
 
 def test_threads_that_share_an_engine_get_their_own_positions() -> None:
     sources = [[[5 + i % 9] * (3 + 150 * (i % 9))] for i in range(45)]
-    options = SearchOptions(beam_size=1, max_length=3)
+    options = SearchOptions(strategy=BeamSearch(beam_size=1), max_length=3)
     alone, shared = (
         Translator(replace(memorised(), network=deepcopy(memorised().model)), engine="compiled") for _ in "ab"
     )

@@ -5,14 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from searches import searched
 from step_tables import BOS, Table, TableStep, random_table, task_of
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
 from heedful.bundle import Bundle
-from heedful.decoding.beam import beam_search
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.ensemble import EnsembleStep
-from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 
@@ -38,7 +40,9 @@ def test_a_search_over_tables_is_one_over_the_table_of_their_mean_probabilities(
         return [math.log(sum(map(math.exp, row)) / 3) for row in rows]
 
     def found(step: TableStep | EnsembleStep) -> list[tuple[tuple[int, ...], float]]:
-        hypotheses = beam_search(step, task_of([8, 5], SearchOptions(beam_size=4, n_best=4)))
+        hypotheses = searched(
+            step, task_of([8, 5], SearchOptions(strategy=BeamSearch(beam_size=4), n_best=4))
+        )
         return [(each.ids, pytest.approx(each.log_prob)) for one in hypotheses for each in one]
 
     assert found(EnsembleStep([TableStep(table, 2) for table in tables])) == found(TableStep(mean, 2))
@@ -58,7 +62,7 @@ def test_a_model_with_itself_is_itself() -> None:
     assert [each.score for each in together] == pytest.approx([each.score for each in alone], abs=1e-5)
 
 
-@pytest.mark.parametrize("options", [SearchOptions(n_best=2), SearchOptions(sampling=Sampling(), n_best=2)])
+@pytest.mark.parametrize("options", [SearchOptions(n_best=2), SearchOptions(strategy=Sampling(), n_best=2)])
 def test_log_probabilities_are_those_of_the_mean_of_whole_models(options: SearchOptions) -> None:
     bundles = [memorised(), another(1), another(2)]
     src, tgt = bundles[0].tokenizers.src, bundles[0].tokenizers.tgt

@@ -2,9 +2,10 @@ import math
 
 import pytest
 import torch
+from searches import searched
 from step_tables import BOS, EOS, PAD, TableStep, probability_table, random_table, task_of
 
-from heedful.decoding.greedy import greedy_search
+from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.errors import InputError
@@ -13,8 +14,8 @@ A, B = 3, 4
 
 
 def search(step: TableStep, max_lengths: list[int], **options: object) -> list[list[Hypothesis]]:
-    asked = SearchOptions(beam_size=1, **options)  # type: ignore[arg-type]
-    return greedy_search(step, task_of(max_lengths, asked))
+    asked = SearchOptions(strategy=Greedy(), **options)  # type: ignore[arg-type]
+    return searched(step, task_of(max_lengths, asked))
 
 
 def test_the_most_probable_token_is_taken_until_the_end() -> None:

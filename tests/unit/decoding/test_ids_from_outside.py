@@ -10,13 +10,17 @@ import torch
 from tiny_bundle import memorised
 
 from heedful import Translator
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.greedy import Greedy
 from heedful.decoding.native_backend import NativeBackend
-from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
+from heedful.decoding.strategies import Strategy
 from heedful.decoding.torch_backend import TorchBackend
 from heedful.errors import InputError
 from heedful.model import Transformer
 
-GREEDY = SearchOptions(beam_size=1)
+GREEDY = SearchOptions(strategy=BeamSearch(beam_size=1))
 SIZE = memorised().config.model.src_vocab_size
 
 
@@ -118,23 +122,28 @@ def test_numbers_without_measure_are_no_options(name: str) -> None:
         SearchOptions(**{name: 2**31 + 1})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("sampling", [None, Sampling()])
-def test_a_limit_far_away_takes_no_memory(translator: Translator, sampling: Sampling | None) -> None:
+@pytest.mark.parametrize("strategy", [BeamSearch(beam_size=1), Sampling()])
+def test_a_limit_far_away_takes_no_memory(translator: Translator, strategy: Strategy) -> None:
     source = [*memorised().tokenizers.src.encode("the cat sleeps ."), memorised().tokenizers.src.eos_id]
-    options = replace(GREEDY, sampling=sampling)
+    options = replace(GREEDY, strategy=strategy)
     wanted = translator.search_ids([source], options=options)
     far = replace(options, max_length_offset=2**31, max_length=2**31)
     assert translator.search_ids([source], options=far) == wanted
 
 
 @pytest.mark.parametrize(
-    "beam", [{"beam_size": 1}, {"beam_size": 3}, {"sampling": Sampling(seed=2), "n_best": 3}]
+    "search",
+    [
+        {"strategy": Greedy()},
+        {"strategy": BeamSearch(beam_size=3)},
+        {"strategy": Sampling(seed=2), "n_best": 3},
+    ],
 )
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_suppressed_ids_beyond_the_vocabulary_are_never_written_anyway(
-    translator: Translator, beam: dict[str, object], renormalize: bool
+    translator: Translator, search: dict[str, object], renormalize: bool
 ) -> None:
-    options = SearchOptions(**beam, suppressed_ids=(0, 1), renormalize=renormalize)  # type: ignore[arg-type]
+    options = SearchOptions(**search, suppressed_ids=(0, 1), renormalize=renormalize)  # type: ignore[arg-type]
     more = replace(options, suppressed_ids=(0, 1, SIZE, 10**9, 10**30))
     texts = ["the cat sleeps .", "the dog"]
     assert translator.translations(texts, options=more) == translator.translations(texts, options=options)

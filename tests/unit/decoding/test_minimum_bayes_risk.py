@@ -1,9 +1,8 @@
 import pytest
 from sacrebleu import sentence_chrf as sacrebleus_chrf
 
-from heedful.decoding.minimum_bayes_risk import least_risk
+from heedful.decoding.minimum_bayes_risk import least_risk, sentence_chrf
 from heedful.decoding.translation import TextHypothesis, Translation
-from heedful.evaluation.metrics import sentence_chrf
 
 SAMPLES = ["the cat sat", "a cat sat", "the cat sat", "the dog sat down", "cat", "a cat sits", "the cat sat"]
 

@@ -5,20 +5,22 @@ import torch
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
-from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 
 LINES = [source for source, _ in PAIRS]
-FREE = SearchOptions(n_best=4, sampling=Sampling(temperature=3.0, top_k=30), max_length_offset=5)
+FREE = SearchOptions(n_best=4, strategy=Sampling(temperature=3.0, top_k=30), max_length_offset=5)
 
 
 def test_a_translation_begins_with_its_prefix() -> None:
     translator = Translator(memorised())
     prefixes = ["der Hund", "", "die Katze sieht die", "der", "", "schläft die"]
     for beam_size in (1, 4):
-        options = SearchOptions(beam_size=beam_size, n_best=beam_size)
+        options = SearchOptions(strategy=BeamSearch(beam_size=beam_size), n_best=beam_size)
         found = translator.translations(LINES, options=options, prefixes=prefixes)
         free = translator.translations(LINES, options=options)
         for prefix, translation, without in zip(prefixes, found, free, strict=True):
@@ -32,7 +34,7 @@ def test_a_translation_begins_with_its_prefix() -> None:
 def test_a_prefix_stands_after_the_language() -> None:
     bundle = nllb_like()
     tgt = bundle.tokenizers.tgt
-    options = SearchOptions(beam_size=2, n_best=2, max_length_offset=6)
+    options = SearchOptions(strategy=BeamSearch(beam_size=2), n_best=2, max_length_offset=6)
     [found] = Translator(bundle).translations(["a cat and a dog"], options=options, prefixes=["the house"])
     for each in found.hypotheses:
         assert list(each.ids[:3]) == [tgt.tag_id("deu_Latn"), *tgt.encode("the house")][:3]
@@ -101,7 +103,7 @@ def test_an_end_right_after_the_prefix_is_an_alternative_too() -> None:
 def test_alternatives_in_another_language_part_after_the_tag() -> None:
     bundle = nllb_like()
     german = bundle.tokenizers.tgt.tag_id("deu_Latn")
-    options = SearchOptions(beam_size=2, max_length_offset=6)
+    options = SearchOptions(strategy=BeamSearch(beam_size=2), max_length_offset=6)
     [found] = Translator(bundle).alternatives(["the house"], prefixes=[""], count=4, options=options)
     assert {each.ids[0] for each in found.hypotheses} == {german}
     assert len({each.ids[1:2] for each in found.hypotheses}) == 4
@@ -143,7 +145,7 @@ def test_samples_depend_on_their_own_line_alone() -> None:
 
 
 def test_a_model_samples_what_it_knows() -> None:
-    found = Translator(memorised()).translations(LINES, options=SearchOptions(n_best=3, sampling=Sampling()))
+    found = Translator(memorised()).translations(LINES, options=SearchOptions(n_best=3, strategy=Sampling()))
     right = sum(
         each.text == target for f, (_, target) in zip(found, PAIRS, strict=True) for each in f.hypotheses
     )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from searches import searched
 from step_tables import EOS, TableStep, random_table, task_of
 from tiny_bundle import PAIRS, memorised
 
@@ -13,8 +14,12 @@ from heedful import Translator
 from heedful.decoding import sampling as module
 from heedful.decoding.arrays import Array
 from heedful.decoding.native_backend import NativeBackend
-from heedful.decoding.options import Sampling, SearchOptions
-from heedful.decoding.sampling import random_numbers, sample_in_parts, sample_search, samples_at_once
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import (
+    Sampling,
+    random_numbers,
+    samples_at_once,
+)
 from heedful.decoding.steps import StepFunction
 from heedful.decoding.torch_backend import TorchBackend
 
@@ -26,9 +31,9 @@ TEXTS = [source for source, _ in PAIRS] + ["", "the dog and the cat"]
 
 def test_blocks_of_rows_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     table = random_table(3, 9, sharpness=0.2)
-    options = SearchOptions(n_best=40, sampling=CHOOSING, repetition_penalty=1.2, renormalize=True)
+    options = SearchOptions(n_best=40, strategy=CHOOSING, repetition_penalty=1.2, renormalize=True)
     task = task_of(LIMITS, options, sources=SOURCES)
-    wanted = sample_search(TableStep(table, 3), task)
+    wanted = searched(TableStep(table, 3), task)
     sizes: list[int] = []
     probable = module.probable
 
@@ -40,15 +45,15 @@ def test_blocks_of_rows_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     for most in (1, 9, 20, 9 * 41, 9 * 120):
         monkeypatch.setattr(module, "_NUMBERS_AT_ONCE", most)
         sizes.clear()
-        assert sample_search(TableStep(table, 3), task) == wanted
+        assert searched(TableStep(table, 3), task) == wanted
         assert max(sizes) <= max(most, 9)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 50, 119, 120])
 def test_parts_of_the_samples_are_the_samples(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     table = random_table(3, 9, sharpness=0.2)
-    task = task_of(LIMITS, SearchOptions(n_best=40, sampling=CHOOSING), sources=SOURCES)
-    wanted = sample_search(TableStep(table, 3), task)
+    task = task_of(LIMITS, SearchOptions(n_best=40, strategy=CHOOSING), sources=SOURCES)
+    wanted = searched(TableStep(table, 3), task)
     steps: list[TableStep] = []
 
     @contextmanager
@@ -57,7 +62,7 @@ def test_parts_of_the_samples_are_the_samples(monkeypatch: pytest.MonkeyPatch, r
         yield steps[-1]
 
     monkeypatch.setattr(module, "_ROWS_AT_ONCE", rows)
-    assert sample_in_parts(start, task, vocab_size=9) == wanted
+    assert CHOOSING.search(start, replace(task, vocab_size=9)) == wanted
     assert max(count for step in steps for count in step.row_counts) <= max(rows, 3)
 
 
@@ -78,7 +83,7 @@ def test_a_translator_draws_the_same_in_small_parts(monkeypatch: pytest.MonkeyPa
     bundle = memorised()
     if engine == "compiled" and (reason := NativeBackend.why_not([bundle.network], "float32")):
         pytest.skip(reason)
-    options = SearchOptions(n_best=25, sampling=replace(CHOOSING, temperature=4.0))
+    options = SearchOptions(n_best=25, strategy=replace(CHOOSING, temperature=4.0))
     translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]
     wanted = translator.translations(TEXTS, options=options)
     largest: list[int] = []
@@ -115,8 +120,8 @@ def test_no_tensor_has_all_samples_in_float64(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(module, "softmax", counted)
     table = random_table(3, 9, sharpness=0.2)
-    task = task_of([9], SearchOptions(n_best=500, sampling=Sampling()), sources=[[7]])
-    found = sample_search(TableStep(table, 1), task)
+    task = task_of([9], SearchOptions(n_best=500, strategy=Sampling()), sources=[[7]])
+    found = searched(TableStep(table, 1), task)
     assert len(found[0]) == 500
     assert max(largest) <= 64 * 9
     assert all(EOS not in each.ids for each in found[0])

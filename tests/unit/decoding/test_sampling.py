@@ -3,11 +3,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from searches import searched
 from step_tables import BOS, EOS, PAD, TableStep, probability_table, random_table, task_of
 
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.options import Sampling, SearchOptions
-from heedful.decoding.sampling import probable, random_numbers, sample_search
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling, probable, random_numbers
 from heedful.errors import InputError
 
 A, B = 3, 4
@@ -19,8 +20,8 @@ def sample(
     step: TableStep, max_lengths: list[int], sources: list[list[int]], *,
     prefixes: list[list[int]] | None = None, sampling: Sampling | None = None, **options: object,
 ) -> list[list[Hypothesis]]:  # fmt: skip
-    asked = SearchOptions(sampling=sampling or Sampling(), **options)  # type: ignore[arg-type]
-    return sample_search(step, task_of(max_lengths, asked, sources=sources, prefixes=prefixes))
+    asked = SearchOptions(strategy=sampling or Sampling(), **options)  # type: ignore[arg-type]
+    return searched(step, task_of(max_lengths, asked, sources=sources, prefixes=prefixes))
 
 
 def test_a_sentence_draws_the_same_whatever_its_neighbours_and_its_place() -> None:

@@ -3,13 +3,18 @@ import dataclasses
 import pytest
 
 from heedful.config import DecodeConfig
-from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.diverse_beam import DiverseBeamSearch
+from heedful.decoding.greedy import Greedy
+from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.errors import InputError
 
 
 def test_the_defaults_are_the_papers() -> None:
     options = SearchOptions()
-    assert (options.beam_size, options.length_penalty, options.max_length_offset) == (4, 0.6, 50)
+    assert (options.strategy.beam_size, options.length_penalty, options.max_length_offset) == (4, 0.6, 50)
     assert SearchOptions.from_config(DecodeConfig()) == options
 
 
@@ -21,32 +26,28 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
     )  # fmt: skip
     found = dataclasses.asdict(SearchOptions.from_config(config))
     asked_for_each_time = (
-        *("sampling", "num_groups", "diversity_penalty", "prefix_bias"),
-        *("coverage_penalty", "replace_unknown"),
+        "prefix_bias",
+        "coverage_penalty",
+        "replace_unknown",
     )
-    assert [found.pop(key) for key in asked_for_each_time] == [None, 1, 0.0, None, 0.0, False]
-    assert found == config.model_dump(exclude={"batch_tokens"})
+    assert [found.pop(key) for key in asked_for_each_time] == [None, 0.0, False]
+    assert found | found.pop("strategy") == config.model_dump(exclude={"batch_tokens"})
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("beam_size", 0),
         ("n_best", 0),
         ("n_best", 5),
         ("length_penalty", -0.1),
         ("length_penalty", float("nan")),
-        ("diversity_penalty", -0.1),
         ("prefix_bias", -0.1),
         ("prefix_bias", 1.0),
-        ("num_groups", 0),
-        ("num_groups", 3),
         ("max_length_offset", -1),
         ("min_length", -1),
         ("no_repeat_ngram_size", -1),
         ("repetition_penalty", 0.0),
         ("repetition_penalty", float("inf")),
-        ("early_stopping", "never"),
         ("length_normalization", "none"),
         ("max_length", 0),
         ("forced_first_id", -1),
@@ -57,6 +58,43 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
 def test_a_bad_value_is_an_input_error_that_names_its_key(key: str, value: object) -> None:
     with pytest.raises(InputError, match=f"^{key}="):
         SearchOptions(**{key: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        (BeamSearch, "beam_size", 0),
+        (BeamSearch, "beam_size", 1001),
+        (BeamSearch, "early_stopping", "never"),
+        (DiverseBeamSearch, "beam_size", 0),
+        (DiverseBeamSearch, "num_groups", 0),
+        (DiverseBeamSearch, "num_groups", 3),
+        (DiverseBeamSearch, "diversity_penalty", -0.1),
+        (DiverseBeamSearch, "early_stopping", "never"),
+        (MinimumBayesRisk, "samples", 0),
+        (MinimumBayesRisk, "samples", 100_001),
+    ],
+)
+def test_a_bad_value_of_a_strategy_is_an_input_error_that_names_its_key(
+    kind: type, key: str, value: object
+) -> None:
+    with pytest.raises(InputError, match=f"^{key}="):
+        kind(**{key: value})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strategy": Greedy(), "n_best": 2},
+        {"strategy": Greedy(), "coverage_penalty": 0.2},
+        {"strategy": DiverseBeamSearch(), "n_best": 5},
+        {"strategy": MinimumBayesRisk(), "coverage_penalty": 0.2},
+        {"strategy": "beam"},
+    ],
+)
+def test_what_a_strategy_cannot_meet_is_an_input_error(options: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        SearchOptions(**options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -79,4 +117,4 @@ def test_a_bad_value_of_sampling_is_an_input_error_that_names_its_key(key: str, 
 
 
 def test_samples_need_no_beam_to_be_many() -> None:
-    assert SearchOptions(beam_size=1, n_best=9, sampling=Sampling()).n_best == 9
+    assert SearchOptions(strategy=Sampling(), n_best=9).n_best == 9

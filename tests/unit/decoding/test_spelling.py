@@ -17,9 +17,11 @@ from torch.nn.functional import cross_entropy
 
 from heedful.bundle import Bundle
 from heedful.config import Config, DecodeConfig, ModelConfig, TokenizerConfig
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.generator import StepwiseGenerator
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.decoding.spelling import attended_words, translations_of
 from heedful.decoding.translator import Translator
 from heedful.model import Transformer
@@ -134,7 +136,7 @@ def test_a_trained_model_writes_the_names_that_it_does_not_know(engine: str) -> 
     assert translator.translate(LINES)[0] == "eins ⁇ zwei drei"
     assert translator.translate(LINES, options=REPLACED) == COUNTED
     assert translator.translate(["", "  ", *LINES], options=REPLACED) == ["", "", *COUNTED]
-    [sampled] = translator.translations(LINES[:1], options=replace(REPLACED, sampling=Sampling(seed=2)))
+    [sampled] = translator.translations(LINES[:1], options=replace(REPLACED, strategy=Sampling(seed=2)))
     assert "⁇" not in sampled.text
     together = Translator(counting(), ensemble=[counting()], engine=engine)  # type: ignore[arg-type]
     assert together.translate(LINES, options=replace(REPLACED, coverage_penalty=0.2)) == COUNTED
@@ -142,7 +144,7 @@ def test_a_trained_model_writes_the_names_that_it_does_not_know(engine: str) -> 
 
 def test_nothing_but_the_text_changes_and_each_hypothesis_has_its_own() -> None:
     translator = Translator(counting(), batch_size=2)
-    options = SearchOptions(beam_size=3, n_best=3)
+    options = SearchOptions(strategy=BeamSearch(beam_size=3), n_best=3)
     plain = translator.translations(LINES, options=options)
     replaced = translator.translations(LINES, options=replace(options, replace_unknown=True))
     for one, other in zip(plain, replaced, strict=True):

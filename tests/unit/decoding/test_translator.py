@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from heedful.bundle import Bundle
 from heedful.config import Config, DecodeConfig, ModelConfig, TokenizerConfig
 from heedful.decoding.batch_plan import plan_batches
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import BundleError, InputError
@@ -18,7 +19,7 @@ from heedful.precision import Precision
 from heedful.text import TokenizerPair, train_tokenizers
 
 LINES = ["ab ba", "abba baab abab", "a", "bab bab bab bab bab", "b a b a b a", "aab", "abba", "bb aa"]
-SHORT = SearchOptions(beam_size=3, n_best=3, max_length_offset=4)
+SHORT = SearchOptions(strategy=BeamSearch(beam_size=3), n_best=3, max_length_offset=4)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def test_translate_gives_the_texts(bundle: Bundle) -> None:
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_the_batch_size_changes_no_text(bundle: Bundle, beam_size: int) -> None:
-    options = SearchOptions(beam_size=beam_size, max_length_offset=6)
+    options = SearchOptions(strategy=BeamSearch(beam_size=beam_size), max_length_offset=6)
     alone = Translator(bundle, batch_tokens=1).translations(LINES, options=options)
     for batch_tokens in (20, 50, 10_000):
         together = Translator(bundle, batch_tokens=batch_tokens).translations(LINES, options=options)
@@ -79,7 +80,7 @@ def test_the_batch_size_changes_no_text(bundle: Bundle, beam_size: int) -> None:
 
 def test_the_bundles_own_search_is_the_default(bundle: Bundle) -> None:
     translator = Translator(bundle)
-    options = SearchOptions(beam_size=2, max_length_offset=3)
+    options = SearchOptions(strategy=BeamSearch(beam_size=2), max_length_offset=3)
     assert translator.translations(LINES) == translator.translations(LINES, options=options)
     limits = [len(bundle.tokenizers.src.encode(line)) + 1 + 3 for line in LINES]
     for translation, limit in zip(translator.translations(LINES), limits, strict=True):
@@ -120,13 +121,15 @@ def test_a_line_beyond_learned_positions_is_named(tokenizers: TokenizerPair) -> 
 
 def test_learned_positions_limit_the_output_too(tokenizers: TokenizerPair) -> None:
     translator = Translator(make_bundle(tokenizers, positions="learned", max_positions=12))
-    options = SearchOptions(beam_size=2, n_best=2, max_length_offset=50, min_length=50)
+    options = SearchOptions(strategy=BeamSearch(beam_size=2), n_best=2, max_length_offset=50, min_length=50)
     [found] = translator.translations(["abababab"], options=options)
     assert [len(each.ids) for each in found.hypotheses] == [12, 12]
 
 
 def test_the_shorter_of_both_limits_holds(bundle: Bundle) -> None:
-    options = SearchOptions(beam_size=2, max_length_offset=4, max_length=7, min_length=50)
+    options = SearchOptions(
+        strategy=BeamSearch(beam_size=2), max_length_offset=4, max_length=7, min_length=50
+    )
     found = Translator(bundle).translations(["a", "ababababab"], options=options)
     lengths = [len(translation.hypotheses[0].ids) for translation in found]
     assert lengths == [len(bundle.tokenizers.src.encode("a")) + 1 + 4, 7]
@@ -135,7 +138,8 @@ def test_the_shorter_of_both_limits_holds(bundle: Bundle) -> None:
 def test_sinusoids_take_a_line_of_any_length(bundle: Bundle) -> None:
     long_line = "ab" * 400
     [found] = Translator(bundle, batch_tokens=100).translations(
-        [long_line], options=SearchOptions(beam_size=1, min_length=1000, max_length_offset=300)
+        [long_line],
+        options=SearchOptions(strategy=BeamSearch(beam_size=1), min_length=1000, max_length_offset=300),
     )
     assert len(found.hypotheses[0].ids) >= 1000
 

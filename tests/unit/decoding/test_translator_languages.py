@@ -1,11 +1,13 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from searches import searched
 from tagged_bundle import nllb_like
 
 from heedful.bundle import load_bundle
-from heedful.decoding.greedy import greedy_search
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import SearchTask
 from heedful.decoding.torch_backend import ModelStep
@@ -15,14 +17,14 @@ from heedful.model_files import save_bundle
 from heedful.workflows.attention import attention_of
 
 LINES = ["the house", "a cat and a dog", "the girl's lamp is broken"]
-GREEDY = SearchOptions(beam_size=1, max_length_offset=6)
+GREEDY = SearchOptions(strategy=BeamSearch(beam_size=1), max_length_offset=6)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_the_output_begins_with_the_tag_and_its_text_does_not(beam_size: int) -> None:
     bundle = nllb_like()
     german = bundle.tokenizers.tgt.tag_id("deu_Latn")
-    options = SearchOptions(beam_size=beam_size, n_best=beam_size, max_length_offset=6)
+    options = SearchOptions(strategy=BeamSearch(beam_size=beam_size), n_best=beam_size, max_length_offset=6)
     for translation in Translator(bundle).translations(LINES, options=options):
         for hypothesis in translation.hypotheses:
             assert hypothesis.ids[0] == german
@@ -38,10 +40,10 @@ def test_the_encoder_reads_the_framed_text_and_the_decoder_starts_as_the_model_s
     ids = [src.tag_id("eng_Latn"), *src.encode(LINES[1]), src.eos_id]
     task = SearchTask(
         max_lengths=[len(ids) + 6], start_id=tgt.eos_id, eos_id=tgt.eos_id, pad_id=tgt.pad_id,
-        options=SearchOptions(beam_size=1, max_length_offset=6, forced_first_id=tgt.tag_id("deu_Latn")),
+        options=replace(GREEDY, forced_first_id=tgt.tag_id("deu_Latn")),
     )  # fmt: skip
     with torch.inference_mode():
-        [[expected]] = greedy_search(ModelStep(bundle.model, torch.tensor([ids])), task)
+        [[expected]] = searched(ModelStep(bundle.model, torch.tensor([ids])), task)
     assert translation.hypotheses[0].ids == expected.ids
     assert translation.score == pytest.approx(expected.score)
 

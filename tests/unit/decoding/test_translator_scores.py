@@ -10,9 +10,12 @@ from tiny_bundle import PAIRS, memorised
 from heedful.bundle import Bundle
 from heedful.config import Config
 from heedful.decoding.backend_choice import Backends, EngineChoice
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.inputs import Given
 from heedful.decoding.native_backend import NativeBackend
-from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.decoding.torch_backend import ForcedStep, ModelStep
 from heedful.decoding.translation import ScoredText, TextHypothesis
 from heedful.decoding.translator import Translator
@@ -34,14 +37,14 @@ def fresh(**changes: object) -> Bundle:
 
 SEARCHES = {
     "the bundle's": None,
-    "greedy": SearchOptions(beam_size=1),
+    "greedy": SearchOptions(strategy=BeamSearch(beam_size=1)),
     "average": SearchOptions(n_best=4, length_penalty=1.0, length_normalization="average"),
     "renormalised": SearchOptions(n_best=4, renormalize=True, suppressed_ids=(0, 1, 2)),
     "without repetition": SearchOptions(
         n_best=3, no_repeat_ngram_size=2, repetition_penalty=1.3, renormalize=True
     ),
-    "in groups": SearchOptions(n_best=4, num_groups=2, diversity_penalty=1.0),
-    "sampled": SearchOptions(n_best=5, sampling=Sampling(seed=3, temperature=1.5)),
+    "in groups": SearchOptions(n_best=4, strategy=DiverseBeamSearch(num_groups=2, diversity_penalty=1.0)),
+    "sampled": SearchOptions(n_best=5, strategy=Sampling(seed=3, temperature=1.5)),
 }
 
 
@@ -246,7 +249,9 @@ def test_scores_are_computed_in_the_precision(precision: Precision, off: float) 
 
 @pytest.mark.parametrize("name", ["beam", "greedy"])
 def test_half_precision_scores_as_it_searches(name: str) -> None:
-    options = {"beam": SearchOptions(n_best=4), "greedy": SearchOptions(beam_size=1)}[name]
+    options = {"beam": SearchOptions(n_best=4), "greedy": SearchOptions(strategy=BeamSearch(beam_size=1))}[
+        name
+    ]
     assert_scored_as_found(Translator(memorised(), precision="fp16"), options)
 
 

@@ -1,7 +1,14 @@
+from dataclasses import replace
+
 import pytest
 
 from heedful.config import DecodeConfig
-from heedful.decoding.options import Sampling, SearchOptions
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.diverse_beam import DiverseBeamSearch
+from heedful.decoding.greedy import Greedy
+from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.errors import InputError
 from heedful.requests import SamplingRequest, SearchRequest
 from heedful.workflows.loading import search_options
@@ -11,7 +18,7 @@ BUNDLE = DecodeConfig(beam_size=3, length_penalty=0.4, max_length_offset=7)
 
 def test_without_a_request_the_bundle_decides() -> None:
     options = search_options(SearchRequest(), BUNDLE)
-    assert options == SearchOptions(beam_size=3, length_penalty=0.4, max_length_offset=7)
+    assert options == SearchOptions(strategy=BeamSearch(beam_size=3), length_penalty=0.4, max_length_offset=7)
 
 
 def test_what_cannot_be_requested_stays_as_the_bundle_has_it() -> None:
@@ -28,7 +35,7 @@ def test_what_cannot_be_requested_stays_as_the_bundle_has_it() -> None:
 
 def test_the_rules_of_a_search_may_be_requested_and_must_exist() -> None:
     options = search_options(SearchRequest(length_normalization="average", early_stopping="estimate"), BUNDLE)
-    assert (options.length_normalization, options.early_stopping) == ("average", "estimate")
+    assert (options.length_normalization, options.strategy.early_stopping) == ("average", "estimate")
     assert options.length_penalty == 0.4
     with pytest.raises(InputError, match="must be one of 'optimal', 'estimate', 'first'"):
         search_options(SearchRequest(early_stopping="soon"), BUNDLE)
@@ -40,15 +47,16 @@ def test_a_request_for_zero_is_a_request() -> None:
 
 
 def test_the_beam_grows_with_the_n_best_list_unless_it_was_chosen() -> None:
-    assert search_options(SearchRequest(n_best=5), BUNDLE).beam_size == 5
-    assert search_options(SearchRequest(n_best=2), BUNDLE).beam_size == 3
+    assert search_options(SearchRequest(n_best=5), BUNDLE).strategy == BeamSearch(beam_size=5)
+    assert search_options(SearchRequest(n_best=2), BUNDLE).strategy == BeamSearch(beam_size=3)
+    assert search_options(SearchRequest(), BUNDLE.replace(n_best=4)).strategy == BeamSearch(beam_size=4)
     with pytest.raises(InputError, match="n_best=5"):
         search_options(SearchRequest(n_best=5, beam_size=4), BUNDLE)
 
 
 def test_a_smaller_beam_shortens_the_bundles_own_n_best_list() -> None:
     options = search_options(SearchRequest(beam_size=1), BUNDLE.replace(n_best=3))
-    assert (options.beam_size, options.n_best) == (1, 1)
+    assert (options.strategy.beam_size, options.n_best) == (1, 1)
 
 
 def test_each_request_for_what_is_written_goes_over_the_bundles() -> None:
@@ -63,22 +71,30 @@ def test_each_request_for_what_is_written_goes_over_the_bundles() -> None:
 
 
 def test_sampling_is_a_request_of_its_own() -> None:
-    assert search_options(SearchRequest(), BUNDLE).sampling is None
-    assert search_options(SearchRequest(sampling=SamplingRequest()), BUNDLE).sampling == Sampling()
+    assert search_options(SearchRequest(), BUNDLE).strategy == BeamSearch(beam_size=3)
+    assert search_options(SearchRequest(sampling=SamplingRequest()), BUNDLE).strategy == Sampling()
     request = SamplingRequest(temperature=0.5, top_k=4, seed=0)
     options = search_options(SearchRequest(sampling=request, n_best=7), BUNDLE)
-    assert (options.sampling, options.n_best) == (Sampling(temperature=0.5, top_k=4), 7)
+    assert (options.strategy, options.n_best) == (Sampling(temperature=0.5, top_k=4), 7)
 
 
 def test_minimum_bayes_risk_draws_so_many_samples() -> None:
     options = search_options(SearchRequest(sampling=SamplingRequest(mbr=30), n_best=2), BUNDLE)
-    assert (options.sampling, options.n_best) == (Sampling(), 30)
+    assert (options.strategy, options.n_best) == (MinimumBayesRisk(samples=30), 2)
     request = SearchRequest(sampling=SamplingRequest(mbr=30, epsilon=0.02))
-    assert search_options(request, BUNDLE).sampling == Sampling(epsilon=0.02)
+    assert search_options(request, BUNDLE.replace(n_best=3)) == replace(
+        options, strategy=MinimumBayesRisk(samples=30, sampling=Sampling(epsilon=0.02)), n_best=1
+    )
+
+
+def test_a_strategy_may_be_requested_by_its_name() -> None:
+    request = SearchRequest(sampling=SamplingRequest(strategy="greedy"), length_penalty=1.0)
+    options = search_options(request, BUNDLE.replace(n_best=3))
+    assert (options.strategy, options.n_best, options.length_penalty) == (Greedy(), 1, 1.0)
 
 
 def test_groups_of_a_beam_are_requested_each_time() -> None:
     options = search_options(SearchRequest(beam_size=6, num_groups=3, diversity_penalty=0.5), BUNDLE)
-    assert (options.beam_size, options.num_groups, options.diversity_penalty) == (6, 3, 0.5)
+    assert options.strategy == DiverseBeamSearch(beam_size=6, num_groups=3, diversity_penalty=0.5)
     with pytest.raises(InputError, match="num_groups=2"):
         search_options(SearchRequest(num_groups=2), BUNDLE)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +11,14 @@ from numpy.typing import NDArray
 
 from heedful.bundle import Bundle
 from heedful.decoding.batch_plan import plan_batches
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.generator import StepwiseGenerator
+from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
+from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.decoding.scoring import ScoredOutput
 from heedful.errors import InputError
 from heedful.interop.ctranslate2.position_limit import position_limit
@@ -172,7 +177,7 @@ class CTranslate2Generator:
         for (row, tokens), score, scored in zip(outputs, scores, own, strict=True):
             ids = [self._ids[token] for token in tokens]
             found[row].append(self._hypothesis(ids, scored.log_probs, score, len(begun[row]), options))
-        if options.sampling is None:
+        if _sampled(options) is None:
             found = [sorted(each, key=lambda one: -one.score)[: options.n_best] for each in found]
         return found
 
@@ -214,29 +219,61 @@ def _lacking(options: SearchOptions, eos_id: int) -> Iterator[str]:
         yield f"coverage_penalty={options.coverage_penalty}"
     if options.prefix_bias is not None:
         yield f"prefix_bias={options.prefix_bias}"
-    if options.sampling is not None:
+    if sampled := _sampled(options):
         for name in ("min_p", "epsilon", "seed"):
-            if value := getattr(options.sampling, name):
+            if value := getattr(sampled.strategy, name):
                 yield f"{name}={value}"
         return
-    if options.beam_size == 1:
+    strategy = options.strategy
+    if not isinstance(strategy, Greedy | BeamSearch | DiverseBeamSearch):
+        yield f"strategy={strategy}"
         return
-    if options.num_groups > 1:
-        yield f"num_groups={options.num_groups}"
+    beam = _beam(options)
+    if beam.beam_size == 1:
+        return
+    if isinstance(strategy, DiverseBeamSearch) and strategy.num_groups > 1:
+        yield f"num_groups={strategy.num_groups}"
     if options.length_penalty and options.length_normalization != "average":
         yield f"length_normalization={options.length_normalization!r} (but with 'average')"
     provably_best = not options.length_penalty and options.n_best == 1
-    if options.early_stopping != "first" and not (options.early_stopping == "optimal" and provably_best):
-        yield f"early_stopping={options.early_stopping!r} (but with 'first')"
+    if beam.early_stopping != "first" and not (beam.early_stopping == "optimal" and provably_best):
+        yield f"early_stopping={beam.early_stopping!r} (but with 'first')"
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    strategy: Sampling
+    count: int  # of each sentence
+
+
+def _sampled(options: SearchOptions) -> _Sampled | None:
+    """Return how outputs are drawn; None where they are searched."""
+    match options.strategy:
+        case Sampling() as sampling:
+            return _Sampled(sampling, options.n_best)
+        case MinimumBayesRisk(samples=samples, sampling=sampling):
+            return _Sampled(sampling, samples)
+    return None
+
+
+def _beam(options: SearchOptions) -> BeamSearch:
+    """Return the beam of a search: of one where it has none."""
+    match options.strategy:
+        case BeamSearch() as beam:
+            return beam
+        case DiverseBeamSearch(beam_size=beam_size, early_stopping=early_stopping):
+            return BeamSearch(beam_size=beam_size, early_stopping=early_stopping)
+    return BeamSearch(beam_size=1)
 
 
 def _settings(options: SearchOptions, *, whole_beam: bool) -> dict[str, Any]:
     """The options as CTranslate2 names them, but for those that depend on the model."""
+    beam = _beam(options)
     settings: dict[str, Any] = {
-        "beam_size": options.beam_size,
-        "num_hypotheses": options.beam_size if whole_beam else options.n_best,
+        "beam_size": beam.beam_size,
+        "num_hypotheses": beam.beam_size if whole_beam else options.n_best,
         # Without a length penalty it ends by "optimal", unless it is asked for patience.
-        "patience": 1.0 if options.early_stopping == "optimal" else 1.0001,
+        "patience": 1.0 if beam.early_stopping == "optimal" else 1.0001,
         "length_penalty": options.length_penalty,
         "repetition_penalty": options.repetition_penalty,
         "no_repeat_ngram_size": options.no_repeat_ngram_size,
@@ -245,13 +282,13 @@ def _settings(options: SearchOptions, *, whole_beam: bool) -> dict[str, Any]:
         "return_end_token": True,
         "return_scores": True,
     }
-    if options.sampling is not None:
+    if sampled := _sampled(options):
         settings |= {
             "beam_size": 1,
-            "num_hypotheses": options.n_best,
-            "patience": options.n_best,  # without which it refuses to draw several of the best token alone
-            "sampling_topk": options.sampling.top_k or 0,
-            "sampling_topp": options.sampling.top_p,
-            "sampling_temperature": options.sampling.temperature,
+            "num_hypotheses": sampled.count,
+            "patience": sampled.count,  # without which it refuses to draw several of the best token alone
+            "sampling_topk": sampled.strategy.top_k or 0,
+            "sampling_topp": sampled.strategy.top_p,
+            "sampling_temperature": sampled.strategy.temperature,
         }
     return settings

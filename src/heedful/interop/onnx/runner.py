@@ -1,6 +1,7 @@
 """Translate from exported ONNX files with heedful's search and ONNX Runtime."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -9,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.decoding.batch_plan import plan_batches
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.search import search
 from heedful.decoding.steps import ArrayTokens
 from heedful.decoding.task import SearchTask
+from heedful.decoding.translation import Translation
 from heedful.errors import InputError, InteropError, MissingExtraError
 from heedful.interop.onnx.settings import ENCODER_FILE, STEP_FILE, OnnxSettings, read_settings
 from heedful.text import TokenizerPair
@@ -126,10 +128,13 @@ class OnnxTranslator:
         Raises:
             InputError: a text is longer than learned positions allow, or the options are invalid.
         """
-        return [
-            self.tokenizers.tgt.decode(n_best[0].ids).replace("\r", " ").replace("\n", " ") if n_best else ""
-            for n_best in self.hypotheses(texts, beam_size=beam_size, options=options)
-        ]
+        options = self._options(beam_size, options)
+        tgt, translated = self.tokenizers.tgt, []
+        for text, hypotheses in zip(texts, self.hypotheses(texts, options=options), strict=True):
+            outputs = [tgt.decode(each.ids) for each in hypotheses]
+            translation = Translation.of(text, hypotheses, outputs, eos_id=self.settings.eos_id)
+            translated.append(options.strategy.choose(translation, options.n_best).text)
+        return translated
 
     def hypotheses(
         self, texts: Sequence[str], *, beam_size: int | None = None, options: SearchOptions | None = None
@@ -137,9 +142,7 @@ class OnnxTranslator:
         """Return the n-best hypotheses of each text, none for an empty text; see `translate`."""
         if isinstance(texts, str):
             raise InputError("texts: one string given; give a list of strings, as in translate([text])")
-        if beam_size is not None and options is not None:
-            raise InputError("give beam_size or options, not both")
-        options = options or self._default_options(beam_size)
+        options = self._options(beam_size, options)
         if self.settings.tgt_prefix:
             options = replace(options, forced_first_id=self.settings.tgt_prefix[0])
         sources = self._encode(texts)
@@ -149,11 +152,15 @@ class OnnxTranslator:
                 n_best_lists[i] = hypotheses
         return n_best_lists
 
-    def _default_options(self, beam_size: int | None) -> SearchOptions:
-        options = SearchOptions.from_config(self.settings.search)
+    def _options(self, beam_size: int | None, options: SearchOptions | None) -> SearchOptions:
+        if beam_size is not None and options is not None:
+            raise InputError("give beam_size or options, not both")
+        own = self.settings.search
+        options = options or SearchOptions.from_config(own)
         if beam_size is None:
             return options
-        return replace(options, beam_size=beam_size, n_best=min(beam_size, options.n_best))
+        beam = BeamSearch(beam_size=beam_size, early_stopping=own.early_stopping)
+        return replace(options, strategy=beam, n_best=min(beam_size, options.n_best))
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         settings = self.settings
@@ -181,8 +188,14 @@ class OnnxTranslator:
             pad_id=settings.tgt_pad_id,
             options=options,
             sources=sources,
+            vocab_size=self.tokenizers.tgt.vocab_size,
         )
-        return search(OnnxStep(self._encoder, self._decoder, src), task)
+
+        @contextmanager
+        def start() -> Iterator[OnnxStep]:
+            yield OnnxStep(self._encoder, self._decoder, src)
+
+        return options.strategy.search(start, task)
 
 
 def _session(file: Path, options: object, providers: Sequence[str]) -> "InferenceSession":

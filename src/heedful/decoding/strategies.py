@@ -1,0 +1,160 @@
+"""The protocol of search strategies, and the strategies that have a name."""
+
+from dataclasses import MISSING, fields, is_dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args, get_origin, get_type_hints
+
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.steps import Start
+from heedful.errors import InputError, suggestion
+
+if TYPE_CHECKING:
+    from heedful.decoding.options import SearchOptions
+    from heedful.decoding.task import SearchTask
+    from heedful.decoding.translation import Translation
+
+ENTRY_POINTS = "heedful.strategies"  # the group by which other packages register strategies
+_BUILT_IN = {
+    "greedy": "heedful.decoding.greedy:Greedy",
+    "beam": "heedful.decoding.beam:BeamSearch",
+    "diverse-beam": "heedful.decoding.diverse_beam:DiverseBeamSearch",
+    "sampling": "heedful.decoding.sampling:Sampling",
+    "mbr": "heedful.decoding.minimum_bayes_risk:MinimumBayesRisk",
+}
+
+
+class Strategy(Protocol):
+    """Searches the outputs of a batch; a frozen dataclass of the settings of one algorithm.
+
+    It sees step functions and knows no backend, so it runs on every one. A class that inherits from this one
+    has to define `search` alone.
+    """
+
+    def search(self, start: Start, task: "SearchTask") -> list[list[Hypothesis]]:
+        """Search one batch.
+
+        Args:
+            start: gives, each time that it is called, a step function with one row for each sentence and no
+                input ids yet, to be used inside the block.
+            task: what to search, and the options that all strategies share.
+
+        Returns:
+            For each sentence at most `num_hypotheses` hypotheses, best first, or as they were drawn.
+
+        Raises:
+            InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
+        """
+        ...
+
+    def check(self, options: "SearchOptions") -> None:
+        """Check that the options that all strategies share can be met; by default, all can.
+
+        Raises:
+            InputError: an option that this strategy cannot meet.
+        """
+
+    def num_hypotheses(self, n_best: int) -> int:
+        """Return how many hypotheses of a sentence `search` returns at most."""
+        return n_best
+
+    def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
+        """Return the most sentences of a batch; None leaves it to the number of tokens."""
+        del n_best, vocab_size
+        return None
+
+    def choose(self, translation: "Translation", n_best: int) -> "Translation":
+        """Return the translation with the `n_best` of its hypotheses, chosen by their texts."""
+        del n_best
+        return translation
+
+
+def strategy_names() -> list[str]:
+    """Return the names of all registered strategies."""
+    return list(_registered())
+
+
+def parse_strategy(text: str) -> Strategy:
+    """Return the strategy that NAME or NAME:KEY=VALUE,... names, with its settings.
+
+    Raises:
+        InputError: an unknown name or setting, or a value that cannot be.
+    """
+    name, _, settings = text.partition(":")
+    registered = _registered()
+    if name not in registered:
+        raise InputError(f"strategy {name!r}: unknown{suggestion(name, registered)}")
+    strategy = _loaded(registered[name])
+    known, values = _hints(strategy), dict[str, str]()
+    for setting in settings.split(",") if settings else ():
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise InputError(f"strategy {name!r}: {setting!r} is not KEY=VALUE")
+        if key not in known:
+            hint = suggestion(key, known) if known else "; it has no settings"
+            raise InputError(f"strategy {name!r}: unknown setting {key!r}{hint}")
+        if key in values:
+            raise InputError(f"strategy {name!r}: {key!r} is set twice")
+        values[key] = value
+    return cast(Strategy, _with_settings(strategy, values))
+
+
+def _registered() -> dict[str, EntryPoint]:
+    """The strategies by name: heedful's own, then those of other packages."""
+    own = [EntryPoint(name, value, ENTRY_POINTS) for name, value in _BUILT_IN.items()]
+    others = [each for each in entry_points(group=ENTRY_POINTS) if each.name not in _BUILT_IN]
+    return {each.name: each for each in (*own, *others)}
+
+
+def _loaded(entry: EntryPoint) -> type:
+    try:
+        strategy = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"strategy {entry.name!r}: cannot import {entry.value}: {error}") from error
+    if not (isinstance(strategy, type) and is_dataclass(strategy) and hasattr(strategy, "search")):
+        raise InputError(
+            f"strategy {entry.name!r}: {entry.value} is no strategy: a dataclass with the method search"
+        )
+    return strategy
+
+
+def _hints(strategy: type) -> dict[str, Any]:
+    """The types of the settings, with those of a strategy inside another, as MBR has one."""
+    hints, settings = get_type_hints(strategy), dict[str, Any]()
+    for each in fields(strategy):
+        hint = hints[each.name]
+        settings |= _hints(cast(type, hint)) if is_dataclass(hint) else {each.name: hint}
+    return settings
+
+
+def _with_settings(strategy: type, texts: dict[str, str]) -> object:
+    hints, values = get_type_hints(strategy), dict[str, object]()
+    for each in fields(strategy):
+        if is_dataclass(hint := hints[each.name]):
+            values[each.name] = _with_settings(cast(type, hint), texts)
+        elif each.name in texts:
+            values[each.name] = _value(each.name, texts[each.name], hint)
+        elif each.default is MISSING and each.default_factory is MISSING:
+            raise InputError(f"{each.name}: missing; this strategy has no default for it")
+    return strategy(**values)
+
+
+def _value(name: str, text: str, hint: object) -> object:
+    """The value of a setting of this type: a number, a truth value, a text, or none."""
+    if get_origin(hint) is Literal:
+        return text
+    kinds = get_args(hint) or (hint,)
+    if type(None) in kinds and text == "none":
+        return None
+    if bool in kinds:
+        if text not in {"true", "false"}:
+            raise InputError(f"{name}={text!r}: must be true or false")
+        return text == "true"
+    for kind in (int, float):
+        try:
+            if kind in kinds:
+                return kind(text)
+        except ValueError:
+            continue
+    if str in kinds:
+        return text
+    raise InputError(f"{name}={text!r}: must be {'a whole number' if int in kinds else 'a number'}")

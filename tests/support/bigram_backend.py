@@ -1,0 +1,72 @@
+"""A backend without a model: what follows a token in the texts that it was shown."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+from tiny_bundle import PAIRS
+
+from heedful.bundle import Bundle
+from heedful.decoding.backend import Allowed
+from heedful.decoding.generator import Generator, StepwiseGenerator
+from heedful.decoding.steps import ArrayTokens, StepFunction
+from heedful.precision import Precision
+
+
+class BigramStep:
+    """What follows a token depends on that token alone, and on the sentence not at all."""
+
+    def __init__(self, log_probs_VV: NDArray[np.float64]) -> None:
+        self._log_probs_VV = log_probs_VV
+
+    def __call__(self, last_ids: NDArray[np.int64]) -> ArrayTokens:
+        return ArrayTokens(self._log_probs_VV[last_ids])
+
+    def reorder(self, rows: NDArray[np.int64]) -> None:
+        """Nothing is remembered."""
+
+
+class BigramBackend:
+    """Counts of which token follows which, plus one."""
+
+    name = "bigrams"
+    precision: Precision = "float32"
+    parallel_batches = 2
+
+    def __init__(self, texts: Sequence[Sequence[int]], *, start_id: int, vocab_size: int) -> None:
+        counts_VV = np.full((vocab_size, vocab_size), 1e-3)
+        for ids in texts:
+            for before, after in zip([start_id, *ids], ids, strict=False):
+                counts_VV[before, after] += 1
+        self._log_probs_VV = np.log(counts_VV / counts_VV.sum(axis=1, keepdims=True))
+
+    @contextmanager
+    def step(
+        self, sources: Sequence[Sequence[int]], *, threads: int = 1, allowed: Allowed = None
+    ) -> Iterator[StepFunction]:
+        assert sources
+        assert threads >= 1
+        assert allowed is None
+        yield BigramStep(self._log_probs_VV)
+
+    @contextmanager
+    def forced_step(
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        start_id: int,
+        threads: int = 1,
+        allowed: Allowed = None,
+    ) -> Iterator[StepFunction]:
+        assert len(sources) == len(outputs)
+        assert start_id >= 0
+        with self.step(sources, threads=threads, allowed=allowed) as step:
+            yield step
+
+
+def bigrams(bundle: Bundle, own: StepwiseGenerator) -> Generator:
+    tgt = bundle.tokenizers.tgt
+    texts = [[*tgt.encode(target), tgt.eos_id] for _, target in PAIRS]
+    return own.over(BigramBackend(texts, start_id=tgt.bos_id, vocab_size=tgt.vocab_size))
