@@ -12,10 +12,11 @@ from tiny_bundle import memorised
 from heedful.data.cleaning import registry
 from heedful.data.cleaning.pair import Pair
 from heedful.decoding.torch_backend import TorchBackend
+from heedful.decoding.translator import Translator
 from heedful.evaluation import metrics
 
 TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-METRIC, FILTER, BACKEND = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+METRIC, FILTER, BACKEND, STRATEGY = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
 
 
 def executed(code: str, **names: Any) -> SimpleNamespace:  # noqa: ANN401
@@ -44,3 +45,10 @@ def test_a_backend() -> None:
     bundle = memorised()
     shown = executed(BACKEND, bundle=bundle, MyBackend=lambda bundle: TorchBackend([bundle.model], "float32"))
     assert shown.translator.translate(["the cat sleeps ."]) == ["die Katze schläft ."]
+
+
+def test_a_search_strategy() -> None:
+    shown = executed(STRATEGY)
+    assert Translator(memorised()).translate(["the cat sleeps ."], options=shown.options) == [
+        "die Katze schläft ."
+    ]

@@ -54,6 +54,30 @@ def test_the_most_agreed_upon_of_many_samples_is_taken(run: Path) -> None:
     assert all(scores == sorted(scores, reverse=True) and len(scores) <= 2 for scores in ranked)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        ("greedy", ["--beam-size", 1]),
+        ("beam:beam_size=3,early_stopping=first", ["--beam-size", 3, "--early-stopping", "first"]),
+        (
+            "diverse-beam:diversity_penalty=3",
+            ["--beam-size", 4, "--num-groups", 2, "--diversity-penalty", 3],
+        ),
+        (
+            "sampling:temperature=4,top_k=20,seed=2",
+            ["--sample", "--temperature", 4, "--top-k", 20, "--seed", 2],
+        ),
+        ("mbr:samples=12,temperature=1.5", ["--mbr", 12, "--temperature", 1.5]),
+    ],
+)
+def test_a_strategy_by_its_name_is_that_of_the_options(
+    run: Path, strategy: str, options: list[object]
+) -> None:
+    by_name = heedful("translate", run, "--strategy", strategy, "--json", stdin=text(SOURCES))
+    assert by_name.code == 0
+    assert by_name.out == heedful("translate", run, *options, "--json", stdin=text(SOURCES)).out
+
+
 def test_outputs_begin_as_the_prefix_file_says(run: Path, tmp_path: Path) -> None:
     (tmp_path / "prefixes").write_bytes(text(["der Hund", "", "der"]))
     outcome = heedful("translate", run, "--prefix", tmp_path / "prefixes", stdin=text(SOURCES[:3]))
@@ -82,6 +106,10 @@ def test_lengths_and_repetitions_are_held_to_what_is_asked(run: Path) -> None:
         (["--temperature", 2], 2, "need --sample"),
         (["--seed", 0], 2, "need --sample"),
         (["--sample", "--beam-size", 4], 2, "--beam-size and --sample or --mbr exclude each other"),
+        (["--strategy", "beam", "--beam-size", 4], 2, "--strategy excludes the options of other searches"),
+        (["--strategy", "sampling", "--seed", 4], 2, "--strategy excludes the options of other searches"),
+        (["--strategy", "beem"], 1, "strategy 'beem': unknown; did you mean 'beam'?"),
+        (["--strategy", "greedy", "--n-best", 2], 1, "n_best=2: greedy search has one output"),
         (["--sample", "--top-p", 2], 1, "top_p=2.0: must be above 0"),
         (["--repetition-penalty", 0], 1, "repetition_penalty=0.0: must be a number above 0"),
     ],
