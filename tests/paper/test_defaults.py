@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from heedful.config import Config, preset
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import length_penalty
 from heedful.decoding.options import SearchOptions
 
@@ -52,7 +53,8 @@ def test_checkpoints_to_average_lie_ten_minutes_apart_at_the_papers_speed() -> N
 
 def test_the_defaults_of_search_are_those_of_the_configuration() -> None:
     decode, search = Config().decode, SearchOptions()
-    assert (search.beam_size, search.length_penalty) == (decode.beam_size, decode.length_penalty)
+    assert search.strategy == BeamSearch(beam_size=decode.beam_size, early_stopping=decode.early_stopping)
+    assert search.length_penalty == decode.length_penalty
     assert (search.max_length_offset, search.n_best) == (decode.max_length_offset, decode.n_best)
 
 
