@@ -80,7 +80,7 @@ def test_torch_says_the_same(bad: float) -> None:
 def test_a_linear_layer_alone_keeps_it_in_its_row(precision: Precision, level: str, bad: float) -> None:
     model = model_with({})
     engine = engine_of(model, precision, level)
-    layer = engine._linear([model.decoder.layers[0].feed_forward.inner])  # type: ignore[union-attr, list-item]
+    layer = engine._linear(["decoder.layers.0.feed_forward.inner"])
     x = np.random.default_rng(1).standard_normal((7, model.config.d_model)).astype(np.float32)
     x[3, 17] = bad
     y = np.zeros((7, layer.out), np.float32)

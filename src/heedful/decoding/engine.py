@@ -74,7 +74,6 @@ class Engine:
                 each: weight(f"{each}.embedding.positions.weight") for each in ("encoder", "decoder")
             }
         self._model = self._packed(config)
-        del self._weight
 
     def _packed(self, config: ModelConfig) -> Model:
         names = embedding_names(config)
@@ -260,7 +259,8 @@ class Engine:
         elif self._precision == "int8":
             largest = np.maximum(matrix.max(axis=1), -matrix.min(axis=1))
             scale = np.maximum(largest / np.float32(self._functions.weight_limit), np.float32(1e-30))
-            weight = np.rint(matrix / scale[:, None]).astype(np.int8)
+            with np.errstate(invalid="ignore"):  # a row with what is no number has no scale either
+                weight = np.rint(matrix / scale[:, None]).astype(np.int8)
             sums = -128 * weight.sum(axis=1, dtype=np.int32)  # unsigned inputs have 128 added
         group = self._functions.groups[_PRECISIONS[self._precision]]
         packed = weight.reshape(-1, panel, num_in // group, group).transpose(0, 2, 1, 3)
