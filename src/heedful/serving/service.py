@@ -117,6 +117,10 @@ class TranslationService:
             finally:
                 self.metrics.characters.inc(characters)
 
+    def model_of(self, pair: Pair) -> ServedModel:
+        """Return the model that translates a pair."""
+        return self._queue_of[pair].model
+
     def close(self) -> None:
         """Translate what is waiting, and end the threads."""
         for queue in self._queues:
