@@ -29,6 +29,16 @@ export class Languages {
     this.#fillTargets();
   }
 
+  /** Choose what to begin with: the only source there is, or any; and the browser's language, or English. */
+  begin() {
+    const own = navigator.language.split("-")[0];
+    const [only, ...others] = this.targets.keys();
+    const targets = [...new Set([...this.targets.values()].flat())];
+    const to = [own, "en"].find((code) => targets.includes(code)) ?? targets[0];
+    if (others.length) this.choose(AUTO, to);
+    else this.choose(only, to);
+  }
+
   /** Choose languages, as far as there are such. */
   choose(from, to) {
     if (from === AUTO || this.targets.has(from)) this.from.value = from;
@@ -48,6 +58,13 @@ export class Languages {
 
   /** Whether there is a way back. */
   get canSwap() { return Boolean(this.targets.get(this.to.value)?.includes(this.source)); }
+
+  /** Choose another target where a text turns out to be in the chosen one already; whether there is one. */
+  turn(detected) {
+    const other = detected === this.to.value && this.targets.get(detected)?.[0];
+    if (other) this.choose(this.from.value, other);
+    return Boolean(other);
+  }
 
   swap() { this.choose(this.to.value, this.source); }
 

@@ -50,6 +50,7 @@ async function translateNow() {
     const alternatives = Math.min(3, limits.alternativesLimit);
     const answer = await service.translate({ ...fields, alternatives }, signal);
     if (signal.aborted) return;
+    if (languages.turn(answer.detectedLanguage?.language)) return void translateNow();
     showAnswer(text, answer);
     await explainNow(text, fields, signal);
   } catch (error) {
@@ -189,7 +190,7 @@ async function start() {
     const [listed, told] = await Promise.all([service.languages(), service.settings()]);
     languages = new Languages(listed);
     limits = told;
-    languages.choose(languages.targets.size === 1 ? told.language.source.code : "auto", told.language.target.code);
+    languages.begin();
     byId("key-line").hidden = !told.keyRequired;
   } catch (error) {
     showProblem(error, start, new AbortController().signal);

@@ -21,10 +21,21 @@ function posted(path, fields, signal) {
   return answered(path, { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
 }
 
+/** Ask, and once more where the connection broke: none of the requests changes anything. */
+async function fetched(path, init) {
+  try {
+    return await fetch(path, init);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    await new Promise((done) => { setTimeout(done, 300); });
+    return fetch(path, init);
+  }
+}
+
 async function answered(path, init) {
   let response;
   try {
-    response = await fetch(path, init);
+    response = await fetched(path, init);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refusal("The server does not answer. Is it still running?");
