@@ -70,9 +70,7 @@ def visited(browser: "playwright.Browser", url: str, **context: object) -> Visit
     page = browser.new_page(**context)
     page.set_default_timeout(30_000)
     visit = Visit(page, url)
-    page.on(
-        "console", lambda said: said.type in ("error", "warning") and visit.complaints.append(said.text)
-    )
+    page.on("console", lambda said: said.type in ("error", "warning") and visit.complaints.append(said.text))
     page.on("pageerror", lambda error: visit.complaints.append(str(error)))
     page.on("request", lambda request: visit.requests.append(request.url))
     page.goto(url)
@@ -280,7 +278,9 @@ def test_a_phone_needs_no_scrolling_sideways(
 def test_text_from_right_to_left_is_set_so(visit: Visit) -> None:
     visit.page.locator("#source").fill("החתול ישן .")
     visit.page.locator("#output .w").first.wait_for()
-    directions = "() => ['source', 'mirror'].map((id) => getComputedStyle(document.getElementById(id)).direction)"
+    directions = (
+        "() => ['source', 'mirror'].map((id) => getComputedStyle(document.getElementById(id)).direction)"
+    )
     assert visit.evaluate(directions) == ["rtl", "rtl"]
 
 

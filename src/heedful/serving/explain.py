@@ -126,7 +126,9 @@ def explain_sentence(bundle: "Bundle", translation: "Translation") -> ExplainedS
     try:
         from heedful.analysis.attention_maps import attention_maps
     except ImportError:
-        raise MissingPartError("explanations need torch on the server: pip install 'heedful[torch]'") from None
+        raise MissingPartError(
+            "explanations need torch on the server: pip install 'heedful[torch]'"
+        ) from None
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
     hypotheses = translation.hypotheses
     maps = attention_maps(bundle, translation.source, hypotheses[0].ids)

@@ -21,7 +21,6 @@ def application(context: Context, *, origins: Sequence[str] = ()) -> FastAPI:
         context: what answers.
         origins: of pages that may ask from a browser; "*": all.
     """
-
     explainer = Explainer(context.service)
 
     @asynccontextmanager

@@ -55,7 +55,7 @@ async function translateNow() {
     await explainNow(text, fields, signal);
   } catch (error) {
     if (signal.aborted || error.name === "AbortError") return;
-    output.classList.add("stale");
+    for (const id of ["output", "others", "inside"]) byId(id).classList.add("stale");
     showProblem(error, translateNow, signal);
     byId("key-line").hidden &&= error.status !== 403;
   } finally {
@@ -68,7 +68,7 @@ async function translateNow() {
 
 function showAnswer(text, answer) {
   hideProblem();
-  output.classList.remove("stale");
+  for (const id of ["output", "others"]) byId(id).classList.remove("stale");
   languages.detect(answer.detectedLanguage?.language ?? "");
   output.lang = languages.to.value;
   showTexts(text, answer.translatedText);
@@ -174,7 +174,10 @@ function wire() {
   addEventListener("hashchange", restore);
   tabs(document.querySelector("[role=tablist]"), () => panel.refresh());
   themeButton(() => panel.refresh());
-  listen(field);
+  listen(field, (number) => {
+    byId("sentence").value = number;
+    showSentence(number);
+  });
 }
 
 function restore() {

@@ -11,7 +11,9 @@ export function showProblem(error, again, signal) {
   const wait = make("span", { className: "wait", "aria-live": "off" });
   const button = make("button", { type: "button", textContent: "Try again" });
   button.addEventListener("click", again);
-  box.replaceChildren(make("p", { textContent: error.message }), make("p", { className: "row" }, wait, button));
+  const row = make("p", { className: "row" }, ...(error.retryAfter ? [wait] : []), button);
+  box.replaceChildren(make("p", { textContent: error.message }));
+  if (error.status !== 400) box.append(row); // the same mistake would have the same answer
   box.hidden = false;
   if (!error.retryAfter) return;
   let left = error.retryAfter;

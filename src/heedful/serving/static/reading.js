@@ -1,7 +1,7 @@
 // The two texts side by side: words light up on both, and those of the translation show their probability.
 
 import { byId, grade, make, percent } from "./elements.js";
-import { inWords, placesOf, wordsOf } from "./words.js";
+import { inWords, placesOf } from "./words.js";
 
 const FAINT = 0.18; // of the strongest attention: below it a word does not light up
 const mirror = byId("mirror");
@@ -41,7 +41,7 @@ export function showWords(source, translation, sentences, from, to) {
   const written = [];
   sentences.forEach((sentence, index) => {
     if (sourceAt[index] < 0 || targetAt[index] < 0) return;
-    const entry = { ...inWords(sentence, from, to), sourceSpans: [], targetSpans: [] };
+    const entry = { number: index, ...inWords(sentence, from, to), sourceSpans: [], targetSpans: [] };
     entries.push(entry);
     read.push(...marked(entry, "source", sourceAt[index]));
     written.push(...marked(entry, "target", targetAt[index]));
@@ -103,10 +103,16 @@ function unlight() {
   note.textContent = "";
 }
 
-/** Let words light up under the mouse, at the caret of the text, and at the keyboard's word. */
-export function listen(field) {
+/**
+ * Let words light up under the mouse, at the caret of the text, and at the keyboard's word; `onSentence` is told
+ * the number of the sentence that is clicked on.
+ */
+export function listen(field, onSentence) {
   output.addEventListener("pointerover", (event) => light(event.target));
   output.addEventListener("pointerleave", unlight);
+  output.addEventListener("click", (event) => {
+    if (spans.has(event.target)) onSentence(spans.get(event.target).entry.number);
+  });
   output.addEventListener("blur", () => { current = -1; unlight(); });
   output.addEventListener("keydown", (event) => {
     const words = [...output.querySelectorAll(".w")];
@@ -146,4 +152,3 @@ export function listen(field) {
 
 /** The translation that is shown. */
 export const translation = () => shown;
-export { wordsOf };
