@@ -1,4 +1,4 @@
-/* What stands between the matrix multiplications of a layer: attention, and the layer norm. */
+/* Attention and layer norm: the parts of a layer between its matrix multiplications. */
 #ifndef HEEDFUL_ATTENTION_H
 #define HEEDFUL_ATTENTION_H
 
@@ -14,15 +14,15 @@ static void normalise(const HeedfulNorm *norm, const float *x, float *y, int64_t
     }
 }
 
-/* Scores of n keys become weights that sum to 1. */
+/* Softmax of the scores of n keys, in place. */
 static void softmax(float *scores, int64_t n) {
     float sum = exponentials_of(scores, n, largest(scores, n));
     float share = 1.0f / sum;
     for (int64_t j = 0; j < n; j++) scores[j] *= share;
 }
 
-/* One query over n keys and values, given by pointers to their rows; `scores` has room for n filled up to
-   whole vectors. Every head has its own part of each row, `size` wide. */
+/* Attention of one query over n keys and values, given by pointers to their rows. `scores` is a buffer for n
+   rounded up to whole vectors. Each head has its own part of a row, `size` wide. */
 static inline __attribute__((always_inline)) void attend_heads(const float *query, const float **keys,
                                                                const float **values, int64_t n, int64_t heads,
                                                                int64_t size, float *scores, float *result) {
@@ -32,7 +32,7 @@ static inline __attribute__((always_inline)) void attend_heads(const float *quer
         const float *q = query + h * size;
         for (int64_t first = 0; first < n; first += LANES) {
             Floats dots[LANES];
-            for (int64_t j = 0; j < LANES; j++) { /* beyond the last key, the last one again */
+            for (int64_t j = 0; j < LANES; j++) { /* the last key pads the vector */
                 const float *key = keys[first + j < n ? first + j : n - 1] + h * size;
                 dots[j] = (Floats){0};
                 for (int64_t i = 0; i < whole; i += LANES)
@@ -45,7 +45,7 @@ static inline __attribute__((always_inline)) void attend_heads(const float *quer
         }
         softmax(scores, n);
         int64_t i = 0;
-        for (; i + 4 * LANES <= whole; i += 4 * LANES) { /* four sums at a time, which do not wait */
+        for (; i + 4 * LANES <= whole; i += 4 * LANES) { /* four independent sums, to hide latency */
             Floats sum[4] = {{0}};
             for (int64_t j = 0; j < n; j++)
                 for (int c = 0; c < 4; c++)

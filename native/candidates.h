@@ -1,4 +1,4 @@
-/* What may come next after some states: `top`, `log_probs` and `pick` of heedful.h. */
+/* The output layer: `top`, `log_probs` and `pick` of heedful.h. */
 #ifndef HEEDFUL_CANDIDATES_H
 #define HEEDFUL_CANDIDATES_H
 
@@ -15,11 +15,11 @@ static float log_sum(const float *z, int64_t n) {
     return highest + logf(sum_of(sum));
 }
 
-/* The `count` largest of n numbers, filled up to a multiple of PANEL, best first, equal ones by index,
-   without those of -inf; returns how many there are. */
+/* The `count` largest of n numbers, padded to a multiple of PANEL, best first, ties by index, without -inf;
+   returns their number. */
 static int64_t choose(const float *z, int64_t n, int64_t count, float *values, int64_t *ids) {
     int64_t found = 0;
-    float least = -INFINITY; /* of those found, once there are `count` */
+    float least = -INFINITY; /* the smallest candidate, once there are `count` */
     for (int64_t i = 0; i < n; i += PANEL) {
         if (found == count && !(largest(z + i, PANEL) > least)) continue;
         for (int64_t j = i; j < i + PANEL && j < n; j++) {
@@ -37,14 +37,14 @@ static int64_t choose(const float *z, int64_t n, int64_t count, float *values, i
     return found;
 }
 
-/* Rows of logits (rows, out), and what is asked of them. */
+/* Rows of logits (rows, out), and the results to compute. */
 typedef struct {
     const HeedfulModel *model;
     const HeedfulLinear *output;
-    const int64_t *own_ids; /* of that layer's outputs, where there is a shortlist */
+    const int64_t *own_ids; /* of that layer's outputs, with a shortlist */
     float *logits;
     const HeedfulShortlist *shortlist; /* or NULL */
-    const int64_t *sentences;          /* of the rows, where there is a shortlist */
+    const int64_t *sentences;          /* of the rows, with a shortlist */
     int64_t count;                     /* of the best; 0: all log-probabilities, (rows, vocabulary) */
     const int64_t *banned;
     int64_t num_banned;
@@ -53,8 +53,8 @@ typedef struct {
     int64_t *ids;
 } Choice;
 
-/* The logits that a row may choose among: those of its sentence come first, and are as many as returned.
-   They are summed in their order, so that it does not matter what other sentences may have. */
+/* Move the logits of a row's sentence to the front; returns their number. They are summed in their order, so
+   that other sentences do not affect the result. */
 static int64_t gather(const Choice *c, int64_t row, float *z, const int32_t **columns) {
     if (!c->shortlist) return c->model->tgt_vocabulary;
     const int64_t *starts = c->shortlist->starts + c->sentences[row];
@@ -108,7 +108,7 @@ static void choose_in_row(void *task, int64_t row, int64_t thread) {
 
 #define ROWS_OF_LOGITS 24 /* at a time: they stay in the cache */
 
-/* The output layer of the first rows; returns how many of them have the same. */
+/* The output layer of the first rows; returns how many of them share one. */
 static int64_t choose_layer(Choice *c, int64_t rows) {
     const HeedfulShortlist *list = c->shortlist;
     int64_t group = c->sentences[0] / list->group_size, same = 1;

@@ -19,12 +19,12 @@ enum { HEEDFUL_OK, HEEDFUL_NO_MEMORY, HEEDFUL_BAD_ARGUMENT }; /* what functions 
 enum { FLOAT32, BFLOAT16, INT8, PRECISIONS };                 /* of matrix multiplications */
 enum { IDENTITY, RELU, GELU, SWISH, ACTIVATIONS };
 
-/* A linear layer whose weights are packed in panels of outputs. */
+/* A linear layer with weights packed in panels of outputs. */
 typedef struct {
-    int64_t in, out;     /* out as filled up to whole panels */
+    int64_t in, out;     /* out rounded up to whole panels */
     const void *weight;  /* [out / panel][in / group][panel][group] */
-    const float *bias;   /* (out,), zeros where the layer has none */
-    const float *scale;  /* INT8: (out,), what one step of each output's weights stands for */
+    const float *bias;   /* (out,), zeros without a bias */
+    const float *scale;  /* INT8: (out,), the scale of each output's weights */
     const int32_t *sums; /* INT8: (out,), sums of each output's weights, times -128 */
 } HeedfulLinear;
 
@@ -51,63 +51,60 @@ typedef struct {
     const float *output_weight; /* (V, D), not packed */
 } HeedfulModel;
 
-/* What the outputs of a decoder have been given and have written so far. */
+/* The cache of a decoder. */
 typedef struct {
     int64_t num_outputs, num_sources, stride;
-    const int64_t *sources; /* (num_outputs,): of each output its source */
+    const int64_t *sources; /* (num_outputs,): the source of each output */
     const int64_t *starts;  /* (num_sources + 1,): first rows of the sources in `memory` */
     float *const *memory;   /* of each layer, (R, 2 D) */
     float **cache; /* (num_outputs, stride): where keys and values (layers, 2 D) of each position are */
 } HeedfulPast;
 
-/* What may come next in the sentences of a batch, where that is not the whole vocabulary. A few sentences,
-   one after the other, are a group: the logits of what any of them may have are computed for them all. */
+/* The shortlists of a batch: the target ids of each sentence. A few consecutive sentences are a group: logits
+   are computed for the union of their ids. */
 typedef struct {
     int64_t group_size, num_sentences;
     const HeedfulLinear *outputs; /* of each group */
     const int64_t *ids;           /* of those outputs, ascending in each group */
     const int64_t *firsts;        /* of each group in `ids` */
-    const int32_t *columns;       /* among its group's outputs, of what each sentence may have, ascending */
+    const int32_t *columns;       /* indices of each sentence's ids among its group's outputs, ascending */
     const int64_t *starts;        /* of each sentence in `columns` */
 } HeedfulShortlist;
 
 typedef struct {
     int64_t panel;              /* outputs of a panel */
     int64_t groups[PRECISIONS]; /* consecutive inputs that are packed together; 0: no such precision */
-    int64_t weight_limit;       /* INT8: weights are from minus to plus this */
+    int64_t weight_limit;       /* INT8: the largest absolute weight */
 
-    /* Encode sentences that stand one after the other, without padding: ids (R,), of which sentence b has
-       those from starts[b] to starts[b + 1]; positions (num_positions, D). memory[l] gets keys and values
-       (R, 2 D) for layer l of the decoder. */
+    /* Encode concatenated sentences without padding: ids (R,), of sentence b from starts[b] to starts[b + 1];
+       positions (num_positions, D). memory[l] gets keys and values (R, 2 D) for layer l of the decoder. */
     int32_t (*encode)(const HeedfulModel *model, int64_t threads, const int64_t *ids, const int64_t *starts,
                       int64_t num_sentences, const float *positions, int64_t num_positions,
                       float *const *memory);
 
-    /* Give an id to each row, at a position of an output; rows of one output have positions that follow each
-       other. Keys and values of the rows go to cache (rows, layers, 2 D), states to (rows, D). */
+    /* Decode one id for each row, at a position of an output; rows of one output have consecutive positions.
+       Keys and values of the rows go to cache (rows, layers, 2 D), states to (rows, D). */
     int32_t (*step)(const HeedfulModel *model, int64_t threads, const HeedfulPast *past, const int64_t *ids,
                     const int64_t *outputs, const int64_t *at, int64_t rows, const float *positions,
                     int64_t num_positions, float *cache, float *states);
 
-    /* The `count` most probable next ids of each row, best first, equal ones by id, and their
-       log-probabilities. Banned ids are never among them; their probability is that of the others where
-       `renormalize`. With a shortlist, those of the row's sentence are all there are; fewer than `count` are
-       filled up with -inf. */
+    /* The `count` most probable next ids of each row, best first, ties by id, and their log-probabilities.
+       Banned ids are excluded; with `renormalize` their probability goes to the others. With a shortlist only
+       the ids of the row's sentence are possible; fewer than `count` are padded with -inf. */
     int32_t (*top)(const HeedfulModel *model, int64_t threads, const float *states, int64_t rows,
                    const HeedfulShortlist *shortlist, const int64_t *sentences, int64_t count,
                    const int64_t *banned, int64_t num_banned, int32_t renormalize, float *values,
                    int64_t *ids);
 
-    /* All log-probabilities of what comes next, (rows, V); -inf outside of the shortlist. */
+    /* The log-probabilities of the next id, (rows, V); -inf outside of the shortlist. */
     int32_t (*log_probs)(const HeedfulModel *model, int64_t threads, const float *states, int64_t rows,
                          const HeedfulShortlist *shortlist, const int64_t *sentences, float *result);
 
-    /* The output layer to some ids alone, packed as that to all of them is, into arrays of the right sizes.
-       Its last panel is filled up with what is there. */
+    /* Pack the output layer of some ids only, into arrays of the right sizes. Its last panel is padded. */
     int32_t (*pick)(const HeedfulModel *model, const int64_t *ids, int64_t count, void *weight, float *bias,
                     float *scale, int32_t *sums);
 
-    /* y (rows, out) = f(x (rows, in) W + bias), a linear layer alone. */
+    /* A linear layer: y (rows, out) = f(x (rows, in) W + bias). */
     int32_t (*linear)(const HeedfulLinear *layer, int32_t precision, int32_t activation, int64_t threads,
                       const float *x, int64_t rows, float *y);
 
@@ -154,10 +151,10 @@ HEEDFUL_EXPORT int32_t heedful_version(void);
 /* The bytes of HeedfulLinear, Norm, Layer, Model, Past, Shortlist and Functions, in this order; 0 beyond. */
 HEEDFUL_EXPORT int64_t heedful_size(int32_t structure);
 
-/* The name of a level that the library has, the slowest being 0; NULL beyond the last. */
+/* The name of a level of the library, from the slowest, 0; NULL beyond the last. */
 HEEDFUL_EXPORT const char *heedful_level(int32_t level);
 
-/* Why this machine cannot run a level: NULL where it can. */
+/* Why this machine cannot run a level; NULL if it can. */
 HEEDFUL_EXPORT const char *heedful_why_not(int32_t level);
 
 /* The functions of a level; NULL beyond the last. Calling those of a level that this machine lacks ends the

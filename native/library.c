@@ -1,7 +1,6 @@
-/* What the library exports: its levels, which of them this machine can run, and their functions.
-
-   A level needs instructions of the CPU (CPUID) and registers that the operating system saves when it
-   switches between threads (XGETBV). */
+/* The exported functions: the levels, which of them this machine can run, and their functions. A level needs
+   instructions of the CPU (CPUID) and registers that the operating system saves at a context switch (XGETBV).
+ */
 #include "heedful.h"
 
 #include <stddef.h>
@@ -27,7 +26,7 @@ static Cpuid cpuid(uint32_t leaf, uint32_t part) {
 }
 
 static uint64_t saved_registers(void) {
-    if (!(cpuid(1, 0).ecx >> 27 & 1)) return 0; /* OSXSAVE: the system uses XSAVE at all */
+    if (!(cpuid(1, 0).ecx >> 27 & 1)) return 0; /* OSXSAVE: the system uses XSAVE */
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (uint64_t)high << 32 | low;
@@ -38,7 +37,7 @@ static uint64_t saved_registers(void) {
 static int has_instructions(int feature) {
     Cpuid one = cpuid(1, 0), seven = cpuid(7, 0), more = cpuid(7, 1);
     switch (feature) {
-    case AVX2: /* with FMA and F16C, which every CPU with AVX2 but a VIA has */
+    case AVX2: /* with FMA and F16C, as on every CPU with AVX2 except VIA's */
         return BIT(seven.ebx, 5) && BIT(one.ecx, 12) && BIT(one.ecx, 29) && BIT(one.ecx, 28);
     case AVX_VNNI:
         return BIT(more.eax, 4);
@@ -54,7 +53,7 @@ static int has_instructions(int feature) {
     return 0;
 }
 
-/* Linux gives tiles to processes that have asked for them. */
+/* Linux enables tiles for processes on request. */
 static int may_use_tiles(void) {
 #if defined(__linux__)
     long request_permission = 0x1023, tile_data = 18; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */

@@ -1,24 +1,23 @@
-/* Multiplication of rows with packed weights, in several precisions: what most of a search's time goes to.
-
-   Each output is summed over the inputs in one fixed order, whatever stands in the other rows and whoever
-   computes it, so that a row's result depends on nothing but the row. */
+/* Multiplication of rows with packed weights, in several precisions: most of a search's time. Each output is
+   summed over the inputs in a fixed order, independent of the other rows and of the thread, so that a row's
+   result depends only on the row. */
 #ifndef HEEDFUL_MATMUL_H
 #define HEEDFUL_MATMUL_H
 
 #include "matmul_types.h"
 #include "workers.h"
 
-#define PANEL (2 * LANES) /* outputs computed together; packed weights are filled up to a multiple of it */
-#define BLOCK (REGISTERS == 32 ? 12 : 6) /* rows computed together: their sums stay in registers */
+#define PANEL (2 * LANES) /* outputs computed in one pass; packed weights are padded to a multiple of it */
+#define BLOCK (REGISTERS == 32 ? 12 : 6) /* rows computed in one pass: their sums stay in registers */
 
 #ifdef __clang__
 #define UNROLL _Pragma("unroll")
 #else
-#define UNROLL _Pragma("GCC unroll 16") /* before gcc looks at arrays, or it keeps sums in memory */
+#define UNROLL _Pragma("GCC unroll 16") /* before gcc optimises arrays, or it keeps sums in memory */
 #endif
 #define EACH(i, n) UNROLL for (int i = 0; i < n; i++)
 
-#define AHEAD 16384 /* bytes: a CPU sees too late by itself that a panel is followed by the next one */
+#define AHEAD 16384 /* bytes to prefetch: hardware detects the next panel too late */
 
 /* Multiply R rows with the weights of P panels, from output `first` on. */
 #define KERNEL(TYPE, R, P)                                                                                   \
@@ -51,7 +50,7 @@
 typedef void (*Kernel)(const void *rows, const float *row_scales, const HeedfulLinear *layer, int64_t first,
                        float *y);
 
-/* Few rows leave registers for several panels at a time: the sums of one row wait for each other. */
+/* Few rows leave registers for several panels at a time, which hides the latency of the sums. */
 #define FEW 3
 static const int64_t panels_of[FEW + 1] = {0, 4, 2, 2}; /* by rows */
 /* clang-format off */
@@ -80,7 +79,7 @@ MORE_KERNELS(bfloat16)
 
 static const struct {
     int64_t group, input_size, weight_size; /* bytes of a number */
-    Kernel narrow[BLOCK], wide[FEW];        /* by rows less one: of one panel, and of several */
+    Kernel narrow[BLOCK], wide[FEW];        /* by rows - 1: of one panel, and of several */
 } types[PRECISIONS] = {
     [FLOAT32] = {1, 4, 4, NARROW(float32), WIDE(float32)},
 #ifdef bfloat16_GROUP
@@ -91,22 +90,22 @@ static const struct {
 
 static void activate(int32_t kind, float *x, int64_t n) {
     if (kind == RELU)
-        for (int64_t i = 0; i < n; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i]; /* what is no number stays that */
+        for (int64_t i = 0; i < n; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i]; /* NaN stays NaN */
     else if (kind == GELU)
         for (int64_t i = 0; i < n; i++) x[i] *= 0.5f * (1.0f + erff(x[i] * 0.70710678f));
     else if (kind == SWISH)
         for (int64_t i = 0; i < n; i++) x[i] /= 1.0f + expf(-x[i]);
 }
 
-#define CHUNKS 4 /* of a multiplication, for each thread: one may begin late */
+#define CHUNKS 4 /* of a multiplication, for each thread: one may start late */
 
-/* How many threads so many multiplications are worth. Others must be told, and what they write must come
-   back, so one is sooner done with what takes less than some ten microseconds. */
+/* The number of threads for that many multiplications. Waking threads and moving their results between caches
+   costs more than one thread needs for some ten microseconds of work. */
 static int64_t worth(int64_t threads, int64_t multiplications) {
     return multiplications < 3000000 ? 1 : threads;
 }
 
-/* The multiplications of a layer; to read a weight takes as long as to multiply four times with it. */
+/* The cost of a layer in multiplications; reading a weight takes as long as four of them. */
 static int64_t cost(int64_t in, int64_t out, int64_t rows) { return in * out * (rows + 4); }
 
 typedef struct {
@@ -122,7 +121,7 @@ typedef struct {
 #include "matmul_tiles.h"
 #endif
 
-/* Some rows with the panels from `first` to `end`. */
+/* Multiply some rows with the panels from `first` to `end`. */
 static void multiply_rows(const Multiplication *m, int64_t row, int64_t rows, int64_t first, int64_t end) {
     const HeedfulLinear *layer = m->layer;
     const char *x = (const char *)m->x + row * layer->in * types[m->precision].input_size;
@@ -137,7 +136,7 @@ static void multiply_rows(const Multiplication *m, int64_t row, int64_t rows, in
     }
 }
 
-/* A chunk of the outputs: some panels. Blocks of rows are of about one size. */
+/* One chunk: some panels of outputs. Blocks of rows have about equal sizes. */
 static void multiply(void *task, int64_t chunk, int64_t thread) {
     (void)thread;
     const Multiplication *m = task;
@@ -161,12 +160,12 @@ static void multiply(void *task, int64_t chunk, int64_t thread) {
         }
 }
 
-/* Bytes that `linear` needs for inputs of that width. */
+/* The size in bytes of the buffer of `linear`. */
 static size_t narrow_bytes(int64_t rows, int64_t in) {
     return (size_t)rows * ((size_t)in + 1) * sizeof(float) + 64;
 }
 
-/* y (rows, out) = f(x (rows, in) W + bias); `narrow` has room for `narrow_bytes`. */
+/* y (rows, out) = f(x (rows, in) W + bias); `narrow` is a buffer of `narrow_bytes`. */
 static void linear(const HeedfulLinear *layer, int32_t precision, int32_t activation, const float *x,
                    int64_t rows, float *y, void *narrow, int64_t threads) {
     int64_t in = layer->in, panels = layer->out / PANEL;

@@ -1,24 +1,23 @@
-/* Multiplication by tiles of 16 rows of 64 bytes (AMX), several times as fast as by vectors. A panel's
-   weights are two tiles wide as they are. Part of matmul.h. */
+/* Multiplication with tiles of 16 rows of 64 bytes (AMX), several times as fast as with vectors. A panel's
+   weights are two tiles wide. Part of matmul.h. */
 #ifndef HEEDFUL_MATMUL_TILES_H
 #define HEEDFUL_MATMUL_TILES_H
 
 #define HEEDFUL_TILES
 #define TILE 16
-#define TILES_FROM 8 /* rows; below that, vectors of INT8 are as fast */
+#define TILES_FROM 8 /* rows; with fewer, INT8 vectors are as fast */
 
-/* bfloat16 whatever the number of rows, as a row's sums would depend on it; those of INT8 are exact. */
+/* bfloat16 for any number of rows, or a row's sums would depend on it; those of INT8 are exact. */
 static int fits_tiles(const Multiplication *m) {
     int64_t bytes = m->layer->in * types[m->precision].weight_size;
     if (bytes % 64 || m->precision == FLOAT32) return 0;
     return m->precision == BFLOAT16 || m->rows >= TILES_FROM;
 }
 
-/* All is written that may be read there: compilers do not see what tiles are loaded from. */
+/* Initialise everything: compilers do not see which memory tiles are loaded from. */
 static inline void settle(const void *there) { __asm__ volatile("" : : "r"(there) : "memory"); }
 
-/* Tiles 0 and 1 are for sums of some rows, 2 and 3 for those of more rows, 4 and 5 for what is summed of
-   either, and 6 and 7 for weights. */
+/* Tiles 0 to 3 are sums of two blocks of rows, 4 and 5 inputs of either, 6 and 7 weights. */
 static void shape_tiles(int64_t rows) {
     struct {
         uint8_t palette, start_row, reserved[14];
@@ -35,7 +34,7 @@ static void shape_tiles(int64_t rows) {
     _tile_loadconfig(&shapes);
 }
 
-/* Sums of up to two tiles of rows with a panel, (rows, PANEL), from `begin`, a row of what they begin with.
+/* Sums of up to two tiles of rows with a panel, (rows, PANEL), starting from the values of the row `begin`.
  */
 #define SUM_TILES(TYPE, DOT)                                                                                 \
     static void TYPE##_tiles(const char *x, const char *w, int64_t bytes, const void *begin, float *sums,    \
@@ -69,7 +68,7 @@ static void shape_tiles(int64_t rows) {
 SUM_TILES(bfloat16, _tile_dpbf16ps)
 SUM_TILES(int8, _tile_dpbusd)
 
-/* Sums of a panel's outputs become what they stand for, in their place. */
+/* Dequantise the sums of a panel's outputs in place. */
 static void finish_tiles(float *sums, int64_t rows, const float *row_scales, const HeedfulLinear *layer,
                          int64_t first) {
     for (int64_t r = 0; r < rows; r++)
@@ -80,7 +79,7 @@ static void finish_tiles(float *sums, int64_t rows, const float *row_scales, con
         }
 }
 
-/* Panels of a multiplication. Blocks of rows are of one size: the last one repeats some of the one before. */
+/* Panels of a multiplication. Blocks of rows have one size: the last one overlaps the one before. */
 static void multiply_tiles(const Multiplication *m, int64_t first, int64_t end) {
     const HeedfulLinear *layer = m->layer;
     int64_t bytes = layer->in * types[m->precision].weight_size, out = layer->out, rows = m->rows;

@@ -66,8 +66,8 @@ static inline Floats bfloat16_dot(Floats sum, bfloat16x8_t x, bfloat16x8_t w) {
 
 /* ---- int8: exact sums in int32 at every level ---- */
 
-/* The largest weight. Two products of an input up to 255 and such a weight fit into 16 bits, where that is
-   what an instruction adds them in. */
+/* The largest weight. Two products of an input up to 255 and such a weight fit into 16 bits, if an
+   instruction adds them in 16 bits. */
 #if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__)
 #define INT8_LIMIT 63
 #else
@@ -107,7 +107,7 @@ static inline Ints int8_dot(Ints sum, Ints x, Ints w) {
 #endif
 }
 
-#elif defined(__x86_64__) /* weights are widened as they come, pairs of 16 bits are multiplied and added */
+#elif defined(__x86_64__) /* weights are widened when loaded; pairs of 16 bits are multiplied and added */
 #define INT8_IS_SIGNED 1
 #define int8_GROUP 2
 typedef int16_t int8_input;
@@ -166,17 +166,17 @@ static inline Ints int8_begin(const HeedfulLinear *layer, int64_t first) {
 
 static inline Floats floats_of(Ints v) { return __builtin_convertvector(v, Floats); }
 
-/* Sums become what they stand for. */
+/* Dequantise the sums. */
 static inline void int8_finish(Ints sum, float row_scale, const HeedfulLinear *layer, int64_t first,
                                float *y) {
     Floats scaled = floats_of(sum) * row_scale;
     store(y, multiply_add(scaled, load(layer->scale + first), load(layer->bias + first)));
 }
 
-/* A row as whole numbers from -127 to 127 (with 128 added where inputs are unsigned); returns what one step
-   stands for: not a number where the row has something that is not finite. */
+/* Quantise a row to -127..127 (plus 128 for unsigned inputs); returns the scale, NaN if the row is not
+   finite. */
 static float quantise(const float *x, int64_t n, int8_input *to) {
-    int32_t most = 0; /* floats without their signs are ordered as integers are */
+    int32_t most = 0; /* the bits of non-negative floats are ordered like integers */
     for (int64_t i = 0; i < n; i++) {
         int32_t bits;
         memcpy(&bits, x + i, 4);

@@ -1,7 +1,5 @@
-/* Parts of a training step in one pass over memory each, where torch takes several:
-   src/heedful/nn/kernels.py.
-
-   Every function works on contiguous rows, in float32 or bfloat16 (as uint16_t); sums are float32 always. */
+/* Parts of a training step in one pass over memory, where torch needs several: src/heedful/ops/kernels.py.
+   Every function works on contiguous rows, in float32 or bfloat16 (as uint16_t); sums are always float32. */
 #ifndef HEEDFUL_TRAINING_H
 #define HEEDFUL_TRAINING_H
 
@@ -14,7 +12,7 @@ static inline int are_sizes(int64_t rows, int64_t width) { return rows >= 0 && w
 
 static inline float float_of(float x) { return x; }
 
-/* Random bits of an element are a hash of its index and a seed: backward asks again and nothing is stored. */
+/* Random bits of an element are a hash of its index and a seed: the backward pass recomputes them. */
 static inline uint32_t hashed(uint32_t x) {
     x ^= x >> 16;
     x *= 0x21f0aaadu;
@@ -60,8 +58,7 @@ static inline float kept(uint32_t key, int64_t element, uint32_t threshold, floa
 RESIDUAL_NORM(residual_norm_float32, float, float_of, float_of)
 RESIDUAL_NORM(residual_norm_bfloat16, uint16_t, float_of_bf16, bf16_of)
 
-/* Gradients by x, h, gain and shift (the latter two are added to); dh may be NULL where nothing is dropped.
- */
+/* Gradients by x, h, gain and shift (the last two are accumulated); dh may be NULL without dropout. */
 #define RESIDUAL_NORM_BACKWARD(NAME, T, IN, OUT)                                                             \
     static int32_t NAME(const T *restrict dy, const T *restrict normed, const float *restrict inverse,       \
                         const float *restrict gain, T *restrict dx, T *restrict dh, float *restrict dgain,   \
@@ -94,8 +91,8 @@ RESIDUAL_NORM(residual_norm_bfloat16, uint16_t, float_of_bf16, bf16_of)
 RESIDUAL_NORM_BACKWARD(residual_norm_backward_float32, float, float_of, float_of)
 RESIDUAL_NORM_BACKWARD(residual_norm_backward_bfloat16, uint16_t, float_of_bf16, bf16_of)
 
-/* Scores (B, H, T, S) become softmax(scale scores) where the mask allows; a row without any choice is zero.
-   The mask (B or 1, 1, T or 1, S) is read with a stride of 0 where it says the same for all. */
+/* Replace scores (B, H, T, S) by softmax(scale scores) where the mask allows; a fully masked row is zero. The
+   mask (B or 1, 1, T or 1, S) is read with a stride of 0 along broadcast dimensions. */
 #define MASKED_SOFTMAX(NAME, T, IN, OUT)                                                                     \
     static int32_t NAME(T *restrict scores, const uint8_t *restrict mask, int64_t rows, int64_t heads,       \
                         int64_t queries, int64_t keys, int64_t mask_row, int64_t mask_query, float scale) {  \
@@ -134,8 +131,8 @@ MASKED_SOFTMAX(masked_softmax_bfloat16, uint16_t, float_of_bf16, bf16_of)
 MASKED_SOFTMAX_BACKWARD(masked_softmax_backward_float32, float, float_of, float_of)
 MASKED_SOFTMAX_BACKWARD(masked_softmax_backward_bfloat16, uint16_t, float_of_bf16, bf16_of)
 
-/* Logits become softmax(logits) less `confidence` at the target: the gradient of the loss by them, but for
-   what is the same in every row. nll gets Z - z_target of each row, norms Z, where Z = log sum exp. */
+/* Replace logits by softmax(logits) minus `confidence` at the target: the gradient of the loss, except for
+   the part that is equal in every row. nll gets Z - z_target of each row, norms Z, where Z = log sum exp. */
 #define LOSS_ROWS(NAME, T, IN, OUT)                                                                          \
     static int32_t NAME(T *restrict logits, const int64_t *restrict targets, float *restrict nll,            \
                         float *restrict norms, int64_t rows, int64_t width, float confidence) {              \

@@ -1,7 +1,6 @@
-/* Encoder and decoder steps of a trained model: `encode` and `step` of heedful.h.
-
-   Activations are float32; a linear layer multiplies in the precision its weights were packed in. A
-   sentence's result depends on nothing but the sentence. */
+/* Encoder and decoder steps of a trained model: `encode` and `step` of heedful.h. Activations are float32; a
+   linear layer multiplies in the precision of its packed weights. A sentence's result depends only on the
+   sentence. */
 #ifndef HEEDFUL_TRANSFORMER_H
 #define HEEDFUL_TRANSFORMER_H
 
@@ -18,7 +17,7 @@ typedef struct {
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Get that memory, and workers; returns 0 where there is no memory left. */
+/* Allocate that memory and reserve workers; returns 0 if out of memory. */
 static int open_workspace(Workspace *space, const HeedfulModel *m, int64_t rows, int64_t longest,
                           int64_t threads) {
     int64_t width = m->d_model, widest = larger(3 * width, m->d_ff);
@@ -59,7 +58,7 @@ static void apply(const HeedfulModel *m, const HeedfulLinear *layer, int32_t act
     linear(layer, m->precision, activation, x, rows, y, space->narrow, space->threads);
 }
 
-/* The input of a sub-layer: the residual stream itself, or normalised (pre-norm). */
+/* The input of a sub-layer: the residual stream, normalised for pre-norm. */
 static const float *sublayer_input(const HeedfulModel *m, const HeedfulNorm *norm, Workspace *space,
                                    int64_t rows) {
     if (!m->norm_first) return space->x;
@@ -67,7 +66,7 @@ static const float *sublayer_input(const HeedfulModel *m, const HeedfulNorm *nor
     return space->normed;
 }
 
-/* Add its output to the residual stream, and normalise that (post-norm). */
+/* Add its output to the residual stream, and normalise for post-norm. */
 static void add_residual(const HeedfulModel *m, const HeedfulNorm *norm, Workspace *space, int64_t rows) {
     for (int64_t i = 0; i < rows * m->d_model; i++) space->x[i] += space->out[i];
     if (!m->norm_first) normalise(norm, space->x, space->x, rows, m->d_model, m->eps);
@@ -80,7 +79,7 @@ static void feed_forward(const HeedfulModel *m, const HeedfulLayer *layer, Works
     add_residual(m, &layer->outer_norm, space, rows);
 }
 
-/* The rows of an attention: their queries, and where keys and values (2 D together) are. */
+/* The rows of an attention: their queries, and the location of keys and values (2 D). */
 typedef struct {
     const HeedfulModel *model;
     Workspace *space;
@@ -93,14 +92,14 @@ typedef struct {
     int64_t layer;
 } Attention;
 
-/* Do the chunks of an attention over so many positions. An element of a key and a value takes as long as some
-   multiplications of a matrix. */
+/* Do the chunks of an attention over that many positions. An element of a key and a value costs as much as
+   some multiplications. */
 static void attend_in_parallel(Attention *a, HeedfulWork work, int64_t chunks, int64_t positions) {
     int64_t threads = worth(a->space->threads, 16 * a->rows * positions * a->model->d_model);
     heedful_parallel_for(threads, work, a, chunks);
 }
 
-/* n keys and values, one after the other: where the thread that attends finds them. */
+/* Pointers to n consecutive keys and values, in the thread's buffer. */
 static void list_keys(Workspace *space, int64_t thread, const float *keys, int64_t stride, int64_t n,
                       int64_t width) {
     for (int64_t j = 0; j < n; j++) {
@@ -116,7 +115,7 @@ static void attend_to_listed(const Attention *a, int64_t row, int64_t n, int64_t
            a->space->heads + row * width);
 }
 
-/* Some rows of sentences that stand one after the other, each over its own sentence. */
+/* Self-attention of some rows of concatenated sentences, each over its own sentence. */
 static void attend_to_sentences(void *task, int64_t chunk, int64_t thread) {
     const Attention *a = task;
     int64_t b = 0, listed = -1;
@@ -130,7 +129,7 @@ static void attend_to_sentences(void *task, int64_t chunk, int64_t thread) {
     }
 }
 
-/* Whether sentences follow each other and have known ids and positions; `longest` gets the longest. */
+/* Check that sentences are consecutive, with valid ids and positions; `longest` gets the longest. */
 static int are_sentences(const HeedfulModel *m, const int64_t *ids, const int64_t *starts, int64_t sentences,
                          int64_t num_positions, int64_t *longest) {
     *longest = 0;
@@ -144,20 +143,19 @@ static int are_sentences(const HeedfulModel *m, const int64_t *ids, const int64_
     return *longest <= num_positions;
 }
 
-/* Rows computed together at most: what they need stays in the cache, and their number is enough for weights
-   to be read seldom. */
+/* The maximum number of rows in one pass: their data stay in the cache, and weights are rarely reloaded. */
 #ifndef ROWS_TOGETHER
 #define ROWS_TOGETHER 128
 #endif
 
-/* The first sentences of those that start at `starts`, one at least, that are computed together. */
+/* The number of sentences from `starts` on, at least one, that are computed in one pass. */
 static int64_t sentences_together(const int64_t *starts, int64_t sentences) {
     int64_t count = 1;
     while (count < sentences && starts[count + 1] - starts[0] <= ROWS_TOGETHER) count++;
     return count;
 }
 
-/* Encode sentences whose rows are computed together. */
+/* Encode sentences in one pass. */
 static void encode_together(const HeedfulModel *m, Workspace *space, const int64_t *ids,
                             const int64_t *starts, int64_t sentences, const float *positions,
                             float *const *memory) {
@@ -204,7 +202,7 @@ static int32_t encode(const HeedfulModel *m, int64_t threads, const int64_t *ids
     return HEEDFUL_OK;
 }
 
-/* The keys and values of all rows in a layer join those of earlier positions before any row looks at them. */
+/* Write the keys and values of all rows of a layer to the cache before any row attends to them. */
 static void extend_cache(const Attention *a) {
     int64_t width = a->model->d_model;
     for (int64_t row = 0; row < a->rows; row++) {
@@ -214,7 +212,7 @@ static void extend_cache(const Attention *a) {
     }
 }
 
-/* A row of the decoder over what its output has at its position and before. */
+/* Self-attention of a decoder row over its output up to its position. */
 static void attend_to_past(void *task, int64_t row, int64_t thread) {
     const Attention *a = task;
     int64_t width = a->model->d_model, n = a->at[row] + 1, first = thread * a->space->longest;
@@ -226,7 +224,7 @@ static void attend_to_past(void *task, int64_t row, int64_t thread) {
     attend_to_listed(a, row, n, thread);
 }
 
-/* A row of the decoder over its source. */
+/* Cross-attention of a decoder row. */
 static void attend_to_source(void *task, int64_t row, int64_t thread) {
     const Attention *a = task;
     int64_t b = a->past->sources[a->outputs[row]], width = a->model->d_model;
@@ -235,7 +233,7 @@ static void attend_to_source(void *task, int64_t row, int64_t thread) {
     attend_to_listed(a, row, n, thread);
 }
 
-/* Whether rows have known ids, outputs and positions; `longest` gets the most keys of any attention. */
+/* Check that rows have valid ids, outputs and positions; `longest` gets the largest number of keys. */
 static int are_rows(const HeedfulModel *m, const HeedfulPast *past, const int64_t *ids,
                     const int64_t *outputs, const int64_t *at, int64_t rows, int64_t num_positions,
                     int64_t *longest) {
@@ -251,7 +249,7 @@ static int are_rows(const HeedfulModel *m, const HeedfulPast *past, const int64_
     return rows > 0;
 }
 
-/* A step of rows that are computed together. */
+/* A decoder step of some rows in one pass. */
 static void step_together(const HeedfulModel *m, Workspace *space, const HeedfulPast *past,
                           const int64_t *outputs, const int64_t *at, int64_t rows, int64_t longest) {
     int64_t width = m->d_model;
@@ -278,8 +276,8 @@ static void step_together(const HeedfulModel *m, Workspace *space, const Heedful
     if (m->has_final_norm) normalise(&m->decoder_norm, space->x, space->x, rows, width, m->eps);
 }
 
-/* Rows of one output come in the order of their positions, so that those computed later find the keys and
-   values of earlier ones. */
+/* Rows of one output are in the order of their positions, so that later ones find the keys and values of
+   earlier ones. */
 static int32_t step(const HeedfulModel *m, int64_t threads, const HeedfulPast *past, const int64_t *ids,
                     const int64_t *outputs, const int64_t *at, int64_t rows, const float *positions,
                     int64_t num_positions, float *cache, float *states) {

@@ -1,6 +1,5 @@
-/* Vectors as wide as the registers of the level that is compiled, and what is computed with them.
-
-   Sums are taken in the order that is written here, never in one that a compiler chooses. */
+/* Vectors of the compiled level's register width, and operations on them. Sums are in the order written here,
+   never in one chosen by a compiler. */
 #ifndef HEEDFUL_VECTORS_H
 #define HEEDFUL_VECTORS_H
 
@@ -49,7 +48,7 @@ static inline Floats load_some(const float *x, int64_t n, float fill) {
 
 static inline Floats all(float x) { return x - (Floats){0}; } /* x + 0 is not -0 for x = -0 */
 
-/* a b + c; rounded once where the level has such an instruction. */
+/* a b + c; rounded once if the level has a fused instruction. */
 static inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -66,7 +65,7 @@ static inline Floats blend(Ints mask, Floats yes, Floats no) {
     return (Floats)(((Ints)yes & mask) | ((Ints)no & ~mask));
 }
 
-/* The larger of both; b where one is not a number. */
+/* The maximum; b if one is NaN. */
 static inline Floats larger_of(Floats a, Floats b) { return blend((Ints)(a > b), a, b); }
 
 /* The sum of all lanes: halves are added until one lane is left. */
@@ -117,7 +116,7 @@ static inline float largest_of(Floats v) {
     return highest;
 }
 
-/* The largest of n numbers, -inf for none; those that are not numbers may be passed over. */
+/* The maximum of n numbers, -inf for none; NaN may be ignored. */
 static inline float largest(const float *x, int64_t n) {
     Floats most = all(-INFINITY);
     int64_t i = 0;
@@ -137,7 +136,7 @@ static inline float total(const float *x, int64_t n) {
 #define ROUND 12582912.0f /* 1.5 x 2^23: a small number added to it is rounded to the nearest whole one */
 
 /* exp(x) for x <= 0, at most 1 ulp from the exact value: x = n ln 2 + r, and a polynomial in r. Results below
-   the smallest normal number are 0; what is not a number stays that. */
+   the smallest normal number are 0; NaN stays NaN. */
 static inline Floats exponential(Floats x) {
     Floats shifted = multiply_add(x, all(1.44269504088896341f), all(ROUND)), n = shifted - ROUND;
     Floats r = multiply_add(n, all(-0.693359375f), x); /* ln 2 in two parts; the first product is exact */
@@ -154,7 +153,7 @@ static inline Floats exponential(Floats x) {
     return (Floats)((Ints)result & ~(Ints)(x < -87.33654f));
 }
 
-/* x becomes exp(x - least) in place; returns the sum. */
+/* Replace x by exp(x - least); returns the sum. */
 static inline float exponentials_of(float *x, int64_t n, float least) {
     Floats sum = {0};
     int64_t i = 0;
@@ -171,7 +170,7 @@ static inline float exponentials_of(float *x, int64_t n, float least) {
     return sum_of(sum);
 }
 
-/* The sum of products of n numbers. */
+/* The dot product of n numbers. */
 static inline float dot(const float *x, const float *y, int64_t n) {
     Floats sum = {0};
     int64_t i = 0;
@@ -202,7 +201,7 @@ static inline float float_of_bf16(uint16_t x) {
     return value;
 }
 
-static inline uint16_t bf16_of(float x) { /* to the nearest, ties to even; what is no number stays that */
+static inline uint16_t bf16_of(float x) { /* to the nearest, ties to even; NaN stays NaN */
     uint32_t bits;
     memcpy(&bits, &x, 4);
     uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;

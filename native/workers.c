@@ -1,9 +1,7 @@
-/* The pool of workers: see workers.h.
-
-   Work comes in chunks, and whoever is free takes the next. A worker that finds nothing to do for a while
-   sleeps. Where others want the cores, so that workers take little or the system suspends one in the middle
-   of a chunk, the caller works alone for some time. One caller at a time has the workers, any other works
-   alone. A forked process starts workers of its own. */
+/* The thread pool: see workers.h. Work is split into chunks, and a free thread takes the next. An idle worker
+   sleeps after a while. If other processes use the cores, so that workers take few chunks or are suspended in
+   the middle of one, the caller works alone for some time. One caller at a time has the workers, any other
+   works alone. A forked process starts its own workers. */
 #include "workers.h"
 
 static void do_alone(HeedfulWork work, void *task, int64_t chunks) {
@@ -20,7 +18,7 @@ static void do_alone(HeedfulWork work, void *task, int64_t chunks) {
 #define CHUNKS_MASK 0xffffff
 #define AWAKE 400000    /* nanoseconds that a worker stays awake between two calls */
 #define PATIENCE 100000 /* nanoseconds after which a worker's chunk is late */
-#define ALONE 100000000 /* nanoseconds without workers, where they were late or took little */
+#define ALONE 100000000 /* nanoseconds without workers, after they were late or took few chunks */
 #define LITTLE 0.1      /* of the chunks */
 #define TRIAL 1000      /* chunks */
 
@@ -28,17 +26,17 @@ static atomic_flag pool_is_taken = ATOMIC_FLAG_INIT;
 static pthread_mutex_t pool_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t pool_is_called = PTHREAD_COND_INITIALIZER;
 static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
-static int64_t pool_size = 1;             /* threads there are, with the caller */
+static int64_t pool_size = 1;             /* number of threads, with the caller */
 static _Atomic int64_t pool_wanted = 0;   /* threads of the present call */
 static _Atomic int64_t pool_sleeping = 0; /* workers */
-/* number of the work << 32 | threads that may take of it << 24 | chunks that nobody has taken */
+/* number of the work << 32 | threads that may take chunks << 24 | chunks not taken */
 static _Alignas(64) _Atomic uint64_t pool_open = 0;
 static _Alignas(64) _Atomic int64_t pool_undone = 0; /* chunks that are not done */
-static int64_t pool_is_back = 0;                     /* when, after it was of no use */
+static int64_t pool_is_back = 0;                     /* end of the time without workers */
 static HeedfulWork pool_work;
 static void *pool_task;
 static int64_t pool_chunks;                /* of the work */
-static int64_t pool_all = 0, pool_own = 0; /* chunks of late, and those that the caller did itself */
+static int64_t pool_all = 0, pool_own = 0; /* recent chunks, and those done by the caller */
 
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -54,8 +52,7 @@ static int64_t nanoseconds(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Do chunks until none is left; returns how many. What is taken stays open, and the work what it is, until
-   all chunks are done. */
+/* Do chunks until none is left; returns their number. The work is not replaced until all chunks are done. */
 static int64_t take_chunks(int64_t thread) {
     int64_t taken = 0;
     uint64_t open = atomic_load(&pool_open);
@@ -87,7 +84,7 @@ static void *run_worker(void *number) {
         }
         relax();
         if (idle % 64 < 63) continue;
-        sched_yield(); /* others may need the core more */
+        sched_yield(); /* yield the core to other threads */
         if (!is_wanted && nanoseconds() - since > AWAKE) {
             sleep_until_called(thread);
             since = nanoseconds();
@@ -96,7 +93,7 @@ static void *run_worker(void *number) {
     return NULL;
 }
 
-/* In a forked process, which has this memory and none of the threads. */
+/* In a forked process, which has this memory but none of the threads. */
 static void forget_workers(void) {
     pthread_mutex_init(&pool_mutex, NULL);
     pthread_cond_init(&pool_is_called, NULL);
@@ -112,7 +109,7 @@ static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_workers); }
 static void start_workers(int64_t threads) {
     sigset_t every, before;
     sigfillset(&every);
-    pthread_sigmask(SIG_SETMASK, &every, &before); /* signals are for the threads that expect them */
+    pthread_sigmask(SIG_SETMASK, &every, &before); /* signals are handled by other threads */
     for (; pool_size < threads; pool_size++) {
         pthread_t worker;
         if (pthread_create(&worker, NULL, run_worker, (void *)(intptr_t)pool_size)) break;
@@ -164,13 +161,13 @@ void heedful_parallel_for(int64_t threads, HeedfulWork work, void *task, int64_t
     atomic_store(&pool_open, number << 32 | (uint64_t)threads << 24 | (uint64_t)chunks);
     pool_own += take_chunks(0);
     pool_all += chunks;
-    int64_t begun = 0;
+    int64_t start = 0;
     for (int64_t times = 1; atomic_load(&pool_undone); times++) {
         relax();
         if (times % 256) continue;
         int64_t now = nanoseconds();
-        if (!begun) begun = now;
-        if (now - begun < PATIENCE) continue;
+        if (!start) start = now;
+        if (now - start < PATIENCE) continue;
         pool_is_back = now + ALONE;
         sched_yield(); /* to the worker, perhaps */
     }

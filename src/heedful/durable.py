@@ -1,4 +1,4 @@
-"""Directories and files that are on the disk whole or not at all, whenever the power fails."""
+"""Atomic writes: directories and files that are complete or absent even after a power failure."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# Of names that nobody else gives: what has one is removed when it is found.
+# Suffixes that nobody else uses: files with one are leftovers and may be removed.
 ASIDE = ".heedful-old"
 WRITING = ".heedful-writing"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -15,10 +15,10 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
-    """Sync a finished directory with all its files, and rename it to `path`, replacing what is there.
+    """Sync a directory with all its files and rename it to `path`, replacing an existing one.
 
     Raises:
-        OSError: it cannot be; what was there is there again, or is brought back by `bring_back`.
+        OSError: it fails; the existing directory is restored, now or by `bring_back`.
     """
     if path.is_symlink():
         raise OSError(errno.EEXIST, "it is a link", str(path))
@@ -39,7 +39,7 @@ def put_in_place(temporary: Path, path: Path) -> None:
 
 
 def bring_back(path: Path) -> None:
-    """Undo a replacement that ended half-way: with no directory in its place, the older one returns to it."""
+    """Undo an incomplete replacement: if there is no directory at `path`, restore the older one."""
     aside = aside_of(path)
     if aside.exists() and not path.exists():
         aside.rename(path)
@@ -50,7 +50,7 @@ def put_text_in_place(path: Path, text: str) -> None:
     """Write a file, synced, under a temporary name, and rename it to `path`.
 
     Raises:
-        OSError: it cannot be; what was there is as it was.
+        OSError: it fails; an existing file is unchanged.
     """
     temporary = writing_at(path)
     with named_in_errors(path), temporary.open("w", encoding="utf-8") as file:
@@ -62,7 +62,7 @@ def put_text_in_place(path: Path, text: str) -> None:
 
 @contextmanager
 def named_in_errors(path: Path) -> Iterator[None]:
-    """Let an OSError of the block say which file or directory it was: a full disk does not."""
+    """Add the path to an OSError of the block that has none, as for a full disk."""
     try:
         yield
     except OSError as error:
@@ -71,7 +71,7 @@ def named_in_errors(path: Path) -> Iterator[None]:
 
 
 def sync(path: Path) -> None:
-    """Write a file or directory from the system's memory to the disk."""
+    """Flush a file or directory from the system's cache to the disk."""
     if path.is_dir() and os.name == "nt":
         return  # a directory cannot be opened there
     descriptor = os.open(path, os.O_RDONLY)
@@ -85,8 +85,8 @@ def why_not_written(error: BaseException, *, remedy: str = "choose another locat
     """Return why something could not be written, and what to do: "file too large; choose another location".
 
     Args:
-        error: the system's, or one of a library that hides it.
-        remedy: where neither space nor a permission is missing.
+        error: an OSError, or a library's error caused by one.
+        remedy: if neither space nor a permission is missing.
     """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):  # a library may hide the system's error
@@ -101,10 +101,10 @@ def why_not_written(error: BaseException, *, remedy: str = "choose another locat
 
 
 def writing_at(path: Path) -> Path:
-    """Return where a file or directory is written that is to be at `path` when it is complete."""
+    """Return the temporary path at which a file or directory is written before it is renamed to `path`."""
     return path.with_name(f".{path.name}{WRITING}")
 
 
 def aside_of(path: Path) -> Path:
-    """Return where the directory at `path` is for the moment in which another takes its place."""
+    """Return the path of the old directory while another replaces it."""
     return path.with_name(f".{path.name}{ASIDE}")

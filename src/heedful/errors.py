@@ -1,22 +1,23 @@
 """Every exception that heedful raises on purpose, as one tree.
 
     HeedfulError
-    ├── ConfigError         a configuration: unknown key, wrong type, values that cannot go together
+    ├── ConfigError         a configuration: unknown key, wrong type, incompatible values
     ├── CorpusError         text that cannot be used: missing, empty, not parallel, not UTF-8
     ├── TokenizerError      a tokenizer that cannot be trained or loaded
     ├── BundleError         a bundle that is missing, truncated, altered, or of a newer format
     ├── CheckpointError     a checkpoint that cannot be resumed from
     ├── RunError            a run directory in a state that the command does not expect
-    ├── TrainingError       training that cannot go on
+    ├── TrainingError       training that cannot continue
     ├── InputError          a sentence or option that the loaded model cannot take
     ├── InteropError        weights from elsewhere that do not fit the layout they are read as
-    ├── HubError            a model hub that does not know a model, does not let one in, or cannot be reached
+    ├── HubError            a model hub that lacks a model, denies access, or cannot be reached
     └── MissingExtraError   an optional dependency that is not installed
 
 A message is one line that says where, what, and what to do:
-`train.de: 28,999 lines but train.en has 29,000; the two sides must be parallel (first unmatched: 29,000)`.
+`train.de: 28,999 lines but train.en has 29,000; source and target must be parallel (first unmatched line:
+29,000)`.
 
-Beside the tree stands `Terminated`: no mistake, but the end that a scheduler asked for.
+`Terminated` is not part of the tree: it is no error, but a scheduler's request to stop.
 """
 
 import difflib
@@ -24,13 +25,13 @@ from collections.abc import Iterable
 
 
 class HeedfulError(Exception):
-    """A mistake that its user can mend; the command line prints its message as one line, no traceback."""
+    """A mistake that the user can fix; the command line prints its message as one line, no traceback."""
 
     exit_code = 1
 
 
 class ConfigError(HeedfulError):
-    """A configuration with an unknown key, a wrong type, or values that cannot go together."""
+    """A configuration with an unknown key, a wrong type, or incompatible values."""
 
     exit_code = 2
 
@@ -56,7 +57,7 @@ class RunError(HeedfulError):
 
 
 class TrainingError(HeedfulError):
-    """Training that cannot go on, for example because the loss is not finite."""
+    """Training that cannot continue, for example because the loss is not finite."""
 
 
 class InputError(HeedfulError):
@@ -68,7 +69,7 @@ class InteropError(HeedfulError):
 
 
 class HubError(HeedfulError):
-    """A model hub that does not know a model, does not let one in, or cannot be reached."""
+    """A model hub that lacks a model, denies access, or cannot be reached."""
 
 
 class MissingExtraError(HeedfulError):
@@ -76,10 +77,10 @@ class MissingExtraError(HeedfulError):
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came, and everything is saved: the program ends with exit code 0."""
+    """SIGTERM was received and everything is saved: the program ends with exit code 0."""
 
 
-# How torch, its libraries and C++ say that memory is used up, where they raise no MemoryError.
+# Messages of torch, its libraries and C++ when memory is used up and they raise no MemoryError.
 _OUT_OF_MEMORY = (
     "can't allocate memory",
     "not enough memory",
@@ -102,7 +103,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the closest known name, or the list of names where none is close."""
+    """Return `; did you mean 'x'?` for the closest known name, or the list of names if none is close."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(names)}"

@@ -1,6 +1,6 @@
-"""Files from outside, parsed within limits: how long, how deep, and each key once.
+"""Parse untrusted files within limits of size and depth, and with each key once.
 
-A reader adds the name of the file, and what to do: every problem is a `ValueError` whose message is a phrase.
+Every problem is a `ValueError` whose message is a phrase; the caller adds the name of the file and a remedy.
 """
 
 import json
@@ -10,11 +10,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-Json = dict[str, Any] | list[Any] | str | float | bool | None  # of a whole number, int
+Json = dict[str, Any] | list[Any] | str | float | bool | None
 
 MAX_BYTES = 256 * 2**20  # of a file that is parsed as a whole: the largest tokenizer.json has 34 MB
-MAX_DEPTH = 64  # of lists and objects inside each other
-MAX_WHOLE = 2**53 - 1  # whole numbers up to here are exact in JSON everywhere, and fit into 64 bits
+MAX_DEPTH = 64  # of nested lists and objects
+MAX_WHOLE = 2**53 - 1  # the largest whole number that is exact in every JSON parser
 
 _CHUNK = 2**20
 _MAX_SHOWN = 60  # characters of a value in a message
@@ -27,7 +27,7 @@ def read_limited(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is larger than that, or its name is none that a file can have.
+        ValueError: it is larger than `max_bytes`, or its name is not valid.
     """
     chunks: list[bytes] = []
     size = 0
@@ -41,7 +41,7 @@ def read_limited(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def decode_text(content: bytes) -> str:
-    """Return UTF-8 as text, without a byte order mark.
+    """Decode UTF-8, without a byte order mark.
 
     Raises:
         ValueError: it is not UTF-8.
@@ -53,18 +53,17 @@ def decode_text(content: bytes) -> str:
 
 
 def parse_json(content: bytes | str, *, half_pairs: bool = False) -> Json:
-    """Return what JSON says.
+    """Parse JSON.
 
     >>> parse_json(b'{"ids": [1, 2]}')
     {'ids': [1, 2]}
 
     Args:
         content: of a file, or a line of one.
-        half_pairs: whether texts may hold half of a surrogate pair.
+        half_pairs: whether texts may have half of a surrogate pair.
 
     Raises:
-        ValueError: no JSON, a key that an object has twice, more than `MAX_DEPTH` lists and objects inside
-            each other, or text that has no UTF-8.
+        ValueError: not JSON, a repeated key, nesting deeper than `MAX_DEPTH`, or half of a surrogate pair.
     """
     text = decode_text(content) if isinstance(content, bytes) else content
     try:
@@ -83,30 +82,30 @@ def parse_json(content: bytes | str, *, half_pairs: bool = False) -> Json:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return what TOML says.
+    """Parse TOML.
 
     Raises:
-        ValueError: no TOML, or more than `MAX_DEPTH` arrays and tables inside each other.
+        ValueError: not TOML, or nesting deeper than `MAX_DEPTH`.
     """
     try:
-        found = tomllib.loads(text)
+        table = tomllib.loads(text)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"not valid TOML: {error}") from None
     except ValueError:
         raise ValueError(_TOO_MANY_DIGITS) from None
-    _check_depth(found)
-    return found
+    _check_depth(table)
+    return table
 
 
 def is_whole(value: object, *, least: int = 0, most: int = MAX_WHOLE) -> bool:
-    """Return whether a value is a whole number in these limits; True and 1.0 are none."""
+    """Return whether a value is a whole number within these limits; True and 1.0 are not."""
     return type(value) is int and least <= value <= most
 
 
 def is_plain_name(name: object) -> bool:
-    """Return whether it names a file in its own directory: no path, no pattern, nothing hidden.
+    """Return whether a value is a plain file name: no path, no pattern, not hidden.
 
     >>> is_plain_name("model-00001-of-00002.safetensors"), is_plain_name("../config.json")
     (True, False)
@@ -115,12 +114,12 @@ def is_plain_name(name: object) -> bool:
 
 
 def shown(value: object) -> str:
-    """Return a value as a message shows it, short however large it is."""
+    """Return a short representation of a value, for a message."""
     return short(_SHORT.repr(value))
 
 
 def short(text: str) -> str:
-    """Return a text for a message: one line, without its end where it is long."""
+    """Return a text for a message: one line, truncated if it is long."""
     text = " ".join(text[: 2 * _MAX_SHOWN].split())
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
@@ -132,17 +131,17 @@ class _ShortRepr(reprlib.Repr):
         self.maxstring = self.maxother = self.maxlong = _MAX_SHOWN
 
     def repr_int(self, x: int, level: int) -> str:
-        """Python refuses to write down an integer of thousands of digits."""
+        """Show the size of large integers, which Python refuses to convert."""
         return repr(x) if abs(x) < 2**128 else f"<a number of {x.bit_length():,} bits>"
 
     def repr_instance(self, x: object, level: int) -> str:
-        """Name the type: an object may be as large as it likes."""
+        """Show only the type: the object may be large."""
         return repr(x) if x is None or isinstance(x, bool | float) else f"<{type(x).__name__}>"
 
 
 _SHORT = _ShortRepr()
 _TOO_DEEP = f"nested more than {MAX_DEPTH} deep"
-_TOO_MANY_DIGITS = "a number of more digits than any setting has"
+_TOO_MANY_DIGITS = "a number has too many digits"
 _MAX_DIGITS = 400  # the largest float has 309
 
 
@@ -167,14 +166,14 @@ def _whole_number(digits: str) -> int:
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise ValueError(f"the key {shown(key)} stands there twice")
+                raise ValueError(f"the key {shown(key)} is repeated")
             seen.add(key)
-    return found
+    return unique
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_each_key_once, parse_int=_whole_number)

@@ -93,7 +93,7 @@ def test_ten_new_pairs_are_learned_and_the_unadapted_score_is_shown_first(desk: 
     outcome = desk.train("full", {"train.max_steps": 100, "valid.every_steps": 50}, "--init", desk.base)
     assert outcome.code == 0, outcome.err
     assert f"continuing from {desk.base}" in outcome.err
-    assert "do not know 0.00% of the source pieces, 0.00% of the target's" in outcome.err
+    assert "unknown to its tokenizers: 0.00% of the source tokens, 0.00% of the target's" in outcome.err
     assert "validation at step 0:" in outcome.err
     nlls = desk.nlls("full")
     assert list(nlls) == [0, 50, 100]
@@ -155,7 +155,7 @@ def test_the_card_names_the_base_model_and_its_data(desk: Desk) -> None:
     assert f"`{desk.folder / 'origin'}`" in section
     assert file_sha256(desk.folder / "origin" / "best" / "model.safetensors") in section
     assert f"its training text: {desk.folder / 'new.en'} and {desk.folder / 'new.de'}" in section
-    assert "adapters of rank 2 on query, value, merged into the weights, but for `encoder.`" in section
+    assert "adapters of rank 2 on query, value, merged into the weights, except `encoder.`" in section
     plain = (desk.folder / "origin" / "last" / "README.md").read_text(encoding="utf-8")
     assert "its training text: see its own card" in plain
     assert "trained here: all weights" in plain
@@ -184,7 +184,7 @@ def test_a_resumed_adaptation_is_the_uninterrupted_one(desk: Desk, settings: dic
         "train", "--resume", "--output", desk.folder / f"part{number}", "--set", "train.max_steps=22"
     )
     assert resumed.code == 0, resumed.err
-    assert "going on from step 13" in resumed.err
+    assert "resuming from step 13" in resumed.err
     assert_same(desk.weights(f"part{number}/last"), wanted)
     assert_same(desk.weights(f"part{number}/best"), desk.weights(f"whole{number}/best"))
     assert 0 in desk.nlls(f"part{number}")
@@ -210,7 +210,7 @@ def test_text_of_another_script_is_warned_of(desk: Desk) -> None:
     outcome = heedful("train", *files, *settings, "--output", desk.folder / "greek-run")
     assert outcome.code == 0, outcome.err
     # ▁, one unknown run of letters, eos
-    assert "warning: its tokenizers do not know 33.33% of the source pieces" in outcome.err
+    assert "warning: unknown to its tokenizers: 33.33% of the source tokens" in outcome.err
 
 
 @pytest.mark.parametrize(

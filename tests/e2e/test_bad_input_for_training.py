@@ -77,7 +77,7 @@ def test_no_text_at_all_is_said(tmp_path: Path) -> None:
 def test_one_side_alone_is_said(tmp_path: Path) -> None:
     write_pairs(tmp_path)
     outcome = heedful("train", "--src", tmp_path / "ten.en", "--output", tmp_path / "run")
-    assert_one_line(outcome, 2, "data.src and data.tgt must be given together")
+    assert_one_line(outcome, 2, "data.src and data.tgt must both be set")
 
 
 def test_an_unknown_preset_gets_a_suggestion(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_an_unknown_preset_gets_a_suggestion(tmp_path: Path) -> None:
 
 def test_resuming_nothing_is_said(tmp_path: Path) -> None:
     outcome = heedful("train", *write_pairs(tmp_path), "--resume", "--output", tmp_path / "run")
-    assert_one_line(outcome, 1, "holds no run to resume")
+    assert_one_line(outcome, 1, "has no run to resume")
 
 
 def test_a_file_is_no_run_directory(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_training_on_made_up_text_is_shown_as_a_table() -> None:
         "kernels",
         "batches",
         "speed",
-        "products",
+        "matmul",
         "memory",
         "a",
         "data",
@@ -66,13 +66,13 @@ def test_training_on_made_up_text_is_shown_as_a_table() -> None:
         "optimiser",
     ]
     assert [line.split()[0] for line in others] == labels
-    assert "made-up sentences" in others[1]
+    assert "random sentences" in others[1]
 
 
 MISTAKES = {
     "no steps": (["--steps", "0"], "--steps", 2),
     "an unknown preset": (["--preset", "smal"], "did you mean 'small'?", 2),
-    "one side alone": (["--src", "some.en"], "data.src and data.tgt must be given together", 2),
+    "one side alone": (["--src", "some.en"], "data.src and data.tgt must both be set", 2),
     "a missing file": (["--src", "none.en", "--tgt", "none.de"], "none.en", 1),
     "sampling of made-up words": (
         ["--set", "tokenizer.sampling=0.1"],

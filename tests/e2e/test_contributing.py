@@ -34,10 +34,10 @@ def test_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_filter_of_parallel_text() -> None:
     shown = executed(FILTER)
     shouting, added = shown.shouting, shown.SHOUTING
-    assert (added.name, added.finds, added.removes) == ("shouting", "A side is in capitals alone.", False)
+    assert (added.name, added.finds, added.removes) == ("shouting", "A side has only capital letters.", False)
     assert [shouting(Pair(src, "so")) for src in ("HELP ME", "Help me")] == [True, False]
-    judge = registry.Judge(survey_of([("HELP ME", "so")]), filters=(*registry.FILTERS, added))
-    assert "shouting" in judge.faults(Pair("HELP ME", "so"))
+    checker = registry.PairChecker(survey_of([("HELP ME", "so")]), filters=(*registry.FILTERS, added))
+    assert "shouting" in checker.faults(Pair("HELP ME", "so"))
 
 
 def test_a_backend() -> None:

@@ -164,7 +164,7 @@ def test_sigterm_ends_a_run_with_exit_code_0_and_sigint_with_130(
         (message,) = (event["message"] for event in told(run, "warning")[1:])
         last = told(run, "checkpoint")[-1]
         assert message == (
-            f"stopped by {how.name} after step {last['step']}, which is saved; --resume goes on from there"
+            f"stopped by {how.name} after step {last['step']}, which is saved; --resume continues from there"
         )
         assert f"warning: {message}" in ended.err
         assert is_complete(run / "checkpoints" / last["path"])

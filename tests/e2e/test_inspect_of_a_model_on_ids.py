@@ -23,8 +23,8 @@ def test_a_bundle_without_a_tokenizer_is_shown(tmp_path: Path) -> None:
     assert found["num_parameters"] == model.num_parameters
     assert (found["src_vocab_size"], found["tgt_vocab_size"], found["joint"]) == (11, 13, None)
     shown = heedful("inspect", tmp_path / "ids").out
-    assert "pieces    11 source, 13 target (no tokenizer: the model works on ids)" in shown
-    assert "checksums right" in shown
+    assert "tokens    11 source, 13 target (no tokenizer: the model works on ids)" in shown
+    assert "checksums correct" in shown
     assert "  d_model = 8\n" in shown
 
 

@@ -96,11 +96,11 @@ def test_pairs_in_one_file_stay_in_one_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--valid-src", "a"], 2, "give --valid-src and --valid-tgt together, or --valid-pairs"),
+        (["--valid-src", "a"], 2, "give both --valid-src and --valid-tgt, or --valid-pairs"),
         (["--test-src", "a", "--test-tgt", "b", "--test-pairs", "c"], 2, "--test-src and --test-tgt"),
         (["--valid-src", "a", "--valid-tgt", "b"], 1, "a: no such file"),
         (["third"], 2, "these are 3 paths"),
-        (["--keep", "html", "--remove", "html"], 2, "--keep html and --remove html together: give one"),
+        (["--keep", "html", "--remove", "html"], 2, "--keep html and --remove html contradict: give one"),
         (["--machine"], 2, "give either a run or bundle, or --machine"),
     ],
 )
@@ -113,7 +113,7 @@ def test_mistakes_get_one_line(text: tuple[Path, Path], options: list[str], code
 def test_one_side_alone_is_asked_for_the_other(text: tuple[Path, Path]) -> None:
     outcome = heedful("inspect", text[1])
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
-    assert f"{text[1]}: is one file: of parallel text give both sides, SRC TGT" in outcome.err
+    assert f"{text[1]}: is one file: for parallel text give SRC and TGT" in outcome.err
 
 
 def test_what_comes_through_a_pipe_is_not_called_empty(text: tuple[Path, Path]) -> None:

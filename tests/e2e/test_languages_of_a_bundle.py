@@ -47,6 +47,6 @@ def test_an_unknown_language_is_one_line_and_writes_nothing(bundle: Path, tmp_pa
     outcome = heedful("translate", bundle, "--tgt-lang", "fra", "-o", output, stdin=LINES.encode())
     assert outcome.code == 1
     assert outcome.err.splitlines() == [
-        "error: tgt_lang: 'fra' is no tag of this model; did you mean 'fra_Arab' or 'fra_Latn'?"
+        "error: tgt_lang: 'fra' is not a tag of this model; did you mean 'fra_Arab' or 'fra_Latn'?"
     ]
     assert not output.exists()

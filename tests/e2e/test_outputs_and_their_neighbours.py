@@ -148,4 +148,7 @@ def test_a_gzip_file_is_read_whatever_its_name_and_another_is_named(run: Path, s
     assert heedful("translate", run, "-i", packed).out == TARGETS
     outcome = heedful("translate", run, "-i", plain)
     assert outcome.code == 1
-    assert outcome.err == f"error: {plain}: no gzip file, although its name ends in .gz; rename or pack it\n"
+    assert (
+        outcome.err
+        == f"error: {plain}: not a gzip file, although its name ends in .gz; rename or compress it\n"
+    )

@@ -134,7 +134,7 @@ def test_a_directory_that_is_moved_away_is_not_made_again(trained: Path, tmp_pat
             run.mkdir()
         _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert err.splitlines()[-1].startswith(f"error: {run}: was moved or removed while the run was trained")
+    assert err.splitlines()[-1].startswith(f"error: {run}: was moved or removed during training")
     assert "Traceback" not in err
     assert list(run.iterdir()) == [] if way == "replaced" else not run.exists()
     if way == "moved":
@@ -170,7 +170,7 @@ def test_a_run_that_is_resumed_from_elsewhere_says_which_file_it_names(
     assert (outcome.code, outcome.err) == (
         1,
         f"error: ten.en: no such file; {run / 'config.toml'} names it (data.src), relative to the directory "
-        f"{run.parent / 'other'}; give it anew with --src\n",
+        f"{run.parent / 'other'}; set it with --src\n",
     )
     src, tgt = run.parent / "ten.en", run.parent / "ten.de"
     assert (
@@ -185,7 +185,7 @@ def test_a_run_that_is_resumed_from_elsewhere_says_which_file_it_names(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--overwrite"], "give --resume to go on with the run, or --overwrite to replace it, not both"),
+        (["--overwrite"], "give --resume to continue the run, or --overwrite to replace it, not both"),
         (["--preset", "big"], "--preset big: model.d_model=1024, but the run has 16, which cannot change at"),
         (["--preset", "bgi"], "preset 'bgi' does not exist; did you mean 'big'?"),
     ],

@@ -102,12 +102,12 @@ def test_a_finished_run_can_be_resumed_and_is_finished(memorised: Path) -> None:
 def test_a_run_that_another_process_trains_is_left_to_it(memorised: Path) -> None:
     arguments = [*write_pairs(memorised), *as_options(BY_HEART)]
     before = (memorised / "run" / "config.toml").read_bytes()
-    with RunDirectory(memorised / "run").held(resume=True, overwrite=False):
+    with RunDirectory(memorised / "run").locked(resume=True, overwrite=False):
         for option in ("--resume", "--overwrite"):
             outcome = heedful("train", *arguments, option, "--output", memorised / "run")
             assert outcome.code == 1
             assert outcome.err == (
-                f"error: {memorised / 'run'}: another process is training there; wait for its end, stop it, "
+                f"error: {memorised / 'run'}: another process is training there; wait for it, stop it, "
                 "or give another --output\n"
             )
     assert (memorised / "run" / "config.toml").read_bytes() == before
@@ -157,7 +157,7 @@ def test_a_killed_run_ends_in_the_same_weights(
 
     resumed = heedful("train", "--resume", "--output", killed)
     assert resumed.code == 0, resumed.err
-    assert "going on from step" in resumed.err
+    assert "resuming from step" in resumed.err
     assert "bit for bit" not in resumed.err
     for bundle in ("best", "last"):
         file = f"{bundle}/model.safetensors"
@@ -181,7 +181,7 @@ def test_a_group_that_is_terminated_leaves_a_checkpoint_of_its_last_step(tmp_pat
     assert process.wait(timeout=60) == 0
     last = logged(run, "checkpoint")[-1]
     assert logged(run, "warning")[-1]["message"] == (
-        f"stopped by SIGTERM after step {last['step']}, which is saved; --resume goes on from there"
+        f"stopped by SIGTERM after step {last['step']}, which is saved; --resume continues from there"
     )
     assert (run / "checkpoints" / str(last["path"])).is_dir()
     assert "Traceback" not in (tmp_path / "err").read_text()

@@ -196,7 +196,7 @@ def test_inspect_shows_sizes_scores_and_settings(run: Path) -> None:
     assert found["config"]["model"]["d_model"] == 32
     assert found["run"] is None
     shown = heedful("inspect", run).out
-    assert "checksums right" in shown
+    assert "checksums correct" in shown
     assert "  d_model = 32\n" in shown
 
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.config import ModelConfig
@@ -11,7 +13,7 @@ from heedful.decoding.beam import beam_search
 from heedful.decoding.greedy import greedy_search
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import SearchTask
-from heedful.decoding.torch_backend import ModelStep
+from heedful.decoding.torch_steps import ModelStep, TorchTokens
 from heedful.model import Memory, Transformer
 
 PAD, BOS, EOS = 0, 2, 3
@@ -30,12 +32,12 @@ class FullStep:
         self.memory = model.encode(src)
         self.prefixes = torch.empty(len(src), 0, dtype=torch.int64)
 
-    def __call__(self, last_ids: Tensor) -> Tensor:
-        self.prefixes = torch.cat([self.prefixes, last_ids[:, None]], dim=1)
+    def __call__(self, last_ids: NDArray[np.int64]) -> TorchTokens:
+        self.prefixes = torch.cat([self.prefixes, torch.as_tensor(last_ids)[:, None]], dim=1)
         states = self.model.decode(self.prefixes, self.memory)
-        return self.model.project(states)[:, -1].log_softmax(dim=-1)
+        return TorchTokens(self.model.project(states)[:, -1].log_softmax(dim=-1))
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: NDArray[np.int64]) -> None:
         self.prefixes = self.prefixes[rows]
         self.memory = Memory(self.memory.states[rows], self.memory.mask[rows])
 
@@ -48,13 +50,14 @@ class BothSteps:
         self.row_counts: list[int] = []
         self.largest_difference = 0.0
 
-    def __call__(self, last_ids: Tensor) -> Tensor:
-        cached, full = self.cached(last_ids), self.full(last_ids)
+    def __call__(self, last_ids: NDArray[np.int64]) -> TorchTokens:
+        tokens = self.cached(last_ids)
+        cached, full = tokens.log_probs(), self.full(last_ids).log_probs()
         self.row_counts.append(len(last_ids))
         self.largest_difference = max(self.largest_difference, float((cached - full).abs().max()))
-        return cached
+        return tokens
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: NDArray[np.int64]) -> None:
         self.cached.reorder(rows)
         self.full.reorder(rows)
 

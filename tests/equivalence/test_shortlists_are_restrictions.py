@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from small_engines import log_probs_of
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
@@ -79,8 +80,8 @@ def test_the_engine_has_the_probabilities_of_what_is_left(precision: Precision) 
     sentence, ids = np.arange(30), torch.ones(30, dtype=torch.int64)
     rng = np.random.default_rng(6)
     for _ in range(3):
-        every, tokens = whole(ids).log_probs().double(), restricted(ids)
-        found, (values, best) = tokens.log_probs(), tokens.top(7, [0, 8, 999], renormalize=False)
+        every, tokens = log_probs_of(whole(ids)).double(), restricted(ids)
+        found, (values, best) = log_probs_of(tokens), tokens.top(7, [0, 8, 999], renormalize=False)
         renormalised, same = tokens.top(7, [0, 8, 999], renormalize=True)
         np.testing.assert_array_equal(same, best)
         for row, b in enumerate(sentence):
@@ -105,10 +106,10 @@ def test_in_the_engine_neighbours_do_not_change_a_bit(precision: Precision) -> N
     sources, allowed = sentences(30, 10, seed=7), sets(30, seed=8)
     ids = torch.ones(30, dtype=torch.int64)
     together = steps(precision, sources, allowed)(ids)
-    every, (values, best) = together.log_probs(), together.top(5, [1], renormalize=True)
+    every, (values, best) = log_probs_of(together), together.top(5, [1], renormalize=True)
     for row, (source, own) in enumerate(zip(sources, allowed, strict=True)):
         alone = steps(precision, [source], [own])(ids[:1])
-        assert torch.equal(alone.log_probs()[0], every[row])
+        assert torch.equal(log_probs_of(alone)[0], every[row])
         own_values, own_best = alone.top(5, [1], renormalize=True)
         np.testing.assert_array_equal(own_values[0], values[row])
         np.testing.assert_array_equal(own_best[0], best[row])
@@ -120,7 +121,7 @@ def test_in_the_engine_everything_is_as_nothing_to_the_last_bit(precision: Preci
     some = sets(15, seed=10)
     every = [np.arange(VOCABULARY)] * 15
     without, within = steps(precision, sources, None)(ids), steps(precision, sources, [*every, *some])(ids)
-    assert torch.equal(within.log_probs()[:15], without.log_probs()[:15])
+    assert torch.equal(log_probs_of(within)[:15], log_probs_of(without)[:15])
     for renormalize in (False, True):
         found = within.top(6, [0, 3], renormalize=renormalize)
         for ours, theirs in zip(found, without.top(6, [0, 3], renormalize=renormalize), strict=True):
@@ -131,15 +132,15 @@ def test_torch_has_the_probabilities_of_what_is_left() -> None:
     src = torch.tensor([[5, 6, 7], [8, 9, 10]])
     own = np.asarray([2, 5, 300])
     with torch.inference_mode():
-        every = ModelStep(model(), src)(torch.ones(2, dtype=torch.int64))
+        every = log_probs_of(ModelStep(model(), src)(np.ones(2, dtype=np.int64)))
         step = RestrictedStep(
             ModelStep(model(), src),
             [np.arange(VOCABULARY), own],
             vocab_size=VOCABULARY,
             device=torch.device("cpu"),
         )
-        step.reorder(torch.tensor([1, 0, 0]))
-        found = step(torch.ones(3, dtype=torch.int64))
+        step.reorder(np.array([1, 0, 0]))
+        found = log_probs_of(step(np.ones(3, dtype=np.int64)))
     torch.testing.assert_close(found[1:], every[[0, 0]])  # torch multiplies three rows otherwise than two
     torch.testing.assert_close(found[0, own], every[1, own].log_softmax(-1))
     assert int(found[0].isfinite().sum()) == 3

@@ -9,16 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_engines import LEVELS, TOLERANCES, engine_of, model_with, padded
+from small_engines import LEVELS, TOLERANCES, engine_of, log_probs_of, model_with, padded
 from tiny_bundle import memorised
-from torch import Tensor
 
 from heedful import Translator
 from heedful.decoding.engine import address_of
 from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.options import Sampling, SearchOptions
-from heedful.decoding.steps import all_log_probs
-from heedful.decoding.torch_backend import ModelStep
+from heedful.decoding.steps import NextTokens
+from heedful.decoding.torch_steps import ModelStep
 from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.precision import Precision
@@ -40,7 +39,8 @@ def broken(bad: float, *, tgt_id: int) -> Transformer:
     return model
 
 
-def assert_second_is_no_number(found: Tensor) -> None:
+def assert_second_is_no_number(tokens: NextTokens) -> None:
+    found = log_probs_of(tokens)
     assert found[1].isnan().all()
     assert found[0].isfinite().all()
     assert found[2].isfinite().all()
@@ -56,12 +56,12 @@ def test_a_fed_token_that_is_no_number_spoils_its_own_output(
     step = EngineStep(engine, [[5, 6], [8, 5], [7]])
     for _ in range(2):  # in the second step it stands in the past
         tokens = step(torch.tensor([3, 9, 4]))
-        assert_second_is_no_number(tokens.log_probs())
+        assert_second_is_no_number(tokens)
         with pytest.raises(InputError, match="not numbers"):
             tokens.top(3, (), renormalize=False)
         with pytest.raises(InputError, match="not numbers"):
             tokens.top(3, (0, 1), renormalize=True)
-    assert all_log_probs(tokens[torch.tensor([0, 2])]).isfinite().all()
+    assert log_probs_of(tokens[np.array([0, 2])]).isfinite().all()
 
 
 @pytest.mark.parametrize("bad", BAD)

@@ -4,16 +4,16 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
-import torch
+from numpy.typing import NDArray
 from tiny_bundle import PAIRS, memorised
-from torch import Tensor
 
 from heedful.bundle import Bundle
 from heedful.decoding.backend import Allowed
 from heedful.decoding.generator import Generator, StepwiseGenerator
 from heedful.decoding.options import Sampling, SearchOptions
-from heedful.decoding.steps import StepFunction
+from heedful.decoding.steps import ArrayTokens, StepFunction
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.precision import Precision
@@ -22,13 +22,13 @@ from heedful.precision import Precision
 class BigramStep:
     """What follows a token depends on that token alone, and on the sentence not at all."""
 
-    def __init__(self, log_probs_VV: Tensor) -> None:
+    def __init__(self, log_probs_VV: NDArray[np.float64]) -> None:
         self._log_probs_VV = log_probs_VV
 
-    def __call__(self, last_ids: Tensor) -> Tensor:
-        return self._log_probs_VV[last_ids]
+    def __call__(self, last_ids: NDArray[np.int64]) -> ArrayTokens:
+        return ArrayTokens(self._log_probs_VV[last_ids])
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: NDArray[np.int64]) -> None:
         """Nothing is remembered."""
 
 
@@ -40,11 +40,11 @@ class BigramBackend:
     parallel_batches = 2
 
     def __init__(self, texts: Sequence[Sequence[int]], *, start_id: int, vocab_size: int) -> None:
-        counts_VV = torch.full((vocab_size, vocab_size), 1e-3, dtype=torch.float64)
+        counts_VV = np.full((vocab_size, vocab_size), 1e-3)
         for ids in texts:
             for before, after in zip([start_id, *ids], ids, strict=False):
                 counts_VV[before, after] += 1
-        self._log_probs_VV = (counts_VV / counts_VV.sum(dim=1, keepdim=True)).log()
+        self._log_probs_VV = np.log(counts_VV / counts_VV.sum(axis=1, keepdims=True))
 
     @contextmanager
     def step(

@@ -80,7 +80,7 @@ def test_the_languages_may_be_chosen(tmp_path: Path) -> None:
     outcome = heedful(
         "export", tmp_path / "bundle", "--to=ctranslate2", "-o", tmp_path / "b", "--tgt-lang", "es"
     )
-    assert "'es' is no tag of this model" in refusal(outcome)
+    assert "'es' is not a tag of this model" in refusal(outcome)
 
 
 @pytest.mark.parametrize(

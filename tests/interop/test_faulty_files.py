@@ -52,20 +52,25 @@ def copy_with(saved: dict[str, Path], tmp_path: Path, name: str, file: str, **ch
 @pytest.mark.parametrize(
     ("name", "file", "changes", "message"),
     [
-        ("marian", "tokenizer_config.json", {"added_tokens_decoder": [3]}, "3 is no added token"),
-        ("marian", "tokenizer_config.json", {"added_tokens_decoder": {"0": None}}, "None is no added token"),
-        ("nllb", "tokenizer.json", {"added_tokens": "</s>"}, "'</s>' is no added token"),
-        ("marian", "generation_config.json", {"max_length": [9]}, "max_length=[9]: must be one number"),
+        ("marian", "tokenizer_config.json", {"added_tokens_decoder": [3]}, "3 is not an added token"),
+        (
+            "marian",
+            "tokenizer_config.json",
+            {"added_tokens_decoder": {"0": None}},
+            "None is not an added token",
+        ),
+        ("nllb", "tokenizer.json", {"added_tokens": "</s>"}, "'</s>' is not an added token"),
+        ("marian", "generation_config.json", {"max_length": [9]}, "max_length=[9]: must be a whole number"),
         ("marian", "generation_config.json", {"max_length": 10**30}, "max_length=1000000000000000"),
         ("marian", "generation_config.json", {"length_penalty": 10**390}, "length_penalty="),
         ("marian", "generation_config.json", {"length_penalty": {}}, "length_penalty={}: must be a number"),
-        ("marian", "generation_config.json", {"min_length": "5"}, "min_length='5': must be one number"),
-        ("marian", "generation_config.json", {"num_beams": True}, "num_beams=True: must be one number"),
+        ("marian", "generation_config.json", {"min_length": "5"}, "min_length='5': must be a whole number"),
+        ("marian", "generation_config.json", {"num_beams": True}, "num_beams=True: must be a whole number"),
         ("marian", "generation_config.json", {"num_beams": 10**9}, "decode.beam_size=1000000000"),
-        ("marian", "generation_config.json", {"early_stopping": [1]}, "early_stopping=[1] is not known"),
+        ("marian", "generation_config.json", {"early_stopping": [1]}, "early_stopping=[1] is unknown"),
         ("marian", "generation_config.json", {"bad_words_ids": [3]}, "bad_words_ids has 3"),
-        ("marian", "generation_config.json", {"bad_words_ids": [["a"]]}, "'a' is no id of a token"),
-        ("marian", "generation_config.json", {"suppress_tokens": 5.5}, "5.5 is no id of a token"),
+        ("marian", "generation_config.json", {"bad_words_ids": [["a"]]}, "'a' is not the id of a token"),
+        ("marian", "generation_config.json", {"suppress_tokens": 5.5}, "5.5 is not the id of a token"),
         ("marian", "generation_config.json", {"decoder_start_token_id": 2**63}, "decoder_start_token_id="),
         (
             "marian",
@@ -79,7 +84,7 @@ def copy_with(saved: dict[str, Path], tmp_path: Path, name: str, file: str, **ch
             "marian",
             "config.json",
             {"activation_function": ["relu"]},
-            "activation_function=['relu'] is not known",
+            "activation_function=['relu'] is unknown",
         ),
         ("marian", "config.json", {"model_type": {}}, "model_type is {}"),
         ("marian", "config.json", {"dropout": 10**390}, "model.dropout="),
@@ -107,7 +112,7 @@ def test_a_value_of_another_type_or_size_is_named(
     [
         (DEEP.encode(), "nested more than 64 deep"),
         (b'{"a": ' * 100_000, "nested more than 64 deep"),
-        (b'{"num_beams": 1, "num_beams": 2}', "the key 'num_beams' stands there twice"),
+        (b'{"num_beams": 1, "num_beams": 2}', "the key 'num_beams' is repeated"),
         (b"\xff{}", "not UTF-8 at byte 0"),
         (b"[1, 2", "not valid JSON"),
     ],
@@ -130,7 +135,7 @@ def test_weights_in_parts_stand_beside_their_index(
     weights.rename(tmp_path / "other" / "model.safetensors")
     index = json.dumps({"weight_map": {"model.shared.weight": name}})
     (tmp_path / "marian" / "model.safetensors.index.json").write_text(index, encoding="utf-8")
-    assert "is not the name of a file beside it" in refusal(tmp_path / "marian", "marian")
+    assert "is not the name of a file next to it" in refusal(tmp_path / "marian", "marian")
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -198,11 +203,11 @@ def test_an_archive_that_unpacks_to_more_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"encoder_attention_heads": "8"}, "encoder_attention_heads='8' is no number of heads"),
-        ({"encoder_attention_heads": 0, "decoder_attention_heads": 0}, "=0 is no number of heads"),
-        ({"activation_fn": ["relu"]}, "activation_fn=.* is not known here"),
-        ({"moe_freq": torch.ones(3)}, "the argument moe_freq=<Tensor> cannot be followed"),
-        ({"base_layers": 10**5000}, "the argument base_layers=<a number of .* bits> cannot be followed"),
+        ({"encoder_attention_heads": "8"}, "encoder_attention_heads='8' is not a number of heads"),
+        ({"encoder_attention_heads": 0, "decoder_attention_heads": 0}, "=0 is not a number of heads"),
+        ({"activation_fn": ["relu"]}, "activation_fn=.* is unknown"),
+        ({"moe_freq": torch.ones(3)}, "the argument moe_freq=<Tensor> is not supported"),
+        ({"base_layers": 10**5000}, "the argument base_layers=<a number of .* bits> is not supported"),
     ],
 )
 def test_arguments_of_fairseq_of_other_types_are_named(changes: dict[str, Any], message: str) -> None:

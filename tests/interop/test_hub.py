@@ -102,7 +102,7 @@ def test_offline_a_model_is_used_if_it_was_downloaded(
     asked = len(shared.requests)
     assert local_bundle(Path("ann/model")) == folder
     use_hub(monkeypatch, shared, tmp_path / "another cache")
-    assert_one_clear_line(heedful("translate", "ann/model"), "never downloaded here", "HF_HUB_OFFLINE")
+    assert_one_clear_line(heedful("translate", "ann/model"), "never downloaded completely", "HF_HUB_OFFLINE")
     assert len(shared.requests) == asked
 
 
@@ -199,7 +199,7 @@ def test_a_public_repository_takes_no_private_push(shared: Hub, bundle: Path) ->
             ["does not accept your token", "Invalid credentials", "hf auth login"],
         ),
         ("token-of-bob", "ann/model", ["your token may not do that", "rights to create a model under ann"]),
-        ("token-of-ann", "ann/a--b", ["ann/a--b: the hub does not take it", "Cannot have --"]),
+        ("token-of-ann", "ann/a--b", ["ann/a--b: the hub refuses it", "Cannot have --"]),
     ],
 )
 def test_who_may_not_push_is_told_why(
@@ -263,7 +263,7 @@ def test_a_model_of_another_library_is_named_before_its_weights_come(hub: Hub, c
         {"README.md": b"", "model.safetensors": b"x", **({"config.json": config} if config else {})},
     )
     assert_one_clear_line(
-        heedful("translate", "bob/marian"), "no bundle of heedful", "heedful import bob/marian"
+        heedful("translate", "bob/marian"), "not a heedful bundle", "heedful import bob/marian"
     )
     assert not any("safetensors" in request for request in hub.requests)
 

@@ -152,7 +152,7 @@ def test_weights_of_another_layout_are_refused(name: str, tmp_path: Path) -> Non
         (["--set", "model.num_heads=3", "--set", "model.dropuot=0"], "unknown key 'model.dropuot'"),
         (["--set", "model.num_heads=3", "--set", "modle.d=3"], "unknown key 'modle'"),
         (["--set", "num_heads=3"], "write it as section.key=value"),
-        (["--set", "model.num_heads=3", "--src-vocab", "words"], "must be given together"),
+        (["--set", "model.num_heads=3", "--src-vocab", "words"], "must both be set"),
     ],
 )
 def test_settings_that_cannot_be_are_one_line(more: list[str], message: str, tmp_path: Path) -> None:
@@ -259,8 +259,8 @@ def test_a_vocabulary_of_another_size_is_named(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("v.txt", b"<pad>\n<unk>\n<s>\n", "there is no token such as '</s>'"),
-        ("v.txt", b"<pad>\n<unk>\n<s>\n</s>\na\na\n", "'a', of id 5, stands there twice"),
-        ("v.txt", b"<pad>\n<unk>\n<s>\n</s>\n\na\n", "'', of id 4, is empty or holds a space"),
+        ("v.txt", b"<pad>\n<unk>\n<s>\n</s>\na\na\n", "'a', of id 5, is repeated"),
+        ("v.txt", b"<pad>\n<unk>\n<s>\n</s>\n\na\n", "'', of id 4, is empty or contains a space"),
         ("v.txt", b"\xff\n", "not UTF-8 at byte 0"),
         ("v.json", b"{", "not valid JSON"),
         ("v.json", b'{"a": 1}', "neither a list of tokens nor an object"),

@@ -203,9 +203,9 @@ def test_what_generate_cannot_do_is_said_in_the_readme(tmp_path: Path) -> None:
     export_marian(memorised(), tmp_path / "marian")
     text = (tmp_path / "marian" / "README.md").read_text(encoding="utf-8")
     assert "((5 + length) / 6) ** 0.6" in text
-    assert "50 tokens after the length of its input" in text
+    assert "the length of its input plus 50 tokens" in text
     assert "sines before cosines" in text
-    assert "ends a sentence by an estimate" in text
+    assert "stops by an estimate" in text
     settings = json.loads((tmp_path / "marian" / "generation_config.json").read_text())
     said = (settings["early_stopping"], settings["max_length"], settings["length_penalty"])
     assert said == (False, 512, 0.6)

@@ -32,14 +32,14 @@ def test_positions_without_a_graph_are_refused_by_name(tmp_path: Path) -> None:
 
     bundle = random_bundle()
     bundle.model.encoder.embedding.positions = SinusoidalPositions(20, spirals)
-    with pytest.raises(InteropError, match="positions by spirals have no graph"):
+    with pytest.raises(InteropError, match="positions by spirals cannot be exported"):
         export_onnx(bundle, tmp_path / "model")
     assert names_in(tmp_path) == set()
 
 
 def test_a_tag_that_the_tokenizer_lacks_is_refused(tmp_path: Path) -> None:
     bundle = random_bundle(sections={"languages": {"tgt_tag": "de"}})
-    with pytest.raises(TokenizerError, match="'de' is no tag of this model"):
+    with pytest.raises(TokenizerError, match="'de' is not a tag of this model"):
         export_onnx(bundle, tmp_path / "model")
     assert names_in(tmp_path) == set()
 
@@ -103,5 +103,5 @@ def test_texts_and_options_that_cannot_be_are_refused() -> None:
         translator.translate(["r5"], beam_size=2, options=SearchOptions())
     with pytest.raises(InputError, match="beam_size=0: must be at least 1"):
         translator.translate(["r5"], beam_size=0)
-    with pytest.raises(InputError, match="line 2: 5 pieces, but this model's learned positions end at 4"):
+    with pytest.raises(InputError, match="line 2: 5 tokens, but this model's learned positions end at 4"):
         translator.translate(["r5", "r5 r6 r7 r8"])

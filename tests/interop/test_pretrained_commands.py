@@ -56,7 +56,9 @@ def test_without_tokenizer_files_a_bundle_works_on_ids(name: str, tmp_path: Path
     torch.testing.assert_close(found, wanted, rtol=0.0, atol=1e-5)
     assert "has no tokenizer" in refusal(heedful("translate", tmp_path / "b", stdin=b"a\n"))
     more = ("--layout", family.layout, "-o", tmp_path / "c", "--tgt-lang", "de")
-    assert "there is no tokenizer to have languages" in refusal(heedful("import", tmp_path / "model", *more))
+    assert "without a tokenizer there are no languages" in refusal(
+        heedful("import", tmp_path / "model", *more)
+    )
 
 
 @pytest.mark.parametrize("name", ["MBartTokenizer", "MBart50Tokenizer"])
@@ -89,7 +91,7 @@ def test_mbart_may_have_a_sentencepiece_model_alone(name: str, tmp_path: Path) -
     [
         (
             ["--layout", "marian", "--src-vocab", "a", "--tgt-vocab", "b"],
-            "brings its tokenizers; leave them out",
+            "has its own tokenizers; leave them out",
         ),
         (
             ["--layout", "annotated", "--src-lang", "en"],
@@ -98,7 +100,7 @@ def test_mbart_may_have_a_sentencepiece_model_alone(name: str, tmp_path: Path) -
         (["--layout", "marina"], "layout 'marina' does not exist; did you mean 'marian'?"),
         (["--layout", "bart"], "model_type is 'marian', not 'bart' or 'mbart'; give another --layout"),
         (["--layout", "marian", "--set", "decode.beam=3"], "unknown key 'decode.beam'"),
-        (["--layout", "marian", "--tgt-lang", "xxx"], "'xxx' is no tag of this model"),
+        (["--layout", "marian", "--tgt-lang", "xxx"], "'xxx' is not a tag of this model"),
         (["--layout", "annotated"], "no such file; give the file that torch.save wrote"),
     ],
 )

@@ -41,8 +41,8 @@ def test_every_line_is_kept_or_removed_in_its_order(pairs: list[tuple[str, str]]
         kept = [i for i in range(1, len(pairs) + 1) if i not in removed]
         assert removed == sorted(set(removed))
         assert all(len(columns) == 4 and columns[1] for columns in lines)
-        sides = [src.read_bytes().split(b"\n")[:-1], tgt.read_bytes().split(b"\n")[:-1]]
-        for name, side in zip(("train.en", "train.de"), sides, strict=True):
+        sentences = [src.read_bytes().split(b"\n")[:-1], tgt.read_bytes().split(b"\n")[:-1]]
+        for name, side in zip(("train.en", "train.de"), sentences, strict=True):
             assert (out / name).read_bytes() == b"".join(side[i - 1] + b"\n" for i in kept)
         assert (report.pairs, report.faulty) == (len(pairs), len(removed))
 

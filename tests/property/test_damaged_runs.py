@@ -117,7 +117,7 @@ def test_logs(cases: int, tmp_path: Path) -> None:
         try:
             curves = read_curves(file)
         finally:
-            EventLog(file).forget_after(1)
+            EventLog(file).drop_after(1)
         if form < 2:
             draw_curves(curves, tmp_path / "curves.png", title="A run")
 

@@ -1,1 +1,1 @@
-"""Attention maps and learning curves, as data and as pictures."""
+"""Attention maps and learning curves, as data and as images."""

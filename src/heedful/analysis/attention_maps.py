@@ -24,7 +24,7 @@ _NAME = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(self|cross)_attention")
 
 @dataclass(frozen=True)
 class LayerAttention:
-    """One attention of one layer: weights (H, T, S) of row t looking at column s; `layer` counts from 1."""
+    """One attention of one layer: weights (H, T, S) of query t on key s; `layer` counts from 1."""
 
     kind: Kind
     layer: int
@@ -35,43 +35,43 @@ class LayerAttention:
 class AttentionMaps:
     """All attention of one sentence pair.
 
-    A row of the decoder is named after the token that it produces, not its input token: the row shows
-    where the model looked when it chose that token.
+    A decoder row is labelled with the token that it predicts, not its input token: it shows where the model
+    looked when it chose that token.
 
     Attributes:
-        source: the text that was read.
-        target: the text that was written.
-        source_pieces: as the encoder sees them, end of sentence included.
-        target_in_pieces: as the decoder sees them, from the start symbol on.
-        target_pieces: as the decoder produces them, to the end of sentence.
+        source: the input text.
+        target: the output text.
+        source_tokens: the encoder's input, end of sentence included.
+        target_in_tokens: the decoder's input, from the start token on.
+        target_tokens: the decoder's output, end of sentence included.
         layers: encoder, decoder and cross-attention, each from the first layer to the last.
     """
 
     source: str
     target: str
-    source_pieces: tuple[str, ...]
-    target_in_pieces: tuple[str, ...]
-    target_pieces: tuple[str, ...]
+    source_tokens: tuple[str, ...]
+    target_in_tokens: tuple[str, ...]
+    target_tokens: tuple[str, ...]
     layers: tuple[LayerAttention, ...]
 
     def labels(self, kind: Kind) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Rows (what looks) and columns (what is looked at)."""
+        """Return the labels of rows (queries) and columns (keys)."""
         if kind == "encoder":
-            return self.source_pieces, self.source_pieces
-        return self.target_pieces, self.source_pieces if kind == "cross" else self.target_in_pieces
+            return self.source_tokens, self.source_tokens
+        return self.target_tokens, self.source_tokens if kind == "cross" else self.target_in_tokens
 
     def of(self, kind: Kind) -> list[LayerAttention]:
-        """The attention of one kind, first layer first."""
+        """Return the layers of one kind, the first first."""
         return [layer for layer in self.layers if layer.kind == kind]
 
     def as_dict(self) -> dict[str, object]:
-        """The maps as JSON has them; weights to four digits, as `weights[head][row][column]`."""
+        """Return the maps for JSON; weights to four digits, as `weights[head][row][column]`."""
         return {
             "source": self.source,
             "target": self.target,
-            "source_pieces": list(self.source_pieces),
-            "target_in_pieces": list(self.target_in_pieces),
-            "target_pieces": list(self.target_pieces),
+            "source_pieces": list(self.source_tokens),
+            "target_in_pieces": list(self.target_in_tokens),
+            "target_pieces": list(self.target_tokens),
             "maps": [
                 {
                     "kind": layer.kind,
@@ -86,16 +86,16 @@ class AttentionMaps:
 
 
 def attention_maps(bundle: Bundle, source: str, target_ids: Sequence[int]) -> AttentionMaps:
-    """Let the model write given target ids for a source text, and record every head of every layer.
+    """Run the model with teacher forcing on target ids, and record every head of every layer.
 
     Args:
         bundle: the model and its tokenizers.
         source: one sentence.
-        target_ids: the target's ids, without start and end of sentence, with the tag of its language where
-            the model writes one.
+        target_ids: the target's ids, without start and end of sentence, with the language tag if the model
+            generates one.
 
     Raises:
-        InputError: a source without text.
+        InputError: the source is empty.
     """
     tokenizers = bundle.tokenizers
     source_ids = tokenizers.src.encode(source)
@@ -111,9 +111,9 @@ def attention_maps(bundle: Bundle, source: str, target_ids: Sequence[int]) -> At
     return AttentionMaps(
         source=source,
         target=tokenizers.tgt.decode(target_ids),
-        source_pieces=tuple(tokenizers.src.pieces(source_ids)),
-        target_in_pieces=tuple(tokenizers.tgt.pieces(target_in)),
-        target_pieces=tuple(tokenizers.tgt.pieces([*target_ids, *framing.tgt_suffix])),
+        source_tokens=tuple(tokenizers.src.pieces(source_ids)),
+        target_in_tokens=tuple(tokenizers.tgt.pieces(target_in)),
+        target_tokens=tuple(tokenizers.tgt.pieces([*target_ids, *framing.tgt_suffix])),
         layers=_in_order(recorder.maps),
     )
 

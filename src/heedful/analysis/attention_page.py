@@ -1,4 +1,4 @@
-"""Attention maps as one HTML file that needs nothing else: no network, no library, no server."""
+"""Attention maps as one self-contained HTML file."""
 
 import json
 from html import escape
@@ -44,7 +44,7 @@ td:hover { outline: 2px solid rgb(var(--rgb)) }
   <label>layer <select id="layer"></select></label>
   <label>head <select id="head"></select></label>
 </form>
-<p>A row for each piece that looks, a column for each piece that is looked at; a row adds up to 1.</p>
+<p>A row for each query token, a column for each key token; a row adds up to 1.</p>
 <p id="value"></p>
 <div id="frame"></div>
 <script type="application/json" id="data">@DATA@</script>
@@ -83,10 +83,10 @@ function draw() {
   const weights = $("head").value === "mean" ? mean(heads) : heads[$("head").value];
   const table = make("table"), top = table.createTHead().insertRow(), body = table.createTBody();
   top.append(make("th"));
-  const above = columns.map(piece => { const th = make("th"); th.append(make("span", piece)); return th; });
+  const above = columns.map(token => { const th = make("th"); th.append(make("span", token)); return th; });
   top.append(...above);
-  rows.forEach((piece, t) => {
-    const line = body.insertRow(), name = make("th", piece);
+  rows.forEach((token, t) => {
+    const line = body.insertRow(), name = make("th", token);
     line.append(name);
     columns.forEach((column, s) => {
       const cell = line.insertCell(), weight = weights[t][s];
@@ -94,7 +94,7 @@ function draw() {
       const show = on => { name.classList.toggle("on", on); above[s].classList.toggle("on", on); };
       cell.onmouseenter = () => {
         show(true);
-        $("value").textContent = piece + " \\u2192 " + column + ": " + weight.toFixed(3);
+        $("value").textContent = token + " \\u2192 " + column + ": " + weight.toFixed(3);
       };
       cell.onmouseleave = () => { show(false); $("value").textContent = ""; };
     });
@@ -114,8 +114,8 @@ chooseKind();
 
 
 def write_attention_page(maps: AttentionMaps, path: Path) -> None:
-    """Write the page; in it, one chooses attention, layer and head."""
-    # Inside a script element only "</" could end it early; JSON may write "<" as an escape.
+    """Write a page with a choice of attention, layer and head."""
+    # "</" would end the script element, so "<" is escaped.
     data = json.dumps(maps.as_dict(), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     page = _PAGE.replace("@TITLE@", escape(maps.source)).replace("@DATA@", data)
     path.parent.mkdir(parents=True, exist_ok=True)

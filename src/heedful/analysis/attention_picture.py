@@ -1,4 +1,4 @@
-"""Attention maps as a PNG: the cross-attention of one layer, averaged large, each head small."""
+"""Attention maps as a PNG: the mean cross-attention of one layer, and each head."""
 
 import math
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.analysis.attention_maps import AttentionMaps
-from heedful.analysis.plotting import FAINT, INK, fonts, new_figure, readable_pieces, save_png
+from heedful.analysis.plotting import FAINT, INK, fonts, new_figure, readable_tokens, save_png
 from heedful.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.image import AxesImage
 
-_CELL = 0.36  # inches of one token in the large map, where there is space
-_LARGEST, _SMALLEST = 11.0, 3.4  # inches of its sides
+_CELL = 0.36  # inches of one token in the large map, if they fit
+_LARGEST, _SMALLEST = 11.0, 3.4  # inches of its width and height
 _COLOURS = ("#ffffff", "#dbe6fb", "#9cbcf3", "#4f7fe0", "#2447a8", "#0f1f5c")
 
 
@@ -25,7 +25,7 @@ def draw_attention(maps: AttentionMaps, path: Path, *, layer: int | None = None)
     """Draw the cross-attention of one layer, by default the last.
 
     Raises:
-        InputError: a layer that the decoder has not.
+        InputError: the decoder does not have that layer.
         MissingExtraError: matplotlib is not installed.
     """
     layers = maps.of("cross")
@@ -35,7 +35,7 @@ def draw_attention(maps: AttentionMaps, path: Path, *, layer: int | None = None)
             f"attention: layer {number} does not exist; the decoder has layers 1 to {len(layers)}"
         )
     weights = layers[number - 1].weights
-    rows, columns = readable_pieces(maps.target_pieces), readable_pieces(maps.source_pieces)
+    rows, columns = readable_tokens(maps.target_tokens), readable_tokens(maps.source_tokens)
     width = min(max(_CELL * len(columns), _SMALLEST), _LARGEST)
     height = min(max(_CELL * len(rows), _SMALLEST), _LARGEST)
     num_heads = len(weights)
@@ -50,8 +50,8 @@ def draw_attention(maps: AttentionMaps, path: Path, *, layer: int | None = None)
     colours = _colour_map()
     large = left.subplots()
     mean = weights.mean(axis=0)
-    # The mean is paler than its heads: its scale, which the bar tells, ends at its largest tenth. Attention
-    # that is the same everywhere stays pale, for there is nothing to see in it.
+    # The mean is paler than its heads: its scale, shown by the bar, ends at its maximum, rounded up to a
+    # tenth. Uniform attention stays pale.
     image = _heat(large, mean, colours, top=max(0.3, math.ceil(float(mean.max()) * 10) / 10))
     _label(large, rows, columns, cell=min(width / len(columns), height / len(rows)))
     subtitle = "mean of the heads  (row: written, column: read)"
@@ -89,7 +89,7 @@ def _heat(axes: "Axes", weights: NDArray[np.float32], colours: "Colormap", *, to
 def _label(axes: "Axes", rows: list[str], columns: list[str], *, cell: float) -> None:
     size = min(max(cell * 72 * 0.62, 4.0), 10.0)
     axes.xaxis.tick_top()
-    plain = {"parse_math": False}  # a dollar sign is one
+    plain = {"parse_math": False}  # or dollar signs would start a formula
     axes.set_xticks(range(len(columns)), columns, rotation=50, ha="left", rotation_mode="anchor", **plain)
     axes.set_yticks(range(len(rows)), rows, **plain)
     axes.tick_params(length=0, labelsize=size, labelcolor=INK, labelfontfamily=fonts())

@@ -1,4 +1,4 @@
-"""Learning curves: what `log.jsonl` says, as numbers and as a picture."""
+"""Learning curves from `log.jsonl`, as numbers and as an image."""
 
 import math
 import sys
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.analysis.plotting import BLUE, FAINT, GREEN, INK, ORANGE, new_figure, save_png, tidy
+from heedful.analysis.plotting import BLUE, FAINT, GREEN, INK, ORANGE, new_figure, save_png, style_axes
 from heedful.errors import RunError
 from heedful.parsing import is_whole, parse_json
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _TRAINING = ("loss", "nll", "learning_rate", "tokens_per_second", "seconds")
 _VALIDATION = ("nll", "perplexity", "bleu", "chrf", "seconds")
-_MAX_DRAWN = 1e30  # larger values, and those that are no finite number, leave a gap
+_MAX_DRAWN = 1e30  # larger and non-finite values leave a gap
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Curves:
-    """Every curve of a run, by name; a quantity that was never logged has an empty curve."""
+    """All curves of a run, by name; a quantity that was never logged has an empty curve."""
 
     training: Mapping[str, Curve] = field(default_factory=dict)
     validation: Mapping[str, Curve] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class _Panel:
     title: str
     lines: Sequence[tuple[str, Curve, str]]
     log_scale: bool = False
-    marked: bool = False  # whether each point is a measurement worth seeing
+    marked: bool = False  # whether to mark each point
     from_zero: bool = False
 
     @property
@@ -51,12 +51,12 @@ class _Panel:
 
 
 def read_curves(log: Path) -> Curves:
-    """Read the events of a run. A last line that a kill truncated is left out.
+    """Read the curves of a run from its log.
 
-    Where a run was resumed, what had been logged after the checkpoint that it went on from does not count.
+    A truncated last line is ignored, and so are steps that were taken again after a resumption.
 
     Raises:
-        RunError: no log, or a line that is not an event.
+        RunError: there is no log, or a line is not an event.
     """
     events = _read_events(log)
     return Curves(
@@ -66,7 +66,7 @@ def read_curves(log: Path) -> Curves:
 
 
 def draw_curves(curves: Curves, path: Path, *, title: str) -> None:
-    """Draw what was logged, one panel for each kind of quantity, as a PNG.
+    """Draw the curves as a PNG, one panel for each kind of quantity.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -74,7 +74,7 @@ def draw_curves(curves: Curves, path: Path, *, title: str) -> None:
     """
     panels = [panel for panel in _panels(curves) if panel.num_points]
     if not panels:
-        raise RunError("plot: no steps are logged yet; let the run go on a little")
+        raise RunError("plot: no steps are logged yet; wait for the first ones")
     num_columns = min(3, len(panels))
     num_rows = -(-len(panels) // num_columns)
     figure = new_figure(4.3 * num_columns, 3.0 * num_rows + 0.5)
@@ -102,7 +102,7 @@ def _read_events(log: Path) -> list[dict[str, object]]:
         try:
             event = parse_json(line)
         except ValueError:
-            if number == len(lines):  # no line end follows: the run was killed while it wrote
+            if number == len(lines):  # truncated: the run was killed while it wrote
                 break
             raise RunError(f"{log}: line {number:,} is not a JSON object; remove the line") from None
         if not isinstance(event, dict):
@@ -138,7 +138,7 @@ def _panels(curves: Curves) -> list[_Panel]:
     train, valid = curves.training, curves.validation
     return [
         _Panel(
-            "loss, nats per target piece",
+            "loss, nats per target token",
             [
                 ("training, smoothed labels", train["loss"], FAINT),
                 ("training", train["nll"], BLUE),
@@ -152,12 +152,12 @@ def _panels(curves: Curves) -> list[_Panel]:
             marked=True,
         ),
         _Panel("learning rate", [("", train["learning_rate"], BLUE)]),
-        _Panel("target pieces per second", [("", train["tokens_per_second"], BLUE)], from_zero=True),
+        _Panel("target tokens per second", [("", train["tokens_per_second"], BLUE)], from_zero=True),
     ]
 
 
 def _draw_panel(axes: "Axes", panel: _Panel, last_step: int) -> None:
-    tidy(axes)
+    style_axes(axes)
     is_positive = False
     for label, curve, colour in panel.lines:
         if not curve.steps:

@@ -1,4 +1,4 @@
-"""The one module that knows matplotlib: figures without a display, and how they look."""
+"""Figures with matplotlib, without a display."""
 
 import warnings
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ INK = "#1f2430"
 FAINT = "#8a90a0"
 GRID = "#e4e7ee"
 BLUE, ORANGE, GREEN = "#2f5fd0", "#e07b28", "#2b8a5e"
-# Scripts that matplotlib's own font lacks; those that the machine has are used.
+# For scripts that matplotlib's font lacks; those that are installed are used.
 _FALLBACK_FONTS = ("Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Arial Unicode MS", "PingFang SC")
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """A blank figure, in inches.
+    """Return a blank figure of this size in inches.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -36,7 +36,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def save_png(figure: "Figure", path: Path) -> None:
-    """Write a figure; the folder is made, and the picture appears whole or not at all."""
+    """Write a figure atomically; missing directories are created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
@@ -49,38 +49,38 @@ def save_png(figure: "Figure", path: Path) -> None:
 
 
 def fonts() -> list[str]:
-    """Font families for text in any script, the preferred one first."""
+    """Return font families for text in any script, the preferred one first."""
     from matplotlib import font_manager
 
     installed = set(font_manager.get_font_names())
     return ["DejaVu Sans", *[font for font in _FALLBACK_FONTS if font in installed]]
 
 
-def tidy(axes: "Axes") -> None:
-    """Give axes with curves a light frame and grid."""
+def style_axes(axes: "Axes") -> None:
+    """Set a light frame and grid."""
     axes.grid(visible=True, color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=8, length=3)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in {"left", "bottom"})
+    for edge, spine in axes.spines.items():
+        spine.set_visible(edge in {"left", "bottom"})
         spine.set_color(FAINT)
 
 
-def readable_pieces(pieces: Sequence[str]) -> list[str]:
-    """Tokens as labels: a word's first token plain, the ones that continue it after a dot.
+def readable_tokens(tokens: Sequence[str]) -> list[str]:
+    """Return tokens as labels: the first token of a word plain, the others after a dot.
 
-    >>> readable_pieces(["▁the", "▁green", "house", "</s>"])
+    >>> readable_tokens(["▁the", "▁green", "house", "</s>"])
     ['the', 'green', '·house', '</s>']
     """
-    if not any(piece.startswith("▁") for piece in pieces):
-        return list(pieces)
+    if not any(token.startswith("▁") for token in tokens):
+        return list(tokens)
     labels = []
-    for piece in pieces:
-        special = piece.startswith("<") and piece.endswith(">")
-        if piece == "▁":
+    for token in tokens:
+        special = token.startswith("<") and token.endswith(">")
+        if token == "▁":
             labels.append("␣")
-        elif piece.startswith("▁"):
-            labels.append(piece[1:])
+        elif token.startswith("▁"):
+            labels.append(token[1:])
         else:
-            labels.append(piece if special else f"·{piece}")
+            labels.append(token if special else f"·{token}")
     return labels

@@ -1,4 +1,4 @@
-"""`heedful attention`: a picture of what the model looked at."""
+"""`heedful attention`: an image of the attention weights."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from heedful.requests import Runtime, SearchRequest
 
 def attention(
     run: opt.Run,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The sentence that the model reads.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The source sentence.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="A .png (one layer), .html or .json file (everything).")
     ] = Path("attention.png"),
@@ -25,10 +25,9 @@ def attention(
     search: SearchRequest = SearchRequest(),
     runtime: Runtime = Runtime(),
 ) -> None:
-    """Show what the model looked at as it translated.
+    """Show the attention of a model while it translates a sentence.
 
-    Prints the translation; the picture has a row for each piece that was written and a column for each that
-    was read.
+    Prints the translation; the picture has a row for each output token and a column for each input token.
     """
     from heedful.workflows.attention import attention as show_attention
     from heedful.workflows.outputs import check_output

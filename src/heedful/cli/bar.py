@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 @contextmanager
 def bar() -> Iterator[Callable[[str, float], None]]:
-    """Give what shows, on a terminal, what is being done and how much of all is (0 to 1)."""
+    """Yield a function that shows, on a terminal, the current phase and the progress (0 to 1)."""
     console = Console(stderr=True, highlight=False)
     columns = (BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} % {task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:

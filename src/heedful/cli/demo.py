@@ -1,4 +1,4 @@
-"""`heedful demo`: the whole way in one command."""
+"""`heedful demo`: train, score and translate in one command."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +10,10 @@ from heedful.cli import options as opt
 
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="The run directory.")] = Path("runs/demo"),
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
     max_minutes: Annotated[
         float | None,
-        typer.Option(min=0.01, help="Minutes of training. [default: what the phrase book needs]"),
+        typer.Option(min=0.01, help="Minutes of training. [default: as many as the phrase book needs]"),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the training; the text is always the same.")] = 1,
     as_json: opt.AsJson = False,

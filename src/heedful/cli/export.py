@@ -1,4 +1,4 @@
-"""`heedful export`: a model for another engine."""
+"""`heedful export`: export a model for another engine."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ from heedful.requests import Languages
 def export(
     bundle: opt.Run,
     to: Annotated[str, typer.Option(metavar="ctranslate2|marian|onnx", help="The engine.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The directory to make.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The directory to create.")],
     quantization: Annotated[
         str | None,
         typer.Option(
@@ -23,11 +23,11 @@ def export(
     ] = None,
     languages: Languages = Languages(),
 ) -> None:
-    """Write a model for another engine.
+    """Export a model for another engine.
 
-    ctranslate2: a directory for ctranslate2.Translator. marian: one that transformers' MarianMTModel and
-    MarianTokenizer load. onnx: an encoder and a decoder step for ONNX Runtime. The README.md in it shows its
-    use; what the engine cannot express is refused before anything is written.
+    ctranslate2: a directory for ctranslate2.Translator. marian: one for transformers' MarianMTModel and
+    MarianTokenizer. onnx: an encoder and a decoder step for ONNX Runtime. The README.md in it shows its use;
+    models that the engine does not support are refused before anything is written.
     """
     from heedful.workflows.export import ExportTask
     from heedful.workflows.export import export as run_export

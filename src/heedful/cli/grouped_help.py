@@ -1,4 +1,4 @@
-"""Help that lists options under headings; plain, for rich costs time and `--help` is to answer at once."""
+"""Help texts with options under headings; plain, because importing rich would slow `--help` down."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -15,7 +15,7 @@ class HelpFormatter(Protocol):
     """A writer of help texts: sections of two columns."""
 
     def section(self, name: str) -> AbstractContextManager[None]:
-        """Begin a section with a heading."""
+        """Start a section with a heading."""
         ...
 
     def write_dl(self, rows: Sequence[tuple[str, str]]) -> None:
@@ -24,7 +24,7 @@ class HelpFormatter(Protocol):
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose options stand under the headings that they name as their `rich_help_panel`."""
+    """A command whose options are listed under the headings of their `rich_help_panel`."""
 
     def format_options(self, ctx: Any, formatter: HelpFormatter) -> None:  # noqa: ANN401
         """Write arguments and options into the help, options without a heading first."""

@@ -1,4 +1,4 @@
-"""`heedful import`: models from elsewhere."""
+"""`heedful import`: import models of other implementations."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,15 +11,15 @@ def import_(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="A file written by torch.save, or .safetensors. For marian, m2m100 and bart a directory as "
-            "transformers saves it, or the id of one on the hub.",
+            help="A file written by torch.save, or .safetensors. For marian, m2m100 and bart a directory "
+            "saved by transformers, or the id of one on the hub.",
         ),
     ],
     layout: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="Whose names the weights have: marian, m2m100, bart, fairseq, torch, annotated, "
+            help="The system that wrote the weights: marian, m2m100, bart, fairseq, torch, annotated, "
             "abhishek-thread, nptel-lecture, kaggle-notebook, adeveloperdiary, jadore, jadore-prj.",
         ),
     ],
@@ -27,28 +27,26 @@ def import_(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="What weights do not say, for example model.num_heads=8."
+            "--set", metavar="KEY=VALUE", help="Settings not in the weights, for example model.num_heads=8."
         ),
     ] = None,
     src_vocab: Annotated[
         Path | None,
-        typer.Option(help="Of a file: source tokens by id, one a line, or .json. Without, ids only."),
+        typer.Option(help="For a file: source tokens by id, one a line, or .json. Without it, ids only."),
     ] = None,
-    tgt_vocab: Annotated[Path | None, typer.Option(help="The same of the target.")] = None,
+    tgt_vocab: Annotated[Path | None, typer.Option(help="The same for the target.")] = None,
     src_lang: Annotated[
         str | None,
-        typer.Option(
-            metavar="LANG", help="Of a directory: the language of the source, where there are many."
-        ),
+        typer.Option(metavar="LANG", help="For a directory of a multilingual model: the source language."),
     ] = None,
     tgt_lang: Annotated[
         str | None, typer.Option(metavar="LANG", help="The language to translate into.")
     ] = None,
 ) -> None:
-    """Bring in a model of another implementation.
+    """Import a model of another implementation.
 
-    Files are read as data and never executed. The bundle gives the same logits; docs/interop.md and
-    docs/systems.md say what each layout is, and how.
+    No code in the files is executed. The bundle gives the same logits; docs/interop.md and docs/systems.md
+    describe the layouts.
     """
     from heedful.config import parse_override
     from heedful.workflows.import_ import ImportTask

@@ -1,4 +1,4 @@
-"""`heedful inspect`: what a run or a bundle holds, what is wrong with parallel text, what a machine has."""
+"""`heedful inspect`: describe a run or a bundle, check parallel text, or describe the machine."""
 
 import json
 from collections.abc import Iterator
@@ -27,45 +27,45 @@ def inspect(
         ),
     ] = None,
     machine: Annotated[
-        bool, typer.Option("--machine", help="Show what this machine computes with, in place of a run.")
+        bool, typer.Option("--machine", help="Describe this machine instead of a run.")
     ] = False,
     held_out: HeldOutText = HeldOutText(),
     filtering: Filtering = Filtering(),
     as_json: opt.AsJson = False,
 ) -> None:
-    """Show what a run or a bundle holds, what is wrong with parallel text, or what this machine has.
+    """Describe a run or a bundle, check parallel text, or describe this machine.
 
-    Of a run: sizes, parameters, scores and every setting; the files of a bundle are checked against their
-    checksums. Of text: pairs that the usual filters of parallel text find fault with, duplicates, what it
-    shares with validation and test, and what it covers; docs/corpus.md lists the filters. Of the machine: the
-    level of the native library that is in use, and why no faster one is.
+    Of a run: sizes, parameters, scores and every setting; the checksums of a bundle are verified. Of text:
+    faulty pairs, duplicates, overlap with validation and test, and coverage; docs/corpus.md lists the
+    filters.
+    Of the machine: the level of the native library in use, and why it is not a faster one.
     """
-    given = paths or []
-    if machine == bool(given):
+    names = paths or []
+    if machine == bool(names):
         raise typer.BadParameter("give either a run or bundle, or --machine")
-    if len(given) > 2:
-        raise typer.BadParameter(f"give a run, or the two files of a text; these are {len(given)} paths")
+    if len(names) > 2:
+        raise typer.BadParameter(f"give a run, or the two files of a text; these are {len(names)} paths")
     if machine:
         _show_machine(as_json=as_json)
         return
     from heedful.data.pair_files import holds_pairs
 
-    if len(given) == 1 and not holds_pairs(given[0]):
-        if given[0].is_file():
+    if len(names) == 1 and not holds_pairs(names[0]):
+        if names[0].is_file():
             raise typer.BadParameter(
-                f"{given[0]}: is one file: of parallel text give both sides, SRC TGT, or one .tsv or .jsonl; "
-                "of a model give its directory"
+                f"{names[0]}: is one file: for parallel text give SRC and TGT, or one .tsv or .jsonl; "
+                "for a model give its directory"
             )
-        _show_run(given[0], as_json=as_json)
+        _show_run(names[0], as_json=as_json)
         return
-    _show_text(_text_task(given, held_out, filtering), as_json=as_json)
+    _show_text(_text_task(names, held_out, filtering), as_json=as_json)
 
 
 def _text_task(train: list[Path], held_out: HeldOutText, filtering: Filtering) -> "TextTask":
-    """Return what is to be looked at.
+    """Return the text to inspect, and options.
 
     Raises:
-        BadParameter: options that say nothing together.
+        BadParameter: incompatible options.
     """
     from heedful.data.pair_files import PairFiles
     from heedful.workflows.inspect_text import TextTask
@@ -73,13 +73,13 @@ def _text_task(train: list[Path], held_out: HeldOutText, filtering: Filtering) -
     def files(name: str, *paths: Path | None) -> PairFiles | None:
         src, tgt, pairs = paths
         if (src is None) != (tgt is None) or (src is not None and pairs is not None):
-            raise typer.BadParameter(f"give --{name}-src and --{name}-tgt together, or --{name}-pairs")
+            raise typer.BadParameter(f"give both --{name}-src and --{name}-tgt, or --{name}-pairs")
         chosen = tuple(path for path in paths if path is not None)
         return PairFiles(chosen, held_out.src_key, held_out.tgt_key) if chosen else None
 
     keep, remove = filtering.keep or (), filtering.remove or ()
     if both := sorted({*keep} & {*remove}):
-        raise typer.BadParameter(f"--keep {both[0]} and --remove {both[0]} together: give one of them")
+        raise typer.BadParameter(f"--keep {both[0]} and --remove {both[0]} contradict: give one of them")
     return TextTask(
         train=PairFiles(tuple(train), held_out.src_key, held_out.tgt_key),
         valid=files("valid", held_out.valid_src, held_out.valid_tgt, held_out.valid_pairs),
@@ -102,8 +102,8 @@ def _show_machine(*, as_json: bool) -> None:
 def _show_run(path: Path, *, as_json: bool) -> None:
     from heedful.workflows.inspect import inspect as look_at
 
-    found = look_at(path)
-    print(json.dumps(asdict(found), ensure_ascii=False) if as_json else "\n".join(_text(found)))
+    result = look_at(path)
+    print(json.dumps(asdict(result), ensure_ascii=False) if as_json else "\n".join(_text(result)))
 
 
 def _show_text(task: "TextTask", *, as_json: bool) -> None:
@@ -111,16 +111,16 @@ def _show_text(task: "TextTask", *, as_json: bool) -> None:
     from heedful.workflows.inspect_text import inspect_text
 
     with bar() as show:
-        found = inspect_text(task, show)
-    print(json.dumps(asdict(found), ensure_ascii=False) if as_json else "\n".join(report_lines(found)))
+        result = inspect_text(task, show)
+    print(json.dumps(asdict(result), ensure_ascii=False) if as_json else "\n".join(report_lines(result)))
 
 
-def _text(found: "Inspection") -> Iterator[str]:
-    if found.run:
-        yield from _run_text(found.run)
-    if found.bundle:
-        yield from _bundle_text(found.bundle)
-    for section, values in found.config.items():
+def _text(result: "Inspection") -> Iterator[str]:
+    if result.run:
+        yield from _run_text(result.run)
+    if result.bundle:
+        yield from _bundle_text(result.bundle)
+    for section, values in result.config.items():
         yield f"[{section}]"
         yield from (f"  {key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
 
@@ -153,9 +153,9 @@ def _bundle_text(bundle: "BundleSummary") -> Iterator[str]:
     kind = bundle.no_tokenizer or ("joint" if bundle.joint else "separate")
     parts = ", ".join(f"{part} {count:,}" for part, count in bundle.parameters.items())
     yield f"bundle      {bundle.path}"
-    yield f"  size      {bundle.num_bytes / 1e6:,.1f} MB, checksums right"
+    yield f"  size      {bundle.num_bytes / 1e6:,.1f} MB, checksums correct"
     yield f"  model     {bundle.num_parameters:,} parameters ({parts})"
-    yield f"  pieces    {bundle.src_vocab_size:,} source, {bundle.tgt_vocab_size:,} target ({kind})"
+    yield f"  tokens    {bundle.src_vocab_size:,} source, {bundle.tgt_vocab_size:,} target ({kind})"
     if bundle.scores:
         yield f"  scores    {_numbers(bundle.scores)}"
 

@@ -1,4 +1,4 @@
-"""`heedful VERB ...`: the list of verbs, and what happens to mistakes."""
+"""`heedful VERB ...`: the list of verbs, and the handling of errors."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ from heedful.cli.shortlist import shortlist
 from heedful.cli.train import train
 from heedful.cli.translate import translate
 
-# In the order in which a newcomer meets them.
+# In the order of a typical first use.
 VERBS: tuple[Callable[..., None], ...] = (
     demo, train, translate, serve, evaluate, score, attention, plot, average, shortlist, inspect, import_,
     export, push,
@@ -38,7 +38,7 @@ VERBS: tuple[Callable[..., None], ...] = (
 app = typer.Typer(
     name="heedful",
     add_completion=False,
-    rich_markup_mode=None,  # plain help: rich costs time, and `--help` is to answer at once
+    rich_markup_mode=None,  # plain help: importing rich would slow `--help` down
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -51,8 +51,8 @@ for group, verbs in ((app, VERBS), (bench, BENCHES)):
 app.add_typer(bench, name="bench", help="Measure the speed of training or translation.")
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         print(f"heedful {version('heedful')}")
         raise typer.Exit
 
@@ -67,14 +67,14 @@ def heedful(
 ) -> None:
     """Encoder-decoder Transformers: train, translate, score, explain.
 
-    Text flows from stdin to stdout; progress goes to stderr. Exit code 0: done; 1: failure; 2: usage.
+    Text goes from stdin to stdout; progress to stderr. Exit codes: 0 success, 1 failure, 2 usage error.
     """
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
 def _open_closed_streams() -> None:
-    """Let standard streams that were closed lead nowhere; else the next file opened takes their place."""
+    """Replace closed standard streams by the null device; otherwise the next file would get their number."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
@@ -82,7 +82,7 @@ def _open_closed_streams() -> None:
 
 @one_line_for_mistakes()
 def main() -> None:
-    """Run the command line; a mistake of usage becomes one line and exit code 2."""
+    """Run the command line; a usage error becomes one line and exit code 2."""
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -92,7 +92,7 @@ def main() -> None:
     try:
         code = typer.main.get_command(app).main(prog_name="heedful", standalone_mode=False)
     except Exception as error:
-        # A mistake of usage: from click in older versions of typer, from its own copy of click in newer ones.
+        # A usage error: of click in older versions of typer, of its own copy of click in newer ones.
         say = getattr(error, "format_message", None)
         if say is None:
             raise

@@ -1,4 +1,4 @@
-"""From exceptions to one line on stderr and an exit code. A real bug keeps its traceback."""
+"""Print exceptions as one line on stderr, with an exit code. Bugs keep their traceback."""
 
 import errno
 import os
@@ -11,27 +11,27 @@ from heedful.errors import HeedfulError, Terminated, is_out_of_memory
 
 FAILURE = 1
 USAGE = 2
-INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
 _OUT_OF_MEMORY = (
-    "out of memory; free some and run the command again (training that has begun goes on with --resume), or "
-    "compute less at once: batch.tokens of a new run, --batch-tokens elsewhere"
+    "out of memory; free some and run the command again (training continues with --resume), or use smaller "
+    "batches: batch.tokens of a new run, --batch-tokens elsewhere"
 )
 
 
 @contextmanager
 def one_line_for_mistakes() -> Iterator[None]:
-    """Turn what the user can mend into one line, `error: where: what; what to do`; also a decorator.
+    """Print errors that the user can fix as one line, `error: where: what; what to do`; also a decorator.
 
     Raises:
-        SystemExit: with the exit code, after such a mistake.
+        SystemExit: with the exit code, after such an error.
     """
     try:
         yield
         sys.stdout.flush()
     except HeedfulError as error:
         stop(str(error), error.exit_code)
-    except Terminated:  # what is saved was said
+    except Terminated:  # the trainer has reported it
         sys.exit(0)
     except KeyboardInterrupt:
         stop("interrupted", INTERRUPTED)
@@ -51,7 +51,7 @@ def one_line_for_mistakes() -> Iterator[None]:
 
 
 def stop(message: str, code: int) -> None:
-    """End the program with one line; results that are still on their way out go first.
+    """Flush stdout, print one line, and end the program.
 
     Raises:
         SystemExit: always.
@@ -78,7 +78,7 @@ def _flush_or_abandon(stream: TextIO) -> None:
 
 
 def _abandon(stream: TextIO) -> None:
-    """Let the interpreter's last flush go nowhere: it would fail again, with a message nobody can catch."""
+    """Redirect a stream to the null device: the interpreter's last flush would fail with a traceback."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

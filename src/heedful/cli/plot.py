@@ -14,7 +14,7 @@ def plot(
 ) -> None:
     """Draw the learning curves of a run.
 
-    Loss, perplexity, scores, learning rate and speed over the steps, as far as they were logged.
+    Loss, perplexity, scores, learning rate and speed over the logged steps.
     """
     from heedful.workflows.outputs import check_output
     from heedful.workflows.plot import plot as draw

@@ -1,4 +1,4 @@
-"""The live display of training: a bar and a line on a terminal, plain lines elsewhere. All on stderr."""
+"""The display of training on stderr: a progress bar on a terminal, plain lines elsewhere."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ _SHOWN_SCORES = ("nll", "perplexity", "bleu", "chrf", "exact")
 
 @contextmanager
 def training_display() -> Iterator[Callable[[Event], None]]:
-    """Give a listener that shows what happens."""
+    """Yield a listener that shows the events of training."""
     console = _LastingConsole(stderr=True, highlight=False, soft_wrap=True)
     if not sys.stderr.isatty():
         yield PlainDisplay(console)
@@ -39,7 +39,7 @@ def training_display() -> Iterator[Callable[[Event], None]]:
 
 
 class _LastingConsole(Console):
-    """Falls silent, and does not end the program, when nobody reads it any more."""
+    """A console that becomes silent on a broken pipe instead of ending the program."""
 
     def on_broken_pipe(self) -> None:
         """See `Console`, from rich 13.8 on."""
@@ -68,7 +68,7 @@ class PlainDisplay:
             case SkippedEvent():
                 where = f"; its sentences are in {event.sentences}" if event.sentences else ""
                 self._write(
-                    f"warning: step {event.step:,} is not taken: its loss ({event.loss:g}) or its gradient "
+                    f"warning: step {event.step:,} is skipped: its loss ({event.loss:g}) or its gradient "
                     f"({event.gradient_norm:g}) is not finite{where}"
                 )
             case NoticeEvent():
@@ -78,18 +78,18 @@ class PlainDisplay:
             case EndEvent():
                 self._write(f"done: {event.reason}; {event.step:,} steps, {_clock(event.seconds)}")
             case CheckpointEvent():
-                pass  # silent where all is well
+                pass  # not shown
 
     def _show_step(self, event: StepEvent) -> None:
         self._write(_step_line(event, self._best))
 
     def _write(self, line: str) -> None:
-        with suppress(OSError):  # what cannot be shown is in log.jsonl, and no reason to end the run
+        with suppress(OSError):  # events are in log.jsonl too
             self._console.print(line, markup=False)
 
 
 class LiveDisplay(PlainDisplay):
-    """Keeps the steps on one line with a bar; everything else scrolls by above it."""
+    """Shows the steps on one line with a bar; everything else scrolls above it."""
 
     def __init__(self, console: Console, progress: Progress) -> None:
         super().__init__(console)
@@ -102,11 +102,11 @@ class LiveDisplay(PlainDisplay):
 
 
 def _start_line(event: StartEvent) -> str:
-    goes_on = f"going on from step {event.step:,}: " if event.step else ""
+    resumed = f"resuming from step {event.step:,}: " if event.step else ""
     threads = f", {event.threads} threads" if event.device == "cpu" else ""
     some = f", {event.num_trained:,} of them trained" if event.num_trained < event.num_parameters else ""
     return (
-        f"{goes_on}{event.num_parameters / 1e6:.1f}M parameters{some}, {event.num_pairs:,} pairs, "
+        f"{resumed}{event.num_parameters / 1e6:.1f}M parameters{some}, {event.num_pairs:,} pairs, "
         f"{event.precision} on {event.device}{threads}"
     )
 

@@ -1,4 +1,4 @@
-"""`heedful push`: a bundle onto the Hugging Face hub."""
+"""`heedful push`: upload a bundle to the Hugging Face hub."""
 
 import json
 from dataclasses import asdict
@@ -15,21 +15,21 @@ def push(
         Path, typer.Argument(metavar="BUNDLE", help="A bundle, or a run directory (its best is pushed).")
     ],
     repo: Annotated[
-        str, typer.Argument(metavar="REPO", help="USER/MODEL on the hub; made where there is none.")
+        str, typer.Argument(metavar="REPO", help="USER/MODEL on the hub; created if it does not exist.")
     ],
     private: Annotated[bool, typer.Option("--private", help="Only its owner may read it.")] = False,
     revision: Annotated[
-        str | None, typer.Option(metavar="BRANCH", help="Made where there is none. [default: main]")
+        str | None, typer.Option(metavar="BRANCH", help="Created if it does not exist. [default: main]")
     ] = None,
     message: Annotated[
         str, typer.Option("--message", "-m", help="Of the commit.")
     ] = "Upload a bundle of heedful",
     as_json: opt.AsJson = False,
 ) -> None:
-    """Put a bundle on the Hugging Face hub.
+    """Upload a bundle to the Hugging Face hub.
 
-    Its checksums are checked first, and all its files appear in one commit, whose address is printed. Log in
-    with `hf auth login`, or set HF_TOKEN.
+    Verifies its checksums, uploads all files in one commit, and prints its URL. Log in with `hf auth login`,
+    or set HF_TOKEN.
     """
     from heedful.workflows.push import PushTask
     from heedful.workflows.push import push as run_push

@@ -1,4 +1,4 @@
-"""`heedful shortlist`: which target pieces may translate which source pieces, learned from parallel text."""
+"""`heedful shortlist`: learn which target tokens may translate which source tokens."""
 
 import json
 from dataclasses import asdict
@@ -20,18 +20,18 @@ def shortlist(
         typer.Option("--output", "-o", help="The file to write. [default: shortlist.safetensors in RUN]"),
     ] = None,
     candidates: Annotated[
-        int, typer.Option(min=0, help="Target pieces for each source piece, the most probable ones.")
+        int, typer.Option(min=0, help="Most probable target tokens for each source token.")
     ] = 100,
     frequent: Annotated[
-        int, typer.Option(min=0, help="Target pieces for every sentence, the most frequent ones.")
+        int, typer.Option(min=0, help="Most frequent target tokens, for every sentence.")
     ] = 100,
     pairs: Annotated[
-        int, typer.Option(min=1, help="Lines to learn from at most, spread over the text.")
+        int, typer.Option(min=1, help="Maximum number of lines to learn from, spread over the text.")
     ] = 200_000,
     check: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Sentences to translate without and with it, to say what it changes."
+            metavar="FILE", help="Sentences to translate without and with it, to compare the outputs."
         ),
     ] = None,
     beam_size: Annotated[
@@ -40,17 +40,16 @@ def shortlist(
     runtime: Runtime = Runtime(),
     as_json: opt.AsJson = False,
 ) -> None:
-    """Learn which target pieces may translate which source pieces, for translate --shortlist.
+    """Learn which target tokens may translate which source tokens, for translate --shortlist.
 
-    With it, each sentence is written with a few hundred pieces: the most probable translations of its own
-    (IBM Model 1), the most frequent ones, and, where both sides share a vocabulary, its own. The search is
-    faster and knows no others: their probability is 0, and those of the shortlist sum to 1, in scores too.
-    --check measures what that changes; pieces outside are those that a search without the shortlist wrote,
-    and that it would not have had.
+    It limits the output of each sentence to a few hundred tokens: the most probable translations of its
+    tokens (IBM Model 1), the most frequent ones and, with a joint vocabulary, its own. The search is faster;
+    all other tokens have probability 0, and those of the shortlist sum to 1, in scores too. --check measures
+    the effect; tokens outside are those of a search without the shortlist that are not in it.
     """
     from heedful.workflows.shortlist import ShortlistTask, make_shortlist
 
-    found = make_shortlist(
+    result = make_shortlist(
         run,
         ShortlistTask(src=src, tgt=tgt, candidates=candidates, frequent=frequent, pairs=pairs, check=check),
         output=output,
@@ -58,11 +57,11 @@ def shortlist(
         runtime=runtime,
     )
     if as_json:
-        print(json.dumps(asdict(found), ensure_ascii=False))
+        print(json.dumps(asdict(result), ensure_ascii=False))
         return
-    print(found.path)
-    print(f"  learned   from {found.pairs:,} pairs in {found.seconds:,.1f} s")
-    if (effect := found.effect) is not None:
-        print(f"  outside   {effect.tokens_outside:,} of {effect.tokens:,} pieces")
+    print(result.path)
+    print(f"  learned   from {result.pairs:,} pairs in {result.seconds:,.1f} s")
+    if (effect := result.effect) is not None:
+        print(f"  outside   {effect.tokens_outside:,} of {effect.tokens:,} tokens")
         print(f"  changed   {effect.texts_changed:,} of {effect.sentences:,} texts")
-        print(f"  size      {effect.mean_size:,.0f} of {found.vocab_size:,} pieces for a sentence")
+        print(f"  size      {effect.mean_size:,.0f} of {result.vocab_size:,} tokens for a sentence")

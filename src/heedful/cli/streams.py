@@ -1,4 +1,4 @@
-r"""Text in and out: UTF-8, one sentence a line, `\n` and nothing else ends a line."""
+r"""Read and write text: UTF-8, one sentence a line; only `\n` ends a line."""
 
 import errno
 import gzip
@@ -14,17 +14,17 @@ from typing import BinaryIO, cast
 
 from heedful.errors import CorpusError, HeedfulError, InputError
 
-_GZIP = b"\x1f\x8b"  # how its files begin
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FELT = 10.0  # seconds, after which somebody may like to hear of something faster
-_DAMAGED = "the gzip file is truncated or corrupt; fetch or pack it again"
+_GZIP = b"\x1f\x8b"  # the first bytes of its files
+_DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_SLOW = 10.0  # seconds after which a faster option is suggested
+_DAMAGED = "the gzip file is truncated or corrupt; fetch or compress it again"
 
 
 class Lines:
-    """The lines of a stream, which end where the stream does or at the first line that is no text.
+    """The lines of a stream, up to its end or the first bad line.
 
-    The lines before a bad one are still to be worked on, so it ends the iteration quietly; call
-    `raise_if_bad` when they are done.
+    A bad line ends the iteration silently, so that the lines before it are processed; call `raise_if_bad`
+    afterwards.
     """
 
     def __init__(self, stream: BinaryIO, name: str) -> None:
@@ -42,16 +42,16 @@ class Lines:
             self._mistake = CorpusError(f"{self._name}: {_DAMAGED}")
 
     def raise_if_bad(self) -> None:
-        """Raise what ended the iteration early.
+        """Raise the error that ended the iteration early.
 
         Raises:
-            CorpusError: a line with a NUL byte or with invalid UTF-8, or a gzip file that is cut short.
+            CorpusError: a NUL byte, invalid UTF-8, or a truncated gzip file.
         """
         if self._mistake is not None:
             raise self._mistake
 
     def strictly(self) -> Iterator[str]:
-        """All lines; a bad one raises what `raise_if_bad` raises."""
+        """Yield all lines; a bad one raises as `raise_if_bad`."""
         yield from self
         self.raise_if_bad()
 
@@ -59,7 +59,7 @@ class Lines:
         where = f"{self._name}: line {number:,}, byte"  # lines count from 1, bytes from 0
         if b"\0" in raw:
             raise CorpusError(
-                f"{where} {raw.index(0):,}: NUL byte; this is no plain text, convert it to UTF-8"
+                f"{where} {raw.index(0):,}: NUL byte; this is not plain text, convert it to UTF-8"
             )
         try:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -90,16 +90,18 @@ def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
     with plain:
         is_gzip = plain.peek(2)[:2] == _GZIP
         if path.suffix == ".gz" and not is_gzip and plain.peek(1):
-            raise CorpusError(f"{path}: no gzip file, although its name ends in .gz; rename or pack it")
+            raise CorpusError(
+                f"{path}: not a gzip file, although its name ends in .gz; rename or compress it"
+            )
         with gzip.open(plain) if is_gzip else plain as file:
             yield cast(BinaryIO, file), str(path)
 
 
 def count_lines(path: Path) -> int | None:
-    """How many lines a file has (`.gz` too); None for what can be read only once.
+    """Return the number of lines of a file (`.gz` too); None for streams.
 
     Raises:
-        CorpusError: a file that cannot be read, or a gzip file that is cut short.
+        CorpusError: the file cannot be read, or its gzip is truncated.
     """
     if str(path) == "-" or (path.exists() and not path.is_file()):
         return None
@@ -114,13 +116,13 @@ def count_lines(path: Path) -> int | None:
 def open_output(path: Path | None, *, at_once: bool = False) -> Iterator[BinaryIO]:
     """Open a file for writing, or stdout for None or `-`.
 
-    A file gets its name when it is complete, and what had that name stays until then. Where an error ends it
-    early, what was written stays beside it as NAME.unfinished, and the message says so. No other file is
-    touched: where there is one of that name, it is NAME.unfinished-2, and so on.
+    The file is written under a temporary name and renamed when it is complete. After an error, the part
+    written so far stays as NAME.unfinished, and the message says so. If that name exists, it is
+    NAME.unfinished-2, and so on.
 
     Args:
-        path: of the file; a pipe or a device is written as it is.
-        at_once: whether the file has its name from the beginning, for who reads along.
+        path: of the file; a pipe or a device is written directly.
+        at_once: whether to write under the final name, for programs that read along.
     """
     if path is None or str(path) == "-":
         if sys.__stdout__ is None:
@@ -148,15 +150,15 @@ def _complete_or_beside(path: Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         if not unfinished.exists() or not unfinished.stat().st_size:
             unfinished.unlink(missing_ok=True)
-        elif isinstance(error, OSError) and error.errno in _NO_ROOM:
-            error.filename = error.filename or str(unfinished)  # which a full disk does not name
+        elif isinstance(error, OSError) and error.errno in _DISK_FULL:
+            error.filename = error.filename or str(unfinished)  # not set for a full disk
         elif isinstance(error, HeedfulError):
             raise type(error)(f"{error} (what was done before is in {unfinished})") from error
         raise
 
 
 def _new_file_beside(path: Path) -> tuple[Path, BinaryIO]:
-    """Create the file that is to become `path`, under a name that no file has."""
+    """Create the temporary file for `path`, under an unused name."""
     for number in itertools.count(1):
         suffix = ".unfinished" if number == 1 else f".unfinished-{number}"
         unfinished = path.with_name(path.name + suffix)
@@ -168,12 +170,12 @@ def _new_file_beside(path: Path) -> tuple[Path, BinaryIO]:
 
 
 def write_line(stream: BinaryIO, text: str) -> None:
-    """Write one line; a line break inside the text becomes a space, so that line n stays line n."""
+    """Write one line; line breaks inside the text become spaces."""
     stream.write((text.replace("\n", " ") + "\n").encode("utf-8", errors="replace"))
 
 
 def argument_text(text: str, name: str) -> str:
-    """Refuse an argument that did not come as UTF-8.
+    """Return an argument if it is valid UTF-8.
 
     Raises:
         InputError: it is not UTF-8.
@@ -186,14 +188,14 @@ def argument_text(text: str, name: str) -> str:
 
 
 def tell_precision(name: str) -> None:
-    """Say on stderr which precision `--precision auto` has come to: outputs may depend on it."""
+    """Print on stderr the precision that `--precision auto` has chosen: outputs may depend on it."""
     print(f"precision {name}: the fastest here", file=sys.stderr)
 
 
 def tell_of_auto(precision: str, seconds: float) -> None:
-    """Say on stderr that there may be a faster precision than float32, where that would have been felt."""
-    if precision == "float32" and seconds > _FELT:
+    """Suggest `--precision auto` on stderr after a slow run in float32."""
+    if precision == "float32" and seconds > _SLOW:
         print(
-            f"{seconds:,.0f} seconds in float32, the default; --precision auto takes what is fastest here",
+            f"{seconds:,.0f} seconds in float32, the default; --precision auto chooses the fastest here",
             file=sys.stderr,
         )

@@ -14,44 +14,48 @@ class TrainingText:
     """The files of a training; None: as in the configuration."""
 
     src: Annotated[Path | None, Option("Source side of the training text; .gz too.")] = None
-    tgt: Annotated[Path | None, Option("Target side, line by line parallel.")] = None
+    tgt: Annotated[Path | None, Option("Target side, parallel line by line.")] = None
     valid_src: Annotated[Path | None, Option("Source side of the validation text.")] = None
     valid_tgt: Annotated[Path | None, Option("Target side of the validation text.")] = None
-    pairs: Annotated[Path | None, Option("Both sides of the training text in one .tsv or .jsonl file.")] = (
-        None
-    )
+    pairs: Annotated[
+        Path | None, Option("Source and target of the training text in one .tsv or .jsonl file.")
+    ] = None
     valid_pairs: Annotated[
-        Path | None, Option("Both sides of the validation text in one .tsv or .jsonl file.")
+        Path | None, Option("Source and target of the validation text in one .tsv or .jsonl file.")
     ] = None
 
     def overrides(self) -> list[tuple[str, str]]:
-        """Return the files that were given, as settings of the configuration."""
+        """Return the given files as settings of the configuration."""
         files = {field.name: getattr(self, field.name) for field in fields(self)}
         return [(f"data.{key}", str(path)) for key, path in files.items() if path is not None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutText:
-    """Validation and test text, which training text is compared with."""
+    """Validation and test text, to find overlap."""
 
     valid_src: Annotated[Path | None, Option("Source side of the validation text.", TEXT)] = None
     valid_tgt: Annotated[Path | None, Option("Target side of the validation text.", TEXT)] = None
-    valid_pairs: Annotated[Path | None, Option("Both sides of it in one .tsv or .jsonl file.", TEXT)] = None
+    valid_pairs: Annotated[
+        Path | None, Option("Source and target of it in one .tsv or .jsonl file.", TEXT)
+    ] = None
     test_src: Annotated[Path | None, Option("Source side of the test text.", TEXT)] = None
     test_tgt: Annotated[Path | None, Option("Target side of the test text.", TEXT)] = None
-    test_pairs: Annotated[Path | None, Option("Both sides of it in one .tsv or .jsonl file.", TEXT)] = None
+    test_pairs: Annotated[
+        Path | None, Option("Source and target of it in one .tsv or .jsonl file.", TEXT)
+    ] = None
     src_key: Annotated[str, Option("Key of the source in a .jsonl line.", TEXT)] = "src"
     tgt_key: Annotated[str, Option("Key of the target in a .jsonl line.", TEXT)] = "tgt"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filtering:
-    """How parallel text is filtered, and what becomes of the pairs that are found."""
+    """Filters of parallel text, and what to do with the pairs that they find."""
 
     src_lang: Annotated[
         str | None,
         Option(
-            "Language that the source should be in, as en. [default: that of most lines]",
+            "Expected language of the source, such as en. [default: that of most lines]",
             TEXT,
             metavar="CODE",
         ),
@@ -59,7 +63,7 @@ class Filtering:
     tgt_lang: Annotated[
         str | None,
         Option(
-            "Language that the target should be in, as de. [default: that of most lines]",
+            "Expected language of the target, such as de. [default: that of most lines]",
             TEXT,
             metavar="CODE",
         ),
@@ -71,9 +75,11 @@ class Filtering:
     ] = None
     keep: Annotated[
         list[str] | None,
-        Option("With --fix, keep what this filter finds; give it again for more.", TEXT, metavar="FILTER"),
+        Option("With --fix, keep the pairs that this filter finds; can be repeated.", TEXT, metavar="FILTER"),
     ] = None
     remove: Annotated[
         list[str] | None,
-        Option("With --fix, remove what this filter finds; give it again for more.", TEXT, metavar="FILTER"),
+        Option(
+            "With --fix, remove the pairs that this filter finds; can be repeated.", TEXT, metavar="FILTER"
+        ),
     ] = None

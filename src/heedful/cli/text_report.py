@@ -6,37 +6,37 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from heedful.workflows.inspect_text import Finding, SideSummary, TextInspection
+    from heedful.workflows.inspect_text import Finding, TextInspection, TextSummary
 
-_WIDTH = 60  # characters of each side of an example
+_WIDTH = 60  # characters of each sentence of an example
 
 
-def report_lines(found: "TextInspection") -> Iterator[str]:
-    """Give the report, line by line."""
-    yield f"text        {' and '.join(found.files)}"
-    yield f"  pairs     {found.pairs:,}"
-    yield f"  source    {_side_line(found.src)}"
-    yield f"  target    {_side_line(found.tgt)}"
+def report_lines(result: "TextInspection") -> Iterator[str]:
+    """Yield the lines of the report."""
+    yield f"text        {' and '.join(result.files)}"
+    yield f"  pairs     {result.pairs:,}"
+    yield f"  source    {_text_line(result.src)}"
+    yield f"  target    {_text_line(result.tgt)}"
     yield "filters          pairs    share   (- those that --fix keeps)"
-    for finding in found.findings:
+    for finding in result.findings:
         if finding.pairs:
-            yield from _finding_lines(finding, found.pairs)
-    if nothing := [finding.name for finding in found.findings if not finding.pairs]:
+            yield from _finding_lines(finding, result.pairs)
+    if nothing := [finding.name for finding in result.findings if not finding.pairs]:
         yield f"  nothing   {', '.join(nothing)}"
     by_reason: dict[str, list[str]] = {}
-    for name, reason in found.not_applied.items():
+    for name, reason in result.not_applied.items():
         by_reason.setdefault(reason, []).append(name)
     for reason, names in by_reason.items():
         yield f"  not run   {', '.join(names)}: {reason}"
     yield f"coverage           {'source':>12} {'target':>12}"
     for label, attribute in _COVERAGE:
-        src, tgt = (getattr(side, attribute) for side in (found.src, found.tgt))
+        src, tgt = (getattr(summary, attribute) for summary in (result.src, result.tgt))
         yield f"  {label:<17}{src:>12,} {tgt:>12,}"
     yield "training"
-    yield f"  reading   takes about {found.reading_mib:,.0f} MiB of memory"
-    yield f"  words     {found.vocabulary:,} occur ten times: a first guess at tokenizer.vocab_size"
-    yield f"  epoch     {found.tgt.words:,} target words; how long that takes here: {_bench(found)}"
-    yield from _outcome(found)
+    yield f"  reading   takes about {result.reading_mib:,.0f} MiB of memory"
+    yield f"  words     {result.vocabulary:,} occur ten times: a first guess at tokenizer.vocab_size"
+    yield f"  epoch     {result.tgt.words:,} target words; to measure its time: {_bench(result)}"
+    yield from _outcome(result)
 
 
 _COVERAGE = (
@@ -49,9 +49,9 @@ _COVERAGE = (
 )
 
 
-def _side_line(side: "SideSummary") -> str:
-    scripts = ", ".join(script.capitalize() for script in side.scripts) or "no letters"
-    return f"{side.language or 'language unknown'}, {scripts}"
+def _text_line(summary: "TextSummary") -> str:
+    scripts = ", ".join(script.capitalize() for script in summary.scripts) or "no letters"
+    return f"{summary.language or 'language unknown'}, {scripts}"
 
 
 def _finding_lines(finding: "Finding", pairs: int) -> Iterator[str]:
@@ -63,24 +63,24 @@ def _finding_lines(finding: "Finding", pairs: int) -> Iterator[str]:
 
 
 def _shorten(text: str) -> str:
-    """Cut a sentence for display, and make visible what a terminal would obey."""
+    """Truncate a sentence for display, and escape control characters."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[: _WIDTH + 1])
     return shown if len(text) <= _WIDTH else shown[: _WIDTH - 1] + "…"
 
 
-def _bench(found: "TextInspection") -> str:
-    if len(found.files) == 1:
+def _bench(result: "TextInspection") -> str:
+    if len(result.files) == 1:
         return "heedful bench train"
-    src, tgt = map(shlex.quote, found.files)
+    src, tgt = map(shlex.quote, result.files)
     return f"heedful bench train --src {src} --tgt {tgt}"
 
 
-def _outcome(found: "TextInspection") -> Iterator[str]:
-    kept = found.pairs - found.faulty
-    share = found.faulty / max(found.pairs, 1)
-    if not found.written:
-        yield f"--fix DIR would remove {found.faulty:,} pairs ({share:.2%}) and keep {kept:,}"
+def _outcome(result: "TextInspection") -> Iterator[str]:
+    remaining = result.pairs - result.faulty
+    share = result.faulty / max(result.pairs, 1)
+    if not result.written:
+        yield f"--fix DIR would remove {result.faulty:,} pairs ({share:.2%}) and keep {remaining:,}"
         return
-    yield f"removed     {found.faulty:,} pairs ({share:.2%}); why: {found.written[-1]}"
-    yield f"kept        {kept:,} pairs in {os.path.commonpath(found.written)}"
-    yield from (f"  {path}" for path in found.written[:-1])
+    yield f"removed     {result.faulty:,} pairs ({share:.2%}); why: {result.written[-1]}"
+    yield f"kept        {remaining:,} pairs in {os.path.commonpath(result.written)}"
+    yield from (f"  {path}" for path in result.written[:-1])

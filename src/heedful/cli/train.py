@@ -1,4 +1,4 @@
-"""`heedful train`: a model from parallel text."""
+"""`heedful train`: train a model on parallel text."""
 
 import os
 import shlex
@@ -19,7 +19,7 @@ def train(
     text: TrainingText = TrainingText(),
     init: Annotated[
         str | None,
-        typer.Option(metavar="BUNDLE", help="Continue from this bundle or run on the new text (train.init)."),
+        typer.Option(metavar="BUNDLE", help="Fine-tune this bundle or run on the new text (train.init)."),
     ] = None,
     preset: Annotated[
         str | None, typer.Option(help="tiny, small, base, big, a row of Table 3, or a published system.")
@@ -31,29 +31,27 @@ def train(
         Path | None, typer.Option("--output", "-o", help="The run directory. [default: runs/NAME]")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in the output directory.")
+        bool, typer.Option("--resume", help="Continue the run in the output directory.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Train a model on parallel text, or with --init adapt a trained one to it.
+    """Train a model on parallel text, or fine-tune a trained one with --init.
 
-    Settings come from the preset, then the file, then the command line; `config.toml` in the run directory
-    holds every one of them. Ctrl-C writes a checkpoint first; --resume goes on from it.
+    Settings come from the preset, then the file, then the command line; all are saved in `config.toml` in the
+    run directory. Ctrl-C writes a checkpoint first; --resume continues from it.
     """
     import json
 
     from heedful.cli.progress import training_display
     from heedful.config import load_config, parse_override
     from heedful.workflows.resumption import check_preset
-    from heedful.workflows.train import TrainTask, help_to_train
+    from heedful.workflows.train import TrainTask, run_as_worker
     from heedful.workflows.train import train as run_training
 
     output = output or Path("runs") / (config.stem if config else preset or ("adapted" if init else "base"))
     if resume and overwrite:
-        raise typer.BadParameter(
-            "give --resume to go on with the run, or --overwrite to replace it, not both"
-        )
+        raise typer.BadParameter("give --resume to continue the run, or --overwrite to replace it, not both")
     overrides = text.overrides()
     overrides += [("train.init", init)] if init is not None else []
     overrides += [parse_override(setting) for setting in settings or []]
@@ -66,7 +64,7 @@ def train(
         overwrite=overwrite,
         command=" ".join(_quoted(argument) for argument in ("heedful", *sys.argv[1:])),
     )
-    if help_to_train(task.config):
+    if run_as_worker(task.config):
         return
     with training_display() as display:
         result = run_training(task, listeners=[display])
@@ -78,7 +76,7 @@ def train(
 
 
 def _quoted(argument: str) -> str:
-    r"""An argument as a shell reads it; one that is no UTF-8 has its bytes written as $'\\xff'."""
+    r"""Quote an argument for a shell; bytes that are not UTF-8 are written as $'\\xff'."""
     try:
         argument.encode("utf-8")
     except UnicodeEncodeError:

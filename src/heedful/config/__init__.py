@@ -1,4 +1,4 @@
-"""One schema for every setting: paper defaults, presets that are values, errors that name the key."""
+"""The configuration: one schema with the paper's defaults, presets, and errors that name the key."""
 
 from heedful.config.architecture import ModelConfig
 from heedful.config.loading import load_config, parse_override, to_toml

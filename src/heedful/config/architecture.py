@@ -8,7 +8,7 @@ from heedful.config.section import (
     Count,
     Depth,
     Heads,
-    Places,
+    NumPositions,
     PositiveFloat,
     Probability,
     Section,
@@ -71,13 +71,13 @@ class ModelConfig(Section):
             "learned bias for each bucket of distances (T5).",
         )
     )
-    max_positions: Places = Field(
+    max_positions: NumPositions = Field(
         1024, description="Number of learned positions; the other encodings have no limit."
     )
     relative_buckets: Annotated[int, Field(ge=4, le=2**16)] = Field(
         32, description="Buckets of relative positions, as in T5."
     )
-    relative_max_distance: Places = Field(
+    relative_max_distance: NumPositions = Field(
         128, description="Distance from which on relative positions share the last bucket."
     )
     tied: Literal["all", "target", "none"] = Field(
@@ -127,11 +127,11 @@ class ModelConfig(Section):
         return self.d_v or self.d_model // self.num_heads
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_consistency(self) -> Self:
         if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
             raise ValueError(
                 f"model.num_heads={self.num_heads} must divide model.d_model={self.d_model}, "
-                "or model.d_k and model.d_v must both be given"
+                "or model.d_k and model.d_v must both be set"
             )
         if self.positions in ("sinusoidal", "concatenated", "fairseq") and self.d_model % 2:
             raise ValueError(f"model.d_model={self.d_model} must be even for {self.positions} positions")
@@ -140,7 +140,7 @@ class ModelConfig(Section):
         if self.positions == "relative" and self.relative_max_distance <= self.relative_buckets // 2:
             raise ValueError(
                 f"model.relative_max_distance={self.relative_max_distance} must be above half of "
-                f"model.relative_buckets={self.relative_buckets}: so many have a bucket of their own"
+                f"model.relative_buckets={self.relative_buckets}: shorter distances have one bucket each"
             )
         if self.num_kv_heads and self.num_heads % self.num_kv_heads:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""From a preset, a TOML file and `--set key=value` to one validated Config, and back to TOML."""
+"""Load a Config from a preset, a TOML file and `--set key=value`, and write it as TOML."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,17 +20,17 @@ Settings = dict[str, Any]
 def load_config(
     path: Path | None = None, *, preset: str | None = None, overrides: Sequence[tuple[str, Any]] = ()
 ) -> Config:
-    """Layer a preset, a TOML file and overrides, later ones winning, and validate the whole.
+    """Merge a preset, a TOML file and overrides, in ascending priority, and validate the result.
 
-    A file may name its preset with a top-level `preset = "small"`; the argument wins over the file.
+    A file may name its preset with a top-level `preset = "small"`; the argument overrides it.
 
     Args:
         path: a TOML file, or None.
-        preset: the preset to start from; without one, the file's, else the paper's base.
-        overrides: (dotted key, value) pairs, as `parse_override` gives them.
+        preset: the preset to start from; by default the file's, or else the paper's base.
+        overrides: (dotted key, value) pairs, as returned by `parse_override`.
 
     Raises:
-        ConfigError: a file that cannot be read, an unknown key, a wrong type, or values that clash.
+        ConfigError: a file that cannot be read, an unknown key, a wrong type, or incompatible values.
     """
     settings = _read_toml(path) if path is not None else {}
     named = settings.pop("preset", None)
@@ -38,7 +38,7 @@ def load_config(
     if name not in PRESETS:
         raise ConfigError(f"preset {shown(name)} does not exist{suggestion(name, PRESETS)}")
     merged = _merge(PRESETS[name], settings)
-    if preset or named:  # whoever names a preset names an architecture, its defaults included
+    if preset or named:  # a preset is a whole architecture, defaults included
         architecture = ModelConfig.model_validate(PRESETS[name].get("model", {}))
         merged = _merge({"model": architecture.model_dump()}, merged)
     for key, value in overrides:
@@ -50,10 +50,10 @@ def load_config(
 
 
 def validate(settings: Mapping[str, Any]) -> Config:
-    """Turn plain settings into a Config.
+    """Validate settings and return them as a Config.
 
     Raises:
-        ConfigError: naming the first key that is wrong, with a suggestion where one is close.
+        ConfigError: for the first wrong key, with a suggestion if one is close.
     """
     try:
         return Config.model_validate(settings)
@@ -62,7 +62,7 @@ def validate(settings: Mapping[str, Any]) -> Config:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Read `train.max_steps=2000`: the value as TOML, or as plain text where it is not TOML.
+    """Parse `train.max_steps=2000`: the value as TOML, or as plain text if it is not TOML.
 
     Raises:
         ConfigError: there is no `=`, or the key is not `section.name`.
@@ -82,7 +82,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 def to_toml(config: Config) -> str:
     """Return every value as TOML, defaults included.
 
-    TOML has no None: "no limit" is `false` where there is one by default, and left out elsewhere.
+    TOML has no None: it is written as `false` if the default is not None, and omitted otherwise.
     """
     sections: dict[str, Settings] = {}
     for section, values in config.model_dump().items():
@@ -127,7 +127,7 @@ def _first_mistake(error: ValidationError) -> str:
 
 
 def _as_json(value: object) -> str:
-    """A value as JSON, short however large it is."""
+    """Return a value as short JSON."""
     try:
         return short(json.dumps(value, default=shown))
     except ValueError:  # a number of thousands of digits

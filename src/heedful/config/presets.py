@@ -1,4 +1,4 @@
-"""Named configurations: the paper's base, big and Table 3, two for small data, five published systems."""
+"""Presets: the paper's base, big and Table 3, two for small data, five published systems."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from heedful.errors import ConfigError, suggestion
 
 BASE: dict[str, Any] = {}  # the defaults are the base model
 
-# Rows of Table 3, each as what it changes of base; the names say the row's letter and the value that differs.
+# Rows of Table 3, as changes of base; a name has the row's letter and the value that differs.
 TABLE_3: dict[str, dict[str, Any]] = {
     "base-a-1-head": {"model": {"num_heads": 1, "d_k": 512, "d_v": 512}},
     "base-a-4-heads": {"model": {"num_heads": 4, "d_k": 128, "d_v": 128}},
@@ -34,7 +34,7 @@ BIG: dict[str, Any] = {  # Table 3, last row; 6.1: the last 20 checkpoints avera
     "train": {"max_steps": 300_000, "average_checkpoints": 20, "keep_checkpoints": 20},
 }
 
-# What small data and one small machine need: small batches, a short warm-up, a decay that ends with the run.
+# For small data on one machine: small batches, a short warm-up, a decay that ends with the run.
 SMALL_DATA: dict[str, Any] = {
     "batch": {"tokens": 2048},
     "schedule": {"name": "linear", "warmup_steps": 600, "peak": 1e-3, "decay_fraction": 0.6},
@@ -64,7 +64,7 @@ SMALL: dict[str, Any] = SMALL_DATA | {
     },
 }
 
-# Published from-scratch implementations, as what they change of base; docs/systems.md has them side by side.
+# Published from-scratch implementations, as changes of base; docs/systems.md compares them.
 _EMBEDDED_AS_IS: dict[str, Any] = {
     "positions": "learned",
     "scale_embeddings": False,

@@ -1,6 +1,6 @@
-"""Every setting of heedful, in one place, with the paper's values as defaults.
+"""The schema of all settings, with the paper's values as defaults.
 
-A number from "Attention Is All You Need" carries its section. A value that cannot be is refused with the name
+A number from "Attention Is All You Need" has its section beside it. An invalid value is refused with the name
 of its key: `model.num_heads=7 must divide model.d_model=512`.
 
 docs/reference/configuration.md is made from these classes: a key's type, range, default and description.
@@ -48,15 +48,17 @@ class TokenizerConfig(Section):
 
 
 class DataConfig(Section):
-    """Where the parallel text is."""
+    """The files of parallel text."""
 
     src: str | None = Field(None, description="Source side of the training text; .gz too.")
-    tgt: str | None = Field(None, description="Target side, line by line parallel.")
+    tgt: str | None = Field(None, description="Target side, parallel line by line.")
     valid_src: str | None = Field(None, description="Source side of the validation text.")
     valid_tgt: str | None = Field(None, description="Target side of the validation text.")
-    pairs: str | None = Field(None, description="Both sides of the training text in one .tsv or .jsonl file.")
+    pairs: str | None = Field(
+        None, description="Source and target of the training text in one .tsv or .jsonl file."
+    )
     valid_pairs: str | None = Field(
-        None, description="Both sides of the validation text in one .tsv or .jsonl file."
+        None, description="Source and target of the validation text in one .tsv or .jsonl file."
     )
     src_key: str = Field("src", description="Key of the source in a .jsonl line.")
     tgt_key: str = Field("tgt", description="Key of the target in a .jsonl line.")
@@ -73,10 +75,10 @@ class DataConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _both_sides(self) -> Self:
+    def _check_pairs_of_files(self) -> Self:
         for first, second in (("src", "tgt"), ("valid_src", "valid_tgt")):
             if (getattr(self, first) is None) != (getattr(self, second) is None):
-                raise ValueError(f"data.{first} and data.{second} must be given together")
+                raise ValueError(f"data.{first} and data.{second} must both be set")
         if self.src and self.pairs:
             raise ValueError("give data.src and data.tgt, or data.pairs, not both")
         if self.valid_src and self.valid_pairs:
@@ -106,9 +108,7 @@ class BatchConfig(Section):
     @model_validator(mode="after")
     def _ramp_rises(self) -> Self:
         if self.tokens and self.ramp_from is not None and self.ramp_from > self.tokens:
-            raise ValueError(
-                f"batch.ramp_from={self.ramp_from} must be at most batch.tokens={self.tokens}, where it ends"
-            )
+            raise ValueError(f"batch.ramp_from={self.ramp_from} must be at most batch.tokens={self.tokens}")
         return self
 
 
@@ -161,7 +161,7 @@ class ScheduleConfig(Section):
 
 
 class TrainConfig(Section):
-    """How long, how exactly, and with what regularisation to train."""
+    """Training: limits, regularisation, checkpoints, hardware."""
 
     seed: Seed = Field(1, description="Random seed of a run.")
     max_steps: Positive | None = Field(100_000, description="Maximum number of optimiser steps (5.2).")
@@ -215,9 +215,9 @@ class TrainConfig(Section):
     log_every_steps: Positive = Field(50, description="Steps between lines of the log.")
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_consistency(self) -> Self:
         if "" in self.freeze:
-            raise ValueError("train.freeze: one of the names is empty, and all weights begin with that")
+            raise ValueError("train.freeze: an empty prefix would freeze all weights")
         if self.keep_checkpoints < self.average_checkpoints:
             raise ValueError(
                 f"train.keep_checkpoints={self.keep_checkpoints} must be at least "
@@ -238,7 +238,7 @@ class LoraConfig(Section):
 
 
 class ValidConfig(Section):
-    """How a model is judged while it trains, and when to stop."""
+    """Validation during training, and early stopping."""
 
     every_steps: Positive = Field(1000, description="Steps between validations.")
     every_fraction: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
@@ -267,7 +267,7 @@ class ValidConfig(Section):
 
 
 class LanguageConfig(Section):
-    """Which languages a multilingual model translates; the tags are tokens of its vocabulary."""
+    """The languages of a multilingual model; the tags are tokens of its vocabulary."""
 
     src_tag: str | None = Field(
         None, description="Token of the source language, put before the source, such as eng_Latn."
@@ -281,7 +281,7 @@ class LanguageConfig(Section):
 
 
 class DecodeConfig(Section):
-    """How the trained model is searched (6.1)."""
+    """Decoding (6.1)."""
 
     beam_size: Beam = Field(4, description="Hypotheses kept in the search; 1 is greedy.")
     length_penalty: Annotated[float, Field(ge=0.0, le=30.0)] = Field(  # a power of a length: a float holds it
@@ -338,21 +338,21 @@ class Config(Section):
     languages: LanguageConfig = LanguageConfig()
 
     @model_validator(mode="after")
-    def _sections_fit_together(self) -> Self:
+    def _check_sections(self) -> Self:
         if self.model.tied == "all" and not self.tokenizer.joint:
             raise ValueError(
-                'model.tied="all" shares one matrix between both sides and needs tokenizer.joint=true; '
+                'model.tied="all" shares one matrix for source and target and needs tokenizer.joint=true; '
                 'use model.tied="target" or "none" with separate vocabularies'
             )
         if not (self.train.max_steps or self.train.max_epochs or self.train.max_minutes):
-            raise ValueError("one of train.max_steps, train.max_epochs, train.max_minutes must be given")
+            raise ValueError("one of train.max_steps, train.max_epochs, train.max_minutes must be set")
         if self.lora.rank and self.train.init is None:
             raise ValueError(
                 f"lora.rank={self.lora.rank} adapts a trained model: "
                 "give --init BUNDLE (train.init), or lora.rank=0"
             )
         for key in ("forced_first_id", "forced_last_id", "suppressed_ids"):
-            found = getattr(self.decode, key)
-            for each in found if isinstance(found, tuple) else (found,):
+            value = getattr(self.decode, key)
+            for each in value if isinstance(value, tuple) else (value,):
                 check_id(f"decode.{key}", each, "tgt", self.model.tgt_vocab_size)
         return self

@@ -1,4 +1,4 @@
-"""The types of settings, and what every section of them does with the values that it is given."""
+"""The types of settings, and the base class of their sections."""
 
 from typing import Annotated, Any, Self
 
@@ -7,10 +7,10 @@ from pydantic_core import PydanticCustomError
 
 Positive = Annotated[int, Field(gt=0, lt=2**63)]
 Depth = Annotated[int, Field(gt=0, le=1000)]
-Width = Annotated[int, Field(gt=0, le=2**20)]  # sizes whose products are still sizes of a matrix
+Width = Annotated[int, Field(gt=0, le=2**20)]  # products of two are still valid sizes of a matrix
 Heads = Annotated[int, Field(gt=0, le=2**16)]
 VocabSize = Annotated[int, Field(ge=0, le=2**24)]  # ids up to there are exact in float32
-Places = Annotated[int, Field(gt=0, le=2**24)]
+NumPositions = Annotated[int, Field(gt=0, le=2**24)]
 Beam = Annotated[int, Field(gt=0, le=1000)]
 Length = Annotated[int, Field(ge=0, le=1_000_000)]  # in tokens
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -21,9 +21,9 @@ NonNegativeFloat = Annotated[float, Field(ge=0.0)]
 
 
 def _check_text(value: str) -> None:
-    """Refuse what no file can be named and no TOML file can hold."""
+    """Refuse text that is no valid file name or TOML string."""
     if "\0" in value:
-        raise PydanticCustomError("nul", "must not hold a NUL character")
+        raise PydanticCustomError("nul", "must not contain a NUL character")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -32,10 +32,10 @@ def _check_text(value: str) -> None:
         ) from None
 
 
-def check_id(key: str, value: int | None, side: str, vocab_size: int) -> None:
-    """Refuse an id that a vocabulary does not have, as soon as its size is known."""
+def check_id(key: str, value: int | None, text: str, vocab_size: int) -> None:
+    """Refuse an id outside of a vocabulary, if its size is known."""
     if value is not None and 0 < vocab_size <= value:
-        raise ValueError(f"{key}={value} must be below model.{side}_vocab_size={vocab_size}")
+        raise ValueError(f"{key}={value} must be below model.{text}_vocab_size={vocab_size}")
 
 
 class Section(BaseModel):
@@ -46,7 +46,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _as_toml_means_it(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401
-        """A whole number may stand for a float, `false` for None, a list or "a,b" for a tuple."""
+        """Convert whole numbers to floats, `false` to None, lists and "a,b" to tuples."""
         accepts = str(cls.model_fields[info.field_name or ""].annotation)
         if value is False and "None" in accepts:
             return None

@@ -1,4 +1,4 @@
-"""The batches of each epoch, from any position: a resumed run goes on where it stopped."""
+"""The batches of each epoch, from any position, so that a resumed run continues where it stopped."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -16,9 +16,9 @@ from heedful.text import Framing, SegmentationSampler, TokenizerPair
 
 Lengths = NDArray[np.integer]
 
-_GROWTH_PAIRS = 512  # looked at to learn how much longer sampled segmentations are
-_GROWTH_DEVIATIONS = 1.0  # of margin above the mean growth: more would make batches of normal ones small
-_DRAWS = 4  # segmentations tried for a sentence that must fit its batch
+_GROWTH_PAIRS = 512  # sampled to estimate how much longer random segmentations are
+_GROWTH_DEVIATIONS = 1.0  # standard deviations of margin above the mean growth
+_DRAWS = 4  # segmentations sampled for a sentence until one fits its batch
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,15 @@ class BatchSource:
     """Batches whose order, contents and segmentations are a pure function of (seed, epoch).
 
     Attributes:
-        store: the pairs; with its texts kept where `sampling` is above 0.
-        tokenizers: they give the pad ids, and segment anew where `sampling` is above 0.
-        tokens: the budget of a batch, rows x max(src_len, tgt_len), padding included. It holds with sampling
-            too: the plan leaves a margin for longer segmentations, and one that does not fit is drawn again.
+        store: the pairs; with their texts if `sampling` is above 0.
+        tokenizers: for pad ids, and for new segmentations if `sampling` is above 0.
+        tokens: the budget of a batch, rows x max(src_len, tgt_len), padding included. With sampling the plan
+            leaves a margin for longer segmentations, and one that does not fit is sampled again.
         seed: of order and segmentation.
         bucket_width: S and T are multiples of it.
         sampling: rate of the subword sampler; 0 is off.
-        framing: the special-token template, as in the store; an eos where None.
-        ramp_from: the budget in the first epoch, doubled with each until it is `tokens`; always that if None.
+        framing: the special-token template of the store; None: eos only.
+        ramp_from: the budget of the first epoch, doubled with each up to `tokens`; None: always `tokens`.
     """
 
     store: ParallelStore
@@ -50,17 +50,17 @@ class BatchSource:
         if self.sampling > 0.0 and not self.store.has_text:
             raise ValueError("subword sampling needs a store that was built with keep_text=True")
         if self.sampling > 0.0:
-            _ = self._samplers  # refuses now, not at the first batch, a tokenizer that has no samples
+            _ = self._samplers  # raises now, not at the first batch, if a tokenizer cannot sample
 
     def __getstate__(self) -> dict[str, object]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # nothing that is cached
 
     def budget(self, epoch: int) -> int:
-        """The tokens of a batch in an epoch, counted from 0."""
+        """Return the tokens of a batch in an epoch, counted from 0."""
         return self.tokens if self.ramp_from is None else min(self.tokens, self.ramp_from * 2**epoch)
 
     def plan(self, epoch: int) -> list[Indices]:
-        """The pair numbers of each batch of an epoch."""
+        """Return the pair indices of each batch of an epoch."""
         src_lengths, tgt_lengths = self._planned_lengths
         return plan_epoch(
             src_lengths,
@@ -72,19 +72,19 @@ class BatchSource:
         )
 
     @property
-    def longest_sides(self) -> tuple[int, int]:
-        """The longest S and T of a batch, padding included; sampled segmentations seldom go beyond."""
+    def max_lengths(self) -> tuple[int, int]:
+        """The longest S and T of a batch, padding included; sampled segmentations rarely exceed them."""
         width = self.bucket_width
         src, tgt = (-(-int(lengths.max()) // width) * width for lengths in self._planned_lengths)
         return src, tgt
 
     def batches(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from number `start` on, without making those before it."""
+        """Yield the batches of an epoch from index `start` on, without making those before."""
         for indices in self.plan(epoch)[start:]:
             yield self.batch(indices, epoch)
 
     def batch(self, indices: Indices, epoch: int) -> Batch:
-        """One batch of an epoch's plan."""
+        """Return one batch of an epoch's plan."""
         return collate(
             self._pairs(indices, epoch),
             src_pad_id=self.tokenizers.src.pad_id,
@@ -96,16 +96,18 @@ class BatchSource:
     def _pairs(self, indices: Indices, epoch: int) -> list[IdPair]:
         if self.sampling == 0.0:
             return [self.store[int(i)] for i in indices]
-        side = max(int(lengths[indices].max()) for lengths in self._planned_lengths)
-        side = -(-side // self.bucket_width) * self.bucket_width
+        length = max(int(lengths[indices].max()) for lengths in self._planned_lengths)
+        length = -(-length // self.bucket_width) * self.bucket_width
         # A string is hashed with sha512: the same generator in every process and version of Python.
         return [
-            self._sample(int(i), random.Random(f"{self.seed} {epoch} {i}"), min(side, self.store.max_length))
+            self._sample(
+                int(i), random.Random(f"{self.seed} {epoch} {i}"), min(length, self.store.max_length)
+            )
             for i in indices
         ]
 
     def _sample(self, index: int, rng: random.Random, longest: int) -> IdPair:
-        """A pair segmented anew, special tokens added, each at most `longest` tokens."""
+        """Return a pair with sampled segmentations and special tokens, each at most `longest` tokens."""
         (src_text, tgt_text), (src_ids, tgt_ids) = self.store.text(index), self.store[index]
         src_sampler, tgt_sampler = self._samplers
         return (
@@ -125,7 +127,7 @@ class BatchSource:
 
     @cached_property
     def _planned_lengths(self) -> tuple[Lengths, Lengths]:
-        """Return the lengths to plan with: those in the store, with a margin where segmentations vary."""
+        """Return the lengths in the store, with a margin if segmentations are sampled."""
         lengths = self.store.src_lengths, self.store.tgt_lengths
         if self.sampling == 0.0:
             return lengths
@@ -133,17 +135,17 @@ class BatchSource:
         some = np.linspace(0, len(self.store) - 1, min(len(self.store), _GROWTH_PAIRS)).astype(np.int64)
         sampled = [self._sample(int(i), rng, self.store.max_length) for i in some]
         src, tgt = (
-            _with_room(all_lengths, all_lengths[some], np.array([len(pair[side]) for pair in sampled]))
-            for side, all_lengths in enumerate(lengths)
+            _with_margin(all_lengths, all_lengths[some], np.array([len(pair[column]) for pair in sampled]))
+            for column, all_lengths in enumerate(lengths)
         )
         return np.minimum(src, self.store.max_length), np.minimum(tgt, self.store.max_length)
 
 
-def _with_room(lengths: Lengths, before: Lengths, after: Lengths) -> Lengths:
-    """Lengths that most sampled segmentations stay below.
+def _with_margin(lengths: Lengths, before: Lengths, after: Lengths) -> Lengths:
+    """Return lengths that most sampled segmentations stay below.
 
-    The tokens of a sentence grow independently, so growth has a mean in proportion to the length and a
-    deviation in proportion to its root; both are fitted to the lengths before and after sampling.
+    The tokens of a sentence grow independently, so the growth has a mean proportional to the length and a
+    standard deviation proportional to its root; both are fitted to the lengths before and after sampling.
     """
     mean = max(0.0, float((after - before).sum() / before.sum()))
     deviation = sqrt(float((((after - before) - mean * before) ** 2 / before).mean()))
@@ -151,7 +153,7 @@ def _with_room(lengths: Lengths, before: Lengths, after: Lengths) -> Lengths:
 
 
 def _draw(sample: Callable[[], list[int]], longest: int, unsampled: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Sampled ids with special tokens; after several that are too long, the tokenizer's own."""
+    """Return sampled ids of at most `longest` tokens, or the unsampled ids after several attempts."""
     for _ in range(_DRAWS):
         ids = sample()
         if len(ids) <= longest:

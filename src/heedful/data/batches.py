@@ -1,4 +1,4 @@
-"""From pairs of ids to the tensors of one training step."""
+"""Collate pairs of ids into padded tensors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ class Batch:
     """The tensors of one step, padded on the right.
 
     Attributes:
-        src: (B, S) int64, each sentence followed by eos, with a tag where the model reads one.
-        tgt_in: (B, T) int64, the start id followed by the target: what the decoder sees.
-        tgt_out: (B, T) int64, the target followed by eos: what it must predict.
-        num_tgt_tokens: tokens of tgt_out that are no padding, eos included.
+        src: (B, S) int64, each sentence followed by eos, with a language tag if the model needs one.
+        tgt_in: (B, T) int64, the start id followed by the target: the decoder's input.
+        tgt_out: (B, T) int64, the target followed by eos: the decoder's expected output.
+        num_tgt_tokens: tokens of tgt_out that are not padding, eos included.
     """
 
     src: torch.Tensor
@@ -30,7 +30,7 @@ class Batch:
         return self.src.shape[0]
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on another device."""
+        """Return the batch on another device."""
         return Batch(
             src=self.src.to(device, non_blocking=True),
             tgt_in=self.tgt_in.to(device, non_blocking=True),
@@ -53,8 +53,8 @@ def collate(
         pairs: (source ids, target ids), at least one pair.
         src_pad_id: fills the source; may differ from the target's.
         tgt_pad_id: fills both target tensors.
-        start_id: stands before the target in `tgt_in`; bos, unless the model has another.
-        length_multiple: S and T are rounded up to it, so that shapes come back and kernels are reused.
+        start_id: precedes the target in `tgt_in`; bos, unless the model has another.
+        length_multiple: S and T are rounded up to it, so that shapes repeat and kernels are reused.
     """
     src = pad([pair[0] for pair in pairs], src_pad_id, length_multiple=length_multiple)
     tgt_out = pad([pair[1] for pair in pairs], tgt_pad_id, length_multiple=length_multiple)

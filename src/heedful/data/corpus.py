@@ -1,4 +1,4 @@
-"""Parallel text from files, checked before anything is computed from it."""
+"""Read and check parallel text."""
 
 import gzip
 import io
@@ -14,16 +14,16 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK = 2**20
 _MAX_RATIO = 200  # of text to its gzip; that of natural language is 3
-_PACKED_WITHOUT_DOUBT = 2**28  # bytes
+_TRUSTED_SIZE = 2**28  # bytes
 
 
 @dataclass(frozen=True)
 class ParallelText:
-    """Sentence pairs: `src[i]` and `tgt[i]` mean the same, and neither is empty.
+    """Sentence pairs: `src[i]` and `tgt[i]` are translations of each other, and neither is empty.
 
     Attributes:
         src: source sentences.
-        tgt: target sentences, as many.
+        tgt: target sentences, of the same number.
         sources: the names of the files, for messages: two, or one that holds source and target.
         num_empty: pairs left out because source or target was empty.
     """
@@ -38,12 +38,12 @@ class ParallelText:
 
     @property
     def num_read(self) -> int:
-        """Pairs in the files, those left out included."""
+        """The number of pairs in the files, empty ones included."""
         return len(self.src) + self.num_empty
 
     @property
     def name(self) -> str:
-        """The files, as a message names them."""
+        """The names of the files, for messages."""
         return " and ".join(self.sources) or "the parallel text"
 
 
@@ -87,10 +87,10 @@ def read_pairs(path: str | Path, *, src_key: str = "src", tgt_key: str = "tgt") 
 
 
 def read_lines(path: str | Path) -> list[str]:
-    r"""The lines of a UTF-8 file, plain or gzipped, empty ones kept.
+    r"""Return the lines of a UTF-8 file, plain or gzipped, including empty ones.
 
-    Only \n ends a line (one \r before it goes with it): other separators that Unicode knows may stand inside
-    a sentence, and to split at them would shift the source against the target. A byte order mark is dropped.
+    Only \n or \r\n ends a line: other Unicode line separators may be inside a sentence, and splitting there
+    would misalign source and target. A byte order mark is dropped.
 
     Raises:
         CorpusError: a file that is missing, empty, truncated, not UTF-8, or holds a NUL byte.
@@ -101,16 +101,18 @@ def read_lines(path: str | Path) -> list[str]:
         raise CorpusError(f"{name}: the file is empty; give a file with one sentence a line")
     nul = content.find(0)
     if nul >= 0:
-        place = _place(content, nul)
+        position = _position(content, nul)
         raise CorpusError(
-            f"{name}: {place}: NUL byte; this is no plain text file (UTF-16?), convert it to UTF-8"
+            f"{name}: {position}: NUL byte; this is not a plain text file (UTF-16?), convert it to UTF-8"
         )
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         byte = f"0x{content[error.start]:02x}"
-        place = _place(content, error.start)
-        raise CorpusError(f"{name}: {place}: {byte} is not valid UTF-8; convert the file to UTF-8") from error
+        position = _position(content, error.start)
+        raise CorpusError(
+            f"{name}: {position}: {byte} is not valid UTF-8; convert the file to UTF-8"
+        ) from error
     lines = text.removeprefix("\ufeff").split("\n")
     if not lines[-1]:
         lines.pop()
@@ -123,29 +125,29 @@ def check_parallel(src_name: str, src: Sized, tgt_name: str, tgt: Sized) -> None
     """Check that source and target have as many lines.
 
     Raises:
-        CorpusError: they have not; the message names the first line without a partner.
+        CorpusError: they do not; the message names the first unmatched line.
     """
     if len(src) == len(tgt):
         return
     (short_name, short), (long_name, long) = sorted(
-        ((src_name, len(src)), (tgt_name, len(tgt))), key=lambda side: side[1]
+        ((src_name, len(src)), (tgt_name, len(tgt))), key=lambda text: text[1]
     )
     raise CorpusError(
         f"{short_name}: {short:,} lines but {long_name} has {long:,}; "
-        f"the two sides must be parallel (first unmatched line: {short + 1:,})"
+        f"source and target must be parallel (first unmatched line: {short + 1:,})"
     )
 
 
 def overlap(train: ParallelText, held_out: ParallelText) -> int:
-    """How many held-out pairs have a source sentence that training has seen: scores on them say little."""
+    """Return how many held-out pairs have a source sentence that is in the training text."""
     seen = set(train.src)
     return sum(sentence in seen for sentence in held_out.src)
 
 
 def shared_pairs(train: ParallelText, held_out: ParallelText) -> list[int]:
-    """Which held-out pairs are in training too, source and target: scores on them are of what was learned."""
-    wanted = set(zip(held_out.src, held_out.tgt, strict=True))
-    seen = wanted.intersection(zip(train.src, train.tgt, strict=True))
+    """Return the indices of held-out pairs whose source and target are a pair of the training text."""
+    pairs = set(zip(held_out.src, held_out.tgt, strict=True))
+    seen = pairs.intersection(zip(train.src, train.tgt, strict=True))
     return [i for i, pair in enumerate(zip(held_out.src, held_out.tgt, strict=True)) if pair in seen]
 
 
@@ -164,46 +166,48 @@ def _read_bytes(path: Path) -> bytes:
     try:
         return _unpack(path, content)
     except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(f"{path}: the gzip file is truncated or corrupt; fetch or pack it again") from error
+        raise CorpusError(
+            f"{path}: the gzip file is truncated or corrupt; fetch or compress it again"
+        ) from error
 
 
 def check_is_gzip(path: Path, start: bytes) -> None:
-    """Refuse plain text whose name ends in .gz; an empty file is left to the reader.
+    """Refuse a file named .gz that is not gzip; an empty one passes.
 
     Raises:
-        CorpusError: as said.
+        CorpusError: it is not gzip.
     """
     if start and not start.startswith(_GZIP_MAGIC):
-        raise CorpusError(f"{path}: no gzip file, although its name ends in .gz; rename or pack it")
+        raise CorpusError(f"{path}: not a gzip file, although its name ends in .gz; rename or compress it")
 
 
 def _unpack(path: Path, content: bytes) -> bytes:
-    """Unpack gzip; what text never packs into is refused before it has filled the memory."""
-    limit = max(_PACKED_WITHOUT_DOUBT, _MAX_RATIO * len(content))
+    """Decompress gzip; refuse a suspicious compression ratio before it fills the memory."""
+    limit = max(_TRUSTED_SIZE, _MAX_RATIO * len(content))
     chunks: list[bytes] = []
     with gzip.open(io.BytesIO(content)) as file:
         while chunk := file.read(_CHUNK):
             chunks.append(chunk)
             if _CHUNK * len(chunks) > limit:
                 raise CorpusError(
-                    f"{path}: unpacks to more than {_MAX_RATIO} times its size, which no text does; "
-                    "give the plain file if it is meant"
+                    f"{path}: decompresses to more than {_MAX_RATIO} times its size, which no text does; "
+                    "give the plain file if this is intended"
                 )
     return b"".join(chunks)
 
 
-def _place(content: bytes, offset: int) -> str:
-    """Line and byte of an offset; lines count from 1, bytes from 0, in the line and in the file."""
+def _position(content: bytes, offset: int) -> str:
+    """Describe an offset: line, counted from 1, and byte, counted from 0, in the line and in the file."""
     line = content.count(b"\n", 0, offset) + 1
     in_line = offset - (content.rfind(b"\n", 0, offset) + 1)
     return f"line {line:,}, byte {in_line:,} (byte {offset:,} of the file)"
 
 
 def parse_tsv(name: str, number: int, line: str) -> tuple[str, str]:
-    """Take source and target from a line of a TSV file.
+    """Return source and target of a line of a TSV file.
 
     Raises:
-        CorpusError: it has not exactly two columns.
+        CorpusError: it does not have exactly two columns.
     """
     columns = line.split("\t")
     if len(columns) != 2:
@@ -215,10 +219,10 @@ def parse_tsv(name: str, number: int, line: str) -> tuple[str, str]:
 
 
 def parse_json(name: str, number: int, line: str, keys: tuple[str, str]) -> tuple[str, str]:
-    """Take source and target from a line that holds a JSON object.
+    """Return source and target of a line that holds a JSON object.
 
     Raises:
-        CorpusError: it is no object, or one without these keys or with other values than text.
+        CorpusError: it is not an object, lacks these keys, or their values are not strings.
     """
     where = f"{name}: line {number:,}"
     try:
@@ -240,7 +244,7 @@ def _json_text(where: str, record: dict[str, object], key: str) -> str:
         has = ", ".join(map(parsing.shown, list(record)[:5])) or "none"
         raise CorpusError(f"{where}: no key {key!r} (it has {has}); set data.src_key and data.tgt_key")
     if not isinstance(text, str):
-        raise CorpusError(f"{where}: the value of {key!r} is no string; it must be one sentence")
+        raise CorpusError(f"{where}: the value of {key!r} is not a string; it must be one sentence")
     if "\0" in text:
         raise CorpusError(f"{where}: NUL character in the value of {key!r}; remove it")
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
@@ -256,15 +260,15 @@ def _keys(keys: tuple[str, str]) -> str:
 
 def _check_some_text(name: str, lines: Sequence[str]) -> None:
     if not any(line.strip() for line in lines):
-        raise CorpusError(f"{name}: every line is empty; this side must hold text")
+        raise CorpusError(f"{name}: every line is empty; give a file with text")
 
 
 def _leave_out_empty(src: list[str], tgt: list[str], names: tuple[str, ...]) -> ParallelText:
-    kept = [i for i in range(len(src)) if src[i].strip() and tgt[i].strip()]
-    if not kept:
+    filled = [i for i in range(len(src)) if src[i].strip() and tgt[i].strip()]
+    if not filled:
         raise CorpusError(
-            f"{' and '.join(names)}: no line has text on both sides; check that they are parallel"
+            f"{' and '.join(names)}: no line has both source and target text; check that they are parallel"
         )
-    if len(kept) == len(src):
+    if len(filled) == len(src):
         return ParallelText(src, tgt, names)
-    return ParallelText([src[i] for i in kept], [tgt[i] for i in kept], names, len(src) - len(kept))
+    return ParallelText([src[i] for i in filled], [tgt[i] for i in filled], names, len(src) - len(filled))

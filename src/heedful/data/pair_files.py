@@ -1,4 +1,4 @@
-"""Parallel text on disk, read line by line as often as it is needed, so that memory does not grow with it."""
+"""Stream parallel text from disk, in constant memory."""
 
 import gzip
 import zlib
@@ -15,18 +15,18 @@ from heedful.errors import CorpusError
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
 _PAIRS_SUFFIXES = (".tsv", ".jsonl")
-_MAX_LINE = 2**24  # bytes: a file packed from nothing but zeros would fill the memory
+_MAX_LINE = 2**24  # bytes: a compressed file of zeros would fill the memory
 _ROWS_BETWEEN_REPORTS = 1000
 
 
 class Row(NamedTuple):
-    """One pair as it stands in the files.
+    """One pair as in the files.
 
     Attributes:
         number: of the line, from 1.
         src: the source sentence; it may be empty.
         tgt: the target sentence; it may be empty.
-        raw: the line of each file, bytes for bytes, with its line break.
+        raw: the line of each file in bytes, with its line break.
     """
 
     number: int
@@ -51,27 +51,28 @@ class PairFiles:
 
     @property
     def name(self) -> str:
-        """The files, as a message names them."""
+        """The names of the files, for messages."""
         return " and ".join(map(str, self.paths))
 
     @property
     def suffixes(self) -> tuple[str, ...]:
         """The file-name suffixes of source and target, without `.gz`: `(".en", ".de")`; always different."""
-        found = tuple(_plain(path).suffix for path in self.paths)
-        return (".src", ".tgt") if len(found) == 2 and ("" in found or found[0] == found[1]) else found
+        suffixes = tuple(_plain(path).suffix for path in self.paths)
+        ambiguous = len(suffixes) == 2 and ("" in suffixes or suffixes[0] == suffixes[1])
+        return (".src", ".tgt") if ambiguous else suffixes
 
-    def rows(self, listener: Callable[[float], None] | None = None) -> Iterator[Row]:
+    def rows(self, report: Callable[[float], None] | None = None) -> Iterator[Row]:
         """Read all pairs in order, empty ones included.
 
         Args:
-            listener: called from time to time with the share of the files that is read, 0 to 1.
+            report: called now and then with the fraction of the files that was read, 0 to 1.
 
         Raises:
-            CorpusError: as `read_parallel` and `read_pairs`, when the reading gets there.
+            CorpusError: as `read_parallel` and `read_pairs`, when the faulty line is reached.
         """
-        return self._rows_of_pairs(listener) if len(self.paths) == 1 else self._rows_of_two(listener)
+        return self._rows_of_pairs(report) if len(self.paths) == 1 else self._rows_of_two(report)
 
-    def _rows_of_two(self, listener: Callable[[float], None] | None) -> Iterator[Row]:
+    def _rows_of_two(self, report: Callable[[float], None] | None) -> Iterator[Row]:
         src_name, tgt_name = map(str, self.paths)
         with _Lines.open(self.paths[0]) as src_lines, _Lines.open(self.paths[1]) as tgt_lines:
             number = 0
@@ -83,27 +84,27 @@ class PairFiles:
                     check_parallel(src_name, range(lines[0]), tgt_name, range(lines[1]))
                     return
                 yield Row(number, src[1], tgt[1], (src[0], tgt[0]))
-                if listener and number % _ROWS_BETWEEN_REPORTS == 0:
-                    listener(src_lines.share)
+                if report and number % _ROWS_BETWEEN_REPORTS == 0:
+                    report(src_lines.share)
 
-    def _rows_of_pairs(self, listener: Callable[[float], None] | None) -> Iterator[Row]:
+    def _rows_of_pairs(self, report: Callable[[float], None] | None) -> Iterator[Row]:
         name, keys = str(self.paths[0]), (self.src_key, self.tgt_key)
         is_json = _plain(self.paths[0]).suffix == ".jsonl"
         with _Lines.open(self.paths[0]) as lines:
             for number, (raw, line) in enumerate(lines, start=1):
                 src, tgt = parse_json(name, number, line, keys) if is_json else parse_tsv(name, number, line)
                 yield Row(number, src, tgt, (raw,))
-                if listener and number % _ROWS_BETWEEN_REPORTS == 0:
-                    listener(lines.share)
+                if report and number % _ROWS_BETWEEN_REPORTS == 0:
+                    report(lines.share)
 
 
 def holds_pairs(path: Path) -> bool:
-    """Whether a file is one of pairs, by its name: `.tsv` or `.jsonl`, gzipped or not."""
+    """Return whether a file holds pairs, by its name: `.tsv` or `.jsonl`, gzipped or not."""
     return _plain(path).suffix in _PAIRS_SUFFIXES
 
 
 class _Lines:
-    """The lines of one file: bytes as they are, and text without line break and byte order mark."""
+    """The lines of one file: the bytes, and the text without line break and byte order mark."""
 
     def __init__(self, name: str, stream: BinaryIO, plain: BinaryIO, size: int) -> None:
         self._name, self._stream, self._plain, self._size = name, stream, plain, size
@@ -111,9 +112,7 @@ class _Lines:
     @classmethod
     @contextmanager
     def open(cls, path: Path) -> Iterator["_Lines"]:
-        if path.exists() and not (
-            path.is_file() or path.is_dir()
-        ):  # to open a FIFO would wait for its writer
+        if path.exists() and not (path.is_file() or path.is_dir()):  # opening a FIFO waits for its writer
             raise CorpusError(
                 f"{path}: is a pipe or device, and the text is read more than once; write it to a file first"
             )
@@ -138,7 +137,7 @@ class _Lines:
 
     @property
     def share(self) -> float:
-        """How much of the file is read, 0 to 1."""
+        """The fraction of the file that was read, 0 to 1."""
         return min(1.0, self._plain.tell() / self._size)
 
     def __iter__(self) -> Iterator[tuple[bytes, str]]:
@@ -153,7 +152,7 @@ class _Lines:
                 offset += len(raw)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise CorpusError(
-                f"{self._name}: the gzip file is truncated or corrupt; fetch or pack it again"
+                f"{self._name}: the gzip file is truncated or corrupt; fetch or compress it again"
             ) from error
 
     def _decode(self, raw: bytes, number: int, offset: int) -> str:
@@ -161,7 +160,7 @@ class _Lines:
         if b"\0" in raw:
             at = raw.index(0)
             raise CorpusError(
-                f"{where} {at:,} (byte {offset + at:,} of the file): NUL byte; this is no plain text file "
+                f"{where} {at:,} (byte {offset + at:,} of the file): NUL byte; this is not a plain text file "
                 "(UTF-16?), convert it to UTF-8"
             )
         try:

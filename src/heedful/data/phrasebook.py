@@ -1,13 +1,13 @@
-"""The phrase book of the demonstration: an English-German corpus, free of licences, inside the package.
+"""The phrase book of the demonstration: an English-German corpus, licence-free, inside the package.
 
     >>> from heedful.data.phrasebook import phrase_book
     >>> phrase_book().train[0]
     ('Our uncle laughs about the story.', 'Unser Onkel lacht über die Geschichte.')
 
-Every English sentence has exactly one German translation, so that a model can learn the mapping outright;
-`you` is always the formal `Sie`. The German needs gender, case, agreement, verb-final clauses and split
-verbs, so that attention has something to do. `tools/phrasebook` of the source repository wrote it, from a
-grammar and a lexicon.
+Every English sentence has exactly one German translation, so a model can learn the mapping perfectly; `you`
+is always the formal `Sie`. The German has gender, case, agreement, verb-final clauses and separable verbs,
+which make attention worth looking at. `tools/phrasebook` of the source repository generated it from a grammar
+and a lexicon.
 """
 
 import bz2
@@ -23,8 +23,8 @@ FILE_NAME = "phrasebook.txt.bz2"
 class PhraseBook:
     """A parallel corpus: pairs of an English sentence and its one German translation.
 
-    `valid` and `test` have new sentences made of combinations that `train` may have too; each sentence of
-    `unseen` has a combination of an adjective or a verb with a noun that none of the others has.
+    `valid` and `test` have new sentences of combinations that may occur in `train`; each sentence of `unseen`
+    combines an adjective or a verb with a noun as none of the others does.
     """
 
     train: tuple[Pair, ...]

@@ -1,4 +1,4 @@
-"""A corpus as ids in a memory-mapped Arrow file, built once and used again while nothing has changed."""
+"""A tokenised corpus in a memory-mapped Arrow file, which is reused until text or settings change."""
 
 import contextlib
 import errno
@@ -19,21 +19,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from heedful.data.corpus import ParallelText
-from heedful.data.store_cache import note_use, tidy
+from heedful.data.store_cache import evict, mark_used
 from heedful.errors import CorpusError
 from heedful.parsing import Json, is_whole, parse_json
 from heedful.text import Framing, TokenizerPair
 
 IdPair = tuple[NDArray[np.int32], NDArray[np.int32]]
 
-_FORMAT = "heedful-store-1"  # a part of the fingerprint: a new layout never meets an old file
+_FORMAT = "heedful-store-1"  # a part of the fingerprint, so that a new layout never reads an old file
 _ROWS = 8192  # of one record batch; tokenised, written and located together
 _REPORT_KEY = b"heedful.report"
 
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """Report on building a store: pairs kept and left out. Lengths are in tokens, eos and tags included.
+    """The pairs of a store and those left out. Lengths are in tokens, eos and tags included.
 
     Attributes:
         num_read: pairs in the files.
@@ -41,8 +41,8 @@ class CorpusReport:
         num_empty: pairs left out because source or target was empty.
         num_too_long: pairs left out because source or target was longer than `max_length`.
         max_length: the longest source or target allowed.
-        longest_src: the longest source sentence read, kept or not.
-        longest_tgt: the longest target sentence read, kept or not.
+        longest_src: the longest source sentence read.
+        longest_tgt: the longest target sentence read.
         num_src_tokens: source tokens in the store.
         num_tgt_tokens: target tokens in the store.
     """
@@ -59,18 +59,18 @@ class CorpusReport:
 
 
 class ParallelStore:
-    """Pairs of id sequences, memory-mapped: `store[i]` is (source ids, target ids), special tokens added.
+    """Pairs of id sequences, memory-mapped and read-only: `store[i]` is (source ids, target ids).
 
-    The ids are read-only.
+    The ids include special tokens.
 
     Attributes:
         path: the Arrow file.
-        report: what was kept and what was left out.
+        report: the counts of its pairs.
         src_lengths: source lengths, eos and tags included.
         tgt_lengths: target lengths, eos and tags included.
 
     Raises:
-        CorpusError: a file that is no complete store.
+        CorpusError: the file is not a complete store.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,9 +78,7 @@ class ParallelStore:
         try:
             self._batches, self.report = _read(path)
         except (OSError, pa.ArrowException, ValueError) as error:
-            raise CorpusError(
-                f"{path}: not a complete store of ids; delete it and it is built anew"
-            ) from error
+            raise CorpusError(f"{path}: not a complete store of ids; delete it and it is rebuilt") from error
         self._starts: list[int] = list(accumulate((batch.num_rows for batch in self._batches), initial=0))
         self._src = [_column(batch, "src") for batch in self._batches]
         self._tgt = [_column(batch, "tgt") for batch in self._batches]
@@ -99,22 +97,22 @@ class ParallelStore:
 
     @property
     def max_length(self) -> int:
-        """The longest source or target that was allowed, eos and tags included."""
+        """The longest source or target allowed, eos and tags included."""
         return self.report.max_length
 
     @property
     def has_text(self) -> bool:
-        """Whether the sentences are kept beside their ids."""
+        """Whether the store has the sentences besides their ids."""
         return "src_text" in self._batches[0].schema.names
 
     def text(self, index: int) -> tuple[str, str]:
-        """Source and target sentence of a pair, where the store was built with `keep_text`."""
+        """Return source and target sentence of a pair, if the store was built with `keep_text`."""
         part, row = self._locate(index)
         batch = self._batches[part]
         return batch.column("src_text")[row].as_py(), batch.column("tgt_text")[row].as_py()
 
     def count(self, src_id: int, tgt_id: int) -> tuple[int, int]:
-        """How often an id occurs in the sources, and another one in the targets."""
+        """Return how often `src_id` occurs in the sources and `tgt_id` in the targets."""
         src = sum(int((column.values == src_id).sum()) for column in self._src)
         return src, sum(int((column.values == tgt_id).sum()) for column in self._tgt)
 
@@ -134,16 +132,15 @@ def build_store(
     cache_dir: Path | str | None = None,
     keep_text: bool = False,
 ) -> ParallelStore:
-    """Turn text into ids and keep them in a file, or open the file that an equal call left behind.
+    """Tokenise text into a store, or open the cached store of an earlier equal call.
 
     Args:
         text: the sentence pairs.
         tokenizers: of source and target.
-        max_length: pairs with a longer source or target, in tokens with eos and tags, are left out and
-            counted.
-        framing: the special-token template; an eos where None.
-        cache_dir: where the files lie; the user's cache directory by default.
-        keep_text: keep the sentences too, for subword sampling.
+        max_length: pairs with a longer source or target, in tokens with eos and tags, are left out.
+        framing: the special-token template; None: eos only.
+        cache_dir: the directory of the files; the user's cache directory by default.
+        keep_text: store the sentences too, for subword sampling.
 
     Raises:
         CorpusError: no pair is left, or the file cannot be written.
@@ -153,11 +150,11 @@ def build_store(
     path = directory / f"{_fingerprint(text, encoder, max_length, keep_text=keep_text)}.arrow"
     if path.exists():
         with contextlib.suppress(CorpusError):
-            note_use(path)
+            mark_used(path)
             return ParallelStore(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        tidy(directory)
+        evict(directory)
         _write(path, text, encoder, max_length, keep_text=keep_text)
     except OSError as error:
         problem = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
@@ -175,7 +172,7 @@ class _Encoder:
     framing: Framing
 
     def fingerprint(self) -> list[object]:
-        """Return all that the ids depend on; a plain template has no entry, as before there were others."""
+        """Return everything that the ids depend on; a plain template has no entry, as in older versions."""
         framing, plain = self.framing, Framing.plain(self.tokenizers)
         frame = (framing.src_prefix, framing.src_suffix, framing.tgt_prefix, framing.tgt_suffix)
         is_plain = frame == (plain.src_prefix, plain.src_suffix, plain.tgt_prefix, plain.tgt_suffix)
@@ -185,10 +182,10 @@ class _Encoder:
 def _fingerprint(text: ParallelText, encoder: _Encoder, max_length: int, *, keep_text: bool) -> str:
     settings = [_FORMAT, *encoder.fingerprint(), max_length, keep_text, len(text), text.num_empty]
     digest = hashlib.sha256(json.dumps(settings).encode())
-    for side in (text.src, text.tgt):
-        for start in range(0, len(side), _ROWS):
-            # NUL cannot occur in a sentence, so different sentences never join to the same bytes.
-            digest.update("\0".join([*side[start : start + _ROWS], ""]).encode())
+    for sentences in (text.src, text.tgt):
+        for start in range(0, len(sentences), _ROWS):
+            # NUL cannot occur in a sentence, so different sentences never give the same bytes.
+            digest.update("\0".join([*sentences[start : start + _ROWS], ""]).encode())
     return digest.hexdigest()[:40]
 
 
@@ -226,24 +223,24 @@ def _schema(*, keep_text: bool) -> pa.Schema:
 def _encode(
     text: ParallelText, start: int, encoder: _Encoder, schema: pa.Schema, report: CorpusReport
 ) -> tuple[pa.RecordBatch, CorpusReport]:
-    """The record batch of the pairs from `start` on, and the report with them counted in."""
+    """Return the record batch of the pairs from `start` on, and the updated report."""
     texts = text.src[start : start + _ROWS], text.tgt[start : start + _ROWS]
     tokenizers, framing = encoder.tokenizers, encoder.framing
     ids = tokenizers.src.encode_batch(texts[0]), tokenizers.tgt.encode_batch(texts[1])
-    # A text of characters that normalisation removes has no tokens of its own.
+    # Normalisation may remove all characters of a text.
     filled = [i for i, (src_ids, tgt_ids) in enumerate(zip(*ids, strict=True)) if src_ids and tgt_ids]
     src, tgt = [framing.source(each) for each in ids[0]], [framing.target(each) for each in ids[1]]
-    kept = [i for i in filled if max(len(src[i]), len(tgt[i])) <= report.max_length]
-    columns = [[column[i] for i in kept] for column in (src, tgt, *texts)][: len(schema)]
+    retained = [i for i in filled if max(len(src[i]), len(tgt[i])) <= report.max_length]
+    columns = [[column[i] for i in retained] for column in (src, tgt, *texts)][: len(schema)]
     batch = pa.record_batch(
         [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)],
         schema=schema,
     )
     return batch, replace(
         report,
-        num_kept=report.num_kept + len(kept),
+        num_kept=report.num_kept + len(retained),
         num_empty=report.num_empty + len(src) - len(filled),
-        num_too_long=report.num_too_long + len(filled) - len(kept),
+        num_too_long=report.num_too_long + len(filled) - len(retained),
         longest_src=max(report.longest_src, *map(len, src)),
         longest_tgt=max(report.longest_tgt, *map(len, tgt)),
         num_src_tokens=report.num_src_tokens + sum(map(len, columns[0])),
@@ -254,17 +251,17 @@ def _encode(
 def _nothing_left(text: ParallelText, report: CorpusReport) -> str:
     if report.num_too_long:
         return (
-            f"{text.name}: no pair is left, {report.num_too_long:,} have a side longer than "
-            f"data.max_length={report.max_length} pieces; raise data.max_length"
+            f"{text.name}: no pair is left, {report.num_too_long:,} are longer than "
+            f"data.max_length={report.max_length} tokens; raise data.max_length"
         )
-    return f"{text.name}: no pair is left, the tokenizer finds nothing in them; check the text"
+    return f"{text.name}: no pair is left, all tokenise to nothing; check the text"
 
 
 def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport]:
-    """Map the file and check that it is whole and as it was written.
+    """Map the file and verify its contents.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is incomplete or altered.
     """
     reader = pa.ipc.open_file(pa.memory_map(str(path)))
     if not any(reader.schema.equals(_schema(keep_text=keep_text)) for keep_text in (False, True)):
@@ -285,11 +282,11 @@ def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport]:
     return batches, _report(end.get("report"))
 
 
-def _report(found: Json) -> CorpusReport:
+def _report(report: Json) -> CorpusReport:
     names = [each.name for each in fields(CorpusReport)]
-    if not (isinstance(found, dict) and [*found] == names and all(map(is_whole, found.values()))):
+    if not (isinstance(report, dict) and [*report] == names and all(map(is_whole, report.values()))):
         raise ValueError("no report")
-    return CorpusReport(**found)
+    return CorpusReport(**report)
 
 
 def _update_checksum(checksum: int, batch: pa.RecordBatch) -> int:
@@ -301,7 +298,7 @@ def _update_checksum(checksum: int, batch: pa.RecordBatch) -> int:
 
 @dataclass(frozen=True)
 class _Column:
-    """Sequences one after the other, as Arrow lays a list column out: numpy views of the mapped file."""
+    """An Arrow list column: concatenated sequences and offsets, as numpy views of the mapped file."""
 
     values: NDArray[np.int32]
     offsets: NDArray[np.int32]

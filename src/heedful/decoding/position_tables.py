@@ -20,12 +20,17 @@ def concatenated_sinusoids(length: int, d_model: int) -> Table:
 
 
 def fairseq_sinusoids(length: int, d_model: int) -> Table:
-    """Return fairseq's: see `variants.sinusoids.fairseq_sinusoids`."""
+    """Return fairseq's: see `variants.sinusoids.fairseq_sinusoids`.
+
+    Angles are rounded to float32 where torch rounds them; its exponentials, which it computes in float32, may
+    differ by one unit in the last place, as they do between machines.
+    """
     count = d_model // 2
     step = math.log(10_000) / max(1, count - 1)
-    wavelengths = np.exp(np.arange(count, dtype=np.float32) * np.float32(-step))
-    angles = np.arange(2, length + 2, dtype=np.float32)[:, None] * wavelengths
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    exponents = np.arange(count, dtype=np.float32) * np.float32(-step)
+    frequencies = np.exp(exponents.astype(np.float64)).astype(np.float32)
+    angles = (np.arange(2, length + 2, dtype=np.float32)[:, None] * frequencies).astype(np.float64)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 SINUSOIDS = {"sinusoidal": sinusoids, "concatenated": concatenated_sinusoids, "fairseq": fairseq_sinusoids}

@@ -25,7 +25,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class _Item:
-    """One distinct source: what was put out for it, and what may be."""
+    """One distinct source with its outputs and references."""
 
     outputs: set[str]
     references: set[str]
@@ -41,24 +41,24 @@ def evaluate_texts(
 ) -> EvaluationReport:
     """Score outputs against references.
 
-    `bleu`, `chrf` and `ter` are sacreBLEU's own, on plain text, with its signatures; `ter` heeds case like
-    the others, where sacreBLEU's own default does not. `exact` is the percentage of lines that equal one of
-    their references. `wer` and `per` are error rates over items: a source that occurs on several lines is one
-    item, and the references of all these lines count. `wer` is the percentage of items whose output is no
-    listed reference; `per` is the edit distance, in tokens, to the closest reference, over that reference's
-    length, summed over the items. Where one source has several different outputs, the worst counts. For
-    `exact`, `wer` and `per`, runs of white space are one space.
+    `bleu`, `chrf` and `ter` are sacreBLEU's, on plain text, with its signatures; `ter` is case-sensitive like
+    the others, unlike sacreBLEU's default. `exact` is the percentage of lines that equal one of their
+    references. `wer` and `per` are error rates over items: a source on several lines is one item, with the
+    references of all these lines. `wer` is the percentage of items whose output is not a reference; `per` is
+    the edit distance, in tokens, to the closest reference, over that reference's length, summed over the
+    items. If a source has several different outputs, the worst counts. `exact`, `wer` and `per` normalise
+    white space.
 
     Args:
         sources: N lines.
         hypotheses: N lines, the outputs.
-        references: one or more lists of N lines, as one reads reference files.
-        metrics: names; each once.
-        lowercase: compare without case.
+        references: one list of N lines for each reference file.
+        metrics: distinct names.
+        lowercase: whether to ignore case.
 
     Raises:
-        ConfigError: a metric that does not exist, or none.
-        CorpusError: numbers of lines that differ, or nothing to score.
+        ConfigError: a metric does not exist, or there is none.
+        CorpusError: the numbers of lines differ, or there is nothing to score.
     """
     for name in metrics:
         _check_name(name)
@@ -74,7 +74,7 @@ def evaluate_texts(
 
 
 def sentence_chrf(hypothesis: str, reference: str) -> float:
-    """How alike two texts are, from 0 to 100: sacreBLEU's chrF of a single sentence."""
+    """Return sacreBLEU's chrF of a single sentence, from 0 to 100."""
     return float(CHRF().sentence_score(hypothesis, [reference]).score)
 
 
@@ -92,11 +92,11 @@ def _check_numbers(
         raise CorpusError("references: none given; at least one is needed")
     if not hypotheses:
         raise CorpusError("evaluation: no lines to score")
-    sides = [
+    labelled = [
         ("sources", sources),
         *((f"reference {i}", lines) for i, lines in enumerate(references, start=1)),
     ]
-    for name, lines in sides:
+    for name, lines in labelled:
         if len(lines) != len(hypotheses):
             raise CorpusError(
                 f"{name}: {len(lines):,} lines but there are {len(hypotheses):,} outputs; one for each"
@@ -150,7 +150,7 @@ def _per(texts: Texts) -> tuple[float, str]:
 
 
 def _items(texts: Texts) -> list[_Item]:
-    """The distinct sources, in the order of their first lines."""
+    """Group the lines by source, in the order of first occurrence."""
     items: dict[str, _Item] = {}
     outputs = _normalised(texts.hypotheses, texts)
     references = [_normalised(lines, texts) for lines in texts.references]
@@ -171,7 +171,7 @@ def _suffix(texts: Texts) -> str:
 
 
 def _closest(output: str, references: set[str]) -> tuple[int, int]:
-    """The distance to the closest reference and its length; of equally close ones, the shortest."""
+    """Return the distance to the closest reference and its length; of equally close ones, the shortest."""
     tokens = output.split()
     lengths = {reference: len(reference.split()) for reference in references}
     if output in references:
@@ -180,7 +180,7 @@ def _closest(output: str, references: set[str]) -> tuple[int, int]:
 
 
 def edit_distance(left: Sequence[str], right: Sequence[str]) -> int:
-    """The fewest insertions, deletions and substitutions that turn one sequence into the other.
+    """Return the Levenshtein distance of two sequences.
 
     >>> edit_distance("K AE T".split(), "K AA T S".split())
     2

@@ -8,9 +8,9 @@ class EvaluationReport:
     """Scores of one system's outputs, each with the signature that makes it comparable.
 
     Attributes:
-        scores: by metric name, in the order asked for.
-        signatures: by metric name: how the score was computed.
-        num_sentences: how many lines were scored.
+        scores: by metric, in the requested order.
+        signatures: by metric: how the score was computed.
+        num_sentences: the number of scored lines.
     """
 
     scores: dict[str, float]
@@ -18,7 +18,7 @@ class EvaluationReport:
     num_sentences: int
 
     def as_dict(self, *, seconds: float | None = None) -> dict[str, object]:
-        """The report as what `--json` prints; `seconds` is the caller's measurement of the whole evaluation.
+        """Return the report for `--json`; `seconds` is the time of the whole evaluation.
 
         >>> EvaluationReport({"exact": 50.0}, {"exact": "lines:2"}, 2).as_dict(seconds=1.5)
         {'exact': 50.0, 'signatures': {'exact': 'lines:2'}, 'sentences': 2, 'seconds': 1.5}

@@ -1,1 +1,1 @@
-"""Models from elsewhere: weights under other names, and the algebra that makes them this package's."""
+"""Import and export of models of other implementations."""

@@ -1,4 +1,4 @@
-"""Ways to write the arithmetic of other implementations as this one's, with the same outputs."""
+"""Convert weights of other implementations so that the outputs stay the same."""
 
 import math
 from collections.abc import Sequence
@@ -8,19 +8,19 @@ from torch import Tensor
 
 
 def stacked(parts: Sequence[Tensor]) -> Tensor:
-    """One matrix (or bias) of all heads from one of each: rows are grouped by head here."""
+    """Concatenate the matrices (or biases) of all heads: rows are grouped by head here."""
     return torch.cat(list(parts))
 
 
 def shared_by_heads(weight: Tensor, num_heads: int) -> Tensor:
-    """The block-diagonal matrix that applies one small matrix to every head."""
+    """Return the block-diagonal matrix that applies one small matrix to every head."""
     return torch.block_diag(*[weight] * num_heads)  # type: ignore[no-untyped-call,no-any-return]
 
 
 def gain_of_unbiased_norm(alpha: Tensor, d_model: int) -> Tensor:
-    """The gain of an ordinary layer norm that equals one with the deviation over n - 1.
+    """Return the gain of a layer norm that is equal to one with the unbiased standard deviation (n - 1).
 
-    The unbiased deviation is sqrt(d / (d - 1)) times the ordinary one. `alpha` may be one number for all
+    The unbiased deviation is sqrt(d / (d - 1)) times the biased one. `alpha` may be one number for all
     dimensions.
     """
     if alpha.numel() == 1:
@@ -29,13 +29,13 @@ def gain_of_unbiased_norm(alpha: Tensor, d_model: int) -> Tensor:
 
 
 def one_number_for_all(beta: Tensor, d_model: int) -> Tensor:
-    """A vector from one number; a vector stays as it is."""
+    """Expand one number to a vector; a vector is returned unchanged."""
     return beta.reshape(1).repeat(d_model) if beta.numel() == 1 else beta
 
 
 def eps_inside_the_root(eps: float) -> float:
-    """The epsilon of an ordinary layer norm, sqrt(variance + eps), for one that is added to the deviation.
+    """Return the epsilon for sqrt(variance + eps) that corresponds to one added to the deviation.
 
-    Both have the same floor where a row is constant; elsewhere they agree to eps / deviation.
+    Both are equal for a constant row; otherwise they agree to eps / deviation.
     """
     return eps * eps

@@ -1,4 +1,4 @@
-"""Files of weights from elsewhere: read as data, never executed."""
+"""Read weights of other implementations, without executing code."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,9 @@ from torch import Tensor
 from heedful.errors import InteropError
 from heedful.weight_files import HALF, check_tensors, read_pickled, read_safetensors
 
-# Keys of the state dict, where a file holds more than that.
+# Keys of the state dict in files that have more than that.
 _WRAPPERS = ("model", "state_dict", "model_state_dict", "net", "weights")
-# What wrapping for several processes, or compilation, puts before every name.
-_PREFIXES = ("module.", "_orig_mod.")
+_PREFIXES = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.compile
 _RESAVE = "save the weights alone, with torch.save(model.state_dict(), FILE)"
 
 
@@ -23,7 +22,7 @@ class Checkpoint:
 
     Attributes:
         tensors: the weights by name.
-        beside: what else stands there under names, for example the arguments of the script that trained them.
+        beside: the other contents by key, for example the arguments of the training script.
     """
 
     tensors: dict[str, Tensor]
@@ -33,18 +32,18 @@ class Checkpoint:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a file written by `torch.save` or safetensors.
 
-    The file may be a state dict, or a dict that has one under "model", "state_dict" and the like. Numbers of
-    half precision become float32.
+    The file may be a state dict, or a dict with one under a key such as "model" or "state_dict". Half
+    precision becomes float32.
 
     Raises:
-        InteropError: no such file, one that would have to be executed to be read, one without weights, or
-            with tensors that take more memory than the file.
+        InteropError: there is no such file, reading it would execute code, it has no weights, or its tensors
+            are larger than the file.
     """
     if not path.is_file():
         raise InteropError(f"{path}: no such file; give the file that torch.save wrote")
     try:
-        found = read_safetensors(path) if path.suffix == ".safetensors" else read_pickled(path)
-        state_dict = _state_dict(found)
+        contents = read_safetensors(path) if path.suffix == ".safetensors" else read_pickled(path)
+        state_dict = _state_dict(contents)
         check_tensors(state_dict)
     except ValueError as error:
         raise InteropError(f"{path}: {error}; {_RESAVE}") from error
@@ -55,16 +54,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
     for prefix in _PREFIXES:
         if all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
-    beside = found if isinstance(found, Mapping) and state_dict is not found else {}
+    beside = contents if isinstance(contents, Mapping) and state_dict is not contents else {}
     return Checkpoint(tensors, beside)
 
 
-def _state_dict(found: object) -> Mapping[str, Any]:
-    if isinstance(found, Mapping):
+def _state_dict(contents: object) -> Mapping[str, Any]:
+    if isinstance(contents, Mapping):
         for key in _WRAPPERS:
-            inner = found.get(key)
+            inner = contents.get(key)
             if isinstance(inner, Mapping) and inner:
                 return inner
-        if found:
-            return found
-    raise ValueError(f"holds no weights but a {type(found).__name__}")
+        if contents:
+            return contents
+    raise ValueError(f"holds no weights but a {type(contents).__name__}")

@@ -1,4 +1,4 @@
-"""From a checkpoint's names to this package's: each tensor is used once, and none is left over."""
+"""Convert the names of a checkpoint to those of this package; each tensor must be used exactly once."""
 
 import re
 from collections.abc import Mapping
@@ -15,28 +15,28 @@ from heedful.errors import InteropError
 from heedful.meta_device import meta_model
 from heedful.parsing import short
 
-SIDES = ("encoder", "decoder")
-_TOKENS = {side: f"{side}.embedding.tokens.weight" for side in SIDES}
-_POSITIONS = {side: f"{side}.embedding.positions.weight" for side in SIDES}
+STACKS = ("encoder", "decoder")
+_TOKENS = {stack: f"{stack}.embedding.tokens.weight" for stack in STACKS}
+_POSITIONS = {stack: f"{stack}.embedding.positions.weight" for stack in STACKS}
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A model from elsewhere: its configuration, and its weights as a bundle names them."""
+    """An imported model: its configuration, and its weights by the names of a bundle."""
 
     config: ModelConfig
     weights: dict[str, Tensor]
 
 
 class Conversion:
-    """The tensors of a checkpoint on their way to another name.
+    """Renames the tensors of a checkpoint.
 
-    A layout moves them one by one; `finish` reads the configuration off their shapes and checks that
-    everything is there.
+    A layout moves them one by one; `finish` infers the configuration from their shapes and checks that they
+    are complete.
 
     Attributes:
-        settings: what is said of the model beside its weights, the keys of `ModelConfig`.
-        beside: what else the checkpoint holds.
+        settings: of the model, by key of `ModelConfig`.
+        beside: the other contents of the checkpoint.
     """
 
     def __init__(
@@ -54,27 +54,27 @@ class Conversion:
         self._origin = origin
         self._left = dict(tensors)
         self._moved: dict[str, Tensor] = {}
-        self._names: dict[str, str] = {}  # by our name, the checkpoint's
+        self._names: dict[str, str] = {}  # the checkpoint's name, by ours
 
     def error(self, problem: str) -> InteropError:
-        """An exception that says in which file and in which layout."""
+        """Return an exception that names the file and the layout."""
         return InteropError(f"{self._origin}: as layout {self._layout!r}, {problem}")
 
     @property
     def left(self) -> dict[str, Tensor]:
-        """The tensors that have not been moved yet, in the order of the file."""
+        """The tensors that were not moved yet, in the order of the file."""
         return dict(self._left)
 
     @property
     def moved(self) -> list[str]:
-        """The names, of this package, that have got a tensor so far."""
+        """The names, of this package, of the tensors moved so far."""
         return list(self._moved)
 
     def look(self, name: str) -> Tensor:
         """Return a tensor without using it.
 
         Raises:
-            InteropError: it is not there, or empty, a single number or of integers: no weight is.
+            InteropError: it is missing, empty, a scalar, or of integers.
         """
         if name not in self._left:
             raise self.error(f"the weight {name!r} is missing; is it another --layout, or part of a model?")
@@ -85,13 +85,13 @@ class Conversion:
         return tensor
 
     def take(self, name: str) -> Tensor:
-        """Use a tensor. Raises as `look` does."""
+        """Remove and return a tensor. Raises as `look`."""
         tensor = self.look(name)
         del self._left[name]
         return tensor
 
     def take_parts(self, name: str, count: int) -> tuple[Tensor, ...]:
-        """Use a tensor that is several of one size, one below the other. Raises as `look` does."""
+        """Remove a tensor and split its rows into equal parts. Raises as `look`."""
         stacked = self.take(name)
         if len(stacked) % count:
             raise self.error(
@@ -99,12 +99,12 @@ class Conversion:
             )
         return stacked.chunk(count)
 
-    def give_back(self, name: str, tensor: Tensor) -> None:
-        """Leave a tensor to be moved under a name of the checkpoint's, for example a part of one taken."""
+    def put_back(self, name: str, tensor: Tensor) -> None:
+        """Add a tensor under a name of the checkpoint, for example a part of one taken."""
         self._left[name] = tensor
 
     def put(self, ours: str, tensor: Tensor, *, origin: str) -> None:
-        """Say what a weight of this package is; `origin` is the name that an error will mention."""
+        """Set a weight of this package; `origin` is its name in error messages."""
         self._moved[ours] = tensor
         self._names[ours] = origin
 
@@ -113,26 +113,26 @@ class Conversion:
         self.put(ours, self.take(theirs), origin=theirs)
 
     def move_parts(self, theirs: str, ours: str) -> None:
-        """Rename the weight of a module, and its bias where it has one."""
+        """Rename the weight and, if there is one, the bias of a module."""
         self.move(f"{theirs}.weight", f"{ours}.weight")
         if f"{theirs}.bias" in self._left:
             self.move(f"{theirs}.bias", f"{ours}.bias")
 
     def scale(self, ours: str, factor: float) -> None:
-        """Multiply what `put` or `move` gave."""
+        """Multiply a weight that was put or moved."""
         self._moved[ours] = self._moved[ours] * factor
 
     def num_layers(self, stack: str) -> int:
-        """Count the layers whose names begin with `stack`, a dot and a number; at least one."""
+        """Return the number of layers with names of `stack`, a dot and a number; at least one."""
         layer = re.compile(rf"{re.escape(stack)}\.([0-9]{{1,6}})\.")
-        numbers = [int(found[1]) for name in self._left if (found := layer.match(name))]
+        numbers = [int(match[1]) for name in self._left if (match := layer.match(name))]
         return max(numbers, default=0) + 1
 
     def required(self, key: str) -> int:
-        """Return a number that cannot be inferred from the weights, as the user gave it.
+        """Return a setting that cannot be inferred from the weights.
 
         Raises:
-            InteropError: it was not given.
+            InteropError: the user did not set it.
         """
         value = self.settings.get(key)
         if type(value) is not int or value < 1:
@@ -140,14 +140,14 @@ class Conversion:
         return value
 
     def finish(self, **facts: Any) -> Imported:  # noqa: ANN401
-        """Check that all tensors were used and fit together.
+        """Check that all tensors were used and have consistent shapes; return the model.
 
         Args:
-            **facts: settings that every model of the layout has; the user's own go over them.
+            **facts: settings of every model of the layout; the user's have priority.
 
         Raises:
-            InteropError: a tensor is unknown, missing or of a shape that does not fit; the first is named.
-            ConfigError: settings that cannot be.
+            InteropError: a tensor is unknown, missing or of a wrong shape; the first is named.
+            ConfigError: the settings are invalid.
         """
         for name in self._left:
             raise self.error(f"the weight {name!r} is unknown")
@@ -157,24 +157,24 @@ class Conversion:
             read["num_heads"] = facts["num_heads"]
         for key, value in read.items():
             if self.settings.get(key, value) != value:
-                found = short(str(self.settings[key]))
-                raise self.error(f"model.{key}={found} contradicts the weights: it is {value}")
+                setting = short(str(self.settings[key]))
+                raise self.error(f"model.{key}={setting} contradicts the weights: it is {value}")
         num_heads = read.get("num_heads") or self.required("num_heads")
         sizes = self._head_sizes(num_heads, read["d_model"])
         config = validate({"model": facts | sizes | self.settings | read}).model
         return Imported(config, self._fitting(config))
 
     def _sizes(self) -> dict[str, Any]:
-        src, tgt = (self._matrix(_TOKENS[side]) for side in SIDES)
+        src, tgt = (self._matrix(_TOKENS[stack]) for stack in STACKS)
         sizes: dict[str, Any] = {
             "d_model": src.shape[1],
             "d_ff": self._matrix("encoder.layers.0.feed_forward.inner.weight").shape[0],
             "src_vocab_size": src.shape[0],
             "tgt_vocab_size": tgt.shape[0],
         }
-        for side in SIDES:
-            layers = {name.split(".")[2] for name in self._moved if name.startswith(f"{side}.layers.")}
-            sizes[f"num_{side}_layers"] = len(layers)
+        for stack in STACKS:
+            layers = {name.split(".")[2] for name in self._moved if name.startswith(f"{stack}.layers.")}
+            sizes[f"num_{stack}_layers"] = len(layers)
         if _POSITIONS["encoder"] in self._moved:
             sizes |= {"positions": "learned", "max_positions": self._matrix(_POSITIONS["encoder"]).shape[0]}
         return sizes
@@ -193,8 +193,8 @@ class Conversion:
         }
 
     def _ties(self) -> str:
-        """Matrices that are equal, number by number, are one."""
-        src, tgt = (self._moved[_TOKENS[side]] for side in SIDES)
+        """Return which matrices are tied: those that are equal."""
+        src, tgt = (self._moved[_TOKENS[stack]] for stack in STACKS)
         output = self._matrix("output.weight")
         if {src.dtype, output.dtype} != {tgt.dtype} or not torch.equal(output, tgt):
             return "none"
@@ -208,7 +208,7 @@ class Conversion:
             rows = self._matrix(name).shape[0]
             if rows % num_heads:
                 raise self.error(
-                    f"the {rows} rows of {self._names[name]!r} cannot be shared by "
+                    f"the {rows} rows of {self._names[name]!r} cannot be divided by "
                     f"model.num_heads={num_heads}; give another number"
                 )
             if rows != d_model:
@@ -224,10 +224,10 @@ class Conversion:
         return tensor
 
     def _fitting(self, config: ModelConfig) -> dict[str, Tensor]:
-        """The weights that a model of this configuration has, each shared one once; absent biases are 0."""
-        wanted = {n: p.shape for n, p in meta_model(config).named_parameters()}
+        """Return the weights of a model of this configuration, shared ones once; missing biases are 0."""
+        shapes = {n: p.shape for n, p in meta_model(config).named_parameters()}
         weights: dict[str, Tensor] = {}
-        for ours, shape in wanted.items():
+        for ours, shape in shapes.items():
             tensor = self._moved.get(ours)
             if tensor is None and ours.endswith(".bias"):
                 tensor = torch.zeros(shape)
@@ -236,9 +236,9 @@ class Conversion:
             if tensor.shape != shape:
                 raise self.error(
                     f"the weight {self._names[ours]!r} has shape {tuple(tensor.shape)}, "
-                    f"but the others ask for {tuple(shape)}"
+                    f"but the others need {tuple(shape)}"
                 )
             weights[ours] = tensor
-        for ours in self._moved.keys() - wanted.keys() - {_TOKENS["decoder"], "output.weight"}:
-            raise self.error(f"the weight {self._names[ours]!r} has no place in a model of these settings")
+        for ours in self._moved.keys() - shapes.keys() - {_TOKENS["decoder"], "output.weight"}:
+            raise self.error(f"the weight {self._names[ours]!r} is not part of a model of these settings")
         return weights

@@ -1,4 +1,4 @@
-"""The layouts that models may come in, by name: single files of weights, and directories with everything."""
+"""The layouts that can be imported, by name: files of weights, and directories of transformers."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -53,18 +53,18 @@ def read_layout(
     origin: Path | str = "weights",
     beside: Mapping[str, Any] | None = None,
 ) -> Imported:
-    """Turn the tensors of a checkpoint into a configuration and weights with the same outputs.
+    """Convert the tensors of a checkpoint to a configuration and weights with the same outputs.
 
     Args:
         layout: one of `LAYOUTS`.
         tensors: by the checkpoint's names; they are not changed.
-        settings: what the weights do not say, for example `{"num_heads": 8}`; the keys of `ModelConfig`.
+        settings: that cannot be inferred, for example `{"num_heads": 8}`; the keys of `ModelConfig`.
         origin: the file, for error messages.
-        beside: what else the checkpoint holds, for example the arguments of the script that trained it.
+        beside: the other contents of the checkpoint, for example the arguments of the training script.
 
     Raises:
-        InteropError: no such layout, or a tensor that is unknown, missing or of a wrong shape.
-        ConfigError: settings that cannot be.
+        InteropError: no such layout, or a tensor is unknown, missing or of a wrong shape.
+        ConfigError: the settings are invalid.
     """
     check_layout(layout)
     conversion = Conversion(
@@ -74,24 +74,24 @@ def read_layout(
 
 
 def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedBundle:
-    """Turn a directory as transformers saves it into everything that a bundle needs.
+    """Convert a directory saved by transformers to a configuration, weights and tokenizers.
 
     Args:
         layout: one of `DIRECTORY_LAYOUTS`.
         path: the directory.
-        options: what the user says of the model.
+        options: the user's settings.
 
     Raises:
-        InteropError: no such layout, a file that is missing, or one that asks for what cannot be here.
-        TokenizerError: tokenizer files that cannot be used.
-        ConfigError: settings that cannot be.
+        InteropError: no such layout, a file is missing, or it has settings that are not supported.
+        TokenizerError: the tokenizer files are not usable.
+        ConfigError: the settings are invalid.
     """
     check_layout(layout)
     return DIRECTORY_LAYOUTS[layout](read_pretrained(path), options)
 
 
 def check_layout(layout: str) -> None:
-    """Raise an InteropError with a suggestion where there is no such layout."""
+    """Raise an InteropError with a suggestion if there is no such layout."""
     if layout not in LAYOUTS.keys() | DIRECTORY_LAYOUTS.keys():
         known = [*LAYOUTS, *DIRECTORY_LAYOUTS]
         raise InteropError(f"layout {layout!r} does not exist{suggestion(layout, known)}")

@@ -1,4 +1,4 @@
-"""A directory of exported files, which appears as a whole or not at all."""
+"""Create a directory of exported files atomically."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from heedful.errors import InteropError, RunError
 
 @contextmanager
 def new_directory(output: Path, *, option: str = "--output") -> Iterator[Path]:
-    """Give a directory to fill, which becomes `output` at the end of the block; an error leaves nothing.
+    """Yield a temporary directory, which is renamed to `output` after the block; an error leaves nothing.
 
     Args:
         output: its path.
-        option: that the user gave it by, for messages.
+        option: the command-line option of the path, for messages.
 
     Raises:
         RunError: the output exists.
-        InteropError: the disk is full, or may not be written to.
+        InteropError: it cannot be written.
     """
     if output.exists() or output.is_symlink():
         raise RunError(f"{output}: already exists; give another {option}")

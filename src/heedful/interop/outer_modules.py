@@ -1,18 +1,18 @@
-"""Find the modules around two stacks of layers, where their names are not known.
+"""Find embeddings, positions and output layer by words in their names.
 
-Found by name among the tensors that are left: a Linear for the logits, tables of positions, and token
-embeddings, each of the source, of the target, or of both.
+The remaining tensors are a Linear for the logits, position tables, and token embeddings, each of the source,
+of the target, or of both.
 """
 
 import re
 
 from torch import Tensor
 
-from heedful.interop.conversion import SIDES, Conversion
+from heedful.interop.conversion import STACKS, Conversion
 from heedful.interop.position_tables import move_positions
 
 # The first set that names source or target decides: the input of a decoder is the target.
-_SIDE_WORDS = (
+_STACK_WORDS = (
     {"encoder": {"src", "source", "enc", "encoder"}, "decoder": {"tgt", "trg", "target", "dec", "decoder"}},
     {"encoder": {"input", "inp", "in"}, "decoder": {"output", "out"}},
 )
@@ -22,20 +22,19 @@ _OUTPUT_WORDS = {
 
 
 def move_outer_modules(conversion: Conversion, *, fixed_positions: bool = False) -> None:
-    """Move what the layers have left.
+    """Move the tensors outside of the layers.
 
-    A Linear is what has a bias, or a word like `generator`, `fc`, `out`, `proj`, `head` in its name and none
-    like `emb`. Positions have `pos` or `pe` in theirs. What is left are token embeddings. Names say source or
-    target with a word like `src` or `encoder`, `tgt`, `trg` or `decoder`; a lone tensor without one serves
-    both.
+    A Linear has a bias, or a word like `generator`, `fc`, `out`, `proj`, `head` in its name and none like
+    `emb`. Positions have `pos` or `pe` in their names. The others are token embeddings. A word like `src` or
+    `encoder`, `tgt`, `trg` or `decoder` means source or target; a single tensor without one is used for both.
 
     Args:
-        conversion: after all layers and norms have been moved.
+        conversion: after all layers and norms were moved.
         fixed_positions: whether positions are computed, so that they may be absent; as `fixed` of
             `move_positions`.
 
     Raises:
-        InteropError: something is missing, or cannot be told apart.
+        InteropError: something is missing or ambiguous.
     """
     left = conversion.left
     tables = {name: tensor for name, tensor in left.items() if _is_table(name)}
@@ -47,41 +46,41 @@ def move_outer_modules(conversion: Conversion, *, fixed_positions: bool = False)
         )
     conversion.move_parts(outputs[0].removesuffix(".weight"), "output")
     embeddings = {name: tensor for name, tensor in matrices.items() if name not in outputs}
-    of_side = _by_side(conversion, "token embedding", embeddings)
-    if not of_side:
+    by_stack = _by_stack(conversion, "token embedding", embeddings)
+    if not by_stack:
         raise conversion.error("there is no token embedding")
-    tokens = {name: conversion.take(name) for name in dict.fromkeys(of_side.values())}
-    for side, name in of_side.items():
-        conversion.put(f"{side}.embedding.tokens.weight", tokens[name], origin=name)
+    tokens = {name: conversion.take(name) for name in dict.fromkeys(by_stack.values())}
+    for stack, name in by_stack.items():
+        conversion.put(f"{stack}.embedding.tokens.weight", tokens[name], origin=name)
     if not (tables or fixed_positions):
         raise conversion.error("there is no table of positions, with 'pos' in its name")
-    move_positions(conversion, _by_side(conversion, "position table", tables), fixed=fixed_positions)
+    move_positions(conversion, _by_stack(conversion, "position table", tables), fixed=fixed_positions)
 
 
-def _by_side(conversion: Conversion, what: str, tensors: dict[str, Tensor]) -> dict[str, str]:
-    """Which tensor each stack has; an empty dict where there is none."""
-    sides_of = {name: _sides(name) for name in tensors}
-    if len(tensors) == 1 and not any(sides_of.values()):
-        return dict.fromkeys(SIDES, next(iter(tensors)))
-    found: dict[str, str] = {}
-    for name, sides in sides_of.items():
-        if len(sides) != 1 or sides[0] in found:
+def _by_stack(conversion: Conversion, what: str, tensors: dict[str, Tensor]) -> dict[str, str]:
+    """Return the name of each stack's tensor; an empty dict if there are none."""
+    stacks_of = {name: _stacks(name) for name in tensors}
+    if len(tensors) == 1 and not any(stacks_of.values()):
+        return dict.fromkeys(STACKS, next(iter(tensors)))
+    names: dict[str, str] = {}
+    for name, stacks in stacks_of.items():
+        if len(stacks) != 1 or stacks[0] in names:
             raise conversion.error(
                 f"it is not clear whether the {what} {name!r} is the source's or the target's; "
                 "put 'src' or 'tgt' into its name"
             )
-        found[sides[0]] = name
-    for side in SIDES:
-        if found and side not in found:
-            raise conversion.error(f"the {side} has no {what}")
-    return found
+        names[stacks[0]] = name
+    for stack in STACKS:
+        if names and stack not in names:
+            raise conversion.error(f"the {stack} has no {what}")
+    return names
 
 
-def _sides(name: str) -> list[str]:
+def _stacks(name: str) -> list[str]:
     words = _words(name)
-    for side_words in _SIDE_WORDS:
-        if sides := [side for side in SIDES if words & side_words[side]]:
-            return sides
+    for words_of in _STACK_WORDS:
+        if stacks := [stack for stack in STACKS if words & words_of[stack]]:
+            return stacks
     return []
 
 

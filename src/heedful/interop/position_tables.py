@@ -1,4 +1,4 @@
-"""Tables of positions: the paper's sinusoids need none, anything else comes along as it is."""
+"""Position tables: those of sinusoids are dropped, others become learned positions."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from heedful.interop.conversion import Conversion
 from heedful.nn.positions import sinusoids
 
-# Sinusoids that were computed through logarithms in float32 are off by more from position 30 or so on.
+# Sinusoids computed through logarithms in float32 have larger errors from position 30 or so on.
 _TOLERANCE = 2e-6
 
 
@@ -19,31 +19,33 @@ def move_positions(
     fixed: bool = False,
     formula: Callable[[int, int], Tensor] = sinusoids,
 ) -> None:
-    """Give each stack its positions.
+    """Move the position tables of both stacks.
 
-    Tables that equal the sinusoids are dropped: the model computes them, without end. All others become
-    learned positions. Where two differ in length, the shorter is continued with zeros.
+    Tables that equal the sinusoids are dropped, since the model computes them. All others become learned
+    positions; if two differ in length, the shorter is padded with zeros.
 
     Args:
-        conversion: where the tables are taken from.
+        conversion: of the tensors.
         tables: by stack, "encoder" and "decoder", the name of a tensor (L, D), (1, L, D) or (L, 1, D); a
-            stack without one has the other's; without any, positions are sinusoids.
+            stack without one uses the other's; without any, positions are sinusoids.
         fixed: whether the tables were computed, not learned; `model.positions=sinusoidal` may drop those.
-        formula: the sinusoids, of a length and d_model; the paper's, unless said otherwise.
+        formula: the sinusoids of a length and d_model, by default the paper's.
 
     Raises:
         InteropError: the vectors of two tables have different sizes.
     """
-    found = {name: _flat(conversion.take(name)) for name in dict.fromkeys(tables.values())}
-    wanted = fixed and conversion.settings.get("positions") == "sinusoidal"
-    if wanted or all(_equal(table, formula) for table in found.values()):
+    tables_by_name = {name: _flat(conversion.take(name)) for name in dict.fromkeys(tables.values())}
+    use_formula = fixed and conversion.settings.get("positions") == "sinusoidal"
+    if use_formula or all(_equal(table, formula) for table in tables_by_name.values()):
         return
-    if len({table.shape[1] for table in found.values()}) > 1:
-        raise conversion.error(f"the vectors of {' and '.join(map(repr, found))} have different sizes")
-    longest = max(len(table) for table in found.values())
+    if len({table.shape[1] for table in tables_by_name.values()}) > 1:
+        raise conversion.error(
+            f"the vectors of {' and '.join(map(repr, tables_by_name))} have different sizes"
+        )
+    longest = max(len(table) for table in tables_by_name.values())
     for stack, other in (("encoder", "decoder"), ("decoder", "encoder")):
         name = tables[stack if stack in tables else other]
-        table = found[name]
+        table = tables_by_name[name]
         zeros = table.new_zeros(longest - len(table), table.shape[1])
         conversion.put(f"{stack}.embedding.positions.weight", torch.cat([table, zeros]), origin=name)
 

@@ -1,4 +1,4 @@
-"""The values of a settings file by type and size; another one is refused with the file and the key."""
+"""Read the values of a settings file by type; a wrong one is an error that names file and key."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ MAX_NUMBER = 2**31 - 1  # of ids and sizes
 
 @dataclass(frozen=True)
 class TypedSettings:
-    """Typed values of a settings file; a key that is not there, or null, gives None.
+    """Typed values of a settings file; a missing key or null gives None.
 
     Attributes:
         values: by key.
@@ -24,16 +24,16 @@ class TypedSettings:
     file: Path
 
     def whole_number(self, key: str) -> int | None:
-        """Return an id, a size or a count. Raises an InteropError for anything else."""
+        """Return an id, a size or a count; InteropError for anything else."""
         value = self.values.get(key)
         if value is None:
             return None
         if is_whole(value, most=MAX_NUMBER):
             return int(value)
-        raise self._error(key, f"must be one number, and a whole one from 0 to {MAX_NUMBER:,}")
+        raise self._error(key, f"must be a whole number from 0 to {MAX_NUMBER:,}")
 
     def number(self, key: str) -> float | None:
-        """Return a number that is finite. Raises an InteropError for anything else."""
+        """Return a finite number; InteropError for anything else."""
         value = self.values.get(key)
         if value is None:
             return None
@@ -42,7 +42,7 @@ class TypedSettings:
         raise self._error(key, "must be a number")
 
     def text(self, key: str) -> str | None:
-        """Return a text. Raises an InteropError for anything else."""
+        """Return a text; InteropError for anything else."""
         value = self.values.get(key)
         if value is None or isinstance(value, str):
             return value

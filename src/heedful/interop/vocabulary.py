@@ -1,4 +1,4 @@
-"""Vocabularies from elsewhere: one token a line, or JSON."""
+"""Read vocabulary files: one token a line, or JSON."""
 
 from pathlib import Path
 
@@ -11,14 +11,14 @@ from heedful.parsing import Json, decode_text, is_whole, parse_json, read_limite
 from heedful.text import Tokenizer, TokenizerPair
 from heedful.text.word_list import tokenizer_from_words
 
-_NEVER = -1e4  # as a logit: no probability, and still a number in half precision
+_NEVER = -1e4  # as a logit: probability 0, and still finite in half precision
 
 
 def read_tokenizers(src: Path, tgt: Path) -> TokenizerPair:
-    """Make word-level tokenizers of two vocabularies; two of the same words are one, for source and target.
+    """Return word-level tokenizers of two vocabularies; equal ones share a tokenizer.
 
     Raises:
-        InteropError: a file that cannot be read, or words that cannot make a tokenizer.
+        InteropError: a file cannot be read, or its words are no valid vocabulary.
     """
     words = [read_words(path) for path in (src, tgt)]
     try:
@@ -31,7 +31,7 @@ def read_tokenizers(src: Path, tgt: Path) -> TokenizerPair:
 
 
 def read_words(path: Path) -> list[str]:
-    """Read tokens by id: a line each, or in a .json file a list of tokens, or an object of ids by token.
+    """Read tokens by id: one a line, or in a .json file a list of tokens, or an object of ids by token.
 
     Raises:
         InteropError: no such file, not UTF-8, or JSON of another form.
@@ -39,14 +39,14 @@ def read_words(path: Path) -> list[str]:
     if path.suffix != ".json":
         return read_token_lines(path)
     try:
-        found = parse_json(_read(path))
+        vocabulary = parse_json(_read(path))
     except ValueError as error:
         raise InteropError(f"{path}: {error}") from None
-    return _from_json(path, found)
+    return _from_json(path, vocabulary)
 
 
 def read_token_lines(path: Path) -> list[str]:
-    r"""Read the lines of a file; only \n ends one, and a \r before it goes with it.
+    r"""Read the lines of a file; only \n or \r\n ends a line.
 
     Raises:
         InteropError: no such file, or not UTF-8.
@@ -66,13 +66,13 @@ def _read(path: Path) -> bytes:
 
 
 def fit_vocabularies(imported: Imported, tokenizers: TokenizerPair) -> Imported:
-    """Give a model the sizes of its vocabularies.
+    """Extend the embeddings of a model for an added `<unk>` token.
 
-    They are the same, or larger by the token for unknown words that a vocabulary without one has got: then
-    the source has a vector of zeros for it, and the target never writes it.
+    A vocabulary without a token for unknown words gets one. Its source embedding is zero, and the target
+    never generates it.
 
     Raises:
-        InteropError: other sizes, or a target that shares its matrix or has no output bias.
+        InteropError: the sizes differ otherwise, or the output matrix is shared or has no bias.
     """
     config, weights = imported.config, dict(imported.weights)
     src_grows = _grows("source", tokenizers.src, config.src_vocab_size)
@@ -92,11 +92,11 @@ def fit_vocabularies(imported: Imported, tokenizers: TokenizerPair) -> Imported:
     return Imported(config.replace(**sizes), weights)
 
 
-def _grows(side: str, tokenizer: Tokenizer, size: int) -> bool:
+def _grows(text: str, tokenizer: Tokenizer, size: int) -> bool:
     grows = tokenizer.vocab_size == size + 1 and tokenizer.unk_id == size
     if tokenizer.vocab_size != size and not grows:
         raise InteropError(
-            f"the {side} vocabulary has {tokenizer.vocab_size:,} tokens, but the embedding has {size:,} "
+            f"the {text} vocabulary has {tokenizer.vocab_size:,} tokens, but the embedding has {size:,} "
             "rows; give the vocabulary that the model was trained with"
         )
     return grows
@@ -106,11 +106,11 @@ def _with_row(tensor: Tensor, value: float) -> Tensor:
     return torch.cat([tensor, torch.full_like(tensor[:1], value)])
 
 
-def _from_json(path: Path, found: Json) -> list[str]:
-    if isinstance(found, dict):
-        by_id = {i: word for word, i in found.items() if is_whole(i)}
-        found = [by_id.get(i) for i in range(len(found))]
-    words = [word for word in found if isinstance(word, str)] if isinstance(found, list) else []
-    if not isinstance(found, list) or len(words) < len(found):
+def _from_json(path: Path, vocabulary: Json) -> list[str]:
+    if isinstance(vocabulary, dict):
+        by_id = {i: word for word, i in vocabulary.items() if is_whole(i)}
+        vocabulary = [by_id.get(i) for i in range(len(vocabulary))]
+    words = [word for word in vocabulary if isinstance(word, str)] if isinstance(vocabulary, list) else []
+    if not isinstance(vocabulary, list) or len(words) < len(vocabulary):
         raise InteropError(f"{path}: neither a list of tokens nor an object with ids 0, 1, ... by token")
     return words

@@ -13,15 +13,15 @@ from heedful.nn.positions import AttentionPositions
 def attention_weights(
     queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor | None, bias: Tensor | None = None
 ) -> Tensor:
-    """Return softmax(Q Kᵀ / sqrt(d_k)), with no weight where the mask forbids it (3.2.1).
+    """Return softmax(Q Kᵀ / sqrt(d_k)), with zero weight where the mask is False (3.2.1).
 
-    A query that may attend to nothing gets zeros, and passes zero gradients back.
+    A query that may attend to nothing gets zeros, and zero gradients.
 
     Args:
         queries_BHTK: (B, H, T, d_k).
         keys_BHSK: (B, H, S, d_k).
         mask: bool, True = may attend, broadcastable to (B, H, T, S); None allows everything.
-        bias: added to the scaled scores, broadcastable likewise; the paper has none.
+        bias: added to the scaled scores, broadcastable to the same; not in the paper.
 
     Returns:
         Weights (B, H, T, S); the softmax is computed in float32 at least.
@@ -34,7 +34,7 @@ def attention_weights(
         scores_BHTS = scores_BHTS + bias
     if mask is None:
         return scores_BHTS.softmax(dim=-1).to(dtype)
-    # The lowest finite number acts as -inf, but leaves no NaN in a row that is masked throughout.
+    # The lowest finite number acts like -inf, but gives no NaN in a row that is masked throughout.
     lowest = torch.finfo(at_least_float32).min
     forbidden = torch.zeros_like(mask, dtype=at_least_float32).masked_fill_(~mask, lowest)
     weights_BHTS = (scores_BHTS + forbidden).softmax(dim=-1).to(dtype)
@@ -42,11 +42,11 @@ def attention_weights(
 
 
 class ScaledDotProductAttention(nn.Module):
-    """Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V (3.2.1); dropout on the weights is no part of it."""
+    """Attention(Q, K, V) = softmax(Q Kᵀ / sqrt(d_k)) V (3.2.1); the paper has no dropout on the weights."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)  # its input is the attention map, which recorders read here
+        self.dropout = nn.Dropout(dropout)  # its input is the attention map, for hooks
 
     def forward(
         self,
@@ -60,7 +60,7 @@ class ScaledDotProductAttention(nn.Module):
     ) -> Tensor:
         """Return the weighted sums of the values, (B, H, T, d_v); see `attention_weights`.
 
-        `causal` stands for a mask: the queries are those of the last T of S positions, and see no later key.
+        `causal` instead of a mask: the queries are the last T of S positions, and see no later key.
         """
         length, num_keys = queries_BHTK.shape[2], keys_BHSK.shape[2]
         if causal and length > 1:  # the last position alone sees all keys
@@ -73,8 +73,8 @@ class ScaledDotProductAttention(nn.Module):
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O (3.2.2).
 
-    head_i = Attention(Q W_Q_i, K W_K_i, V W_V_i). The h projections of one kind are one matrix whose rows are
-    grouped by head. The paper has as many heads of keys and values as of queries, and no positions here.
+    head_i = Attention(Q W_Q_i, K W_K_i, V W_V_i). The h projections of queries are one matrix with rows
+    grouped by head, and so for keys and values. Not in the paper: fewer heads of keys and values, positions.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class MultiHeadAttention(nn.Module):
         """Let each position of x attend to the context.
 
         Args:
-            x: (B, T, D), where the queries come from.
-            context: (B, S, D), where the keys and values come from; x itself in self-attention.
+            x: (B, T, D), projected to the queries.
+            context: (B, S, D), projected to the keys and values; x in self-attention.
             mask: see `masks.py`.
-            causal: in place of a mask, that each position sees itself and those before it, no later one.
-            cache: in incremental decoding the keys and values of earlier calls; see `cache.py`.
+            causal: instead of a mask: each position sees itself and those before it.
+            cache: in incremental decoding, the keys and values of earlier calls; see `cache.py`.
 
         Returns:
             (B, T, D).
@@ -136,13 +136,13 @@ class MultiHeadAttention(nn.Module):
         return self.output(heads_BHTV.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def keys_and_values(self, context: Tensor, start: int = 0) -> tuple[Tensor, Tensor]:
-        """Project (B, S, D), the first position being `start`, to (B, H, S, d_k) and (B, H, S, d_v)."""
+        """Project (B, S, D), from position `start` on, to (B, H, S, d_k) and (B, H, S, d_v)."""
         keys_BHSK = self._split_heads(self.key(context), self.num_kv_heads)
         values_BHSV = self._split_heads(self.value(context), self.num_kv_heads)
         return self.positions.rotate(keys_BHSK, start), values_BHSV
 
     @staticmethod
     def _split_heads(x: Tensor, num_heads: int) -> Tensor:
-        """(B, L, H * K) to (B, H, L, K)."""
+        """Reshape (B, L, H * K) to (B, H, L, K)."""
         rows, length, width = x.shape
         return x.view(rows, length, num_heads, width // num_heads).transpose(1, 2)

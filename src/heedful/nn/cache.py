@@ -1,4 +1,4 @@
-"""Caches of incremental decoding: keys and values of earlier calls, so that none is computed twice."""
+"""Caches for incremental decoding: the keys and values of earlier calls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,20 +11,20 @@ Projection = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
 class KeyValueCache:
-    """The keys (B, H, S, d_k) and values (B, H, S, d_v) of the memory: the first call's, for all calls."""
+    """The keys (B, H, S, d_k) and values (B, H, S, d_v) of the memory, computed by the first call."""
 
     length = 0  # the position of the next query
     tensors: tuple[Tensor, ...] = ()
 
     def update(self, project: Projection, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the keys and values to attend to, those of the context (B, S, D) among them."""
+        """Return the keys and values to attend to, including those of the context (B, S, D)."""
         if not self.tensors:
             self.tensors = project(context, 0)
         keys, values = self.tensors
         return keys, values
 
     def reorder(self, rows: Tensor) -> None:
-        """Make row i a copy of what row `rows[i]` was."""
+        """Replace row i by row `rows[i]`."""
         self.tensors = tuple(each.index_select(0, rows) for each in self.tensors)
 
 
@@ -54,22 +54,22 @@ class LayerCache:
 
 
 class DecoderCache:
-    """The caches of all layers, the encoder's output and its mask, and how many positions were decoded."""
+    """The caches of all layers, the encoder's output and its mask, and the number of decoded positions."""
 
     def __init__(self, layers: list[LayerCache], memory_states: Tensor, memory_mask: Tensor) -> None:
         self.layers = layers
         self.memory_states = memory_states
         self.memory_mask = memory_mask
         self.length = 0
-        self._sentences = torch.arange(memory_mask.shape[0])  # on the CPU, which compares them
+        self._sentences = torch.arange(memory_mask.shape[0])  # on the CPU, where they are compared
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep, repeat or drop rows: row i of the future is what row `rows[i]` has been.
+        """Replace row i by row `rows[i]`; rows may be repeated or dropped.
 
         Args:
-            rows: int64 (new number of rows,), each below the old one; on the CPU, so that a GPU is not waited
-                for. Where every row stays with its sentence, as between two steps of a beam, the source is
-                not copied.
+            rows: int64 (new number of rows,), each below the old number; on the CPU, to avoid a GPU
+                synchronisation. If every row stays with its sentence, as between two steps of a beam search,
+                the memory is not copied.
         """
         sentences = self._sentences.index_select(0, rows)
         same_sentences = torch.equal(sentences, self._sentences)

@@ -1,4 +1,4 @@
-"""From ids to vectors: embedding times sqrt(d_model) (3.4) plus positions (3.5), then dropout (5.4)."""
+"""Input embedding: token embedding times sqrt(d_model) (3.4) plus positions (3.5), then dropout (5.4)."""
 
 import math
 
@@ -10,10 +10,10 @@ from heedful.nn.positions import LearnedPositions, NoPositions, SinusoidalPositi
 class InputEmbedding(nn.Module):
     """The input of the first layer of a stack. The token embedding may be shared with another stack.
 
-    The paper has no norm here; others have one after the dropout. Nor has it word dropout (Gal & Ghahramani,
-    2016): in training, the embedding of a token is zero as a whole with that probability, each occurrence for
-    itself, and only its position is left; the other embeddings are scaled by 1 / (1 - p), so that their mean
-    stays. Nematus does it so, with which Sennrich & Zhang (2019) found it to help where there is little data.
+    Not in the paper: a norm after the dropout; and word dropout (Gal & Ghahramani, 2016), which in training
+    zeroes whole token embeddings, each occurrence independently, and leaves only the position. The others are
+    scaled by 1 / (1 - p), so that the mean stays, as in Nematus, with which Sennrich & Zhang (2019) found it
+    to help where data is scarce.
     """
 
     def __init__(
@@ -35,6 +35,6 @@ class InputEmbedding(nn.Module):
         self.norm = norm or nn.Identity()
 
     def forward(self, ids: Tensor, start: int = 0) -> Tensor:
-        """Embed ids (B, L), the first of which stands at position `start`: (B, L, D)."""
+        """Embed ids (B, L), from position `start` on: (B, L, D)."""
         x = self.word_dropout(self.tokens(ids) * self.scale) + self.positions(start, ids.shape[1])
         return self.norm(self.dropout(x))  # type: ignore[no-any-return]

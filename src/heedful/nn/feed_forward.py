@@ -1,4 +1,4 @@
-"""The position-wise feed-forward network (3.3), and the activations that may stand in place of its ReLU."""
+"""The position-wise feed-forward network (3.3), with ReLU or another activation."""
 
 from collections.abc import Callable
 from functools import partial

@@ -86,8 +86,7 @@ class DecoderLayer(nn.Module):
     ) -> Tensor:
         """Transform target states (B, T, D), given source states (B, S, D); no position sees a later one.
 
-        In training all positions come at once. With a cache x is the positions that are new: they attend to
-        those of earlier calls too.
+        With a cache, x has only the new positions, which also attend to those of earlier calls.
         """
         past, source = (None, None) if cache is None else (cache.target, cache.memory)
         x = self.residual(

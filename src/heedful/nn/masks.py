@@ -1,7 +1,6 @@
-"""The one mask convention: bool, True = may attend, 4-D, broadcastable to (B, H, T, S).
+"""Attention masks: bool, True = may attend, 4-D, broadcastable to (B, H, T, S).
 
-Nobody outside `model.py` and `attention.py` builds a mask. What is masked: the future (3.1) and, since
-sentences of several lengths share a batch, padding.
+They are built only in `model.py` and `attention.py`, for later target positions (3.1) and for padding.
 """
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 
 
 def padding_mask(ids_BS: Tensor, pad_id: int) -> Tensor:
-    """Allow attention to every position that holds a token: (B, S) ids to (B, 1, 1, S)."""
+    """Allow attention to every position that is not padding: (B, S) ids to (B, 1, 1, S)."""
     return (ids_BS != pad_id)[:, None, None, :]
 
 
@@ -18,7 +17,7 @@ def causal_mask(length: int, *, past: int = 0, device: torch.device | None = Non
 
     Args:
         length: T, the number of queries.
-        past: how many keys come before that of the first query; all may be attended to.
+        past: the number of keys before that of the first query; all may be attended to.
         device: of the mask.
     """
     return torch.ones(length, past + length, dtype=torch.bool, device=device).tril(past)[None, None]

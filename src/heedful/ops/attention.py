@@ -1,4 +1,4 @@
-"""Scaled dot-product attention by torch's fused kernels or by our own; the formula is `nn/attention.py`'s."""
+"""Scaled dot-product attention by torch's fused kernels or native ones; see `nn/attention.py`."""
 
 import math
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ from heedful.nn.masks import causal_mask
 from heedful.ops import kernels
 from heedful.ops.kernels import Context, differentiable_once
 
-# "eager" computes the weights and then their product with the values; "sdpa" is torch's
-# scaled_dot_product_attention, which makes no weights that could be looked at.
+# "eager" computes the weights, then their product with the values; "sdpa" is torch's
+# scaled_dot_product_attention, which does not return weights.
 AttentionImplementation = Literal["eager", "sdpa"]
 
 
 class SdpaAttention(ScaledDotProductAttention):
-    """Attention by `torch.nn.functional.scaled_dot_product_attention`; with a bias by the formula.
+    """Attention by `torch.nn.functional.scaled_dot_product_attention`; with a bias, eager attention.
 
-    torch takes the kernel that suits device, type and mask: without a mask, causal or not, that can be
-    FlashAttention (Dao et al., 2022).
+    torch chooses the kernel by device, type and mask; without a mask, causal or not, it can be FlashAttention
+    (Dao et al., 2022).
     """
 
     def forward(
@@ -44,7 +44,7 @@ class SdpaAttention(ScaledDotProductAttention):
 
 
 class FusedAttention(SdpaAttention):
-    """Attention by whatever is fastest: SDPA on a GPU, in training on a CPU our kernel, else the formula.
+    """The fastest attention: SDPA on a GPU, a native kernel in training on a CPU, otherwise eager.
 
     On a CPU two matrix multiplications are faster than SDPA (docs/log.md).
     """
@@ -56,7 +56,7 @@ class FusedAttention(SdpaAttention):
 
     @classmethod
     def like(cls, attention: ScaledDotProductAttention, *, kernels: bool) -> Self:
-        """Return one with the dropout of another, in its mode."""
+        """Return fused attention with the dropout and mode of another module."""
         return cls(attention.dropout, kernels=kernels).train(attention.training)
 
     def forward(
@@ -85,7 +85,7 @@ class FusedAttention(SdpaAttention):
 
 @contextmanager
 def attention_implementation(model: nn.Module, implementation: AttentionImplementation) -> Iterator[None]:
-    """Have a model compute attention in one way inside the block: "eager" for those who read the weights."""
+    """Set the attention implementation of a model inside the block; "eager" computes weights."""
     kind = {"eager": ScaledDotProductAttention, "sdpa": SdpaAttention}[implementation]
     parts = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
     own = [part.attention for part in parts]
@@ -110,11 +110,11 @@ def sdpa(
 ) -> Tensor:
     """Return the weighted sums of the values, (B, H, T, d_v), as `ScaledDotProductAttention` does.
 
-    What torch's kernels make of a query without a key differs, so such a query sees all keys here, and gets
-    its zeros afterwards.
+    torch's kernels differ for a query that may attend to no key, so it attends to all keys here, and its
+    result is set to zero.
     """
     length, num_keys = queries_BHTK.shape[2], keys_BHSK.shape[2]
-    if causal and length != num_keys:  # torch's is_causal takes the first key for the first query's
+    if causal and length != num_keys:  # torch's is_causal aligns the first query with the first key
         causal = False
         if length > 1:
             mask = causal_mask(length, past=num_keys - length, device=queries_BHTK.device)
@@ -130,7 +130,7 @@ def sdpa(
 
 
 def can_weigh(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor, bias: Tensor | None) -> bool:
-    """Whether `attention_weights` of these has a kernel: it reads a mask as `nn/masks.py` makes them."""
+    """Return whether there is a kernel of `attention_weights` for these; the mask is one of nn/masks.py."""
     rows, _, queries, _ = queries_BHTK.shape
     return (
         bias is None
@@ -146,7 +146,7 @@ def can_weigh(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor, bias: Tenso
 
 
 def weigh(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor) -> Tensor:
-    """Return the weights (B, H, T, S), as `attention_weights` does, by a kernel."""
+    """Return the weights (B, H, T, S) of `attention_weights`, by a kernel."""
     scores_BHTS = queries_BHTK @ keys_BHSK.transpose(-2, -1)
     scale = 1.0 / math.sqrt(queries_BHTK.shape[-1])
     weights: Tensor = _MaskedSoftmax.apply(scores_BHTS, mask, scale)  # type: ignore[no-untyped-call]
@@ -154,7 +154,7 @@ def weigh(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor) -> Tensor:
 
 
 class _MaskedSoftmax(torch.autograd.Function):
-    """In place: the scores are nobody else's, and the weights stand where they stood."""
+    """Softmax in place: the weights overwrite the scores."""
 
     @staticmethod
     def forward(ctx: Context, scores_BHTS: Tensor, mask: Tensor, scale: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Dropout (5.4) with random bits that a CPU draws for four elements at a time."""
+"""Dropout (5.4) with random bits generated for four elements at a time."""
 
 import torch
 import torch.nn.functional as F
@@ -10,9 +10,9 @@ _RANGE = 1 << 16
 class FastDropout(nn.Dropout):
     """Set each element to zero with probability p, and scale the others so that the mean stays.
 
-    On a CPU torch draws a number for each element, which can take longer than the layer before it. Here 64
-    random bits serve four elements, so p is met to 1/65,536 and the scale makes up for that rounding exactly.
-    Layers that torch.compile has compiled draw torch's way.
+    On a CPU torch generates a number for each element, which can take longer than the layer before. Here 64
+    random bits serve four elements, so p is rounded to 1/65,536, and the scale compensates exactly. Layers
+    compiled by torch.compile use torch's dropout.
     """
 
     def __init__(self, p: float) -> None:
@@ -27,5 +27,5 @@ class FastDropout(nn.Dropout):
             return F.dropout(x, self.p)
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
         bits = words.view(torch.int16)[: x.numel()].view(x.shape)  # uniform over -32,768..32,767
-        kept = bits >= self._threshold - _RANGE // 2
-        return x * (kept.to(x.dtype) * (_RANGE / (_RANGE - self._threshold)))
+        retained = bits >= self._threshold - _RANGE // 2
+        return x * (retained.to(x.dtype) * (_RANGE / (_RANGE - self._threshold)))

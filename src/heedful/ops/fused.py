@@ -1,4 +1,4 @@
-"""Put faster modules in the place of a model's own."""
+"""Replace modules of a model by faster ones."""
 
 from torch import nn
 
@@ -10,15 +10,15 @@ from heedful.ops.residual import FusedResidual
 
 
 def use_fused_ops(model: nn.Module, *, kernels: bool) -> None:
-    """Have a model compute attention, residual connections and dropout by faster operations, in place.
+    """Replace attention, residual connections and dropout of a model by faster modules, in place.
 
-    They compute the same up to rounding, and the random bits of dropout are others. No weight changes, and
-    none gets another name. Layers are found wherever they are, inside of wrappers too.
+    They compute the same up to rounding, with other random bits for dropout. Weights and their names do not
+    change. Layers inside wrappers are replaced too.
 
     Args:
-        model: on any device; it may be moved afterwards. Calling this again changes `kernels` alone.
-        kernels: compute with the native kernels in training, where there are any for the tensors at hand
-            (see `kernels.py`); without them, on a CPU only dropout is another than the model's own.
+        model: on any device; it may be moved afterwards. Another call only changes `kernels`.
+        kernels: use native kernels in training where they support the tensors (see `kernels.py`); without
+            them, on a CPU, only dropout differs from the model's own.
     """
     for module in list(model.modules()):
         for name, child in list(module.named_children()):

@@ -1,8 +1,8 @@
-"""Kernels of the native library for training on a CPU, and where they can be used.
+"""Kernels of the native library for training on a CPU, and when they can be used.
 
-What surrounds the matrix multiplications of a step (dropout, residual, norm; mask and softmax; the loss's
-softmax) takes torch a pass over memory for each operation; a kernel makes one pass of each group. Without the
-native library the same formulas run in torch; tests hold them equal.
+Between the matrix multiplications of a step, torch makes a pass over memory for each operation (dropout,
+residual, norm; mask and softmax; the loss's softmax); a kernel makes one pass for each group. Without the
+native library the same formulas run in torch; tests check that both are equal.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,9 @@ _SUFFIXES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
 def kernels_apply_to(x: Tensor) -> bool:
-    """Whether there are kernels for x, with its last dimension as rows.
+    """Return whether there are kernels for x, with its last dimension as rows.
 
-    They have one thread: where torch has more in this process, torch's own operations are used.
+    They have one thread: if torch uses more in this process, torch's operations are used.
     """
     return (
         not torch.compiler.is_compiling()
@@ -37,19 +37,19 @@ def kernels_apply_to(x: Tensor) -> bool:
 
 
 def call(name: str, dtype: torch.dtype, *arguments: Tensor | float | None) -> None:
-    """Call a kernel for contiguous tensors of that type; numbers are passed as they are.
+    """Call a kernel for contiguous tensors of that type, and numbers.
 
     Raises:
-        InputError: the kernel refuses them.
+        InputError: the arguments are invalid.
     """
     function = getattr(native().functions, f"{name}_{_SUFFIXES[dtype]}")
     status = function(*(a.data_ptr() if isinstance(a, Tensor) else a for a in arguments))
     if status:
-        raise InputError(f"{name}: an id that the vocabulary does not have, or a size that no tensor has")
+        raise InputError(f"{name}: an id is outside of the vocabulary, or a size is invalid")
 
 
 def add_in_place(total: Tensor, addend: Tensor) -> Tensor:
-    """Add to a float32 matrix in place one that may be bfloat16, both contiguous; return the sum."""
+    """Add a float32 or bfloat16 matrix to a float32 one in place, both contiguous; return the sum."""
     if addend.dtype != torch.bfloat16 or not kernels_apply_to(total):
         return total.add_(addend)
     functions = native().functions
@@ -61,15 +61,15 @@ def add_in_place(total: Tensor, addend: Tensor) -> Tensor:
 def differentiable_once(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate the backward pass of a kernel, which has no derivative itself.
 
-    It raises as soon as that would be asked for (`create_graph=True`). torch's `once_differentiable` raises
-    later, and lets gradients pass that do not depend on others: sums of them would miss a term silently.
+    It raises at once for `create_graph=True`. torch's `once_differentiable` raises later, and lets gradients
+    pass that do not depend on others: sums of them would silently miss a term.
     """
 
     @wraps(backward)
     def checked(*arguments: Any) -> Any:  # noqa: ANN401
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "heedful's kernels and its loss are differentiable once: create_graph=True would leave out "
+                "heedful's kernels and its loss are differentiable only once: create_graph=True would omit "
                 "terms; take second derivatives of the plain model and smoothed_cross_entropy"
             )
         return backward(*arguments)

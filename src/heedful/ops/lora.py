@@ -1,4 +1,4 @@
-"""Low-rank adaptation (Hu et al., 2021): a trained matrix stays, a product of two thin ones is added."""
+"""Low-rank adaptation (LoRA; Hu et al., 2021): frozen matrices plus trained products of two thin ones."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -7,10 +7,10 @@ from heedful.ops.dropout import FastDropout
 
 
 class AdaptedLinear(nn.Linear):
-    """y = W x + b + (alpha / rank) B A x, where W and b are a trained layer's own and stay as they are.
+    """y = W x + b + (alpha / rank) B A x, where W and b are those of a trained layer and frozen.
 
-    A (rank, in) is drawn from N(0, 1 / in), so that A x is about as large as x; B (out, rank) begins at zero,
-    and with it the layer begins as the one that it adapts (section 4.1).
+    A (rank, in) is initialised from N(0, 1 / in), so that A x is about as large as x; B (out, rank) with
+    zeros, so that the layer is at first equal to the one that it adapts (section 4.1).
     """
 
     def __init__(self, layer: nn.Linear, *, rank: int, alpha: float, dropout: float) -> None:
@@ -28,7 +28,7 @@ class AdaptedLinear(nn.Linear):
         return super().forward(x) + self.scale * F.linear(F.linear(self.dropout(x), self.lora_a), self.lora_b)
 
     def merged(self) -> nn.Linear:
-        """Return one plain layer that does the same: its matrix is W + (alpha / rank) B A."""
+        """Return an equal plain layer, with the matrix W + (alpha / rank) B A."""
         layer = nn.Linear(self.in_features, self.out_features, bias=self.bias is not None, device="meta")
         layer.weight = nn.Parameter((self.weight + self.scale * self.lora_b @ self.lora_a).detach())
         layer.bias = self.bias
@@ -36,7 +36,7 @@ class AdaptedLinear(nn.Linear):
 
 
 def inner_linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
-    """Return the linear layers by name, but for the model's own ones, such as its pre-softmax matrix."""
+    """Return the linear layers inside submodules by name, not the model's pre-softmax matrix."""
     return {
         name: module
         for name, module in model.named_modules()
@@ -47,10 +47,7 @@ def inner_linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
 def adapt_layers(
     model: nn.Module, targets: tuple[str, ...], *, rank: int, alpha: float, dropout: float
 ) -> None:
-    """Put an adapted layer in place of every inner linear one whose last name is a target.
-
-    From then on only the added matrices are trained.
-    """
+    """Replace every inner linear layer whose last name is a target by an adapted one; freeze all others."""
     model.requires_grad_(requires_grad=False)
     for name, layer in inner_linear_layers(model).items():
         if name.rpartition(".")[2] in targets:
@@ -58,7 +55,7 @@ def adapt_layers(
 
 
 def merge_layers(model: nn.Module) -> None:
-    """Put a plain layer in place of every adapted one; all others stay."""
+    """Replace every adapted layer by an equal plain one."""
     for name, layer in inner_linear_layers(model).items():
         if isinstance(layer, AdaptedLinear):
             _put(model, name, layer.merged())

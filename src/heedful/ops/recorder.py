@@ -1,4 +1,4 @@
-"""Recording of attention maps: a context manager listens to a model, which knows nothing of it."""
+"""Record attention maps through hooks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ class AttentionMap:
 
 @dataclass(frozen=True)
 class AttentionRecorder:
-    """The maps of every forward pass since recording began, in the order of computation."""
+    """The maps of all recorded forward passes, in the order of computation."""
 
     maps: list[AttentionMap] = field(default_factory=list)
 
@@ -30,8 +30,7 @@ class AttentionRecorder:
 def record_attention(model: nn.Module) -> Iterator[AttentionRecorder]:
     """Record the attention maps of all forward passes inside the `with` block.
 
-    Inside it attention is computed by the formula everywhere, on a GPU too, where outputs can differ from
-    those without it by rounding.
+    Attention is eager inside the block, so on a GPU outputs may differ by rounding.
 
     Example:
         with record_attention(model) as recorder:
@@ -40,14 +39,14 @@ def record_attention(model: nn.Module) -> Iterator[AttentionRecorder]:
     """
     recorder = AttentionRecorder()
 
-    def listen(name: str, attention: MultiHeadAttention) -> RemovableHandle:
+    def hook_into(name: str, attention: MultiHeadAttention) -> RemovableHandle:
         def record(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             recorder.maps.append(AttentionMap(name, inputs[0].detach().clone()))
 
         return attention.attention.dropout.register_forward_pre_hook(record)
 
     hooks = [
-        listen(name, part) for name, part in model.named_modules() if isinstance(part, MultiHeadAttention)
+        hook_into(name, part) for name, part in model.named_modules() if isinstance(part, MultiHeadAttention)
     ]
     try:
         with attention_implementation(model, "eager"):

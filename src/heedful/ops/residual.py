@@ -1,7 +1,7 @@
-"""Residual connection, dropout and layer norm in one pass over memory; the formula is `nn/layers.py`'s.
+"""Residual connection, dropout and layer norm in one pass over memory; see `Residual` in `nn/layers.py`.
 
-The random bits of the kernel's dropout are a hash of a seed, drawn from torch's generator, and of each
-element's index: nothing is stored for the backward pass, which hashes again.
+The random bits of the kernel's dropout are a hash of a seed, from torch's generator, and of each element's
+index: the backward pass computes them again instead of loading a mask.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _RANGE = 1 << 32
 
 
 class FusedResidual(Residual):
-    """A residual connection whose sum, dropout and norm are one kernel in training, where there is one."""
+    """A residual connection whose sum, dropout and norm are one kernel in training, if there is one."""
 
     def __init__(self, dropout: nn.Dropout, *, norm_first: bool, kernels: bool) -> None:
         super().__init__(dropout.p, norm_first=norm_first)
@@ -27,7 +27,7 @@ class FusedResidual(Residual):
 
     @classmethod
     def like(cls, residual: Residual, *, kernels: bool) -> Self:
-        """Return one with the dropout and the order of another, in its mode."""
+        """Return a fused residual with the dropout, order and mode of another."""
         fused = cls(residual.dropout, norm_first=residual.norm_first, kernels=kernels)
         return fused.train(residual.training)
 
@@ -39,9 +39,9 @@ class FusedResidual(Residual):
 
 
 def residual_norm(x: Tensor, h: Tensor, dropout: nn.Dropout, norm: nn.Module) -> Tensor:
-    """Return norm(x + dropout(h)) (3.1, 5.4), all of the same shape (B, L, D), by a kernel where it can.
+    """Return norm(x + dropout(h)) (3.1, 5.4), all of the same shape (B, L, D), by a kernel if there is one.
 
-    The kernel gives what it returns the type of h: bfloat16 under autocast, where the norm is float32 inside.
+    The kernel's result has the type of h, bfloat16 under autocast; its norm is computed in float32.
     """
     if _has_kernel(norm, x, h):
         p = dropout.p if dropout.training else 0.0
@@ -51,7 +51,7 @@ def residual_norm(x: Tensor, h: Tensor, dropout: nn.Dropout, norm: nn.Module) ->
 
 
 def _has_kernel(norm: nn.Module, x: Tensor, h: Tensor) -> TypeGuard[nn.LayerNorm]:
-    """Whether `residual_norm` of these has a kernel: it reads memory as it is told to."""
+    """Return whether there is a kernel of `residual_norm` for these."""
     return (
         isinstance(norm, nn.LayerNorm)
         and norm.bias is not None
@@ -63,7 +63,7 @@ def _has_kernel(norm: nn.Module, x: Tensor, h: Tensor) -> TypeGuard[nn.LayerNorm
 
 
 class _ResidualNorm(torch.autograd.Function):
-    """Keeps the normalised sums and the inverse deviation of each row for the backward pass."""
+    """Saves the normalised sums and the inverse deviation of each row for the backward pass."""
 
     @staticmethod
     def forward(

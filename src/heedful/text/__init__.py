@@ -1,4 +1,4 @@
-"""Text to ids and back: tokenizers, how they are trained, and subword sampling. No torch in here."""
+"""Tokenizers, their training, and subword sampling, without torch."""
 
 from heedful.text.framing import Framing
 from heedful.text.huggingface_tokenizer import HuggingFaceTokenizer

@@ -1,18 +1,18 @@
 """Clean up detokenised text."""
 
-# Spaces that tokenizers of running text put before these signs (transformers' clean_up_tokenization).
-_CLOSED_UP = (
+# The replacements of transformers' clean_up_tokenization.
+_JOINED = (
     *((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'")),
     *((" n't", "n't"), (" 'm", "'m"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re")),
 )
 
 
-def close_up_spaces(text: str) -> str:
-    """Remove the spaces before punctuation and English contractions, as transformers does where asked to.
+def clean_up_tokenization(text: str) -> str:
+    """Remove the spaces before punctuation and English contractions.
 
-    >>> close_up_spaces("do n't , please !")
+    >>> clean_up_tokenization("do n't , please !")
     "don't, please!"
     """
-    for apart, together in _CLOSED_UP:
-        text = text.replace(apart, together)
+    for apart, joined in _JOINED:
+        text = text.replace(apart, joined)
     return text

@@ -1,4 +1,4 @@
-"""Special-token templates: the ids that a model reads and writes around a text."""
+"""Special-token templates: the ids that a model expects around a text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from heedful.text.tokenizer import Tokenizer
 class Framing:
     """Special-token template: the ids around those of a text.
 
-    The paper's model reads and writes a text and an end token. A model of many languages reads the tag of its
-    language too, before the text or after the end, and writes the tag of the other one first.
+    The paper's model has an end token after each text. A multilingual model also has the tag of the source
+    language, before the source or after its end token, and generates the tag of the target language first.
 
     Attributes:
-        src_prefix: before a source text.
-        src_suffix: after it.
-        tgt_prefix: before a target text; the first that the decoder writes.
-        tgt_suffix: after it.
-        start_id: the decoder's first input; it writes none of it.
+        src_prefix: ids before a source text.
+        src_suffix: ids after a source text.
+        tgt_prefix: ids before a target text; the decoder generates them first.
+        tgt_suffix: ids after a target text.
+        start_id: the decoder's first input; it is not part of the output.
     """
 
     src_prefix: tuple[int, ...] = ()
@@ -33,10 +33,10 @@ class Framing:
 
     @classmethod
     def of(cls, config: Config, tokenizers: TokenizerPair) -> Self:
-        """The special-token template that a configuration asks for: `languages` and `model.decoder_start_id`.
+        """Return the template of a configuration (`languages` and `model.decoder_start_id`).
 
         Raises:
-            TokenizerError: a tag that the tokenizer does not have.
+            TokenizerError: the tokenizer lacks a tag.
         """
         languages, start_id = config.languages, config.model.decoder_start_id
         src, tgt = tokenizers.src, tokenizers.tgt
@@ -53,7 +53,7 @@ class Framing:
 
     @classmethod
     def plain(cls, tokenizers: TokenizerPair) -> Self:
-        """An end token after each text, and a begin token to start from."""
+        """Return the paper's template: an end token after each text, and a begin token to start from."""
         src, tgt = tokenizers.src, tokenizers.tgt
         return cls(src_suffix=(src.eos_id,), tgt_suffix=(tgt.eos_id,), start_id=tgt.bos_id)
 
@@ -67,7 +67,7 @@ class Framing:
 
 
 def _tag(key: str, tag: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """The id of a tag, or nothing where there is none."""
+    """Return the id of a tag, or no ids for None."""
     try:
         return () if tag is None else (tokenizer.tag_id(tag),)
     except TokenizerError as error:

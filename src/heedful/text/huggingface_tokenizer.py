@@ -1,4 +1,4 @@
-"""The tokenizer of NLLB, mBART and BART: a `tokenizer.json`, run by Hugging Face's tokenizers library."""
+"""The tokenizer of NLLB, mBART and BART: a `tokenizer.json` for Hugging Face's tokenizers library."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from heedful.errors import InputError, MissingExtraError, TokenizerError
 from heedful.parsing import parse_json
-from heedful.text.decoded_text import close_up_spaces
+from heedful.text.decoded_text import clean_up_tokenization
 from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer
 
 if TYPE_CHECKING:
@@ -18,22 +18,21 @@ PIPELINE, SPECIAL = ".json", ".special.json"
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """A `tokenizer.json`. It gives what transformers gives, without the special tokens around a text.
+    """A `tokenizer.json`, equal to transformers except for the special tokens around a text.
 
-    A special token that a text contains is taken as that token. Decoding leaves special tokens out.
+    A special token inside a text becomes that token. Decoding omits special tokens.
 
     Args:
-        pipeline: the content of a `tokenizer.json`; what it says of truncation, of padding and of the special
-            tokens around a text is not used.
+        pipeline: the content of a `tokenizer.json`; its settings of truncation, padding and special tokens
+            around a text are ignored.
         ids: of the four special tokens.
         clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
-            clean_up_tokenization_spaces, off unless a tokenizer's settings say otherwise). BPE models take no
-            notice of it, as in transformers 5.
+            clean_up_tokenization_spaces, off by default). BPE models ignore it, as in transformers 5.
         name: for error messages.
 
     Raises:
         MissingExtraError: the tokenizers library is not installed.
-        TokenizerError: no such file, or an id that is not in it.
+        TokenizerError: not a usable file, or an id is not in its vocabulary.
     """
 
     def __init__(
@@ -59,18 +58,18 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        """Load what `to_files` gave; `name`, the path without the ending, is for error messages."""
+        """Load the files of `to_files`; `name`, the path without the suffix, is for error messages."""
         try:
             saved = parse_json(files[SPECIAL])
             if not isinstance(saved, dict):
-                raise ValueError("no object")
+                raise ValueError("not an object")
             ids = SpecialIds.read(saved.get("ids"))
         except ValueError as error:
             raise TokenizerError(f"{name}{SPECIAL}: not usable ({error}); restore the file") from None
         return cls(files[PIPELINE], ids, clean_up_spaces=saved.get("clean_up_spaces") is True, name=name)
 
     def to_files(self) -> dict[str, bytes]:
-        """The files by the endings of their names."""
+        """Return the content of its files by suffix."""
         saved = {
             "ids": {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id},
             "clean_up_spaces": self._clean_up_spaces,
@@ -81,51 +80,51 @@ class HuggingFaceTokenizer(Tokenizer):
         return type(self).from_files, (self.to_files(),)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without bos and eos; InputError for half of a surrogate pair."""
+        """Return the ids of a text, without bos and eos; InputError for half of a surrogate pair."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of many texts; much faster than one call for each."""
-        with _library_mistakes(f"{self._name}: cannot cut this text"):
-            found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in found]
+        """Return the ids of many texts; much faster than one call for each."""
+        with _library_mistakes(f"{self._name}: cannot tokenise this text"):
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where in a text each of its ids comes from: start and end."""
-        with _library_mistakes(f"{self._name}: cannot cut this text"):
+        """Return the span (start, end) in the text of each of its ids."""
+        with _library_mistakes(f"{self._name}: cannot tokenise this text"):
             return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
 
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
-        """The text of ids. Special tokens, unk among them, vanish wherever they stand.
+        """Return the text of ids, without special tokens, unk included.
 
         With `unknown`, unknown tokens become these texts, in their order.
         """
         text: str
-        with _library_mistakes(f"{self._name}: cannot make text of these ids"):
+        with _library_mistakes(f"{self._name}: cannot decode these ids"):
             if unknown is None:
                 text = self._tokenizer.decode([int(i) for i in ids], skip_special_tokens=True)
             else:
-                text = self._decode_pieces(ids, unknown)
-        return close_up_spaces(text) if self._clean_up_spaces and self.kind != "bpe" else text
+                text = self._decode_with(ids, unknown)
+        return clean_up_tokenization(text) if self._clean_up_spaces and self.kind != "bpe" else text
 
-    def _decode_pieces(self, ids: Iterable[int], unknown: Sequence[str]) -> str:
+    def _decode_with(self, ids: Iterable[int], unknown: Sequence[str]) -> str:
         texts, special = iter(unknown), set(self._special.values()) - {self.unk_id}
-        pieces = [
+        tokens = [
             next(texts) if i == self.unk_id else self._tokenizer.id_to_token(int(i))
             for i in ids
             if i not in special
         ]
         decoder = self._tokenizer.decoder
         if decoder is None:
-            return " ".join(piece.strip() for piece in pieces if piece)
-        text: str = decoder.decode([piece for piece in pieces if piece])
+            return " ".join(token.strip() for token in tokens if token)
+        text: str = decoder.decode([token for token in tokens if token])
         return text.strip(" ")
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The subword strings of ids, special ones as they are named."""
+        """Return the tokens of ids, special ones by name."""
         return [self._tokenizer.id_to_token(int(i)) or f"<{int(i)}>" for i in ids]
 
-    def _special_pieces(self) -> dict[str, int]:
+    def _special_tokens(self) -> dict[str, int]:
         return self._special
 
 
@@ -143,18 +142,18 @@ def _load(pipeline: bytes, *, name: str) -> "tokenizers.Tokenizer":
 
 @contextmanager
 def _library_mistakes(what: str) -> Iterator[None]:
-    """Turn what the library raises into one line: it has no exceptions of its own, and may panic.
+    """Raise the library's errors as one line: it has no exception classes of its own, and may panic.
 
     Raises:
         InputError: text with half of a surrogate pair.
-        TokenizerError: all others.
+        TokenizerError: all other errors.
     """
     try:
         yield
     except (TypeError, UnicodeError) as error:
         raise InputError(NOT_UNICODE) from error
     except BaseException as error:
-        is_panic = type(error).__name__ == "PanicException"  # of Rust, and so of no class that can be named
+        is_panic = type(error).__name__ == "PanicException"  # Rust's; the class cannot be imported
         if not (isinstance(error, Exception) or is_panic):
             raise
         raise TokenizerError(f"{what} ({' '.join(str(error).split())[:120]}); restore the file") from error

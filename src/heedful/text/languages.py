@@ -1,29 +1,29 @@
-"""Which languages a model of many languages translates from and into."""
+"""Choose the source and target language of a multilingual model."""
 
 from heedful.config import Config
 from heedful.errors import InputError, TokenizerError
 from heedful.text.pair import TokenizerPair
 from heedful.text.tokenizer import Tokenizer
 
-_MARIAN = ">>"  # how Marian's tags begin: they stand in the source and name the language of the target
+_MARIAN = ">>"  # the start of Marian's tags, which are in the source and name the target language
 
 
 def choose_languages(
     config: Config, tokenizers: TokenizerPair, *, src_lang: str | None = None, tgt_lang: str | None = None
 ) -> Config:
-    """Return the configuration with other languages; None leaves one as it is.
+    """Return the configuration with other languages; None keeps a language.
 
-    A target language goes where the model has it: at the start of the output (M2M100, NLLB, mBART-50), into
-    the decoder's first input (mBART), or before the source (Marian).
+    The tag of the target language is at the start of the output (M2M100, NLLB, mBART-50), the decoder's first
+    input (mBART), or before the source (Marian).
 
     Args:
         config: of the model.
-        tokenizers: they have the tags.
-        src_lang: the language to translate from, in any form that `Tokenizer.tag_id` knows.
+        tokenizers: of the model.
+        src_lang: the language to translate from, in any form that `Tokenizer.tag_id` accepts.
         tgt_lang: the language to translate into.
 
     Raises:
-        InputError: a language without a tag, with close ones named, or a model that has no such choice.
+        InputError: the language has no tag, or the model has no choice of languages.
     """
     if src_lang is not None:
         config = _with_source(config, tokenizers.src, src_lang)
@@ -36,7 +36,7 @@ def _with_source(config: Config, tokenizer: Tokenizer, language: str) -> Config:
     tag = config.languages.src_tag
     if tag is None or tag.startswith(_MARIAN) or not _is_language(tokenizer.tag_id(tag), tokenizer):
         raise InputError(
-            f"src_lang={language!r}: this model reads no tag of its source language; leave it out"
+            f"src_lang={language!r}: this model has no tag for its source language; leave it out"
         )
     return _with_languages(config, src_tag=_tag("src_lang", language, tokenizer))
 
@@ -59,16 +59,16 @@ def _with_languages(config: Config, **tags: str) -> Config:
 
 
 def _is_language(tag_id: int, tokenizer: Tokenizer) -> bool:
-    """Whether it is the tag of a language; BART has its begin token instead of one."""
+    """Return whether an id is the tag of a language; BART has its begin token instead."""
     return tokenizer.pieces([tag_id])[0] in tokenizer.tags()
 
 
 def _tag(name: str, language: str, tokenizer: Tokenizer) -> str:
-    """The tag of a language as it is written in the vocabulary."""
+    """Return the tag of a language as in the vocabulary."""
     try:
         tag_id = tokenizer.tag_id(language)
     except TokenizerError as error:
         raise InputError(f"{name}: {error}") from None
     if not _is_language(tag_id, tokenizer):
-        raise InputError(f"{name}: {language!r} is no language")
+        raise InputError(f"{name}: {language!r} is not a language")
     return tokenizer.pieces([tag_id])[0]

@@ -1,4 +1,4 @@
-"""Rows of ids, filled up to one length."""
+"""Pad rows of ids to one length."""
 
 from collections.abc import Sequence
 

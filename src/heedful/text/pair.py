@@ -1,4 +1,4 @@
-"""The two tokenizers of a model, in memory and on disk."""
+"""The source and target tokenizer of a model, in memory and on disk."""
 
 import hashlib
 from collections.abc import Iterable
@@ -13,18 +13,18 @@ from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.vocabulary_tokenizer import VocabularyTokenizer
 
-JOINT, SOURCE, TARGET = "tokenizer", "source", "target"  # the beginnings of the files' names
+JOINT, SOURCE, TARGET = "tokenizer", "source", "target"  # the stems of the files' names
 
-# Which kind of tokenizer it is, is said by the file it cannot be without; its other files come with it.
+# The suffix of the file that identifies a kind of tokenizer: its class, and the suffixes of its other files.
 _KINDS: dict[str, tuple[type[Tokenizer], tuple[str, ...]]] = {
     sentencepiece_tokenizer.MODEL: (SentencePieceTokenizer, ()),
-    vocabulary_tokenizer.MODEL: (VocabularyTokenizer, (vocabulary_tokenizer.PIECES,)),
+    vocabulary_tokenizer.MODEL: (VocabularyTokenizer, (vocabulary_tokenizer.TOKENS,)),
     huggingface_tokenizer.PIPELINE: (HuggingFaceTokenizer, (huggingface_tokenizer.SPECIAL,)),
 }
 
 
 class TokenizerPair:
-    """The source's and the target's tokenizer; `joint` when they are one."""
+    """The source and the target tokenizer; `joint` if they are one."""
 
     def __init__(self, src: Tokenizer, tgt: Tokenizer) -> None:
         self.src = src
@@ -32,7 +32,7 @@ class TokenizerPair:
 
     @property
     def joint(self) -> bool:
-        """Whether source and target share one tokenizer, and so one vocabulary."""
+        """Whether source and target share one tokenizer and vocabulary."""
         return self.src is self.tgt
 
     def __reduce__(self) -> tuple[object, tuple[Tokenizer, Tokenizer]]:
@@ -40,48 +40,48 @@ class TokenizerPair:
 
     def save(self, directory: Path) -> None:
         """Write the files of `tokenizer`, or of `source` and `target`, into an existing directory."""
-        sides = {JOINT: self.src} if self.joint else {SOURCE: self.src, TARGET: self.tgt}
-        for stem, tokenizer in sides.items():
-            for ending, content in tokenizer.to_files().items():
-                (Path(directory) / f"{stem}{ending}").write_bytes(content)
+        tokenizers = {JOINT: self.src} if self.joint else {SOURCE: self.src, TARGET: self.tgt}
+        for stem, tokenizer in tokenizers.items():
+            for suffix, content in tokenizer.to_files().items():
+                (Path(directory) / f"{stem}{suffix}").write_bytes(content)
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Read what `save` wrote.
+        """Load the tokenizers that `save` wrote.
 
         Raises:
-            TokenizerError: files that are missing or damaged.
-            MissingExtraError: a tokenizer of the `tokenizers` library, which is not installed.
+            TokenizerError: files are missing or damaged.
+            MissingExtraError: they need the `tokenizers` library, which is not installed.
         """
         directory = Path(directory)
-        if any((directory / f"{JOINT}{ending}").exists() for ending in _KINDS):
+        if any((directory / f"{JOINT}{suffix}").exists() for suffix in _KINDS):
             tokenizer = _load(directory / JOINT)
             return cls(tokenizer, tokenizer)
         return cls(_load(directory / SOURCE), _load(directory / TARGET))
 
     @staticmethod
     def is_among(names: Iterable[str]) -> bool:
-        """Whether these are the names of files among which there are those of a pair."""
-        return not {f"{stem}{ending}" for stem in (JOINT, SOURCE) for ending in _KINDS}.isdisjoint(names)
+        """Return whether these file names include those of a tokenizer pair."""
+        return not {f"{stem}{suffix}" for stem in (JOINT, SOURCE) for suffix in _KINDS}.isdisjoint(names)
 
     def fingerprint(self) -> str:
-        """Sha256 in hexadecimal: equal exactly when both tokenizers are, joint or not included."""
+        """Return a SHA-256 in hexadecimal: equal exactly if both tokenizers and `joint` are."""
         digest = hashlib.sha256(b"joint" if self.joint else b"separate")
-        for side in (self.src, self.tgt):
-            digest.update(side.digest())
+        for tokenizer in (self.src, self.tgt):
+            digest.update(tokenizer.digest())
         return digest.hexdigest()
 
 
 def is_file_of_a_pair(name: str) -> bool:
-    """Whether `TokenizerPair.save` may write a file of that name."""
-    endings = [ending for kind, (_, others) in _KINDS.items() for ending in (kind, *others)]
-    return name in {f"{stem}{ending}" for stem in (JOINT, SOURCE, TARGET) for ending in endings}
+    """Return whether `TokenizerPair.save` may write a file of that name."""
+    suffixes = [suffix for kind, (_, others) in _KINDS.items() for suffix in (kind, *others)]
+    return name in {f"{stem}{suffix}" for stem in (JOINT, SOURCE, TARGET) for suffix in suffixes}
 
 
 def _load(stem: Path) -> Tokenizer:
-    for ending, (kind, others) in _KINDS.items():
-        if stem.with_name(stem.name + ending).exists():
-            files = {name: _read(stem.with_name(stem.name + name)) for name in (ending, *others)}
+    for suffix, (kind, others) in _KINDS.items():
+        if stem.with_name(stem.name + suffix).exists():
+            files = {name: _read(stem.with_name(stem.name + name)) for name in (suffix, *others)}
             return kind.from_files(files, name=str(stem))
     raise TokenizerError(
         f"{stem}{next(iter(_KINDS))}: no such file; the directory holds no complete tokenizer"

@@ -1,8 +1,8 @@
-"""Subword sampling: another segmentation of the same text at each sight of it, as a regulariser.
+"""Subword sampling: a new segmentation of a text in every epoch, as a regulariser.
 
 BPE-dropout (Provilkov et al., 2020) for BPE models; sampling from the smoothed distribution over all
-segmentations (Kudo, 2018) for unigram models. SentencePiece has both, but draws from a generator that is
-hidden and global, and a run that uses it cannot be resumed bit for bit. Here the caller's generator decides.
+segmentations (Kudo, 2018) for unigram models. SentencePiece has both, but with a hidden global random
+generator, so a run could not be resumed bit for bit. Here the caller passes the generator.
 """
 
 import math
@@ -16,25 +16,25 @@ from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from heedful.text.tokenizer import Tokenizer
 
 _CACHED_WORDS = 1 << 17
-_CACHED_LENGTH = 32  # in symbols; longer words hardly come back and would fill the cache
-# No token of our models crosses a space, so a text falls apart into words that are segmented alone.
+_CACHED_LENGTH = 32  # in symbols; longer words are rarely repeated and would fill the cache
+# No token of our models crosses a space, so each word is segmented by itself.
 _WORD = re.compile("▁?[^▁]+|▁")
-_UNKNOWN_PENALTY = 10.0  # SentencePiece's own: an unknown character scores this much below the worst token
+_UNKNOWN_PENALTY = 10.0  # SentencePiece's: an unknown character scores this much below the worst token
 
 Symbols = tuple[str, ...]
 
 
 class SegmentationSampler:
-    """Segment a text at random: `sampler(text, rng)` gives ids and is a pure function of `rng`'s state.
+    """Samples segmentations: `sampler(text, rng)` returns ids and is a pure function of `rng`'s state.
 
     Args:
-        tokenizer: of kind bpe or unigram; char and word models have one segmentation, which is returned.
+        tokenizer: of kind bpe or unigram; char and word models have only one segmentation.
         rate: for bpe, the probability that a merge is dropped (Provilkov et al. use 0.1); for unigram, the
-            exponent on the probabilities (Kudo uses 0.1 to 0.5; the smaller, the more uniform). 0 is off:
+            exponent of the probabilities (Kudo uses 0.1 to 0.5; the smaller, the more uniform). 0 is off:
             the tokenizer's own segmentation.
 
     Raises:
-        TokenizerError: a tokenizer of another kind than heedful trains.
+        TokenizerError: it is not a SentencePiece tokenizer.
     """
 
     def __init__(self, tokenizer: Tokenizer, rate: float) -> None:
@@ -42,14 +42,14 @@ class SegmentationSampler:
             raise ValueError(f"rate must be between 0 and 1, not {rate}")
         if not isinstance(tokenizer, SentencePieceTokenizer):
             raise TokenizerError(
-                f"tokenizer.sampling={rate}: an imported tokenizer cannot draw its segmentations at random; "
+                f"tokenizer.sampling={rate}: an imported tokenizer cannot sample segmentations; "
                 "set tokenizer.sampling=0"
             )
         self._tokenizer = tokenizer
         self._rate = rate
-        self._scores = tokenizer.piece_scores()
+        self._scores = tokenizer.token_scores()
         self._byte_ids = tokenizer.byte_ids()
-        self._longest = max((len(piece) for piece in self._scores), default=1)
+        self._longest = max((len(token) for token in self._scores), default=1)
         self._unknown_score = (
             min((score for _, score in self._scores.values()), default=0.0) - _UNKNOWN_PENALTY
         )
@@ -57,7 +57,7 @@ class SegmentationSampler:
         self._lattice = lru_cache(maxsize=_CACHED_WORDS)(self._build_lattice)
 
     def __call__(self, text: str, rng: random.Random) -> list[int]:
-        """Ids of one segmentation of the text, without bos and eos."""
+        """Return the ids of a sampled segmentation, without bos and eos."""
         if self._rate == 0.0 or self._tokenizer.kind in ("char", "word"):
             return self._tokenizer.encode(text)
         segment = self._drop_merges if self._tokenizer.kind == "bpe" else self._walk_lattice
@@ -65,7 +65,7 @@ class SegmentationSampler:
         return self._to_ids([symbol for word in words for symbol in segment(word, rng)])
 
     def _to_ids(self, symbols: list[str]) -> list[int]:
-        """As SentencePiece does it: an unknown character is its bytes, or one unk for each run of them."""
+        """Return the ids as SentencePiece: unknown characters become bytes, or one unk for each run."""
         ids: list[int] = []
         after_unknown = False
         for symbol in symbols:
@@ -80,10 +80,10 @@ class SegmentationSampler:
         return ids
 
     def _drop_merges(self, word: str, rng: random.Random) -> Symbols:
-        """Algorithm 1 of Provilkov et al.: each possible merge is dropped anew before each step.
+        """Apply algorithm 1 of Provilkov et al.: before each step, each possible merge may be dropped.
 
-        To drop each and take the best that remains is to go through them from the best and take the first
-        that is not dropped, which needs far fewer draws.
+        Taking the best of the merges that are left equals trying them from the best on until one is not
+        dropped, which needs far fewer random numbers.
         """
         symbols = tuple(word)
         while True:
@@ -96,16 +96,16 @@ class SegmentationSampler:
                 return symbols
 
     def _find_merges(self, symbols: Symbols) -> tuple[int, ...]:
-        """Where two neighbours may merge: the merge learned earliest comes first, then the leftmost."""
-        found = []
+        """Return the indices of symbols that may merge with the next: the earliest learned, then leftmost."""
+        merges = []
         for i in range(len(symbols) - 1):
             known = self._scores.get(symbols[i] + symbols[i + 1])
             if known is not None:
-                found.append((-known[1], i))
-        return tuple(i for _, i in sorted(found))
+                merges.append((-known[1], i))
+        return tuple(i for _, i in sorted(merges))
 
     def _walk_lattice(self, word: str, rng: random.Random) -> Symbols:
-        """Draw a segmentation in proportion to (product of its tokens' probabilities)^rate."""
+        """Sample a segmentation in proportion to (product of its tokens' probabilities)^rate."""
         lattice = self._lattice(word)
         end = len(word)
         symbols = []
@@ -117,10 +117,10 @@ class SegmentationSampler:
         return tuple(reversed(symbols))
 
     def _build_lattice(self, word: str) -> list[tuple[list[int], list[float]]]:
-        """For each end position: where the token that ends there may start, and cumulative weights.
+        """Return, for each end position, the possible starts of the last token and their cumulative weights.
 
-        The weight of a start is its share of the summed weight of all segmentations up to the end: forward
-        sums, so that drawing backwards from the end draws whole segmentations exactly.
+        A weight is the sum over all segmentations up to the end with that start (the forward algorithm), so
+        sampling backwards from the end samples whole segmentations exactly.
         """
         log_sums = [0.0]
         lattice: list[tuple[list[int], list[float]]] = [([], [])]

@@ -1,7 +1,7 @@
-"""The file format of SentencePiece models, a protocol buffer, as far as the library offers no way to ask.
+"""Read and check SentencePiece model files, which are protocol buffers.
 
-Message and field numbers are those of sentencepiece_model.proto. The library trusts what stands in the file;
-what is damaged can make it read beyond its memory, so it is checked here first.
+Message and field numbers are those of sentencepiece_model.proto. The library trusts the file, and a damaged
+one can make it read out of bounds, so it is checked here first.
 """
 
 import struct
@@ -12,17 +12,17 @@ import numpy as np
 _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}  # enum ModelType
 _TRAINER_SPEC, _NORMALIZER_SPEC, _DENORMALIZER_SPEC = 2, 3, 5  # of ModelProto
 _MODEL_TYPE = 3  # of TrainerSpec
-_CHARSMAP = 2  # of NormalizerSpec: rules compiled into a trie, and the texts that they give
+_CHARSMAP = 2  # of NormalizerSpec: rules compiled into a trie, and their replacement texts
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 _VARINT_BYTES = 10  # at most, of 64 bits
-_BLOCK = 256  # units of a trie that one byte can choose among
+_BLOCK = 256  # units of a trie that one byte can address
 
 
 def check_model(model: bytes) -> None:
     """Refuse a model that the library could not read safely.
 
     Raises:
-        ValueError: it is truncated, of an unknown kind, or its normalisation points outside of itself.
+        ValueError: it is truncated, of an unknown kind, or its normalisation rules are out of bounds.
     """
     read_kind(model)
     for field, value in fields(model):
@@ -45,7 +45,7 @@ def read_kind(model: bytes) -> str:
                     if number not in _KINDS:
                         raise ValueError(f"model type {number} does not exist")
                     return _KINDS[number]
-    return "unigram"  # the format's default, which writers may leave out
+    return "unigram"  # the format's default
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -69,13 +69,13 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         else:
             raise ValueError(f"unknown wire type {wire}")
         if position + size > len(message):
-            raise ValueError("a field is cut short")
+            raise ValueError("a field is truncated")
         yield field, message[position : position + size]
         position += size
 
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
-    """Read one variable-length integer; gives the position after it too."""
+    """Return one variable-length integer and the position after it."""
     number = shift = 0
     for byte in message[position : position + _VARINT_BYTES]:
         position += 1
@@ -83,23 +83,23 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, position
         shift += 7
-    raise ValueError("a number is cut short")
+    raise ValueError("a number is truncated")
 
 
 def _check_charsmap(rules: bytes) -> None:
-    """Check that no step through a trie leaves it, and that each leaf is an index into the texts.
+    """Check that all offsets of a trie are within it, and that each leaf is an index into the texts.
 
-    The trie is a double array as darts-clone has it: a unit has a label, the offset to its children, or, with
-    the highest bit, the value of a leaf.
+    The trie is a double array of darts-clone: a unit has a label, the offset to its children, or, with the
+    highest bit, the value of a leaf.
     """
     (size,) = struct.unpack_from("<I", rules) if len(rules) >= 4 else (0,)
     texts = rules[4 + size :]
     if size == 0 or size % (4 * _BLOCK) or 4 + size >= len(rules) or texts[-1] != 0:
-        raise ValueError("the rules of normalisation are cut short")
+        raise ValueError("the normalisation rules are truncated")
     units = np.frombuffer(rules, dtype="<u4", count=size // 4, offset=4).astype(np.int64)
     is_leaf = units >> 31 == 1
     is_leaf[0] = False
     offsets = (units >> 10) << ((units & (1 << 9)) >> 6)
     children = np.arange(len(units)) ^ offsets
     if (children[~is_leaf] >= len(units)).any() or ((units & 0x7FFFFFFF)[is_leaf] >= len(texts)).any():
-        raise ValueError("the rules of normalisation point outside of themselves")
+        raise ValueError("the normalisation rules are out of bounds")

@@ -1,4 +1,4 @@
-"""The interface of tokenizers: text to ids and back."""
+"""The interface of tokenizers."""
 
 import difflib
 import hashlib
@@ -12,15 +12,14 @@ from heedful.parsing import Json, is_whole, shown
 
 NOT_UNICODE = "the text is not Unicode: it holds half of a surrogate pair; remove it"
 
-# How models write the tag of a language or domain: as it is, as M2M100 does, as Marian does.
-_TAG_FORMS = ("{}", "__{}__", ">>{}<<")
-_CONTROL = {"<s>", "</s>", "<pad>", "<unk>", "<mask>"}  # special tokens that no model has as a tag
+_TAG_FORMS = ("{}", "__{}__", ">>{}<<")  # tags of languages: plain, of M2M100, of Marian
+_CONTROL = {"<s>", "</s>", "<pad>", "<unk>", "<mask>"}  # special tokens that are not tags
 _CLOSE_TAGS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialIds:
-    """The ids of the four special tokens; models without a begin token give another one's id for it."""
+    """The ids of the four special tokens; in models without a begin token, bos is another one's id."""
 
     pad: int
     unk: int
@@ -29,10 +28,10 @@ class SpecialIds:
 
     @classmethod
     def read(cls, saved: Json) -> Self:
-        """Take them from JSON.
+        """Read the ids from JSON.
 
         Raises:
-            ValueError: they are not four ids.
+            ValueError: these are not four ids.
         """
         names = [each.name for each in fields(cls)]
         saved = saved if isinstance(saved, dict) else {}
@@ -42,15 +41,15 @@ class SpecialIds:
 
 
 class Tokenizer(ABC):
-    """Text to ids and back; it never changes.
+    """Encodes text as ids, and decodes ids; immutable.
 
     Attributes:
-        kind: "bpe", "unigram", "word", "char": how text is tokenised.
-        vocab_size: ids are below it.
+        kind: "bpe", "unigram", "word" or "char".
+        vocab_size: the number of ids.
         pad_id: of padding.
         unk_id: of unknown tokens.
-        bos_id: of the begin of a sentence.
-        eos_id: of its end.
+        bos_id: of the beginning of a sentence.
+        eos_id: of the end of a sentence.
     """
 
     def __init__(self, kind: str, vocab_size: int, ids: SpecialIds) -> None:
@@ -60,81 +59,81 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without bos and eos.
+        """Return the ids of a text, without bos and eos.
 
         Raises:
-            InputError: text with half of a surrogate pair, which has no UTF-8.
+            InputError: the text has half of a surrogate pair.
         """
 
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of many texts; much faster than one call for each. Raises as `encode` does."""
+        """Return the ids of many texts; much faster than one call for each. Raises as `encode`."""
 
     @abstractmethod
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where in a text each of its ids comes from: start and end, with the spaces that it stands for."""
+        """Return the span (start, end) in the text of each of its ids, spaces included."""
 
     @abstractmethod
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
-        """The text of ids. Special tokens vanish wherever they stand.
+        """Return the text of ids, without special tokens.
 
-        With `unknown`, the unknown tokens among the ids read so, in their order; each text has a space before
-        it where one belongs there.
+        With `unknown`, unknown tokens become these texts, in their order; a text includes the space before
+        it, if any.
         """
 
     @abstractmethod
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The subword strings of ids, special ones as they are named (`<s>`, `</s>`)."""
+        """Return the tokens of ids, special ones by name (`<s>`, `</s>`)."""
 
     @abstractmethod
     def to_files(self) -> dict[str, bytes]:
-        """Return its files: the content of each by the suffix of its name, such as `.model`."""
+        """Return the content of its files by suffix, such as `.model`."""
 
     @classmethod
     @abstractmethod
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        """Load what `to_files` gave; `name`, the path without the ending, is for error messages."""
+        """Load the files of `to_files`; `name`, the path without the suffix, is for error messages."""
 
     @abstractmethod
-    def _special_pieces(self) -> dict[str, int]:
-        """The ids of the tokens that stand for no text: control tokens and tags."""
+    def _special_tokens(self) -> dict[str, int]:
+        """Return the ids of control tokens and tags, by token."""
 
     def tag_id(self, tag: str) -> int:
-        """The id of a tag, such as "fra_Latn", "fr" for `__fr__`, "fra" for `>>fra<<`; or of a control token.
+        """Return the id of a tag ("fra_Latn", "fr" for `__fr__`, "fra" for `>>fra<<`) or control token.
 
         Raises:
             TokenizerError: no such tag; the message names close ones.
         """
-        known = self._special_pieces()
+        known = self._special_tokens()
         for form in _TAG_FORMS:
-            if (found := known.get(form.format(tag))) is not None:
-                return found
-        raise TokenizerError(f"{shown(tag)} is no tag of this model; {_close(tag, self.tags())}")
+            if (tag_id := known.get(form.format(tag))) is not None:
+                return tag_id
+        raise TokenizerError(f"{shown(tag)} is not a tag of this model; {_close(tag, self.tags())}")
 
     def tags(self) -> list[str]:
-        """The tags of languages or domains, as they are written in the vocabulary, in alphabetical order."""
+        """Return the tags of languages or domains as in the vocabulary, in alphabetical order."""
         control = {self.pad_id, self.unk_id, self.bos_id, self.eos_id}
-        special = self._special_pieces()
-        return sorted(piece for piece, i in special.items() if i not in control and piece not in _CONTROL)
+        special = self._special_tokens()
+        return sorted(token for token, i in special.items() if i not in control and token not in _CONTROL)
 
     def digest(self) -> bytes:
-        """Sha256 of what it is on disk."""
+        """Return a SHA-256 of its files."""
         files = self.to_files()
-        checksums = {ending: hashlib.sha256(content).digest() for ending, content in files.items()}
+        checksums = {suffix: hashlib.sha256(content).digest() for suffix, content in files.items()}
         if len(checksums) == 1:
             return next(iter(checksums.values()))
-        joined = b"".join(ending.encode() + checksums[ending] for ending in sorted(checksums))
+        joined = b"".join(suffix.encode() + checksums[suffix] for suffix in sorted(checksums))
         return hashlib.sha256(joined).digest()
 
 
 def _close(tag: str, tags: Sequence[str]) -> str:
-    """Say which tags are meant perhaps: those that begin alike, then those that are spelled alike."""
+    """Suggest tags that start with the same letters, or similar ones."""
     bare = {known.strip("_<>").lower(): known for known in tags}
     if not bare:
         return "it has none"
-    wanted = tag.strip("_<>").lower()
-    close = [name for name in bare if name.startswith(wanted)]
-    close = close or difflib.get_close_matches(wanted, bare, n=_CLOSE_TAGS)
+    bare_tag = tag.strip("_<>").lower()
+    close = [name for name in bare if name.startswith(bare_tag)]
+    close = close or difflib.get_close_matches(bare_tag, bare, n=_CLOSE_TAGS)
     names = [shown(bare[name]) for name in [*(close or bare)][:_CLOSE_TAGS]]
     if close:
         return f"did you mean {' or '.join(names)}?"

@@ -1,4 +1,4 @@
-"""Tokenizers learned from the training text, and from nothing else."""
+"""Train tokenizers on the training text."""
 
 import io
 import random
@@ -15,7 +15,7 @@ from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 _SMALLEST = 5
-MAX_LINES = 2_000_000  # of one model; more text changes its vocabulary little and its memory a lot
+MAX_LINES = 2_000_000  # of one model; more text hardly changes the vocabulary but needs much more memory
 _MAX_LINE_BYTES = 1 << 30  # the most that SentencePiece accepts; a longer line would be skipped silently
 _NUM_THREADS = 4  # fixed, never the machine's count: the unigram model's sums depend on it
 _QUIET = 2
@@ -26,27 +26,27 @@ def train_tokenizers(
 ) -> TokenizerPair:
     """Train one tokenizer for source and target (`config.joint`) or one for each.
 
-    Pass the training split only. The result is a pure function of the arguments; `seed` matters only where
-    there are more than MAX_LINES lines, of which a random sample is used. The vocabulary has exactly
+    Pass the training split only. The result is a pure function of the arguments; `seed` matters only if there
+    are more than MAX_LINES lines, of which a random sample is used. The vocabulary has exactly
     `config.vocab_size` tokens for the kinds bpe and unigram, at most that many for char and word.
 
     Raises:
-        TokenizerError: text that is empty, or a vocabulary size that the text cannot support.
+        TokenizerError: the text is empty, or too small for the vocabulary size.
     """
     if config.vocab_size < _SMALLEST:
         raise TokenizerError(
-            f"tokenizer.vocab_size={config.vocab_size} has no room beside pad, unk, bos and eos; "
+            f"tokenizer.vocab_size={config.vocab_size} has no space besides pad, unk, bos and eos; "
             f"the smallest possible is {_SMALLEST}"
         )
     if config.joint:
         lines = _sample_lines((src_lines, tgt_lines), seed)
-        joint = _train(lines, config, side="both sides")
+        joint = _train(lines, config, text="source and target")
         return TokenizerPair(joint, joint)
     tokenizers: list[SentencePieceTokenizer] = []
     too_large: list[_VocabularyTooLargeError] = []
-    for side, lines in (("the source side", src_lines), ("the target side", tgt_lines)):
+    for text, lines in (("source", src_lines), ("target", tgt_lines)):
         try:
-            tokenizers.append(_train(_sample_lines((lines,), seed), config, side=side))
+            tokenizers.append(_train(_sample_lines((lines,), seed), config, text=text))
         except _VocabularyTooLargeError as error:
             too_large.append(error)
     if too_large:
@@ -55,27 +55,27 @@ def train_tokenizers(
 
 
 class _VocabularyTooLargeError(TokenizerError):
-    """More tokens than the text supports; `largest` would do."""
+    """The vocabulary is larger than the text supports; `largest` is possible."""
 
-    def __init__(self, vocab_size: int, side: str, largest: int) -> None:
+    def __init__(self, vocab_size: int, text: str, largest: int) -> None:
         super().__init__(
-            f"tokenizer.vocab_size={vocab_size} is more than the training text of {side} supports; "
+            f"tokenizer.vocab_size={vocab_size} is more than the {text} training text supports; "
             f"the largest possible is {largest}: set tokenizer.vocab_size={largest} or use more text"
         )
         self.largest = largest
 
 
-def _sample_lines(sides: Sequence[Sequence[str]], seed: int) -> Iterable[str]:
-    """All lines of source and target, or a random sample of MAX_LINES, in order."""
-    total = sum(len(side) for side in sides)
+def _sample_lines(texts: Sequence[Sequence[str]], seed: int) -> Iterable[str]:
+    """Return all lines of the texts, or a random sample of MAX_LINES, in order."""
+    total = sum(len(text) for text in texts)
     if total <= MAX_LINES:
-        return chain.from_iterable(sides)
+        return chain.from_iterable(texts)
     chosen = sorted(random.Random(seed).sample(range(total), MAX_LINES))
-    first = len(sides[0])
-    return (sides[0][i] if i < first else sides[1][i - first] for i in chosen)
+    first = len(texts[0])
+    return (texts[0][i] if i < first else texts[1][i - first] for i in chosen)
 
 
-def _train(lines: Iterable[str], config: TokenizerConfig, *, side: str) -> SentencePieceTokenizer:
+def _train(lines: Iterable[str], config: TokenizerConfig, *, text: str) -> SentencePieceTokenizer:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -91,31 +91,29 @@ def _train(lines: Iterable[str], config: TokenizerConfig, *, side: str) -> Sente
             unk_id=UNK_ID,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
-            # A word takes the space before it along, so its unknown sign must bring one.
+            # A word includes the space before it, so ⁇ must too.
             unk_surface=" ⁇" if config.kind == "word" else "⁇",
             max_sentence_length=_MAX_LINE_BYTES,
             num_threads=_NUM_THREADS,
             minloglevel=_QUIET,
         )
     except RuntimeError as error:
-        raise _explain(str(error), config.vocab_size, side) from error
+        raise _explain(str(error), config.vocab_size, text) from error
     return SentencePieceTokenizer.from_bytes(model.getvalue())
 
 
-def _explain(problem: str, vocab_size: int, side: str) -> TokenizerError:
-    """The exception for the internal check of SentencePiece that failed."""
+def _explain(problem: str, vocab_size: int, text: str) -> TokenizerError:
+    """Return the exception for an error message of SentencePiece."""
     if too_high := re.search(r"set it to a value <= (\d+)", problem):
-        return _VocabularyTooLargeError(vocab_size, side, int(too_high[1]))
+        return _VocabularyTooLargeError(vocab_size, text, int(too_high[1]))
     where = f"tokenizer.vocab_size={vocab_size}"
     if too_low := re.search(r"smaller than required_chars\. \d+ vs (\d+)", problem):
         return TokenizerError(
-            f"{where} has no room for the single characters of {side}; "
+            f"{where} has no space for the single characters of the {text} text; "
             f"the smallest possible is {too_low[1]}: raise it, or lower tokenizer.character_coverage"
         )
     if "sentences_.empty()" in problem or "all_chars_count" in problem:
-        return TokenizerError(
-            f"tokenizer: the training text of {side} is empty; nothing can be learned from it"
-        )
+        return TokenizerError(f"tokenizer: the {text} training text is empty; nothing can be learned from it")
     return TokenizerError(
-        f"{where}: SentencePiece cannot train on the text of {side}: {' '.join(problem.split())}"
+        f"{where}: SentencePiece cannot train on the {text} text: {' '.join(problem.split())}"
     )

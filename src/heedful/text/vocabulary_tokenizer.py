@@ -1,4 +1,4 @@
-"""The tokenizer of MarianMT and M2M100: a SentencePiece model tokenises, a list of tokens has the ids."""
+"""The tokenizer of MarianMT and M2M100: a SentencePiece model, and a list of tokens for the ids."""
 
 import json
 import re
@@ -7,42 +7,42 @@ from typing import Any, Self
 
 from heedful.errors import InputError, TokenizerError
 from heedful.parsing import parse_json, shown
-from heedful.text.decoded_text import close_up_spaces
+from heedful.text.decoded_text import clean_up_tokenization
 from heedful.text.sentencepiece_format import read_kind
-from heedful.text.sentencepiece_tokenizer import decode_pieces, load_processor, piece_spans
+from heedful.text.sentencepiece_tokenizer import decode_tokens, load_sentencepiece, token_spans
 from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer
 
-MODEL, PIECES = ".spm", ".pieces.json"
+MODEL, TOKENS = ".spm", ".pieces.json"
 
 _LEADING_TAG = re.compile(r">>.*?<<", re.DOTALL)
 
 
 class VocabularyTokenizer(Tokenizer):
-    """A SentencePiece model and a list of tokens; ids are indices of the list. The same as in transformers.
+    """A SentencePiece model and a list of tokens, whose indices are the ids; equal to transformers.
 
-    A token that the list does not have is unk. A special token that a text contains is taken as that token,
-    and the text around it is tokenised by itself. Decoding leaves special tokens out, unk among them.
+    A token that is not in the list is unk. A special token inside a text becomes that token, and the text
+    around it is tokenised separately. Decoding omits special tokens, unk included.
 
     Args:
         model: a SentencePiece model; its own ids are not used.
-        pieces: the token of each id.
-        ids: of the four special tokens. Marian has no begin token; its decoder begins with pad.
-        special: further tokens that stand for no text, such as `__en__`; they are the tags.
-        leading_tags: whether `>>fra<<` at the start of a text is one token, as Marian has it; tokens of that
-            form are tags too.
+        tokens: the token of each id.
+        ids: of the four special tokens. Marian has no begin token; its decoder starts with pad.
+        special: further special tokens, such as `__en__`; they are the tags.
+        leading_tags: whether `>>fra<<` at the start of a text is one token, as in Marian; such tokens are
+            tags too.
         clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
-            clean_up_tokenization_spaces, which is off unless a tokenizer's settings say otherwise).
+            clean_up_tokenization_spaces, off by default).
         name: for error messages.
 
     Raises:
-        TokenizerError: no SentencePiece model, a token that stands there twice, an id or a special token that
-            is not in the list.
+        TokenizerError: not a SentencePiece model, a repeated token, or an id or special token that is not in
+            the list.
     """
 
     def __init__(
         self,
         model: bytes,
-        pieces: Sequence[str],
+        tokens: Sequence[str],
         ids: SpecialIds,
         *,
         special: Collection[str] = (),
@@ -50,36 +50,36 @@ class VocabularyTokenizer(Tokenizer):
         clean_up_spaces: bool = False,
         name: str = "tokenizer",
     ) -> None:
-        self._processor = load_processor(model, name=f"{name}{MODEL}")
-        self._pieces = list(pieces)
-        self._ids = {piece: i for i, piece in enumerate(self._pieces)}
-        _check(self._pieces, self._ids, ids, special, where=f"{name}{PIECES}")
-        super().__init__(read_kind(model), len(self._pieces), ids)
-        four = [self._pieces[i] for i in (ids.pad, ids.unk, ids.bos, ids.eos)]
-        self._special = {piece: self._ids[piece] for piece in (*four, *special)}
+        self._spm = load_sentencepiece(model, name=f"{name}{MODEL}")
+        self._tokens = list(tokens)
+        self._ids = {token: i for i, token in enumerate(self._tokens)}
+        _check(self._tokens, self._ids, ids, special, where=f"{name}{TOKENS}")
+        super().__init__(read_kind(model), len(self._tokens), ids)
+        four = [self._tokens[i] for i in (ids.pad, ids.unk, ids.bos, ids.eos)]
+        self._special = {token: self._ids[token] for token in (*four, *special)}
         self._special_ids = frozenset(self._special.values())
-        longest_first = sorted(self._special, key=lambda piece: (-len(piece), piece))
-        self._split = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+        ordered = sorted(self._special, key=lambda token: (-len(token), token))
+        self._split = re.compile(f"({'|'.join(map(re.escape, ordered))})")
         self._model = model
         self._leading_tags = leading_tags
         self._clean_up_spaces = clean_up_spaces
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
-        """Load what `to_files` gave; `name`, the path without the ending, is for error messages."""
+        """Load the files of `to_files`; `name`, the path without the suffix, is for error messages."""
         try:
-            saved = parse_json(files[PIECES])
+            saved = parse_json(files[TOKENS])
             if not isinstance(saved, dict):
-                raise ValueError("no object")
+                raise ValueError("not an object")
             ids = SpecialIds.read(saved.get("ids"))
-            pieces, special = (_texts(saved, key) for key in ("pieces", "special"))
+            tokens, special = (_texts(saved, key) for key in ("pieces", "special"))
         except ValueError as error:
             raise TokenizerError(
-                f"{name}{PIECES}: not a usable list of pieces ({error}); restore the file"
+                f"{name}{TOKENS}: not a usable list of tokens ({error}); restore the file"
             ) from None
         return cls(
             files[MODEL],
-            pieces,
+            tokens,
             ids,
             special=special,
             leading_tags=saved.get("leading_tags") is True,
@@ -88,68 +88,68 @@ class VocabularyTokenizer(Tokenizer):
         )
 
     def to_files(self) -> dict[str, bytes]:
-        """The files by the endings of their names."""
+        """Return the content of its files by suffix."""
         saved = {
             "ids": {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id},
             "special": list(self._special),
             "leading_tags": self._leading_tags,
             "clean_up_spaces": self._clean_up_spaces,
-            "pieces": self._pieces,
+            "pieces": self._tokens,
         }
-        return {MODEL: self._model, PIECES: json.dumps(saved, ensure_ascii=False).encode()}
+        return {MODEL: self._model, TOKENS: json.dumps(saved, ensure_ascii=False).encode()}
 
     def __reduce__(self) -> tuple[object, tuple[dict[str, bytes]]]:
         return type(self).from_files, (self.to_files(),)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without bos and eos; InputError for half of a surrogate pair."""
+        """Return the ids of a text, without bos and eos; InputError for half of a surrogate pair."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of many texts; much faster than one call for each."""
+        """Return the ids of many texts; much faster than one call for each."""
         parts = [self._parts(text) for text in texts]
         plain = [part for each in parts for part, _ in each if isinstance(part, str)]
-        cut = iter(self._cut(plain))
+        tokenised = iter(self._tokenise(plain))
         return [
-            [i for part, _ in each for i in (next(cut) if isinstance(part, str) else (part,))]
+            [i for part, _ in each for i in (next(tokenised) if isinstance(part, str) else (part,))]
             for each in parts
         ]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where in a text each of its ids comes from: start and end."""
+        """Return the span (start, end) in the text of each of its ids."""
         spans, start = [], 0
         for part, length in self._parts(text):
-            inner = piece_spans(self._processor, part) if isinstance(part, str) else [(0, length)]
+            inner = token_spans(self._spm, part) if isinstance(part, str) else [(0, length)]
             spans += [(start + first, start + last) for first, last in inner]
             start += length
         return spans
 
     def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
-        """The text of ids. Special tokens, unk among them, vanish wherever they stand.
+        """Return the text of ids, without special tokens, unk included.
 
         With `unknown`, unknown tokens become these texts, in their order.
         """
         texts = iter(unknown or ())
-        pieces = []
+        tokens = []
         for i in map(int, ids):
             if i == self.unk_id and unknown is not None:
-                pieces.append(next(texts))
+                tokens.append(next(texts))
             elif i not in self._special_ids and i < self.vocab_size:
-                pieces.append(self._pieces[i])
-        text = decode_pieces(self._processor, pieces).strip()
-        return close_up_spaces(text) if self._clean_up_spaces else text
+                tokens.append(self._tokens[i])
+        text = decode_tokens(self._spm, tokens).strip()
+        return clean_up_tokenization(text) if self._clean_up_spaces else text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The subword strings of ids, special ones as they are named."""
-        return [self._pieces[i] if i < self.vocab_size else f"<{i}>" for i in map(int, ids)]
+        """Return the tokens of ids, special ones by name."""
+        return [self._tokens[i] if i < self.vocab_size else f"<{i}>" for i in map(int, ids)]
 
-    def _special_pieces(self) -> dict[str, int]:
+    def _special_tokens(self) -> dict[str, int]:
         if not self._leading_tags:
             return self._special
         return self._special | {p: i for p, i in self._ids.items() if _LEADING_TAG.fullmatch(p)}
 
     def _parts(self, text: str) -> list[tuple[int | str, int]]:
-        """A text as the ids of the special tokens in it and the texts around them, with their lengths."""
+        """Split a text into ids of special tokens and the texts between them, each with its length."""
         parts: list[tuple[int | str, int]] = []
         for i, part in enumerate(self._split.split(text)):
             if i % 2:
@@ -162,30 +162,30 @@ class VocabularyTokenizer(Tokenizer):
             parts.append((part, len(part)))
         return parts
 
-    def _cut(self, texts: Sequence[str]) -> list[list[int]]:
+    def _tokenise(self, texts: Sequence[str]) -> list[list[int]]:
         try:
-            cut: list[list[str]] = self._processor.encode(list(texts), out_type=str) if texts else []
+            tokenised: list[list[str]] = self._spm.encode(list(texts), out_type=str) if texts else []
         except (RuntimeError, TypeError, UnicodeError) as error:
             raise InputError(NOT_UNICODE) from error
-        return [[self._ids.get(piece, self.unk_id) for piece in pieces] for pieces in cut]
+        return [[self._ids.get(token, self.unk_id) for token in tokens] for tokens in tokenised]
 
 
 def _texts(saved: Mapping[str, Any], key: str) -> list[str]:
-    found = saved.get(key)
-    if not (isinstance(found, list) and all(isinstance(each, str) for each in found)):
-        raise ValueError(f"{key!r} is no list of texts")
-    return found
+    texts = saved.get(key)
+    if not (isinstance(texts, list) and all(isinstance(each, str) for each in texts)):
+        raise ValueError(f"{key!r} is not a list of texts")
+    return texts
 
 
 def _check(
-    pieces: Sequence[str], known: Mapping[str, int], ids: SpecialIds, special: Collection[str], *, where: str
+    tokens: Sequence[str], known: Mapping[str, int], ids: SpecialIds, special: Collection[str], *, where: str
 ) -> None:
-    if len(known) < len(pieces):
-        twice = next(piece for i, piece in enumerate(pieces) if known[piece] != i)
-        raise TokenizerError(f"{where}: {shown(twice)} stands there twice; give each piece once")
+    if len(known) < len(tokens):
+        twice = next(token for i, token in enumerate(tokens) if known[token] != i)
+        raise TokenizerError(f"{where}: {shown(twice)} is repeated; give each token once")
     for kind, i in (("pad", ids.pad), ("unk", ids.unk), ("bos", ids.bos), ("eos", ids.eos)):
-        if not 0 <= i < len(pieces):
-            raise TokenizerError(f"{where}: {kind} has id {i}, but there are {len(pieces):,} pieces")
-    for piece in special:
-        if not piece or piece not in known:
-            raise TokenizerError(f"{where}: the special piece {shown(piece)} is not among the pieces; add it")
+        if not 0 <= i < len(tokens):
+            raise TokenizerError(f"{where}: {kind} has id {i}, but there are {len(tokens):,} tokens")
+    for token in special:
+        if not token or token not in known:
+            raise TokenizerError(f"{where}: the special token {shown(token)} is not among the tokens; add it")

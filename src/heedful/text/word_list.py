@@ -1,7 +1,6 @@
-"""A tokenizer from a list of words: one word a token, in the order of the list, as a SentencePiece model.
+"""A tokenizer from a list of words, one token each, as a SentencePiece model.
 
-The model is written down field by field, in its file format (sentencepiece_model.proto): there is nothing to
-train.
+The model needs no training; it is written field by field in its file format (sentencepiece_model.proto).
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from heedful.parsing import shown
 from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 
 # How vocabularies write the four special tokens, between <> or [], in upper or lower case.
-_SPELLINGS = {
+_TOKEN_NAMES = {
     "pad": ("pad", "blank"),
     "unk": ("unk", "unknown"),
     "bos": ("s", "bos", "sos", "start"),
@@ -19,58 +18,59 @@ _SPELLINGS = {
 }
 _SPACE = "▁"  # SentencePiece's sign for the space before a word
 
-# Numbers of the format: fields of ModelProto, of a piece, of TrainerSpec; types of pieces; kind of model.
+# Numbers of the format: fields of ModelProto, of SentencePiece, of TrainerSpec; types of tokens; kind of
+# model.
 _PIECE, _TRAINER, _NORMALIZER = 1, 2, 3
 _PIECE_TEXT, _PIECE_SCORE, _PIECE_TYPE = 1, 2, 3
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
 _MODEL_TYPE, _VOCAB_SIZE, _UNK_SURFACE = 3, 4, 44
 _SPECIAL_IDS = {"unk": 40, "bos": 41, "eos": 42, "pad": 43}
-_SPECIAL_PIECES = {"unk": 45, "bos": 46, "eos": 47, "pad": 48}
+_SPECIAL_TOKENS = {"unk": 45, "bos": 46, "eos": 47, "pad": 48}
 _NORMALIZER_NAME = 1
 _WORD_MODEL = 3
 _VARINT, _DELIMITED, _FIXED32 = 0, 2, 5
 
 
 def tokenizer_from_words(words: Sequence[str], *, name: str = "vocabulary") -> SentencePieceTokenizer:
-    """Make a tokenizer that splits at spaces and looks each word up.
+    """Return a tokenizer that splits at spaces and looks each word up.
 
     Args:
-        words: by id; among them, in brackets, a pad, a begin and an end token, such as `<pad> <s> </s>` or
-            `[PAD] [SOS] [EOS]`. Where there is none for unknown words (`<unk>`), one is added at the end.
+        words: by id; they must include pad, begin and end tokens in brackets, such as `<pad> <s> </s>` or
+            `[PAD] [SOS] [EOS]`. If there is none for unknown words (`<unk>`), one is appended.
         name: for error messages.
 
     Raises:
-        TokenizerError: a special token is missing, or a word is empty, holds a space or stands there twice.
+        TokenizerError: a special token is missing, or a word is empty, contains a space or is repeated.
     """
     words = list(words)
     if _find(words, "unk") is None:
         words.append("<unk>")
     special: dict[str, int] = {}
-    for kind, (spelling, *_) in _SPELLINGS.items():
-        found = _find(words, kind)
-        if found is None:
-            raise TokenizerError(f"{name}: there is no token such as '<{spelling}>'; without it, use ids")
-        special[kind] = found
+    for kind, (token_name, *_) in _TOKEN_NAMES.items():
+        token_id = _find(words, kind)
+        if token_id is None:
+            raise TokenizerError(f"{name}: there is no token such as '<{token_name}>'; without it, use ids")
+        special[kind] = token_id
     seen: set[str] = set()
     for i, word in enumerate(words):
         if not word or word.split() != [word] or word in seen:
-            problem = "stands there twice" if word in seen else "is empty or holds a space"
+            problem = "is repeated" if word in seen else "is empty or contains a space"
             raise TokenizerError(f"{name}: {shown(word)}, of id {i}, {problem}; give each word once")
         seen.add(word)
     model = b"".join(_piece(i, word, special) for i, word in enumerate(words))
     trainer = _number(_MODEL_TYPE, _WORD_MODEL) + _number(_VOCAB_SIZE, len(words))
     for kind, i in special.items():
-        trainer += _number(_SPECIAL_IDS[kind], i) + _bytes(_SPECIAL_PIECES[kind], words[i].encode())
-    trainer += _bytes(_UNK_SURFACE, " ⁇".encode())  # a word brings its space along, so the sign must too
+        trainer += _number(_SPECIAL_IDS[kind], i) + _bytes(_SPECIAL_TOKENS[kind], words[i].encode())
+    trainer += _bytes(_UNK_SURFACE, " ⁇".encode())  # a word includes the space before it, so ⁇ must too
     model += _bytes(_TRAINER, trainer) + _bytes(_NORMALIZER, _bytes(_NORMALIZER_NAME, b"identity"))
     return SentencePieceTokenizer(model, name=name)
 
 
 def _find(words: Sequence[str], kind: str) -> int | None:
-    """The id of a special token, where there is one."""
-    for spelling in _SPELLINGS[kind]:
+    """Return the id of a special token, or None."""
+    for token_name in _TOKEN_NAMES[kind]:
         for i, word in enumerate(words):
-            if word.lower() in (f"<{spelling}>", f"[{spelling}]"):
+            if word.lower() in (f"<{token_name}>", f"[{token_name}]"):
                 return i
     return None
 

@@ -1,4 +1,4 @@
-"""Weights that are means: over the last checkpoints (6.1), or moving along with training."""
+"""Averaged weights: the mean of the last checkpoints (6.1), or a moving average during training."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from heedful.weight_files import read_safetensors
 def average_weights(directories: Sequence[Path]) -> dict[str, Tensor]:
     """Return the mean of the weights in several checkpoints or bundles, read one file at a time.
 
-    A weight that is the same in all of them stays that to the last bit: frozen ones do.
+    A weight that is equal in all of them, as frozen ones are, is returned bit for bit.
 
     Raises:
         CheckpointError: one cannot be read, or has other weights than the first.
@@ -51,7 +51,7 @@ class MovingAverage:
         self.weights = {name: weight.clone() for name, weight in unique_weights(model).items()}
 
     def update(self, latest: Mapping[str, Tensor], step: int) -> None:
-        """Move some or all weights towards the latest; early on faster, so that the start is forgotten."""
+        """Update the average of some or all weights; the decay is smaller in the first steps."""
         decay = min(self.decay, (1 + step) / (10 + step))
         with torch.no_grad():
             torch._foreach_lerp_([self.weights[name] for name in latest], list(latest.values()), 1.0 - decay)
@@ -59,7 +59,7 @@ class MovingAverage:
 
 @contextmanager
 def swapped_weights(model: Transformer, weights: dict[str, Tensor] | None) -> Iterator[None]:
-    """Give the model other weights inside the `with` block, its own back after it; None: no change."""
+    """Load other weights inside the block and restore the model's own after it; None: no change."""
     if weights is None:
         yield
         return

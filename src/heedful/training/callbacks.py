@@ -1,4 +1,4 @@
-"""Through which a trainer validates, logs and saves models without knowing of files or decoding."""
+"""Trainer callbacks: the trainer validates, logs and saves through them and knows no files or decoding."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class TrainerCallbacks:
         listeners: each is called with every event.
         keep_model: called with "best" or "last", the model, its scores and step, to write a bundle.
         checkpoints: the directory for checkpoints.
-        fingerprint: of everything that a resumed run must share with the one before.
-        before_writing: called before each checkpoint; an exception of it ends training.
-        validation_set: fingerprint of what the validators measure on; only scores on the same are compared.
+        fingerprint: of the data and settings that a resumed run must share with the checkpoint.
+        before_writing: called before each checkpoint; an exception that it raises ends training.
+        validation_set: fingerprint of the validation data; scores are compared only if it is the same.
     """
 
     validators: Sequence[Validator]

@@ -1,15 +1,14 @@
-"""A checkpoint: everything needed to continue bit for bit. Only this package knows it.
+"""Checkpoints: everything needed to continue bit for bit.
 
     checkpoints/step-1500/
       model.safetensors      the weights
-      average.safetensors    their moving average, where there is one
+      average.safetensors    their moving average, if there is one
       state.pt               optimiser, counters, data cursor, early stopping
       checksums.json
 
-Random generators are not part of it: what a step draws follows from seed, step and rank
-(`parallel/process_group.py`).
-It is written under a temporary name, synced, then renamed, and renamed again before it is removed: a
-directory called `step-N` is always complete.
+The states of random generators are not stored: each step seeds them from seed, step and rank
+(`parallel/process_group.py`). A checkpoint is written under a temporary name, synced, then renamed, and
+renamed again before it is removed: a directory called `step-N` is always complete.
 """
 
 import itertools
@@ -31,7 +30,7 @@ from heedful.model import Transformer
 from heedful.model_files import check_weights, load_weights, unique_weights
 from heedful.parsing import parse_json, read_limited
 from heedful.training.averaging import MovingAverage
-from heedful.training.checkpoint_state import optimizer_state, read_state
+from heedful.training.checkpoint_state import STORED_AS, optimizer_state, read_state
 from heedful.training.optimizer import load_optimizer_state
 from heedful.weight_files import read_safetensors
 
@@ -41,32 +40,33 @@ CHECKSUMS_FILE = "checksums.json"
 FILES = (WEIGHTS_FILE, AVERAGE_FILE, STATE_FILE, CHECKSUMS_FILE)
 DAMAGED_PREFIX = "damaged-"
 _STEP = re.compile(r"step-[0-9]{1,15}")
-_KEPT_AT_LEAST = 2  # intact checkpoints: where the newest is damaged later, there is another
+_MIN_INTACT = 2  # checkpoints: if the newest is damaged later, there is another
 _REMOVED = ".removed"
 
 
 @dataclass
 class Progress:
-    """Where training stands: what changes from step to step besides weights and optimiser.
+    """The training state besides weights and optimiser.
 
     Attributes:
         step: optimiser steps done.
-        epoch: the epoch that the next micro-batch comes from, counted from 0.
-        next_batch: the number of that micro-batch in its epoch.
+        epoch: the epoch of the next micro-batch, counted from 0.
+        next_batch: the index of that micro-batch in its epoch.
         seconds: of training, validation included, over all resumptions.
         best_value: the best validation so far (lower is better; scores are negated).
         best_step: the step of that validation; 0 before the first.
         best_scores: all scores of that validation.
-        judged_by: what that value is: the metric, and the validation set (see `Trainer.resume`).
-        stale_validations: validations since then.
-        judged_step: the step of the last validation; -1 where an old checkpoint does not say.
-        judged_scores: all scores of that one.
+        validated_by: the metric and the validation set of `best_value` (see `Trainer.resume`).
+        stale_validations: validations since the best one.
+        validated_step: the step of the last validation; -1 if an old checkpoint does not say.
+        validated_scores: all scores of the last validation.
         validated_at: the seconds at which the last validation ended; 0 before the first.
-        rate_factor: of the learning rate; lower since training had to go back (`divergence.py`).
-        setbacks: how often it had to.
-        skipped: the last steps in a row that were not taken.
-        milestones: steps of the newest checkpoints that may be averaged.
-        computed_by: what took the last steps (see `parallel.choice.describe`); empty where that is not known.
+        rate_factor: multiplies the learning rate; below 1 after a rollback (`divergence.py`).
+        rollbacks: how often training returned to an earlier checkpoint.
+        skipped: consecutive steps that were skipped, up to now.
+        regular_checkpoints: steps of the newest regular checkpoints, which may be averaged; the others are
+            written for safety.
+        computed_by: processes and kernels of the last steps (`parallel.choice.describe`); empty if unknown.
     """
 
     step: int = 0
@@ -76,15 +76,15 @@ class Progress:
     best_value: float = float("inf")
     best_step: int = 0
     best_scores: dict[str, float] = field(default_factory=dict)
-    judged_by: tuple[str, str] = ("", "")
+    validated_by: tuple[str, str] = ("", "")
     stale_validations: int = 0
-    judged_step: int = 0
-    judged_scores: dict[str, float] = field(default_factory=dict)
+    validated_step: int = 0
+    validated_scores: dict[str, float] = field(default_factory=dict)
     validated_at: float = 0.0
     rate_factor: float = 1.0
-    setbacks: int = 0
+    rollbacks: int = 0
     skipped: int = 0
-    milestones: tuple[int, ...] = ()
+    regular_checkpoints: tuple[int, ...] = ()
     computed_by: str = ""
 
 
@@ -115,7 +115,7 @@ def save_checkpoint(resumable: Resumable, root: Path) -> Path:
             save_file(resumable.average.weights, temporary / AVERAGE_FILE)
         state = {
             "fingerprint": resumable.fingerprint,
-            "progress": asdict(resumable.progress),
+            "progress": {STORED_AS.get(key, key): value for key, value in asdict(resumable.progress).items()},
             "optimizer": resumable.optimizer.state_dict(),
         }
         with (temporary / STATE_FILE).open("wb") as file:
@@ -131,10 +131,10 @@ def save_checkpoint(resumable: Resumable, root: Path) -> Path:
 
 
 def load_checkpoint(path: Path, resumable: Resumable) -> None:
-    """Put everything back as it was when the checkpoint was written.
+    """Restore model, optimiser, average and progress from a checkpoint.
 
     Raises:
-        CheckpointError: it is incomplete, altered, or of a run on other data or settings.
+        CheckpointError: it is incomplete, altered, or from a run on other data or settings.
     """
     if not is_complete(path):
         raise CheckpointError(
@@ -152,24 +152,24 @@ def load_checkpoint(path: Path, resumable: Resumable) -> None:
         average = read_safetensors(path / AVERAGE_FILE) if has_average else weights
     except ValueError as error:
         raise CheckpointError(f"{path}: damaged ({error}); remove it to resume an earlier one") from error
-    if resumable.average is not None:  # one that is new begins with the weights as they are now
+    if resumable.average is not None:  # a checkpoint without one: the average starts from the weights
         check_weights(resumable.model, average, path / AVERAGE_FILE)
         resumable.average.weights = average
     load_weights(resumable.model, weights, path / WEIGHTS_FILE)
     load_optimizer_state(resumable.optimizer, of_optimizer)
-    for name, value in ({"judged_step": -1} | state.progress).items():
+    for name, value in ({"validated_step": -1} | state.progress).items():
         setattr(resumable.progress, name, value)
 
 
 def checkpoint_path(root: Path, step: int) -> Path:
-    """Return where the checkpoint of a step is, or would be."""
+    """Return the path of a step's checkpoint."""
     return root / f"step-{step}"
 
 
 def list_checkpoints(root: Path) -> list[Path]:
     """Return the checkpoints under a run's `checkpoints/`, oldest first."""
-    found = [path for path in root.glob("step-*") if _STEP.fullmatch(path.name)]
-    return sorted(found, key=checkpoint_step)
+    checkpoints = [path for path in root.glob("step-*") if _STEP.fullmatch(path.name)]
+    return sorted(checkpoints, key=checkpoint_step)
 
 
 def latest_checkpoint(root: Path) -> Path | None:
@@ -178,18 +178,17 @@ def latest_checkpoint(root: Path) -> Path | None:
 
 
 def set_damaged_aside(root: Path) -> list[Path]:
-    """Rename checkpoints newer than the latest intact one, which cannot be resumed; returns their new paths.
+    """Rename damaged checkpoints newer than the latest intact one; return their new paths.
 
-    So they do not stand in the way of the steps that are taken again, and nothing of them is lost. What a
-    killed process was writing or removing is cleared away.
+    Their names are then free for the steps that are taken again. Leftovers of a killed process are removed.
 
     Raises:
         CheckpointError: one cannot be renamed.
     """
     for aside in root.glob(f".step-*{ASIDE}"):
         bring_back(aside.with_name(aside.name[1:].removesuffix(ASIDE)))
-    for ending in (".writing", _REMOVED):
-        for unfinished in root.glob(f".step-*{ending}"):
+    for suffix in (".writing", _REMOVED):
+        for unfinished in root.glob(f".step-*{suffix}"):
             shutil.rmtree(unfinished, ignore_errors=True)
     latest, damaged = latest_checkpoint(root), []
     for path in list_checkpoints(root):
@@ -206,7 +205,7 @@ def set_damaged_aside(root: Path) -> list[Path]:
 
 
 def _free(path: Path) -> Path:
-    """Return a path that nothing has yet."""
+    """Return the path, numbered if it exists."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
     return next(each for each in itertools.chain([path], numbered) if not each.exists())
 
@@ -217,7 +216,7 @@ def checkpoint_step(path: Path) -> int:
 
 
 def is_complete(path: Path) -> bool:
-    """Whether every file that the checksums name is there and unaltered, and they are too."""
+    """Return whether all files match their checksums and the list of checksums itself is intact."""
     try:
         text = read_limited(path / CHECKSUMS_FILE).decode("utf-8")
         checksums = parse_json(text)
@@ -231,19 +230,16 @@ def is_complete(path: Path) -> bool:
         return False
 
 
-def prune_checkpoints(root: Path, *, kept: Collection[int]) -> None:
-    """Remove all checkpoints but those of these steps and those from the second newest intact one on.
-
-    One that was damaged since it was written does not count: there is always another to resume.
-    """
+def prune_checkpoints(root: Path, *, retained: Collection[int]) -> None:
+    """Remove checkpoints older than the two newest intact ones, except those of the `retained` steps."""
     newest_first = list_checkpoints(root)[::-1]
-    if all(checkpoint_step(path) in kept for path in newest_first[_KEPT_AT_LEAST:]):
-        return  # there is nothing to remove, and so nothing to check
+    if all(checkpoint_step(path) in retained for path in newest_first[_MIN_INTACT:]):
+        return  # nothing to remove, so no checksums to verify
     num_intact = 0
     for path in newest_first:
-        if num_intact < _KEPT_AT_LEAST:
+        if num_intact < _MIN_INTACT:
             num_intact += is_complete(path)
-        elif checkpoint_step(path) not in kept:
+        elif checkpoint_step(path) not in retained:
             removed = path.with_name(f".{path.name}{_REMOVED}")
             shutil.rmtree(removed, ignore_errors=True)
             path.rename(removed)

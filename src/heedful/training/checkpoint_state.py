@@ -10,6 +10,15 @@ import torch
 from heedful.parsing import is_whole, shown
 from heedful.weight_files import check_tensors, read_pickled
 
+# Fields of `Progress` whose key in the file is another word.
+STORED_AS = {
+    "validated_by": "judged_by",
+    "validated_step": "judged_step",
+    "validated_scores": "judged_scores",
+    "rollbacks": "setbacks",
+    "regular_checkpoints": "milestones",
+}
+
 
 class Dataclass(Protocol):
     """Any object with fields."""
@@ -19,7 +28,7 @@ class Dataclass(Protocol):
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """The content of state.pt; the optimiser's is for `optimizer_state` to check."""
+    """The content of state.pt; the optimiser's part is checked by `optimizer_state`."""
 
     fingerprint: str
     progress: dict[str, Any]
@@ -27,38 +36,37 @@ class CheckpointState:
 
 
 def read_state(path: Path, *, like: Dataclass) -> CheckpointState:
-    """Read a state that was saved.
+    """Read state.pt.
 
     Args:
         path: of the file.
-        like: a progress; the one that was saved may lack some of its fields, and have others.
+        like: an example of the progress, for the types; the saved one may lack fields or have others.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the file holds something else.
     """
     state = read_pickled(path)
     if not isinstance(state, dict):
-        raise ValueError("holds no state of a training")
+        raise ValueError("holds no training state")
     fingerprint, saved = state.get("fingerprint"), state.get("progress")
     if not isinstance(fingerprint, str) or not isinstance(saved, dict):
-        raise ValueError("holds no progress of a training")
-    progress = {field.name: saved[field.name] for field in fields(like) if field.name in saved}
+        raise ValueError("holds no training progress")
+    keys = {field.name: STORED_AS.get(field.name, field.name) for field in fields(like)}
+    progress = {name: saved[key] for name, key in keys.items() if key in saved}
     for name, value in progress.items():
         if not _is_like(value, getattr(like, name)):
-            raise ValueError(f"progress.{name} is {shown(value)}")
+            raise ValueError(f"progress.{keys[name]} is {shown(value)}")
     return CheckpointState(fingerprint, progress, state.get("optimizer"))
 
 
-def optimizer_state(found: object, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Return what was saved of an optimiser with the groups and weights of this one, for it to load.
-
-    Of the settings only the rates are those that were saved.
+def optimizer_state(saved: object, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return the state dict for `optimizer.load_state_dict`: saved moments and rates, its own settings.
 
     Raises:
-        ValueError: it is of another optimiser, or of other weights.
+        ValueError: the saved state is of another optimiser, or of other weights.
     """
-    found = found if isinstance(found, dict) else {}
-    groups, state = found.get("param_groups"), found.get("state")
+    saved = saved if isinstance(saved, dict) else {}
+    groups, state = saved.get("param_groups"), saved.get("state")
     if not isinstance(state, dict) or not isinstance(groups, list):
         raise ValueError("holds no state of an optimiser")
     if len(groups) != len(optimizer.param_groups):
@@ -81,7 +89,7 @@ def optimizer_state(found: object, optimizer: torch.optim.Optimizer) -> dict[str
 
 
 def _is_like(value: object, example: object) -> bool:
-    """Whether a value is of the type of the example, and no number that counts nothing."""
+    """Return whether a value has the type of the example and is not NaN or below -1."""
     match example:
         case int():
             return is_whole(value, least=-1)
@@ -104,14 +112,14 @@ def _are_whole(value: object) -> bool:
     return isinstance(value, list) and all(is_whole(each) for each in value)
 
 
-def _check_moments(i: int, found: object, weight: torch.Tensor, *, is_adam: bool) -> None:
-    """Refuse what this optimiser does not keep of a weight."""
+def _check_moments(i: int, moments: object, weight: torch.Tensor, *, is_adam: bool) -> None:
+    """Check that the saved moments of a weight are this optimiser's, with the right shapes."""
     shapes = dict.fromkeys(("exp_avg", "exp_avg_sq") if is_adam else ("momentum_buffer",), weight.shape)
     if is_adam:
         shapes["step"] = torch.Size()
-    if not isinstance(found, dict) or found.keys() != shapes.keys():
-        raise ValueError(f"the optimiser has of weight {i} {shown(found)}")
-    check_tensors(found)
-    for name, tensor in found.items():
+    if not isinstance(moments, dict) or moments.keys() != shapes.keys():
+        raise ValueError(f"the optimiser state of weight {i} is {shown(moments)}")
+    check_tensors(moments)
+    for name, tensor in moments.items():
         if tensor.shape != shapes[name] or not tensor.is_floating_point():
-            raise ValueError(f"the optimiser has of weight {i} a {name} of shape {tuple(tensor.shape)}")
+            raise ValueError(f"the optimiser state of weight {i} has {name} of shape {tuple(tensor.shape)}")

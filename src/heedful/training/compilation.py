@@ -1,4 +1,4 @@
-"""torch.compile for the layers of a model: on a GPU where it works, elsewhere if it is asked for."""
+"""torch.compile for the layers of a model: by default on a GPU where it works, elsewhere on request."""
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
@@ -12,10 +12,10 @@ from heedful.model import Transformer
 
 
 def compiles(settings: TrainConfig, device: torch.device) -> bool:
-    """Whether training compiles layers; by default not on a CPU, where that costs (docs/log.md).
+    """Return whether training compiles layers; by default not on a CPU, where it is slower (docs/log.md).
 
     Raises:
-        ConfigError: it is asked for, and there is no compiler that works.
+        ConfigError: it is requested, and no compiler works.
     """
     if settings.compile is False or (settings.compile == "auto" and device.type != "cuda"):
         return False
@@ -30,30 +30,27 @@ def compiles(settings: TrainConfig, device: torch.device) -> bool:
 
 @cache
 def _problem_of_compiler(device: torch.device) -> str:
-    """Compile something small for a device; return the first line of what goes wrong, or nothing."""
+    """Compile a small function for a device; return the first line of the error, or nothing."""
 
     def small(x: Tensor) -> Tensor:
         return x.exp() + 1.0
 
     try:
         torch.compile(small, options={"fx_graph_cache": False})(torch.ones(2, device=device))
-    except Exception as error:  # whatever it is: compilers, and what they need, are missing in many ways
+    except Exception as error:  # compilers and their dependencies fail in many ways
         return str(error).strip().partition("\n")[0] or type(error).__name__
     return ""
 
 
 def compile_layers(model: Transformer) -> None:
-    """Have every layer compiled at its first call, in place; no weight gets another name.
+    """Compile every layer at its first call, in place; no weight gets another name.
 
-    The layers of a stack share their code, and so one graph, which holds for any number and length of rows.
+    The layers of a stack share one graph, which serves all batch sizes and lengths.
     """
     for layer in (*model.encoder.layers, *model.decoder.layers):
         layer.compile(dynamic=True)
 
 
 def uncompiled(settings: TrainConfig, device: torch.device) -> AbstractContextManager[object]:
-    """Run layers as they are written inside the block, which is for what is not a training step.
-
-    There nothing more is compiled, and whoever listens to attention is heard.
-    """
+    """Run layers eagerly inside the block, so that validation compiles nothing and attention is recorded."""
     return torch.compiler.set_stance("force_eager") if compiles(settings, device) else nullcontext()

@@ -9,7 +9,7 @@ from heedful.training.events import Event, ValidationEvent
 
 
 class EventLog:
-    """Appends events to a file; each line is on its way to the disk before the next step begins."""
+    """Appends events to a file, and closes it after each."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -19,22 +19,22 @@ class EventLog:
         with named_in_errors(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(event.to_json()) + "\n")
 
-    def forget_after(self, step: int, *, judged: int = -1) -> None:
-        """Drop what a killed run logged after its last checkpoint: that is about to happen again.
+    def drop_after(self, step: int, *, validated_step: int = -1) -> None:
+        """Drop the events after the last checkpoint: those steps are about to be taken again.
 
         Args:
             step: of that checkpoint.
-            judged: of the last validation that it knows; -1 where it does not say.
+            validated_step: of the last validation in that checkpoint; -1 if unknown.
         """
         if self.path.exists():
-            validated = step if judged < 0 else judged
+            validated = step if validated_step < 0 else validated_step
             lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
-            kept = [line for line in lines if _is_until(line, step, validated)]
-            put_text_in_place(self.path, "".join(f"{line}\n" for line in kept))
+            retained = [line for line in lines if _is_until(line, step, validated)]
+            put_text_in_place(self.path, "".join(f"{line}\n" for line in retained))
 
 
 def logged_events(path: Path) -> set[str]:
-    """Return the kinds of events in a log, without those of damaged lines; none where there is no log."""
+    """Return the kinds of events in a log; damaged lines are ignored, and a missing log has none."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except FileNotFoundError:
@@ -43,7 +43,7 @@ def logged_events(path: Path) -> set[str]:
 
 
 def _event(line: str) -> dict[str, object] | None:
-    """Return the event of a line, or None for one that is damaged or half written."""
+    """Return the event of a line, or None if it is damaged or incomplete."""
     try:
         event = parse_json(line)
     except ValueError:
@@ -52,7 +52,7 @@ def _event(line: str) -> dict[str, object] | None:
 
 
 def _is_until(line: str, step: int, validated: int) -> bool:
-    """Whether a line is an event of these steps or an earlier one, and not damaged or half written."""
+    """Return whether a line is a complete event up to this step, or a validation up to `validated`."""
     event = _event(line)
     if event is None:
         return False

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Event:
-    """Anything that happens at a step of training."""
+    """The base of all training events."""
 
     kind: ClassVar[str]
     step: int
@@ -22,11 +22,11 @@ class Event:
 
 @dataclass(frozen=True)
 class StartEvent(Event):
-    """Training starts, or goes on from a checkpoint."""
+    """Training starts or resumes."""
 
     kind: ClassVar[str] = "start"
     num_parameters: int
-    num_trained: int  # of them
+    num_trained: int  # parameters that are not frozen
     num_pairs: int
     precision: str
     device: str
@@ -51,7 +51,7 @@ class StepEvent(Event):
 
 @dataclass(frozen=True)
 class ValidationEvent(Event):
-    """The model, judged on the validation set."""
+    """Scores on the validation set."""
 
     kind: ClassVar[str] = "validation"
     scores: dict[str, float]
@@ -60,19 +60,19 @@ class ValidationEvent(Event):
 
 @dataclass(frozen=True)
 class SkippedEvent(Event):
-    """A step was not taken: its loss or its gradient is not finite."""
+    """A step was skipped: its loss or its gradient is not finite."""
 
     kind: ClassVar[str] = "skipped"
     loss: float
     gradient_norm: float
     rate: float
-    pairs: list[int]  # of the training text as it is stored, whose sentences were in its batches
-    sentences: str = ""  # the file where they can be read, if there is one
+    pairs: list[int]  # indices into the stored training text: the sentence pairs of its batches
+    sentences: str = ""  # the file that shows those sentences, if there is one
 
 
 @dataclass(frozen=True)
 class CheckpointEvent(Event):
-    """Everything needed to go on is on disk."""
+    """A checkpoint was written."""
 
     kind: ClassVar[str] = "checkpoint"
     path: str
@@ -80,7 +80,7 @@ class CheckpointEvent(Event):
 
 @dataclass(frozen=True)
 class NoticeEvent(Event):
-    """A notice before the first step: what is being done, or was measured."""
+    """A message before the first step: what is being done, or was measured."""
 
     kind: ClassVar[str] = "notice"
     message: str

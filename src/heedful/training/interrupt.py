@@ -1,6 +1,6 @@
-"""Ctrl-C and termination, so that they never fall into the middle of a step.
+"""SIGINT and SIGTERM, handled between steps.
 
-Terminals and schedulers send them to all processes of a training. Rank 0 alone decides what follows.
+Terminals and schedulers send them to all processes of a training; rank 0 alone acts on them.
 """
 
 import signal
@@ -13,31 +13,31 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def signals_noted() -> Iterator[Callable[[], signal.Signals | None]]:
-    """Give a function that returns the signal that asked the process to stop, or None; a second one stops it.
+def caught_signals() -> Iterator[Callable[[], signal.Signals | None]]:
+    """Yield a function that returns the first signal, or None; a second signal raises KeyboardInterrupt.
 
-    Only a program's main thread receives signals; in another one the function always returns None.
+    Only the main thread receives signals; in another one the function always returns None.
     """
-    noted: list[signal.Signals] = []
+    caught: list[signal.Signals] = []
 
-    def note(number: int, _: FrameType | None) -> None:
-        if noted:
+    def catch(number: int, _: FrameType | None) -> None:
+        if caught:
             raise KeyboardInterrupt
-        noted.append(signal.Signals(number))
+        caught.append(signal.Signals(number))
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    before = {number: signal.signal(number, catch) for number in _SIGNALS}
     try:
-        yield lambda: noted[0] if noted else None
+        yield lambda: caught[0] if caught else None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 @contextmanager
-def signals_left_to_rank_0() -> Iterator[None]:
+def ignore_signals() -> Iterator[None]:
     """Ignore signals in a worker: rank 0 gets them too, and needs the worker for its last step."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -51,10 +51,10 @@ def signals_left_to_rank_0() -> Iterator[None]:
 
 
 @contextmanager
-def signals_blocked() -> Iterator[None]:
-    """Block signals inside the block; processes that are started in it get none at all.
+def block_signals() -> Iterator[None]:
+    """Block signals inside the block, and in processes started in it (not on Windows).
 
-    So no signal reaches a worker before it has come to `signals_left_to_rank_0`. Not on Windows.
+    So no signal reaches a worker before its `ignore_signals`.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield

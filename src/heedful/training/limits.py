@@ -1,15 +1,15 @@
-"""How much of a run is done, and when it ends: by steps, epochs or minutes, or for want of progress."""
+"""Limits of a run: steps, epochs, minutes, and validations without progress."""
 
 from heedful.config import Config
 from heedful.training.checkpoint import Progress
 
 
 def fraction_done(config: Config, progress: Progress, *, seconds: float, epoch_length: int) -> float:
-    """How much of the run is behind it, by the limit that is nearest.
+    """Return how much of the run is done, 0 to 1, by the limit that is nearest.
 
     Args:
         config: of the run.
-        progress: where training stands.
+        progress: of training.
         seconds: of training so far.
         epoch_length: micro-batches of the current epoch.
     """
@@ -25,13 +25,13 @@ def fraction_done(config: Config, progress: Progress, *, seconds: float, epoch_l
 
 
 def epochs_are_over(config: Config, progress: Progress) -> bool:
-    """Whether no batch is left of the epochs that limit the run."""
+    """Return whether `train.max_epochs` epochs are done."""
     limit = config.train.max_epochs
     return limit is not None and progress.epoch >= limit
 
 
 def reason_to_stop(config: Config, progress: Progress, *, seconds: float) -> str | None:
-    """Say why training ends here; None where it goes on."""
+    """Return why training ends here, or None if it continues."""
     limits, valid = config.train, config.valid
     if epochs_are_over(config, progress):
         return f"{limits.max_epochs} epochs done"

@@ -1,8 +1,8 @@
 """The loss (5.4): cross-entropy against a smoothed target, summed over the real target tokens.
 
-Two forms of one formula. `smoothed_cross_entropy` is the formula. `projected_cross_entropy` starts one step
-earlier, at the decoder's states, works through them in chunks that stay in the CPU's cache, and takes
-the gradient on the way: the logits of a whole batch (B x T x V in float32) never exist.
+`smoothed_cross_entropy` is the formula. `projected_cross_entropy` computes the same from the decoder's
+states, in chunks that stay in the CPU's cache, and the gradient in the same pass: the logits of a whole batch
+(B x T x V in float32) never exist.
 """
 
 from typing import NamedTuple
@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from heedful.ops.kernels import Context, add_in_place, differentiable_once, kernels_apply_to
 from heedful.ops.kernels import call as call_kernel
 
-_ROWS_AT_ONCE = 384  # their logits stay in a CPU's cache
-_ROWS_AT_ONCE_ON_GPU = 4096
-_ROWS_MULTIPLE = 64  # of every matrix multiplication here: shapes that repeat are prepared once and kept
+_CHUNK_ROWS = 384  # their logits stay in a CPU's cache
+_CHUNK_ROWS_ON_GPU = 4096
+_ROWS_MULTIPLE = 64  # of every matrix multiplication here: kernels for repeated shapes are cached
 
 
 class Loss(NamedTuple):
-    """Sums over tokens: what is minimised, and the negative log-likelihood that perplexity comes from."""
+    """Sums over tokens: the smoothed loss, which is minimised, and the negative log-likelihood."""
 
     smoothed: Tensor
     nll: Tensor
@@ -29,7 +29,7 @@ class Loss(NamedTuple):
 def smoothed_cross_entropy(logits: Tensor, targets: Tensor, *, smoothing: float, pad_id: int) -> Loss:
     """Compare predictions with q = (1 - ε) on the target plus ε spread evenly over the vocabulary.
 
-    Padding is no word and gets no share of ε, so each of the others gets ε / (V - 1); no target is padding.
+    Padding gets no share of ε, so every other token gets ε / (V - 1); no target is padding.
 
     Args:
         logits: (N, V), a row for each real target token.
@@ -53,11 +53,11 @@ def projected_cross_entropy(
     r_drop: float = 0.0,
     kernels: bool = False,
 ) -> Loss:
-    """Return `smoothed_cross_entropy(output(states), ...)` without ever holding all logits.
+    """Return `smoothed_cross_entropy(output(states), ...)` without holding all logits.
 
-    With `r_drop` the states are of two passes under different dropout, rows 2i and 2i + 1 of one token, and
-    the smoothed loss has another term (R-Drop; Liang et al., 2021, equations 3 and 4): with p and q what
-    either pass predicts for a token, both cross-entropies plus α ½ (KL(p‖q) + KL(q‖p)).
+    With `r_drop` the states come from two passes with different dropout, rows 2i and 2i + 1 of one token, and
+    the smoothed loss has another term (R-Drop; Liang et al., 2021, equations 3 and 4): with p and q the
+    predictions of the two passes, both cross-entropies plus α ½ (KL(p‖q) + KL(q‖p)).
 
     Args:
         states: (N, D), the decoder's states of the real target tokens.
@@ -65,8 +65,8 @@ def projected_cross_entropy(
         targets: (N,) ids.
         smoothing: ε.
         pad_id: the padding id of the target vocabulary.
-        r_drop: α; 0 where every row stands for itself.
-        kernels: compute by the native kernels where there are any for these tensors.
+        r_drop: α; 0 without R-Drop.
+        kernels: use native kernels where they support these tensors.
     """
     smoothed, nll = _ProjectedCrossEntropy.apply(  # type: ignore[no-untyped-call]
         states, output.weight, output.bias, targets, _Settings(smoothing, pad_id, r_drop, kernels)
@@ -98,7 +98,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         wide = torch.promote_types(narrow, torch.float32)
         matrix, rows = weight.to(narrow), _fill_up(states.to(narrow))
         shift = None if bias is None else bias.to(narrow)
-        at_once = _ROWS_AT_ONCE if device == "cpu" else _ROWS_AT_ONCE_ON_GPU
+        chunk_rows = _CHUNK_ROWS if device == "cpu" else _CHUNK_ROWS_ON_GPU
         num_rows, evenly = states.shape[0], smoothing / (weight.shape[0] - 1)
         grad_states = torch.empty_like(rows)
         _, needs_weight, needs_bias, *_ = ctx.needs_input_grad  # not all do where weights are frozen
@@ -106,14 +106,14 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         grad_bias = torch.zeros_like(bias, dtype=wide) if needs_bias and bias is not None else None
         sums, add = states.new_zeros(3, dtype=wide), add_in_place if kernels else Tensor.add_
         with torch.autocast(device, enabled=False):
-            for start in range(0, rows.shape[0], at_once):
-                piece = slice(start, start + at_once)
-                logits = F.linear(rows[piece], matrix, shift)
-                grad_logits, piece_sums = _piece_gradient(logits, targets[piece], settings)
-                sums += piece_sums
-                grad_states[piece] = grad_logits @ matrix
+            for start in range(0, rows.shape[0], chunk_rows):
+                chunk = slice(start, start + chunk_rows)
+                logits = F.linear(rows[chunk], matrix, shift)
+                grad_logits, chunk_sums = _chunk_gradient(logits, targets[chunk], settings)
+                sums += chunk_sums
+                grad_states[chunk] = grad_logits @ matrix
                 if needs_weight:
-                    product = grad_logits.T @ rows[piece]
+                    product = grad_logits.T @ rows[chunk]
                     grad_weight = product.to(wide) if grad_weight is None else add(grad_weight, product)
                 if grad_bias is not None:
                     grad_bias += grad_logits.sum(dim=0, dtype=wide)
@@ -150,31 +150,31 @@ class _Settings(NamedTuple):
     kernels: bool
 
 
-def _piece_gradient(logits: Tensor, wanted: Tensor, settings: _Settings) -> tuple[Tensor, Tensor]:
-    """Return the gradient by the logits (R, V), but for its even part, and three sums over the targets (N,).
+def _chunk_gradient(logits: Tensor, targets: Tensor, settings: _Settings) -> tuple[Tensor, Tensor]:
+    """Return the gradient by the logits (R, V), without its even part, and three sums over the targets (N,).
 
-    They are Σ (Z - z_w), Σ Z and the divergence of R-Drop. R is N and the rows that fill up, which get zeros.
+    The sums are Σ (Z - z_w), Σ Z and the divergence of R-Drop. R is N plus padding rows, which get zeros.
     """
-    rows, (smoothing, _, r_drop, kernels) = len(wanted), settings
+    rows, (smoothing, _, r_drop, kernels) = len(targets), settings
     if kernels and not r_drop and kernels_apply_to(logits):
-        wanted, of_rows = wanted.to(torch.int64).contiguous(), torch.empty(2, rows)
+        targets, of_rows = targets.to(torch.int64).contiguous(), torch.empty(2, rows)
         call_kernel(
-            "loss_rows", logits.dtype, logits, wanted, *of_rows, rows, logits.shape[1], 1.0 - smoothing
+            "loss_rows", logits.dtype, logits, targets, *of_rows, rows, logits.shape[1], 1.0 - smoothing
         )
         logits[rows:] = 0.0
         return logits, F.pad(of_rows.sum(dim=1), (0, 1))
     wide = torch.promote_types(logits.dtype, torch.float32)
     probs = logits.softmax(dim=-1)
-    picked = torch.arange(rows, device=wanted.device), wanted
+    picked = torch.arange(rows, device=targets.device), targets
     nll = -probs[picked].to(wide).clamp_min(torch.finfo(wide).tiny).log()
     log_norms = logits[picked].to(wide) + nll  # Z = z_w - log softmax(z)_w
-    divergence = _draw_together(logits, probs, 0.5 * r_drop) if r_drop else nll.new_zeros(())
+    divergence = _add_divergence(logits, probs, 0.5 * r_drop) if r_drop else nll.new_zeros(())
     probs.index_put_(picked, probs.new_tensor(smoothing - 1.0), accumulate=True)
     probs[rows:] = 0.0
     return probs, torch.stack([nll.sum(), log_norms.sum(), divergence])
 
 
-def _draw_together(logits: Tensor, probs: Tensor, weight: float) -> Tensor:
+def _add_divergence(logits: Tensor, probs: Tensor, weight: float) -> Tensor:
     """Return Σ KL(p‖q) + KL(q‖p) over pairs of neighbouring rows; add `weight` times its gradient to probs.
 
     With d the difference of their logits it is Σ (p - q) d for each pair: the normalisers cancel. Its
@@ -192,5 +192,5 @@ def _draw_together(logits: Tensor, probs: Tensor, weight: float) -> Tensor:
 
 
 def _fill_up(rows: Tensor) -> Tensor:
-    """Append rows of zeros up to the next multiple."""
+    """Pad with rows of zeros up to the next multiple."""
     return F.pad(rows, (0, 0, 0, -rows.shape[0] % _ROWS_MULTIPLE))

@@ -21,8 +21,8 @@ COEFFICIENTS = (
     (3.5235614361928356, -2.6398035290594555, 0.5272128341911069),
     (2.511527166352731, -1.852448356083007, 0.4388326355802107),
 )
-_SAFETY = 1.01  # rounding must not leave a singular value above 1, where the polynomials grow
-_BLOCK = 128  # rows of the smallest blocks of a symmetric product; smaller ones lose more than they save
+_SAFETY = 1.01  # rounding must not leave a singular value above 1, where the polynomials diverge
+_BLOCK = 128  # rows of the smallest blocks of a symmetric product; smaller ones cost more than they save
 
 
 class Muon(torch.optim.Optimizer):
@@ -59,7 +59,7 @@ class Muon(torch.optim.Optimizer):
 def orthogonalise(matrix: Tensor) -> Tensor:
     """Return nearly U Vᵀ of a matrix U S Vᵀ: (M, N), of the matrix's type.
 
-    It is computed in bfloat16 where the device has instructions for that, in float32 elsewhere. A zero matrix
+    It is computed in bfloat16 if the device has instructions for it, otherwise in float32. A zero matrix
     stays zero.
     """
     dtype = torch.bfloat16 if has_bf16(matrix.device) else torch.float32
@@ -72,7 +72,7 @@ def orthogonalise(matrix: Tensor) -> Tensor:
 
 
 def num_multiplications(matrix: Tensor) -> int:
-    """Return how many numbers `orthogonalise` multiplies with each other for such a matrix."""
+    """Return the number of multiplications in `orthogonalise` for such a matrix."""
     rows, columns = sorted(matrix.shape)
     first, other = (_num_computed(rows) * inner for inner in (columns, rows))  # of symmetric products
     last, steps = rows * rows * columns, len(COEFFICIENTS)
@@ -92,8 +92,8 @@ def _by_steps(x: Tensor) -> Tensor:
 def _by_gram_matrix(x: Tensor) -> Tensor:
     """Apply the same polynomials, all but the last matrix multiplication on A = x xᵀ alone.
 
-    With Q = a + b A + c A², a step makes Q x of x and Q A Q of A, so that x has been multiplied by the
-    product of all Qs. They are polynomials of one matrix: products of them are symmetric.
+    With Q = a + b A + c A², a step maps x to Q x and A to Q A Q, so x is multiplied by the product of all Qs.
+    They are polynomials of one matrix, so their products are symmetric.
     """
     gram, product = _symmetric(x, x.T), None
     for number, (a, b, c) in enumerate(COEFFICIENTS, start=1):
@@ -107,14 +107,14 @@ def _by_gram_matrix(x: Tensor) -> Tensor:
 
 
 def _symmetric(left: Tensor, right: Tensor) -> Tensor:
-    """Return left @ right, (M, N) by (N, M), whose result is known to be symmetric: half is computed."""
+    """Return left @ right, (M, N) by (N, M), which must be symmetric: only half is computed."""
     result = left.new_empty(left.shape[0], left.shape[0])
     _fill_symmetric(result, left, right)
     return result
 
 
 def _num_computed(size: int) -> int:
-    """Return how many elements of a symmetric product are computed; the others are copies."""
+    """Return how many elements of a symmetric product are computed; the others are copied."""
     if size < 2 * _BLOCK:
         return size * size
     half = size // 2

@@ -12,17 +12,17 @@ from heedful.training.muon import Muon, num_multiplications
 
 Groups = list[dict[str, Any]]
 
-_MULTIPLICATIONS = 25  # that take as long as Adam's update of a number: 0.03 and 0.8 ns on an AVX2 core
+_MULTIPLICATIONS = 25  # per Adam update of one number, in equal time: 0.03 and 0.8 ns on an AVX2 core
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """Return the optimiser of the weights that are trained; each step sets its learning rate.
+    """Return the optimiser of the trained weights; each step sets its learning rate.
 
     - adam: all weights, in one fused kernel (5.3).
-    - muon: the matrices of the linear layers in encoder and decoder move by a momentum that is made nearly
-      orthogonal (see `Muon`); embeddings, pre-softmax matrix, positions, norms and biases by Adam.
+    - muon: `Muon` for the matrices of the linear layers in encoder and decoder; Adam for embeddings,
+      pre-softmax matrix, positions, norms and biases.
 
-    Where weight decay is asked for it is decoupled (AdamW) and spares biases and norms.
+    Weight decay is decoupled (AdamW) and excludes biases and norms.
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     layers = inner_linear_layers(model).values() if config.name == "muon" else ()
@@ -49,7 +49,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
 class MuonAndAdam(torch.optim.Optimizer):
     """Muon for the groups that have a momentum, torch's AdamW for those that have betas.
 
-    Groups and state are those of both, so that saving, loading and sharing them needs to know nothing of it.
+    Groups and state have torch's usual form, so saving, loading and sharing work as for any optimiser.
     """
 
     def __init__(self, groups: Groups) -> None:
@@ -69,7 +69,7 @@ def _muons_and_adams(groups: Groups) -> tuple[Groups, Groups]:
 
 
 def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load what a checkpoint holds of each weight; the settings stay those of the configuration."""
+    """Load the state of each weight from a checkpoint; the settings stay those of the configuration."""
     settings = [{name: group[name] for name in group if name != "params"} for group in optimizer.param_groups]
     optimizer.load_state_dict(state)
     for group, own in zip(optimizer.param_groups, settings, strict=True):
@@ -77,7 +77,7 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
 
 
 def optimizer_of_shard(optimizer: torch.optim.Optimizer, shard: Sequence[Tensor]) -> torch.optim.Optimizer:
-    """Return an optimiser over some of another's weights, of the same settings and with the same state."""
+    """Return an optimiser over some of another's weights, with the same settings and shared state."""
     chosen = {id(weight) for weight in shard}
     groups = [
         {**group, "params": [weight for weight in group["params"] if id(weight) in chosen]}
@@ -91,9 +91,9 @@ def optimizer_of_shard(optimizer: torch.optim.Optimizer, shard: Sequence[Tensor]
 
 
 def fill_state(optimizer: torch.optim.Optimizer) -> None:
-    """Give each weight that has no state yet the one that its first step would begin with.
+    """Initialise the state of each weight that has none, as its first step would.
 
-    Its moments are one zero, expanded: they take no memory before they are given a buffer in it.
+    The moments are an expanded scalar zero, which takes no memory until they get a buffer.
     """
     for group in optimizer.param_groups:
         for weight in group["params"]:
@@ -106,7 +106,7 @@ def fill_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def update_costs(optimizer: torch.optim.Optimizer) -> dict[Tensor, int]:
-    """Return what each weight costs to update, in units of a number updated by Adam."""
+    """Return the cost of updating each weight, in units of Adam updating one number."""
     return {
         weight: weight.numel()
         + (num_multiplications(weight) // _MULTIPLICATIONS if "momentum" in group else 0)

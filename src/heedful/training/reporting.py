@@ -1,4 +1,4 @@
-"""Events made of what a trainer knows."""
+"""Build training events."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from heedful.training.trained_weights import num_trained
 def start_event(
     model: Transformer, config: Config, precision: Precision, *, num_pairs: int, step: int, seconds: float
 ) -> StartEvent:
-    """Return what is known before the first step, or the first after a resumption."""
+    """Return the event before the first step, or the first after a resumption."""
     return StartEvent(
         step,
         seconds,
@@ -39,7 +39,7 @@ def step_event(
     step: int,
     seconds: float,
 ) -> StepEvent:
-    """Return the means over steps, each with the seconds that it took; all tokens count the same."""
+    """Return the means over steps, each given with its seconds; all tokens count the same."""
     num_tokens = sum(metrics.num_tgt_tokens for metrics, _ in steps)
     return StepEvent(
         step,

@@ -1,4 +1,4 @@
-"""The learning rate, as a function of where training stands (5.3)."""
+"""Learning rate schedules (5.3)."""
 
 import math
 
@@ -6,10 +6,10 @@ from heedful.config import ScheduleConfig
 
 
 def learning_rate(config: ScheduleConfig, step: int, *, d_model: int, progress: float = 0.0) -> float:
-    """Return the rate of an optimiser step.
+    """Return the learning rate of an optimiser step.
 
     - paper: d_model^-0.5 · min(step^-0.5, step · warmup^-1.5), times `scale` (5.3, equation 3).
-    - inverse_sqrt: the same shape, with the highest value given as `peak`.
+    - inverse_sqrt: the same shape, with `peak` as its highest value.
     - constant: `peak` after the warm-up.
     - linear, cosine, 1-sqrt: `peak`, then down to `floor · peak` over the last `decay_fraction` of the run,
       in that shape. Where the fraction is below 1, this is called warm-up-stable-decay, WSD (Hu et al.,
@@ -18,8 +18,8 @@ def learning_rate(config: ScheduleConfig, step: int, *, d_model: int, progress: 
     Args:
         config: the schedule.
         step: counted from 1.
-        d_model: the model's width, which the paper's rate depends on.
-        progress: how much of the run is done, 0 to 1, by whichever limit (steps, epochs, minutes) is nearest.
+        d_model: the model's width, for the paper's schedule.
+        progress: how much of the run is done, 0 to 1, by the nearest limit (steps, epochs, minutes).
     """
     if config.name == "paper":
         rising, falling = step * math.pow(config.warmup_steps, -1.5), math.pow(step, -0.5)

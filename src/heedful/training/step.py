@@ -1,7 +1,7 @@
 """One optimiser step over one or several micro-batches.
 
 It has two parts, so that several processes can share it (`parallel/`): gradients, summed over tokens, and the
-update that follows from them. A micro-batch that does not fit into memory is taken in parts.
+update. A micro-batch that does not fit into memory is split.
 """
 
 import math
@@ -15,15 +15,15 @@ from heedful.config import Config, TrainConfig
 from heedful.data.batches import Batch
 from heedful.model import Transformer
 from heedful.training.loss import Loss, projected_cross_entropy
-from heedful.training.memory.out_of_memory import OutOfMemoryError, halve_batches, out_of_memory_noted
-from heedful.training.precision import Precision, autocast, settled_float32
+from heedful.training.memory.out_of_memory import OutOfMemoryError, halve_batches, reraise_out_of_memory
+from heedful.training.precision import Precision, autocast, float32_matmul_precision
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Over real target tokens: what is minimised, the negative log-likelihood, and how many there are.
+    """Sums over real target tokens: smoothed loss, negative log-likelihood, and their number.
 
-    `num_halvings` counts how often memory was too small for a batch.
+    `num_halvings` counts how often a batch did not fit into memory.
     """
 
     smoothed: float = 0.0
@@ -52,15 +52,15 @@ class StepMetrics:
 
     @property
     def is_finite(self) -> bool:
-        """Whether the step could be taken."""
+        """Return whether loss and gradient are finite; otherwise the step is skipped."""
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
 def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig) -> Loss:
     """Run the model on a batch and return its loss, summed over the real target tokens.
 
-    With R-Drop it runs on two copies of each row, which dropout makes two different passes. The sums are
-    means over both, half of what Liang et al. write, so that they can be compared with those without R-Drop.
+    With R-Drop it runs on two copies of each row with different dropout. The sums are means over both, half
+    of those in Liang et al., so that they can be compared with training without R-Drop.
     """
     passes = 2 if settings.r_drop else 1
     src, tgt_in = batch.src.repeat(passes, 1), batch.tgt_in.repeat(passes, 1)
@@ -89,11 +89,10 @@ def train_step(
     learning_rate: float,
     precision: Precision,
 ) -> StepMetrics:
-    """Update the weights once.
+    """Update the weights once, unless loss or gradient is not finite.
 
-    The gradient is that of the sum over all target tokens of all micro-batches, divided by their number: how
-    the tokens are dealt into micro-batches changes nothing but rounding. Where loss or gradient is not
-    finite, the weights stay as they are.
+    The gradient is that of the mean over all target tokens of all micro-batches: how the tokens are split
+    into micro-batches changes nothing but rounding.
     """
     sums = accumulate_gradients(model, micro_batches, config.train, precision=precision)
     metrics = step_metrics(sums, squared_norm(model.parameters()))
@@ -112,14 +111,14 @@ def accumulate_gradients(
     precision: Precision,
     discard: Callable[[], None] | None = None,
 ) -> Sums:
-    """Add the gradients of the loss, summed over real target tokens, to those that the weights have.
+    """Add the gradients of the loss, summed over real target tokens, to those of the weights.
 
-    Where memory is too small for a batch, all gradients are discarded, as a part of that batch's may be among
-    them, and it begins anew with the batches of that size in halves. The sums over tokens stay the same.
+    If a batch does not fit into memory, all gradients are discarded, since some of that batch's may be among
+    them, and the pass restarts with batches of that size split in two. The sums stay the same.
 
     Args:
         model: on its device.
-        micro_batches: whose tokens are summed over.
+        micro_batches: of one step.
         settings: of the loss.
         precision: of the matrix multiplications.
         discard: discards the gradients of the weights; by default they are set to None.
@@ -136,7 +135,7 @@ def accumulate_gradients(
             return replace(sums, num_halvings=num_halvings)
         except OutOfMemoryError as error:
             too_large = error.batch
-        num_halvings += 1  # here what was computed of the batch is freed
+        num_halvings += 1  # outside the except block, where the activations are freed
         discard()
         batches = halve_batches(batches, like=too_large, pad_id=model.config.tgt_pad_id)
 
@@ -144,16 +143,16 @@ def accumulate_gradients(
 def _accumulate(
     model: Transformer, batches: list[Batch], settings: TrainConfig, precision: Precision
 ) -> Sums:
-    """Return the sums over all batches, whose gradients are added to those that the weights have.
+    """Add the gradients of all batches to those of the weights; return the sums.
 
     Raises:
-        OutOfMemoryError: memory is too small for one of them, of whose gradients some may have been added.
+        OutOfMemoryError: a batch does not fit into memory; some of its gradients may have been added.
     """
     device = next(model.parameters()).device
     smoothed, nll = torch.zeros((), device=device), torch.zeros((), device=device)
-    with settled_float32(precision, device):
+    with float32_matmul_precision(precision, device):
         for batch in batches:
-            with out_of_memory_noted(batch):
+            with reraise_out_of_memory(batch):
                 loss = _run_backward(model, batch, settings, precision)
             smoothed, nll = smoothed + loss.smoothed, nll + loss.nll
         return Sums(float(smoothed), float(nll), sum(batch.num_tgt_tokens for batch in batches))
@@ -169,13 +168,13 @@ def _run_backward(model: Transformer, batch: Batch, settings: TrainConfig, preci
 
 
 def squared_norm(weights: Iterable[Tensor]) -> float:
-    """The sum of the squares of all gradients."""
+    """Return the sum of the squares of all gradients."""
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     return float(torch.nn.utils.get_total_norm(gradients)) ** 2
 
 
 def step_metrics(sums: Sums, squared_norm: float) -> StepMetrics:
-    """The means that a step shows, from sums over all its tokens."""
+    """Return the metrics of a step from the sums over all its tokens."""
     tokens = sums.num_tgt_tokens
     return StepMetrics(
         sums.smoothed / tokens, sums.nll / tokens, math.sqrt(squared_norm) / tokens, tokens, sums.num_halvings
@@ -183,13 +182,13 @@ def step_metrics(sums: Sums, squared_norm: float) -> StepMetrics:
 
 
 def gradient_scale(metrics: StepMetrics, clip_norm: float) -> float:
-    """Return the factor from summed to mean gradients, clipped to a norm where one is given."""
+    """Return the factor from summed to mean gradients, with gradient clipping unless `clip_norm` is 0."""
     clipped = min(1.0, clip_norm / (metrics.gradient_norm + 1e-6)) if clip_norm else 1.0
     return clipped / metrics.num_tgt_tokens
 
 
 def apply_gradients(optimizer: torch.optim.Optimizer, *, scale: float, learning_rate: float) -> None:
-    """Take a step with the gradients times `scale`."""
+    """Scale the gradients and take an optimiser step."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
         for weight in group["params"]:

@@ -1,4 +1,4 @@
-"""Which weights are trained: all, all but those that are frozen, or low-rank adapters alone."""
+"""Choose the weights that are trained: all, all but frozen ones, or only low-rank adapters."""
 
 import copy
 
@@ -9,10 +9,10 @@ from heedful.ops.lora import AdaptedLinear, adapt_layers, inner_linear_layers, m
 
 
 def choose_trained_weights(model: Transformer, config: Config) -> None:
-    """Add the adapters that the settings ask for, and let what is to stay need no gradient.
+    """Add the configured adapters and set `requires_grad` of frozen weights to False.
 
-    The optimiser goes by that; checkpoints and averages hold all weights, and what stays is the same in each.
-    A shared matrix stays if one of its names is frozen.
+    The optimiser gets only the others; checkpoints and averages hold all weights. A shared matrix is frozen
+    if one of its names is.
 
     Raises:
         ConfigError: an adapter for no layer, a frozen prefix of no weight, or nothing left to train.
@@ -43,7 +43,7 @@ def add_adapters(model: Transformer, config: LoraConfig) -> None:
 
 
 def without_adapters(model: Transformer) -> Transformer:
-    """Return a plain model that computes the same: a copy with the adapters merged, or itself without any."""
+    """Return an equal model without adapters: a copy with them merged, or the model itself if it has none."""
     if not any(isinstance(module, AdaptedLinear) for module in model.modules()):
         return model
     plain = copy.deepcopy(model)
@@ -52,7 +52,7 @@ def without_adapters(model: Transformer) -> Transformer:
 
 
 def num_trained(model: Transformer) -> int:
-    """How many numbers training changes; a shared matrix counts once."""
+    """Return the number of trained parameters; a shared matrix counts once."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 

@@ -1,4 +1,4 @@
-"""The training loop: steps, and what is due between them."""
+"""The training loop: steps, validations, checkpoints."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ from heedful.training.checkpoint import (
     save_checkpoint,
 )
 from heedful.training.compilation import uncompiled
-from heedful.training.divergence import MOST_SETBACKS, MOST_SKIPPED, DivergedError, recovered
+from heedful.training.divergence import MAX_ROLLBACKS, MAX_SKIPPED, DivergedError, recovered_rate
 from heedful.training.events import (
     CheckpointEvent,
     EndEvent,
@@ -36,9 +36,9 @@ from heedful.training.events import (
     ValidationEvent,
     WarningEvent,
 )
-from heedful.training.interrupt import signals_noted
+from heedful.training.interrupt import caught_signals
+from heedful.training.intervals import due_after_step, is_time_based
 from heedful.training.limits import epochs_are_over, fraction_done, reason_to_stop
-from heedful.training.milestones import due_after_step, goes_by_the_clock
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.choice import describe, start_process_group
 from heedful.training.parallel.distributed import in_process_group
@@ -48,12 +48,12 @@ from heedful.training.reporting import start_event, step_event
 from heedful.training.schedule import learning_rate
 from heedful.training.step import StepMetrics
 
-Place = tuple[int, int]  # an epoch, and a batch in its plan
+Position = tuple[int, int]  # an epoch, and the index of a batch in its plan
 StopRequest = Callable[[], Signals | None]
 
 
 class Trainer:
-    """Trains one model on one stream of batches, until a limit, a lack of progress, or a signal."""
+    """Trains a model until a limit is reached, validation stops improving, or a signal arrives."""
 
     def __init__(
         self, model: Transformer, config: Config, source: BatchSource, callbacks: TrainerCallbacks
@@ -76,26 +76,26 @@ class Trainer:
         self._has_halved = False  # a batch
 
     def resume(self, checkpoint: Path) -> None:
-        """Take up where a checkpoint stands.
+        """Continue from a checkpoint.
 
         Raises:
             CheckpointError: it is damaged, or belongs to another run.
         """
         load_checkpoint(checkpoint, self._resumable())
         progress = self.progress
-        metric, validation_set = progress.judged_by
-        now = self._judged_by()
-        if metric and (metric, validation_set) != now:  # the best so far, by what counts from now on
+        metric, validation_set = progress.validated_by
+        now = self._validated_by()
+        if metric and (metric, validation_set) != now:  # compare by the new metric and validation set
             scores = progress.best_scores if validation_set == now[1] else {}
             progress.best_value = self._value(scores)
             progress.stale_validations = 0
-            progress.judged_step = -1
+            progress.validated_step = -1
 
-    def _judged_by(self) -> tuple[str, str]:
+    def _validated_by(self) -> tuple[str, str]:
         return self.config.valid.metric, self.callbacks.validation_set
 
     def _value(self, scores: Scores) -> float:
-        """Return the value that validations are compared by, lower is better; infinite if not measured."""
+        """Return the value that validations are compared by: lower is better, infinite if not measured."""
         metric = self.config.valid.metric
         sign = 1.0 if metric == "nll" else -1.0
         return sign * scores.get(metric, sign * float("inf"))
@@ -104,156 +104,157 @@ class Trainer:
         """Train to the end.
 
         Raises:
-            TrainingError: the loss is not finite, again and again, or a process that helps has died.
+            TrainingError: the loss is not finite even after rollbacks, or a worker has died.
             CheckpointError: a checkpoint cannot be written.
-            Terminated: SIGTERM came; a checkpoint has been written.
-            KeyboardInterrupt: Ctrl-C came, and a checkpoint has been written; or a second signal of both.
+            Terminated: SIGTERM; a checkpoint has been written.
+            KeyboardInterrupt: SIGINT, and a checkpoint has been written; or a second signal.
         """
         self._started = time.monotonic() - self.progress.seconds
         self._saved_at = self._seconds()
         self._emit_start()
-        with signals_noted() as asked_to_stop:
+        with caught_signals() as stop_request:
             while True:
                 try:
                     with closing(self._process_group()) as group:
-                        reason = self._train(group, asked_to_stop)
+                        reason = self._train(group, stop_request)
                     break
                 except DivergedError as error:
-                    self._go_back(error)
-            return self._finish(reason, asked_to_stop)
+                    self._roll_back(error)
+            return self._finish(reason, stop_request)
 
-    def _train(self, group: ProcessGroup, asked_to_stop: StopRequest) -> str:
+    def _train(self, group: ProcessGroup, stop_request: StopRequest) -> str:
         """Take steps until there is a reason to stop; return it."""
         if self._reason_to_stop() is None:
-            self._note_who_computes(group)
+            self._note_computed_by(group)
         if self.config.train.init is not None and self.progress.step == 0:
-            self._validate(None)  # how good it is before it learns anything new
-        self._do_what_was_due()
-        places = self._places()
+            self._validate(None)  # the scores of the base model
+        self._run_overdue()
+        positions = self._positions()
         self._epoch_length = len(self.source.plan(self.progress.epoch))
         while (reason := self._reason_to_stop()) is None:
-            outcome = self._step(group, places)
-            with self._saved_whatever_happens():
-                self._note(*outcome)
-                if self.progress.skipped < MOST_SKIPPED:
+            outcome = self._step(group, positions)
+            with self._saved_on_error():
+                self._record(*outcome)
+                if self.progress.skipped < MAX_SKIPPED:
                     self._log_if_due()
-                    self._do_what_is_due()
-            if self.progress.skipped == MOST_SKIPPED:
+                    self._run_due()
+            if self.progress.skipped == MAX_SKIPPED:
                 raise DivergedError(self.progress.step)
-            self._stop_if(asked_to_stop())
+            self._stop_if(stop_request())
         return reason
 
-    def _stop_if(self, asked_by: Signals | None) -> None:
-        """End the run after a checkpoint of this step where a signal has asked for that.
+    def _stop_if(self, signal: Signals | None) -> None:
+        """Save a checkpoint and end the run if there was a signal.
 
         Raises:
             Terminated: it was SIGTERM.
             KeyboardInterrupt: it was Ctrl-C.
         """
-        if asked_by is not None:
+        if signal is not None:
             self._save_this_step()
             self._emit(
                 WarningEvent,
-                message=f"stopped by {asked_by.name} after step {self.progress.step:,}, which is saved; "
-                "--resume goes on from there",
+                message=f"stopped by {signal.name} after step {self.progress.step:,}, which is saved; "
+                "--resume continues from there",
             )
-            raise Terminated if asked_by == SIGTERM else KeyboardInterrupt
+            raise Terminated if signal == SIGTERM else KeyboardInterrupt
 
     @contextmanager
-    def _saved_whatever_happens(self) -> Iterator[None]:
-        """Save a checkpoint before an error ends the run between steps; a second signal ends it at once."""
+    def _saved_on_error(self) -> Iterator[None]:
+        """Save a checkpoint before an error ends the run between steps, except for a second signal."""
         try:
             yield
         except KeyboardInterrupt:
             raise
         except BaseException:
-            with suppress(HeedfulError, OSError):  # the first error says what is wrong
+            with suppress(HeedfulError, OSError):  # the first error is the one to report
                 self._save_this_step()
             raise
 
-    def _save_this_step(self, *, is_milestone: bool = False) -> None:
+    def _save_this_step(self, *, is_regular: bool = False) -> None:
         if not is_complete(checkpoint_path(self.callbacks.checkpoints, self.progress.step)):
-            self._checkpoint(is_milestone=is_milestone)
+            self._checkpoint(is_regular=is_regular)
 
     def _process_group(self) -> ProcessGroup:
         return start_process_group(self.model, self.source, self.config, self.optimizer, self.average)
 
-    def _note_who_computes(self, group: ProcessGroup) -> None:
+    def _note_computed_by(self, group: ProcessGroup) -> None:
         before, now = self.progress.computed_by, describe(group, self.config, self.device)
         if before and before != now:
             self._emit(
                 WarningEvent,
-                message=f"{before} took the steps so far, {now} will take the next: the result will be as "
-                "good, but not the same bit for bit; train.processes, train.threads, train.kernels and "
-                "train.compile choose",
+                message=f"resuming with {now} after {before}: the result will be as good, but not the same "
+                "bit for bit; train.processes, train.threads, train.kernels and train.compile choose",
             )
         self.progress.computed_by = now
 
-    def _places(self) -> Iterator[Place]:
-        """Yield epochs and positions in their plans without end, moving the data cursor past each."""
+    def _positions(self) -> Iterator[Position]:
+        """Yield the positions of micro-batches without end, advancing the data cursor past each."""
         while True:
             epoch = self.progress.epoch
             self._epoch_length = len(self.source.plan(epoch))
-            for place in range(self.progress.next_batch, self._epoch_length):
-                self.progress.next_batch = place + 1
+            for index in range(self.progress.next_batch, self._epoch_length):
+                self.progress.next_batch = index + 1
                 if self.progress.next_batch == self._epoch_length:
                     self.progress.epoch += 1
                     self.progress.next_batch = 0
-                yield epoch, place
+                yield epoch, index
 
-    def _step(self, group: ProcessGroup, places: Iterator[Place]) -> tuple[StepMetrics, list[Place], float]:
-        """Take a step; return what it has shown, its batches, and the seconds that it took."""
-        begun = time.monotonic()
-        self._rate = self._learning_rate(self.progress.step + 1)  # by what is done before this step
-        taken = [next(places)]
+    def _step(
+        self, group: ProcessGroup, positions: Iterator[Position]
+    ) -> tuple[StepMetrics, list[Position], float]:
+        """Take a step; return its metrics, its batches and its seconds."""
+        start = time.monotonic()
+        self._rate = self._learning_rate(self.progress.step + 1)  # by the progress before this step
+        taken = [next(positions)]
         while len(taken) < self.config.batch.accumulation and not epochs_are_over(self.config, self.progress):
-            taken.append(next(places))
+            taken.append(next(positions))
         self.progress.step += 1
         metrics = group.step(StepPlan(self.progress.step, tuple(taken), self._rate))
-        return metrics, taken, time.monotonic() - begun
+        return metrics, taken, time.monotonic() - start
 
-    def _note(self, metrics: StepMetrics, batches: Sequence[Place], seconds: float) -> None:
-        """Keep a step for the log, or say that it was not taken, and why; the weights are then as before."""
+    def _record(self, metrics: StepMetrics, batches: Sequence[Position], seconds: float) -> None:
+        """Record a step for the log, or report that it was skipped."""
         if metrics.num_halvings and not self._has_halved:
             self._has_halved = True
             tokens = self.config.batch.tokens // 2
             self._emit(
                 WarningEvent,
-                message="memory was too small for a batch; it was taken in halves, with the same gradient, "
-                f"and so will others be; a new run would save time with batch.tokens={tokens}",
+                message="a batch did not fit into memory; it was split in two, with the same gradient, and "
+                f"others will be too; a new run would save time with batch.tokens={tokens}",
             )
         if metrics.is_finite:
             progress = self.progress
             progress.skipped = 0
-            progress.rate_factor = recovered(progress.rate_factor, setbacks=progress.setbacks)
+            progress.rate_factor = recovered_rate(progress.rate_factor, rollbacks=progress.rollbacks)
             self._unlogged.append((metrics, seconds))
             return
-        pairs = [int(pair) for epoch, place in batches for pair in self.source.plan(epoch)[place]]
+        pairs = [int(pair) for epoch, index in batches for pair in self.source.plan(epoch)[index]]
         self._emit(
             SkippedEvent, loss=metrics.loss, gradient_norm=metrics.gradient_norm, rate=self._rate, pairs=pairs
         )
         self.progress.skipped += 1
 
-    def _go_back(self, error: DivergedError) -> None:
-        """Take the steps since the last checkpoint again, at half the learning rate.
+    def _roll_back(self, error: DivergedError) -> None:
+        """Return to the last checkpoint, with half the learning rate.
 
         Raises:
-            TrainingError: there is no checkpoint, or this has helped too often already.
+            TrainingError: there is no checkpoint, or there were too many rollbacks.
         """
         checkpoint = latest_checkpoint(self.callbacks.checkpoints)
-        if checkpoint is None or self.progress.setbacks == MOST_SETBACKS or in_process_group():
+        if checkpoint is None or self.progress.rollbacks == MAX_ROLLBACKS or in_process_group():
             raise TrainingError(str(error))
-        factor, setbacks = self.progress.rate_factor / 2, self.progress.setbacks + 1
+        factor, rollbacks = self.progress.rate_factor / 2, self.progress.rollbacks + 1
         seconds, was = self._seconds(), replace(self.progress)
         self.resume(checkpoint)
-        self.progress.rate_factor, self.progress.setbacks = factor, setbacks
+        self.progress.rate_factor, self.progress.rollbacks = factor, rollbacks
         self.progress.best_value, self.progress.best_step = was.best_value, was.best_step  # as best/ has it
         self.progress.best_scores = was.best_scores
-        self._started = time.monotonic() - seconds  # what was lost has taken its time
+        self._started = time.monotonic() - seconds  # lost steps count towards the time
         self.progress.skipped, self._unlogged = 0, []
         self._emit(
             WarningEvent,
-            message=f"back to {checkpoint.name}, at {factor:g} times the learning rate: {MOST_SKIPPED} steps "
+            message=f"back to {checkpoint.name}, at {factor:g} times the learning rate: {MAX_SKIPPED} steps "
             f"in a row up to step {error.step} had a loss or gradient that is not finite",
         )
 
@@ -271,7 +272,7 @@ class Trainer:
     def _reason_to_stop(self) -> str | None:
         return reason_to_stop(self.config, self.progress, seconds=self._seconds())
 
-    def _do_what_is_due(self) -> None:
+    def _run_due(self) -> None:
         due = due_after_step(
             self.config,
             step=self.progress.step,
@@ -281,63 +282,65 @@ class Trainer:
         if due.validation:
             self._validate(self.average.weights if self.average else None)
         if (due.checkpoint or self._safety_checkpoint_is_due()) and not self.progress.skipped:
-            self._checkpoint(is_milestone=due.checkpoint)
+            self._checkpoint(is_regular=due.checkpoint)
 
-    def _do_what_was_due(self) -> None:
-        """After a resumption: do what its step was to be followed by, if the run was ended before that."""
+    def _run_overdue(self) -> None:
+        """After a resumption, do the validation and checkpoint of its step if the run ended before them."""
         progress = self.progress
-        if progress.step == 0 or goes_by_the_clock(self.config):
+        if progress.step == 0 or is_time_based(self.config):
             return
         due = due_after_step(self.config, step=progress.step, seconds=0.0, validated_at=0.0)
-        if due.validation and 0 <= progress.judged_step < progress.step:
+        if due.validation and 0 <= progress.validated_step < progress.step:
             self._validate(self.average.weights if self.average else None)
-        if due.checkpoint and progress.step not in progress.milestones and not progress.skipped:
-            self._checkpoint(is_milestone=True)
+        if due.checkpoint and progress.step not in progress.regular_checkpoints and not progress.skipped:
+            self._checkpoint(is_regular=True)
 
     def _validate(self, weights: dict[str, Tensor] | None) -> None:
-        """Judge the model, with other weights where given, and keep it if it is the best so far."""
+        """Validate the model, with `weights` unless None, and save it if it is the best so far."""
         scores: Scores = {}
         with swapped_weights(self.model, weights), uncompiled(self.config.train, self.device):
             for validator in self.callbacks.validators:
                 try:
                     scores |= validator(self.model)
-                except HeedfulError as error:  # nothing in a validation set ends a run
+                except HeedfulError as error:  # a faulty validation set does not end a run
                     self._emit(WarningEvent, message=f"not validated: {error}")
             progress, value = self.progress, self._value(scores)
             is_best = value < progress.best_value
             if is_best:
                 self.callbacks.keep_model("best", self.model, scores, progress.step)
         self._emit(ValidationEvent, scores=scores, is_best=is_best)
-        progress.judged_by, progress.validated_at = self._judged_by(), self._seconds()  # all is kept by now
-        progress.judged_step, progress.judged_scores = progress.step, scores
+        progress.validated_by, progress.validated_at = self._validated_by(), self._seconds()
+        progress.validated_step, progress.validated_scores = progress.step, scores
         if is_best:
             progress.best_value, progress.best_step, progress.best_scores = value, progress.step, scores
             progress.stale_validations = 0
         else:
             progress.stale_validations += 1
 
-    def _finish(self, reason: str, asked_to_stop: StopRequest) -> EndEvent:
-        """Judge and keep the final weights: the moving average, or the mean of the last checkpoints."""
+    def _finish(self, reason: str, stop_request: StopRequest) -> EndEvent:
+        """Validate and save the final weights: the moving average, or the mean of the last checkpoints."""
         self._log()
-        self._save_this_step(is_milestone=goes_by_the_clock(self.config))
-        self._stop_if(asked_to_stop())
+        self._save_this_step(is_regular=is_time_based(self.config))
+        self._stop_if(stop_request())
         mean = None if self.average else self._mean_of_checkpoints()
         weights = self.average.weights if self.average else mean
-        if self.progress.judged_step != self.progress.step or mean is not None:
+        if self.progress.validated_step != self.progress.step or mean is not None:
             self._validate(weights)
-            self._save()  # once more: that knows how good the best is now
+            self._save()  # again, with these scores
         with swapped_weights(self.model, weights):
-            if self.progress.best_value == float("inf"):  # nothing could be judged
+            if self.progress.best_value == float("inf"):  # no validation succeeded
                 self.callbacks.keep_model("best", self.model, {}, self.progress.step)
-            self.callbacks.keep_model("last", self.model, self.progress.judged_scores, self.progress.step)
+            self.callbacks.keep_model("last", self.model, self.progress.validated_scores, self.progress.step)
         end = EndEvent(
             self.progress.step, self._seconds(), reason, self.progress.epoch, self.progress.best_step
         )
-        self._tell(end)
+        self._notify(end)
         return end
 
     def _mean_of_checkpoints(self) -> dict[str, Tensor] | None:
-        paths = [checkpoint_path(self.callbacks.checkpoints, step) for step in self.progress.milestones]
+        paths = [
+            checkpoint_path(self.callbacks.checkpoints, step) for step in self.progress.regular_checkpoints
+        ]
         averaged = [path for path in paths if is_complete(path)][-self.config.train.average_checkpoints :]
         return average_weights(averaged) if len(averaged) > 1 else None
 
@@ -345,13 +348,13 @@ class Trainer:
         minutes = self.config.train.checkpoint_every_minutes
         return minutes is not None and self._seconds() - self._saved_at >= 60.0 * minutes
 
-    def _checkpoint(self, *, is_milestone: bool = False) -> None:
-        if is_milestone:
-            steps = (*self.progress.milestones, self.progress.step)
-            self.progress.milestones = steps[-self.config.train.keep_checkpoints :]
+    def _checkpoint(self, *, is_regular: bool = False) -> None:
+        if is_regular:
+            steps = (*self.progress.regular_checkpoints, self.progress.step)
+            self.progress.regular_checkpoints = steps[-self.config.train.keep_checkpoints :]
         path = self._save()
-        kept = {*self.progress.milestones, self.progress.step}
-        prune_checkpoints(self.callbacks.checkpoints, kept=kept)
+        retained = {*self.progress.regular_checkpoints, self.progress.step}
+        prune_checkpoints(self.callbacks.checkpoints, retained=retained)
         self._saved_at = self._seconds()
         self._emit(CheckpointEvent, path=path.name)
 
@@ -384,9 +387,9 @@ class Trainer:
             self._emit(WarningEvent, message=warning)
 
     def _emit(self, kind: Callable[..., Event], **fields: object) -> None:
-        self._tell(kind(step=self.progress.step, seconds=self._seconds(), **fields))
+        self._notify(kind(step=self.progress.step, seconds=self._seconds(), **fields))
 
-    def _tell(self, event: Event) -> None:
+    def _notify(self, event: Event) -> None:
         for listener in self.callbacks.listeners:
             listener(event)
 

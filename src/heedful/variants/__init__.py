@@ -1,1 +1,1 @@
-"""Parts that later models have instead of the paper's: options, all of them off by default."""
+"""Architecture variants of later models, all off by default."""

@@ -1,4 +1,4 @@
-"""Feed-forward networks with a gate; not in the paper."""
+"""Gated feed-forward networks (GLU); not in the paper."""
 
 from torch import Tensor, nn
 

@@ -1,6 +1,6 @@
-"""Positions that self-attention sees by itself, as distances: rotary (RoPE), ALiBi, and T5's buckets.
+"""Relative positions in self-attention: rotary (RoPE), ALiBi, and T5's buckets.
 
-The paper adds positions to the input instead (3.5).
+The paper adds absolute positions to the input instead (3.5).
 """
 
 import math
@@ -12,10 +12,10 @@ from heedful.nn.positions import AttentionPositions
 
 
 class RotaryPositions(AttentionPositions):
-    """RoPE (Su et al., 2021): pairs of dimensions turn by an angle that grows with the position.
+    """RoPE (Su et al., 2021): pairs of dimensions are rotated by an angle proportional to the position.
 
-    The pairs are (i, i + d_k / 2) and turn by position / 10000^(2i / d_k), so that a query and a key meet at
-    an angle that tells their distance.
+    The pair (i, i + d_k / 2) is rotated by position / 10000^(2i / d_k), so the product of a query and a key
+    depends on their distance.
     """
 
     def rotate(self, heads_BHLK: Tensor, start: int) -> Tensor:
@@ -32,8 +32,8 @@ class RotaryPositions(AttentionPositions):
 class LinearBiases(AttentionPositions):
     """ALiBi (Press et al., 2022): a score falls by a slope, one for each head, times the distance.
 
-    Head h of H, a power of two, has the slope 2^(-8 (h + 1) / H); for other H the slopes of the power of two
-    below come first, then every other one of the power above. Distances count both ways.
+    Head h of H, a power of two, has the slope 2^(-8 (h + 1) / H); for other H, first the slopes of the power
+    of two below, then every other one of the power above. Distances are absolute.
     """
 
     def __init__(self, num_heads: int) -> None:
@@ -78,7 +78,7 @@ class BucketedBiases(AttentionPositions):
         else:
             distances = (-distances).clamp(min=0)
         num_exact = num_buckets // 2
-        # In float32, as everywhere: a distance on the border of two buckets must fall as it does elsewhere.
+        # In float32, as in T5: a distance between two buckets must be rounded in the same way.
         logarithm = torch.log(distances.clamp(min=1).float() / num_exact)
         steps = logarithm / math.log(self.max_distance / num_exact) * (num_buckets - num_exact)
         far = (num_exact + steps.long()).clamp(max=num_buckets - 1)

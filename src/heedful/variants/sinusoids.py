@@ -1,4 +1,4 @@
-"""Sinusoids in the orders of other systems, for models that were trained with them."""
+"""The sinusoids of other systems, for models that were trained with them."""
 
 import math
 
@@ -18,8 +18,8 @@ def fairseq_sinusoids(length: int, d_model: int) -> Tensor:
     """Return fairseq's sinusoids (length, d_model): all sines, then all cosines.
 
     The i-th of d_model / 2 angles is (pos + 2) / 10000^(i / (d_model / 2 - 1)): the wavelengths reach
-    10000 * 2 pi, and positions count from 2, after those of padding. The angles are computed in float32, for
-    models were trained with that rounding: it reaches 7e-5 at position 1,000.
+    10000 * 2 pi, and positions count from 2, after those of padding. The angles are computed in float32, as
+    in training: the rounding error is 7e-5 at position 1,000.
     """
     positions = torch.arange(2, length + 2, dtype=torch.float32)[:, None]
     count = d_model // 2

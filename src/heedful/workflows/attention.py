@@ -1,4 +1,4 @@
-"""Show what a model looked at while it translated one sentence."""
+"""Write the attention maps of a model for one sentence."""
 
 from pathlib import Path
 
@@ -24,21 +24,21 @@ def attention(
     request: SearchRequest,
     runtime: Runtime,
 ) -> AttentionMaps:
-    """Translate a sentence, or take its translation as given, and write the attention maps to a file.
+    """Translate a sentence, or use a reference translation, and write the attention maps to a file.
 
     Args:
         run: a run directory, a bundle, or the id of one on the hub.
         source: one sentence.
-        output: `.png` for a picture of one layer, `.html` or `.json` for all of them.
-        target: the translation to explain; the model's own where None.
-        layer: the decoder layer of the picture, from 1; the last where None.
-        request: what to change in the search, and the languages of a model that has many.
+        output: `.png` for an image of one layer, `.html` or `.json` for all of them.
+        target: the translation to explain; None: the model's own.
+        layer: the decoder layer of the image, from 1; None: the last.
+        request: overrides of the search, and the languages of a multilingual model.
         runtime: how to compute.
 
     Raises:
-        BundleError: no usable bundle.
-        InputError: no sentence, another format, a layer that does not exist, or settings that cannot be.
-        MissingExtraError: a picture without matplotlib.
+        BundleError: there is no usable bundle.
+        InputError: no sentence, an unknown format, a layer that does not exist, or invalid settings.
+        MissingExtraError: an image needs matplotlib, which is not installed.
     """
     if output.suffix.lower() not in FORMATS:
         raise InputError(f"{output}: unknown kind of file; end the name in {', '.join(FORMATS)}")
@@ -66,7 +66,7 @@ def attention_of(
 
 
 def write_attention(maps: AttentionMaps, output: Path, *, layer: int | None = None) -> None:
-    """Write maps in the format that the file's name asks for."""
+    """Write maps in the format of the file's suffix."""
     match output.suffix.lower():
         case ".png":
             draw_attention(maps, output, layer=layer)

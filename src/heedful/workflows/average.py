@@ -1,4 +1,4 @@
-"""One model from the mean of several checkpoints of a run (6.1)."""
+"""Average several checkpoints of a run (6.1)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,23 +14,23 @@ from heedful.workflows.run_names import CHECKPOINTS, CONFIG
 
 
 def average(run: Path, output: Path, *, last: int = 5) -> list[Path]:
-    """Write a bundle whose weights are the mean over the newest checkpoints; returns those checkpoints.
+    """Write a bundle with the mean weights of the newest checkpoints; return those checkpoints.
 
     Args:
-        run: a run directory that has a bundle already, for everything but the weights.
+        run: a run directory with a bundle, for everything except the weights.
         output: the bundle to write.
-        last: how many checkpoints, the newest; the paper uses 5 for base and 20 for big.
+        last: how many of the newest checkpoints; the paper uses 5 for base and 20 for big.
 
     Raises:
         RunError: the output exists, or there is no run.
-        CheckpointError: there are fewer checkpoints than that, or one is damaged.
+        CheckpointError: there are fewer checkpoints, or one is damaged.
         BundleError: the run has no bundle.
     """
     if output.exists():
         raise RunError(f"{output}: already exists; give another --output")
     if not (run / CONFIG).is_file():
-        found = "no run directory" if run.exists() else "no such directory"
-        raise RunError(f"{run}: {found}; give a directory that `heedful train` made")
+        problem = "no run directory" if run.exists() else "no such directory"
+        raise RunError(f"{run}: {problem}; give a directory that `heedful train` made")
     checkpoints = list_checkpoints(run / CHECKPOINTS)[-last:]
     if not checkpoints:
         raise CheckpointError(f"{run}: has no checkpoints; wait for the first, or give another run")

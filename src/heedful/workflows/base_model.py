@@ -1,4 +1,4 @@
-"""A trained model that a run begins with: what it brings, and what the user may still say."""
+"""The base model of fine-tuning, and the settings that may differ from its own."""
 
 import json
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ from heedful.model_files import unique_weights
 from heedful.text import TokenizerPair
 from heedful.workflows.sources import local_bundle
 
-# What changes neither the function that the model computes nor the tokens of its vocabulary.
+# Settings that change neither the function of the model nor its vocabulary.
 _FREE = {"dropout", "attention_dropout", "activation_dropout", "word_dropout", "sampling"}
 _OF_THE_VOCABULARY = {"src_vocab_size", "tgt_vocab_size", "src_pad_id", "tgt_pad_id"}
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Which bundle a model comes from.
+    """The bundle that a model was fine-tuned from.
 
     Attributes:
-        name: as the user gave it.
+        name: as specified by the user.
         sha256: of its weights.
-        data: what it was trained on, in words.
+        data: a description of its training text.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class BaseModel:
-    """A bundle to continue from."""
+    """A bundle to fine-tune."""
 
     origin: Origin
     config: Config
@@ -46,22 +46,22 @@ class BaseModel:
 
 
 def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:
-    """Read a bundle, or the best one of a run.
+    """Load a bundle, or the best one of a run.
 
     Args:
         name: its path, or its id on the hub.
-        output: the directory of the new run, where one begins.
+        output: the directory of a new run.
 
     Raises:
         RunError: one of bundle and output is inside the other.
         BundleError: it is missing, damaged, too new, or has no tokenizer.
-        HubError: it is on the hub and cannot be fetched.
+        HubError: it cannot be downloaded.
     """
     path = local_bundle(Path(name))
     if output is not None:
         _check_apart(resolve_bundle(path), output)
     bundle = load_bundle(path)
-    assert bundle.path is not None  # it was read from there
+    assert bundle.path is not None
     data = bundle.config.data
     text = data.pairs or (f"{data.src} and {data.tgt}" if data.src else "see its own card")
     origin = Origin(name, file_sha256(bundle.path / WEIGHTS_FILE), text)
@@ -81,24 +81,24 @@ def _check_apart(bundle: Path, output: Path) -> None:
 
 
 def continued_settings(config: Config, base: BaseModel) -> Config:
-    """Put the bundle's architecture, tokenizers, languages and search below what the user has set.
+    """Return the user's settings, with the base model's architecture, tokenizers, languages and search.
 
     Raises:
-        ConfigError: the user has set something else than the bundle has, and it cannot be changed any more.
+        ConfigError: the user has changed a setting that fine-tuning cannot change.
     """
     for section in ("model", "tokenizer"):
         _check(section, getattr(config, section), getattr(base.config, section), base.origin.name)
     merged = {
-        section: getattr(base.config, section).model_dump() | _given(getattr(config, section))
+        section: getattr(base.config, section).model_dump() | _set_values(getattr(config, section))
         for section in ("model", "tokenizer", "languages", "decode")
     }
     sizes = {key: getattr(base.config.model, key) for key in _OF_THE_VOCABULARY}
     return config.replace(**merged | {"model": merged["model"] | sizes})
 
 
-def _check(section: str, wanted: Section, has: Section, name: str) -> None:
-    for key, value in _given(wanted).items():
-        there = getattr(has, key)
+def _check(section: str, requested: Section, actual: Section, name: str) -> None:
+    for key, value in _set_values(requested).items():
+        there = getattr(actual, key)
         if key not in _FREE | _OF_THE_VOCABULARY and value != there:
             raise ConfigError(
                 f"{section}.{key}={json.dumps(value)}: {name} has {json.dumps(there)}, and --init keeps its "
@@ -106,6 +106,6 @@ def _check(section: str, wanted: Section, has: Section, name: str) -> None:
             )
 
 
-def _given(section: Section) -> dict[str, Any]:
-    """Return the settings of a section that were given; None counts as not given."""
+def _set_values(section: Section) -> dict[str, Any]:
+    """Return the settings of a section that were set to a value other than None."""
     return {key: value for key, value in section.model_dump(exclude_unset=True).items() if value is not None}

@@ -1,4 +1,4 @@
-"""How fast a model translates on this machine: many sentences together, and one at a time."""
+"""Measure the speed of translation on this machine: in batches, and one sentence at a time."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -17,11 +17,11 @@ from heedful.requests import Runtime, SearchRequest
 from heedful.training.memory.peak import peak_memory
 from heedful.workflows.loading import load_translator, search_options
 
-ProgressListener = Callable[[str, float], None]  # what is being done, and how much of all is: 0 to 1
+ProgressCallback = Callable[[str, float], None]  # the current phase, and the progress: 0 to 1
 
-_ROUNDS = 3  # over all sentences, after one that prepares; the median counts
-_SINGLE = 100  # sentences that are translated alone, at most
-_WARM_UP = 5  # of them before any is timed
+_ROUNDS = 3  # over all sentences, after a warm-up; the median counts
+_SINGLE = 100  # maximum number of sentences translated one at a time
+_WARM_UP = 5  # of them before timing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,21 +29,21 @@ class DecodingBenchmark:
     """Measured speed and memory of translation.
 
     Attributes:
-        sentences: that were translated.
+        sentences: the number of translated sentences.
         beam_size: of the search.
-        precision: of matrix multiplications; where "auto" was asked for, what was chosen.
+        precision: of matrix multiplications; for "auto", the chosen one.
         engine: "compiled" or "torch".
-        native: what there is of the native library here, and why not more.
-        shortlist: the file; None: there was none.
+        native: the level of the native library, and why it is not a higher one.
+        shortlist: the file, or None.
         threads: of the CPU.
-        batch_size: sentences of a batch at most; None where `batch_tokens` alone limits it.
-        batch_tokens: source tokens of a batch at most, padding included.
-        output_tokens_per_second: tokens of the best outputs, end tokens included, of all sentences together.
-        sentences_per_second: likewise; text goes in and comes out, loading is not counted.
-        median_latency_ms: of sentences that are translated one at a time.
-        p99_latency_ms: what 99 % of them stay below.
+        batch_size: the maximum number of sentences in a batch; None: only `batch_tokens` limits it.
+        batch_tokens: the maximum number of source tokens in a batch, padding included.
+        output_tokens_per_second: tokens of the best outputs, end tokens included, in batches.
+        sentences_per_second: in batches, tokenisation included, loading excluded.
+        median_latency_ms: of sentences translated one at a time.
+        p99_latency_ms: the 99th percentile of these.
         peak_memory_mib: in MiB, while all sentences are translated.
-        peak_memory_of: what is counted in it.
+        peak_memory_of: what this memory includes.
     """
 
     sentences: int
@@ -69,31 +69,31 @@ def bench_decoding(
     *,
     request: SearchRequest,
     runtime: Runtime,
-    listener: ProgressListener = lambda what, done: None,
+    on_progress: ProgressCallback = lambda what, done: None,
 ) -> DecodingBenchmark:
-    """Translate lines as `translate` does, and measure it; the translations are not kept.
+    """Measure the translation of lines, as by `translate`.
 
     Raises:
-        BundleError: no usable bundle.
-        InputError: settings that cannot be, a line too long for learned positions, or no text at all.
+        BundleError: there is no usable bundle.
+        InputError: the settings are invalid, a line is too long for learned positions, or there is no text.
     """
     texts = [line for line in lines if line.strip()]
     if not texts:
         raise InputError("bench decode: there is no text in the source; give a file of sentences")
-    listener("loading", 0.0)
+    on_progress("loading", 0.0)
     translator = load_translator(run, request, runtime)
     options = search_options(request, translator.bundle.config.decode)
     single = texts[:: max(1, len(texts) // _SINGLE)][:_SINGLE]
     to_do = _ROUNDS + 3
-    outputs = translator.translations(texts, options=options)  # kernels are prepared
+    outputs = translator.translations(texts, options=options)  # warm-up
     seconds = []
     for done in range(1, _ROUNDS + 1):
-        listener("all sentences", done / to_do)
+        on_progress("all sentences", done / to_do)
         seconds.append(_seconds(translator, texts, options))
-    listener("memory", (_ROUNDS + 1) / to_do)
+    on_progress("memory", (_ROUNDS + 1) / to_do)
     with peak_memory(torch.device(translator.device)) as memory:
         translator.translations(texts, options=options)
-    listener("one sentence at a time", (_ROUNDS + 2) / to_do)
+    on_progress("one sentence at a time", (_ROUNDS + 2) / to_do)
     for text in single[:_WARM_UP]:
         translator.translations([text], options=options)
     latencies = [1e3 * _seconds(translator, [text], options) for text in single]
@@ -117,9 +117,9 @@ def bench_decoding(
 
 
 def _seconds(translator: Translator, texts: Sequence[str], options: SearchOptions) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     translator.translations(texts, options=options)
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def _length(translation: Translation) -> int:

@@ -1,4 +1,4 @@
-"""How fast training is on this machine, and where its time goes."""
+"""Measure the speed of training on this machine, and the time of each part of a step."""
 
 import os
 import tempfile
@@ -23,18 +23,18 @@ from heedful.training.parallel.choice import process_group_size, start_process_g
 from heedful.training.parallel.process_group import ProcessGroup, Rank, StepPlan
 from heedful.training.schedule import learning_rate
 from heedful.training.step import StepMetrics
-from heedful.workflows.made_up_text import write_made_up_text
 from heedful.workflows.material import Material, Notes, prepare
 from heedful.workflows.run_directory import RunDirectory
-from heedful.workflows.step_cost import ProductRate, StepParts, count_flops, finish, time_parts
+from heedful.workflows.step_cost import MatmulRate, StepParts, count_flops, finish, time_parts
+from heedful.workflows.synthetic_text import write_synthetic_text
 
-ProgressListener = Callable[[str, float], None]  # what is being done, and how much of all is: 0 to 1
+ProgressCallback = Callable[[str, float], None]  # the current phase, and the progress: 0 to 1
 
-_WARM_UP_STEPS = 5  # in which kernels are prepared and memory is taken
-_WATCHED_STEPS = 10  # whose memory is looked at; at most as many as are timed
-_SAMPLED_STEPS = 4  # whose operations are counted and whose parts are timed, alike
-_PRODUCT_SECONDS = 1.0  # of matrix multiplications, before the timed steps and after them
-_MADE_UP_PAIRS = 20_000
+_WARM_UP_STEPS = 5  # in which kernels are compiled and memory is allocated
+_WATCHED_STEPS = 10  # whose memory is measured; at most as many as are timed
+_SAMPLED_STEPS = 4  # whose operations are counted and whose parts are timed
+_MATMUL_SECONDS = 1.0  # of matrix multiplications, before the timed steps and after them
+_SYNTHETIC_PAIRS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,29 +42,29 @@ class TrainingBenchmark:
     """Measured speed and memory of training.
 
     Attributes:
-        batches: what they were made of.
+        batches: the text of the batches.
         device: "cpu" or "cuda".
         precision: of matrix multiplications, "float32" or "bf16".
         kernels: "compiled" for ours, "torch.compile" for torch's, or "torch" for its operations one by one.
-        native: what there is of the native library here, and why not more.
-        processes: that shared each step.
+        native: the level of the native library, and why it is not a higher one.
+        processes: the number of processes of each step.
         threads: of each process.
-        steps: that were timed.
+        steps: the number of timed steps.
         num_parameters: of the model.
         batch_tokens: the budget of a step, rows x max(src_len, tgt_len), padding included.
         target_tokens_per_second: real target tokens, without padding, over the time of the steps.
         seconds_per_step: on average.
-        model_flops_per_second: of the matrix multiplications that run in a step, forward and backward, those
-            with padding included; counted in some of the steps and scaled by target tokens.
+        model_flops_per_second: of the matrix multiplications in a step, forward and backward, padding
+            included; counted in some of the steps and scaled by target tokens.
         matmul_flops_per_second: of large matrix multiplications in the same precision on as many cores, by
             one process with a thread for each, measured just before and just after the steps.
-        share_of_matmul: the former by the latter.
+        share_of_matmul: the ratio of both.
         peak_memory_mib: in MiB, over steps that were not timed.
-        peak_memory_of: what is counted in it.
-        seconds_in_data: per step, in one process with its own rows and nobody else busy, as the next three.
-        seconds_in_forward: the loss included, which takes its own gradient on the way.
-        seconds_in_backward: from the decoder's states back.
-        seconds_in_optimizer: norm, update and moving average of the process's share of the weights.
+        peak_memory_of: what this memory includes.
+        seconds_in_data: per step, in one process with its own rows and the others idle, as the next three.
+        seconds_in_forward: including the loss, which also computes its gradient.
+        seconds_in_backward: from the decoder's states on.
+        seconds_in_optimizer: norm, update and moving average of the process's shard of the weights.
     """
 
     batches: str
@@ -91,48 +91,48 @@ class TrainingBenchmark:
 
 
 def bench_training(
-    config: Config, *, steps: int, listener: ProgressListener = lambda what, done: None
+    config: Config, *, steps: int, on_progress: ProgressCallback = lambda what, done: None
 ) -> TrainingBenchmark:
-    """Take steps as training with these settings would, and measure them.
+    """Measure training steps with these settings.
 
-    Batches have their full size: a ramp (`batch.ramp_from`) is left out. Without training text in the
-    settings the sentences are made up: random words, as many as the vocabulary has, in sentences of the
-    lengths that image captions have. Nothing is kept but the cache of the ids.
+    Batches have their full size: `batch.ramp_from` is ignored. Without training text in the settings,
+    sentences are random words, as many as the vocabulary has, with the lengths of image captions. Only the
+    cache of ids is kept.
 
     Raises:
-        ConfigError: settings that cannot be, or that need text and have none; torchrun started this.
-        CorpusError: text that cannot be used.
-        TokenizerError: a vocabulary that the text cannot fill.
-        BundleError: the bundle to continue from cannot be used.
-        TrainingError: the loss is not finite, or a process that helps has died.
+        ConfigError: the settings are invalid, need text, or torchrun started this process.
+        CorpusError: the text is not usable.
+        TokenizerError: the text is too small for the vocabulary.
+        BundleError: the base model is not usable.
+        TrainingError: the loss is not finite, or a worker has died.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError(
             "bench train measures the processes that it starts itself; run it without torchrun, "
             "with train.processes"
         )
-    listener("preparing batches", 0.0)
+    on_progress("preparing batches", 0.0)
     config = config.replace(batch=config.batch.model_dump() | {"ramp_from": None})
     with tempfile.TemporaryDirectory(prefix="heedful-bench-") as temporary:
         directory = Path(temporary)
         batches = " and ".join(filter(None, (config.data.src, config.data.tgt))) or config.data.pairs
         if not batches:
-            config = _with_made_up_text(config, directory)
-            batches = "made-up sentences with the lengths of image captions"
+            config = _with_synthetic_text(config, directory)
+            batches = "random sentences with the lengths of image captions"
         material = prepare(config, RunDirectory(directory), Notes([]), resume=False)
-        return _Bench(material, steps, listener).run(batches)
+        return _Bench(material, steps, on_progress).run(batches)
 
 
-def _with_made_up_text(config: Config, directory: Path) -> Config:
+def _with_synthetic_text(config: Config, directory: Path) -> Config:
     for key, is_set in (
         ("train.init", config.train.init is not None),
         ("tokenizer.sampling", config.tokenizer.sampling > 0.0),
     ):
         if is_set:
             raise ConfigError(f"{key} needs real text: give --src and --tgt")
-    src, tgt = directory / "made-up.src", directory / "made-up.tgt"
+    src, tgt = directory / "synthetic.src", directory / "synthetic.tgt"
     num_words = config.tokenizer.vocab_size
-    write_made_up_text(src, tgt, num_pairs=_MADE_UP_PAIRS, num_words=num_words, seed=config.train.seed)
+    write_synthetic_text(src, tgt, num_pairs=_SYNTHETIC_PAIRS, num_words=num_words, seed=config.train.seed)
     files = {"src": str(src), "tgt": str(tgt), "cache_dir": str(directory)}
     return config.replace(
         data={"max_length": config.data.max_length} | files,
@@ -149,23 +149,23 @@ class _Measured:
     memory: PeakMemory
 
     def num_tgt_tokens(self, steps: int | None = None) -> int:
-        """Real target tokens in the first steps that were timed, or in all."""
+        """Return the real target tokens of the first timed steps, or of all."""
         return sum(metrics.num_tgt_tokens for metrics in self.metrics[:steps])
 
 
 class _Bench:
-    """One measurement, in the order in which its parts disturb each other least."""
+    """One measurement, in an order in which its parts disturb each other least."""
 
-    def __init__(self, material: Material, steps: int, listener: ProgressListener) -> None:
+    def __init__(self, material: Material, steps: int, on_progress: ProgressCallback) -> None:
         self._material = material
         self._config = config = material.config
-        self._listener = listener
+        self._on_progress = on_progress
         self._processes, self._threads = process_group_size(config, material.model)
         self._optimizer = build_optimizer(material.model, config.optimizer)
         decay = config.train.ema_decay
         self._average = MovingAverage(material.model, decay) if decay else None
         cores = self._processes * self._threads
-        self._products = ProductRate(material.precision, material.device, threads=cores)
+        self._matmul_rate = MatmulRate(material.precision, material.device, threads=cores)
         plans = self._plans()
         self._warm_up = list(islice(plans, _WARM_UP_STEPS))
         self._timed = list(islice(plans, steps))
@@ -179,7 +179,7 @@ class _Bench:
         flops_per_token = self._count_flops() / measured.num_tgt_tokens(len(self._sample))
         parts = self._time_parts()
         tokens_per_second = measured.num_tgt_tokens() / measured.seconds
-        model_rate, product_rate = flops_per_token * tokens_per_second, self._products.flops_per_second
+        model_rate, matmul_rate = flops_per_token * tokens_per_second, self._matmul_rate.flops_per_second
         return TrainingBenchmark(
             batches=batches,
             device=self._material.device.type,
@@ -194,8 +194,8 @@ class _Bench:
             target_tokens_per_second=tokens_per_second,
             seconds_per_step=measured.seconds / len(self._timed),
             model_flops_per_second=model_rate,
-            matmul_flops_per_second=product_rate,
-            share_of_matmul=model_rate / product_rate,
+            matmul_flops_per_second=matmul_rate,
+            share_of_matmul=model_rate / matmul_rate,
             peak_memory_mib=measured.memory.mib,
             peak_memory_of=measured.memory.counted,
             seconds_in_data=fmean(part.data for part in parts),
@@ -210,14 +210,14 @@ class _Bench:
             start_process_group(material.model, material.source, self._config, self._optimizer, self._average)
         ) as group:
             self._take(group, self._warm_up, "warming up")
-            self._products.measure(_PRODUCT_SECONDS)
-            begun = time.perf_counter()
+            self._matmul_rate.measure(_MATMUL_SECONDS)
+            start = time.perf_counter()
             metrics = self._take(group, self._timed, "timing steps")
             finish(material.device)
-            seconds = time.perf_counter() - begun
-            self._products.measure(_PRODUCT_SECONDS)
+            seconds = time.perf_counter() - start
+            self._matmul_rate.measure(_MATMUL_SECONDS)
             with peak_memory(material.device) as memory:
-                self._take(group, self._watched, "looking at memory")
+                self._take(group, self._watched, "measuring memory")
         return _Measured(metrics, seconds, memory)
 
     def _take(self, group: ProcessGroup, plans: list[StepPlan], what: str) -> list[StepMetrics]:
@@ -262,13 +262,13 @@ class _Bench:
         return "compiled" if there_are and self._config.train.kernels != "torch" else "torch"
 
     def _plans(self) -> Iterator[StepPlan]:
-        """The plans of a training from its start on, epoch after epoch, without end."""
+        """Yield the plans of a training's steps without end."""
         config, source = self._config, self._material.source
-        places = ((epoch, place) for epoch in count() for place in range(len(source.plan(epoch))))
+        positions = ((epoch, index) for epoch in count() for index in range(len(source.plan(epoch))))
         for number in count(1):
             rate = learning_rate(config.schedule, number, d_model=config.model.d_model, progress=0.0)
-            yield StepPlan(number, tuple(islice(places, config.batch.accumulation)), rate)
+            yield StepPlan(number, tuple(islice(positions, config.batch.accumulation)), rate)
 
     def _report(self, what: str) -> None:
         self._done += 1
-        self._listener(what, self._done / self._to_do)
+        self._on_progress(what, self._done / self._to_do)

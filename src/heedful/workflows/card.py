@@ -1,4 +1,4 @@
-"""The model card of a bundle: what it is, from what, how well, and by which command."""
+"""The model card of a bundle: data, scores, command."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,16 +20,16 @@ def model_card(
     signatures: Mapping[str, str],
     origin: Origin | None = None,
 ) -> str:
-    """Write the card in Markdown, with the front matter that the hub reads.
+    """Return the model card in Markdown, with the hub's front matter.
 
     Args:
         config: of the run.
         store: the training data, for its size and fingerprint.
-        command: what was typed to train it.
-        step: optimiser steps behind these weights.
+        command: the training command.
+        step: the number of optimiser steps.
         scores: of the validation set.
         signatures: of those scores that have one.
-        origin: the bundle that training continued from, if any.
+        origin: the base model of fine-tuning, if any.
     """
     report = store.report
     rows = [f"| {name} | {value:.4g} | {signatures.get(name, '')} |" for name, value in scores.items()]
@@ -61,7 +61,7 @@ def model_card(
             "",
             f"- training text: {data}",
             f"- pairs read: {report.num_read:,}; used: {report.num_kept:,}; left out as empty: "
-            f"{report.num_empty:,}; as longer than {report.max_length} pieces: {report.num_too_long:,}",
+            f"{report.num_empty:,}; as longer than {report.max_length} tokens: {report.num_too_long:,}",
             f"- fingerprint: `{store.path.stem}`",
             "",
             "## Scores on the validation set",
@@ -84,13 +84,13 @@ def model_card(
 
 
 def _origin_section(origin: Origin, config: Config) -> list[str]:
-    """Say which model this one was made from, what that one was trained on, and what could change."""
+    """Return the section on the base model, its training text, and the trained weights."""
     changed = "all weights"
     if config.lora.rank:
         layers = ", ".join(config.lora.targets)
         changed = f"low-rank adapters of rank {config.lora.rank} on {layers}, merged into the weights"
     if config.train.freeze:
-        changed += f", but for {', '.join(f'`{prefix}`' for prefix in config.train.freeze)}"
+        changed += f", except {', '.join(f'`{prefix}`' for prefix in config.train.freeze)}"
     return [
         "## Base model",
         "",
@@ -102,6 +102,6 @@ def _origin_section(origin: Origin, config: Config) -> list[str]:
 
 
 def model_title(config: Config) -> str:
-    """Name a model by its size: layers of the encoder and the decoder, and d_model."""
+    """Return a title with the model's size: layers of encoder and decoder, and d_model."""
     model = config.model
     return f"Transformer {model.num_encoder_layers}+{model.num_decoder_layers} x {model.d_model}"

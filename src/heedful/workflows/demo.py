@@ -1,4 +1,4 @@
-"""The whole way in one go, on the embedded phrase book: text, training, scores, translations, a picture."""
+"""The demonstration on the embedded phrase book: train, score, translate, draw the attention."""
 
 import time
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from heedful.workflows.train import TrainTask, train
 
 _SHOWN = 6
 _TEXT = "data"  # in the run directory
-_TIMED_PAIRS = 4000  # which the steps that are timed are taken of
-_FOUR_MINUTES = 230.0  # less what starting Python takes, and something to spare
+_TIMED_PAIRS = 4000  # for the steps that are timed
+_FOUR_MINUTES = 230.0  # less the start of Python, and a margin
 
-# Small enough to learn the phrase book on two slow cores in less than three minutes. The book is read once or
-# twice: dropout and label smoothing, which keep a model from learning by heart, would delay it (docs/log.md).
+# Small enough to learn the phrase book on two slow cores in less than three minutes. Training has one or two
+# epochs: dropout and label smoothing, which prevent overfitting, would only delay it (docs/log.md).
 _SETTINGS = {
     "model": {
         "d_model": 128,
@@ -49,7 +49,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Example:
-    """A test sentence with what the model made of it."""
+    """A test sentence with its output and reference."""
 
     source: str
     output: str
@@ -61,14 +61,14 @@ class DemoReport:
     """Results of the demonstration.
 
     Attributes:
-        seconds: of the whole, from reading the text to the last score.
-        scores: bleu, chrf and exact (in percent) on test sentences made of seen combinations.
-        unseen: the same on sentences with a combination of words that training never had.
+        seconds: from reading the text to the last score.
+        scores: bleu, chrf and exact (in percent) on test sentences of seen combinations.
+        unseen: the same on sentences with a combination of words that is not in the training text.
         signatures: of the scores.
         examples: some test sentences.
         bundle: the trained model.
-        picture: its attention map for the longest example; a page where there is no matplotlib, None where
-            neither could be written.
+        picture: its attention map for the longest example; a page without matplotlib, None if neither could
+            be written.
     """
 
     seconds: float
@@ -80,7 +80,7 @@ class DemoReport:
     picture: Path | None
 
     def as_dict(self) -> dict[str, object]:
-        """The report as what `--json` prints."""
+        """Return the report for `--json`."""
         return {
             "seconds": round(self.seconds, 1),
             "bleu": self.scores["bleu"],
@@ -103,20 +103,20 @@ def demo(
     seed: int = 1,
     listeners: Sequence[Listener] = (),
 ) -> DemoReport:
-    """Take the phrase book, train on it through the ordinary workflow, and show what came of it.
+    """Train on the phrase book through the ordinary workflow, and score the model.
 
-    A few steps are timed first: training takes as long as it needs to be good, or as fits into four minutes.
-    The listeners get the choice, and the scores to expect, before it starts.
+    A few steps are timed first: training takes as many as it needs, or as fit into four minutes. The
+    listeners get the plan and the expected scores before it starts.
 
     Args:
-        output: the run directory; the text goes into its `data/`.
-        overwrite: replace the run that is there.
-        max_minutes: of training, instead of that choice.
+        output: the run directory; the text is written to its `data/`.
+        overwrite: replace an existing run.
+        max_minutes: of training, instead of the plan.
         seed: of the training; the text is always the same.
         listeners: called with every training event.
 
     Raises:
-        RunError: the directory holds a run.
+        RunError: the directory has a run.
     """
     started = time.monotonic()
     RunDirectory(output).check(resume=False, overwrite=overwrite)
@@ -145,11 +145,13 @@ def demo(
 
 
 def _write(book: PhraseBook, directory: Path) -> dict[str, str]:
-    """Write the splits as plain parallel files, as a user's own text would be; name those for training."""
+    """Write the splits as parallel files; return the data settings of the training files."""
     directory.mkdir(parents=True, exist_ok=True)
     for name in ("train", "valid", "test", "unseen"):
-        for side, lines in zip(("en", "de"), _sides(getattr(book, name)), strict=True):
-            (directory / f"{name}.{side}").write_text("\n".join([*lines, ""]), encoding="utf-8", newline="\n")
+        for language, lines in zip(("en", "de"), _columns(getattr(book, name)), strict=True):
+            (directory / f"{name}.{language}").write_text(
+                "\n".join([*lines, ""]), encoding="utf-8", newline="\n"
+            )
     return {
         "src": str(directory / "train.en"),
         "tgt": str(directory / "train.de"),
@@ -158,23 +160,23 @@ def _write(book: PhraseBook, directory: Path) -> dict[str, str]:
     }
 
 
-def _sides(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+def _columns(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
     return [english for english, _ in pairs], [german for _, german in pairs]
 
 
 def _score(
     translator: Translator, pairs: Sequence[tuple[str, str]]
 ) -> tuple[list[str], dict[str, float], dict[str, str]]:
-    sources, references = _sides(pairs)
+    sources, references = _columns(pairs)
     outputs = translator.translate(sources)
     report = evaluate_texts(sources, outputs, [references], ["bleu", "chrf", "exact"])
     return outputs, report.scores, report.signatures
 
 
 def _draw_attention(translator: Translator, source: str, directory: Path) -> Path | None:
-    """Draw the attention map of a sentence, or write it as a page where there is no matplotlib.
+    """Draw the attention map of a sentence, or write it as a page if there is no matplotlib.
 
-    None: neither can be written. The scores are there all the same.
+    Returns None if neither can be written.
     """
     maps = attention_of(translator, source)
     for name in ("attention.png", "attention.html"):

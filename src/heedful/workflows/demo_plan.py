@@ -1,4 +1,4 @@
-"""How long the demo trains on this machine, and what may be expected of it."""
+"""Plan how long the demo trains on this machine, and which scores to expect."""
 
 import math
 import tempfile
@@ -19,9 +19,9 @@ from heedful.workflows.material import Notes, prepare
 from heedful.workflows.run_directory import RunDirectory
 
 _WARM_UP_STEPS, _TIMED_STEPS = 2, 4
-_OTHER_STEPS = 60  # that take as long as what is not training: tokenizer, validation, scores, the picture
+_OTHER_STEPS = 60  # steps in the time of everything else: tokenizer, validation, scores, the image
 
-# BLEU on seen and on unseen combinations after a training of so many steps, measured: docs/results.md.
+# BLEU on seen and on unseen combinations after that number of steps, measured: docs/results.md.
 _BLEU_AFTER = {
     0: (0.0, 0.0),
     300: (73.3, 62.8),
@@ -33,12 +33,12 @@ _ENOUGH_STEPS = max(_BLEU_AFTER)
 
 @dataclass(frozen=True)
 class Plan:
-    """How long a demo trains.
+    """The duration of a demo's training.
 
     Attributes:
         seconds_per_step: on this machine.
-        steps: that are enough or that fit; None: as many as there is time for.
-        seconds: after which training ends in any case.
+        steps: the maximum; None: only the time is limited.
+        seconds: the maximum time.
     """
 
     seconds_per_step: float
@@ -47,18 +47,18 @@ class Plan:
 
     @property
     def limits(self) -> dict[str, float | None]:
-        """The settings of the training, a part of `TrainConfig`."""
+        """The limits as settings of `TrainConfig`."""
         return {"max_steps": self.steps, "max_minutes": self.seconds / 60.0}
 
     @property
     def expected_steps(self) -> int:
-        """How many it will probably be."""
+        """The probable number of steps."""
         fitting = max(1, int(self.seconds / self.seconds_per_step))
         return fitting if self.steps is None else min(self.steps, fitting)
 
     @property
     def expected_bleu(self) -> tuple[float, float]:
-        """BLEU on seen and on unseen combinations, between those measured."""
+        """BLEU on seen and on unseen combinations, interpolated between those measured."""
         for (before, low), (after, high) in pairwise(_BLEU_AFTER.items()):
             if self.expected_steps <= after:
                 share = (self.expected_steps - before) / (after - before)
@@ -82,12 +82,12 @@ class Plan:
 
 
 def plan_training(seconds_per_step: float, *, seconds: float) -> Plan:
-    """Return the plan of a demo that has so many seconds left: enough steps, or as many as fit."""
+    """Return the plan of a demo with that many seconds left: enough steps, or as many as fit."""
     return Plan(seconds_per_step, _ENOUGH_STEPS, max(1.0, seconds - _OTHER_STEPS * seconds_per_step))
 
 
 def time_steps(config: Config, pairs: Sequence[tuple[str, str]]) -> float:
-    """Take a few steps as a training with these settings would, and return the seconds of one.
+    """Return the seconds of one training step, timed over a few steps.
 
     Args:
         config: of the training; its data are not read.
@@ -106,7 +106,7 @@ def time_steps(config: Config, pairs: Sequence[tuple[str, str]]) -> float:
         seconds = []
         with closing(start_process_group(model, material.source, config, optimizer, average)) as group:
             for number in range(1, _WARM_UP_STEPS + _TIMED_STEPS + 1):
-                begun = time.monotonic()
+                start = time.monotonic()
                 group.step(StepPlan(number, ((0, number),), 0.0))
-                seconds.append(time.monotonic() - begun)
+                seconds.append(time.monotonic() - start)
     return median(seconds[_WARM_UP_STEPS:])

@@ -1,4 +1,4 @@
-"""A bundle leaves: in the format of another engine."""
+"""Export a bundle to the format of another engine."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +18,10 @@ class ExportTask:
     Attributes:
         bundle: a bundle, a run, or the id of one on the hub.
         target: the engine, one of `TARGETS`.
-        output: the directory to make.
-        quantization: the type of weights, for ctranslate2; None leaves them in float32.
-        src_lang: of a model of many languages, the one that it shall translate from; None as in the bundle.
-        tgt_lang: the one that it shall translate into.
+        output: the directory to create.
+        quantization: the type of weights, for ctranslate2; None: float32.
+        src_lang: the source language of a multilingual model; None: as in the bundle.
+        tgt_lang: its target language.
     """
 
     bundle: Path
@@ -33,13 +33,13 @@ class ExportTask:
 
 
 def export(task: ExportTask) -> None:
-    """Write a directory that another engine reads; it appears as a whole, or not at all.
+    """Write a directory for another engine, atomically.
 
     Raises:
         RunError: the output exists.
-        InteropError: there is no such target, or it cannot express the model.
+        InteropError: there is no such target, or it does not support the model.
         BundleError: there is no bundle, it is damaged, or it has no tokenizer.
-        InputError: a language that the model does not have.
+        InputError: the model does not have that language.
         MissingExtraError: a library that the target needs is not installed.
     """
     if task.target not in TARGETS:

@@ -1,7 +1,7 @@
-"""Metadata of a model card: the YAML at its top, as the Hugging Face hub reads it.
+"""The YAML front matter of a model card, for the Hugging Face hub.
 
-The keys are those of the hub's model card specification; `model-index` holds the scores. Free text is written
-as a double-quoted scalar, so that no name is taken for something else (`no` is Norwegian, not false).
+The keys are those of the hub's model card specification; `model-index` has the scores. Free text is a
+double-quoted scalar, so that it is not misread (`no` is Norwegian, not false).
 """
 
 import json
@@ -12,14 +12,14 @@ from pathlib import Path
 
 from heedful.config import Config, DataConfig
 
-# The hub's name of a metric, and the name that people read; a metric not listed has its own name as both.
+# The hub's name and the display name of a metric; by default both are its own name.
 _METRICS = {
     "bleu": ("sacrebleu", "BLEU"),
     "chrf": ("chrf", "chrF"),
     "ter": ("ter", "TER"),
     "exact": ("exact_match", "Exact match (%)"),
-    "perplexity": ("perplexity", "Perplexity per piece"),
-    "nll": ("nll", "Negative log-likelihood per piece"),
+    "perplexity": ("perplexity", "Perplexity per token"),
+    "nll": ("nll", "Negative log-likelihood per token"),
 }
 # A language tag of a vocabulary begins with an ISO 639 code: eng_Latn, en_XX, __en__, >>eng<<.
 _TAG = re.compile(r"[^a-z]*([a-z]{2,3})(?![a-z])")
@@ -41,12 +41,12 @@ def front_matter(
     signatures: Mapping[str, str] | None = None,
     base_model: str | None = None,
 ) -> str:
-    """Write the front matter, from `---` to `---`.
+    """Return the front matter, from `---` to `---`.
 
     Args:
         config: of the model, for its languages and the name of the validation text.
         title: the name of the model.
-        scores: of the validation text; those that are no finite number are left out.
+        scores: of the validation text; non-finite ones are omitted.
         signatures: of those scores that have one.
         base_model: the model on the hub that this one was made from, as `user/model`.
     """
@@ -68,7 +68,7 @@ def front_matter(
 
 
 def _dataset(data: DataConfig) -> str:
-    """The text that the scores are of: lines in local files, which the hub's own loader calls `text`."""
+    """Return the dataset of the scores: lines in local files, of type `text` on the hub."""
     files = [file for file in (data.valid_pairs, data.valid_src, data.valid_tgt) if file]
     split = ", split: validation" if files else ""  # else pairs of the training text
     files = files or [file for file in (data.pairs, data.src, data.tgt) if file]
@@ -82,9 +82,9 @@ def _metric(name: str, value: float, signature: str | None) -> str:
 
 
 def _languages(config: Config) -> list[str]:
-    """The two languages, source first, as far as tags or file-name suffixes identify them."""
+    """Return the languages, source first, that tags or file-name suffixes identify."""
     tags = [_TAG.match(tag) for tag in (config.languages.src_tag, config.languages.tgt_tag) if tag]
-    codes: Sequence[str] = [found[1] for found in tags if found]
+    codes: Sequence[str] = [match[1] for match in tags if match]
     if not codes:
         files = (config.data.src or "", config.data.tgt or "")
         codes = [Path(file.removesuffix(".gz")).suffix[1:] for file in files]
@@ -93,6 +93,6 @@ def _languages(config: Config) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """A YAML scalar: JSON's string, in which YAML wants what cannot be printed as an escape of its own."""
+    """Return a YAML scalar: a JSON string with unprintable characters escaped as in YAML."""
     letters = json.dumps(text, ensure_ascii=False)
     return "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in letters)

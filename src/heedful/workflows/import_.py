@@ -1,4 +1,4 @@
-"""Models from elsewhere become a bundle."""
+"""Import models of other implementations as bundles."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,15 +32,15 @@ class ImportTask:
 
     Attributes:
         source: a file written by `torch.save`, or safetensors; for the layouts of
-            `heedful.interop.layouts.DIRECTORY_LAYOUTS` a directory as transformers saves it, or the id of
-            one on the hub.
+            `heedful.interop.layouts.DIRECTORY_LAYOUTS` a directory saved by transformers, or the id of one on
+            the hub.
         layout: the name of the system that wrote it.
         output: the bundle to write.
-        overrides: settings that the source does not have, or other ones, as `parse_override` gives them.
-        src_vocab: of a file, tokens of the source by id, a line each or JSON; None with tgt_vocab for a
-            bundle on ids.
-        tgt_vocab: the same of the target.
-        src_lang: of a directory, the language of the source, where the model has several.
+        overrides: settings, as returned by `parse_override`.
+        src_vocab: for a file, source tokens by id, one a line or JSON; None, as tgt_vocab, for a bundle
+            without tokenizer.
+        tgt_vocab: the same for the target.
+        src_lang: for a directory of a multilingual model, the source language.
         tgt_lang: the language to translate into.
     """
 
@@ -55,21 +55,21 @@ class ImportTask:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Imported:
     config: Config
     weights: dict[str, Tensor]
     tokenizers: TokenizerPair | None
 
 
 def import_(task: ImportTask) -> Config:
-    """Write a bundle with the model of a source, and return its configuration.
+    """Write a bundle with an imported model; return its configuration.
 
     Raises:
         RunError: the output exists.
-        InteropError: the source cannot be read or is not of the layout, or a vocabulary does not fit.
-        TokenizerError: tokenizer files that cannot be used.
-        ConfigError: settings that cannot be, or cannot go together.
-        HubError: the hub has no such model, or cannot be asked.
+        InteropError: the source cannot be read or is not of the layout, or a vocabulary has a wrong size.
+        TokenizerError: the tokenizer files are not usable.
+        ConfigError: the settings are invalid or incompatible.
+        HubError: the hub has no such model, or cannot be reached.
         MissingExtraError: a library that the source needs is not installed.
     """
     check_layout(task.layout)
@@ -77,29 +77,29 @@ def import_(task: ImportTask) -> Config:
         raise RunError(f"{task.output}: already exists; give another --output")
     _check_options(task)
     source = local_source(task.source)
-    found = _read_directory(task, source) if task.layout in DIRECTORY_LAYOUTS else _read_file(task, source)
-    model = meta_model(found.config.model)
-    assign_weights(model, found.weights)  # the tensors themselves: they go from one file to the other
-    card = _card(task, found.config, model, has_tokenizer=found.tokenizers is not None)
-    if found.tokenizers is None:
-        save_model(model, found.config, task.output, card=card)
+    read = _read_directory(task, source) if task.layout in DIRECTORY_LAYOUTS else _read_file(task, source)
+    model = meta_model(read.config.model)
+    assign_weights(model, read.weights)  # without copying them
+    card = _card(task, read.config, model, has_tokenizer=read.tokenizers is not None)
+    if read.tokenizers is None:
+        save_model(model, read.config, task.output, card=card)
     else:
-        save_bundle(Bundle(found.config, found.tokenizers, model), task.output, card=card)
-    return found.config
+        save_bundle(Bundle(read.config, read.tokenizers, model), task.output, card=card)
+    return read.config
 
 
 def _check_options(task: ImportTask) -> None:
     if task.layout in DIRECTORY_LAYOUTS and (task.src_vocab or task.tgt_vocab):
         raise ConfigError(
-            f"--src-vocab, --tgt-vocab: layout {task.layout!r} brings its tokenizers; leave them out"
+            f"--src-vocab, --tgt-vocab: layout {task.layout!r} has its own tokenizers; leave them out"
         )
     if task.layout not in DIRECTORY_LAYOUTS and (task.src_lang or task.tgt_lang):
         raise ConfigError(f"--src-lang, --tgt-lang: layout {task.layout!r} has no languages; leave them out")
     if (task.src_vocab is None) != (task.tgt_vocab is None):
-        raise ConfigError("--src-vocab and --tgt-vocab must be given together")
+        raise ConfigError("--src-vocab and --tgt-vocab must both be set")
 
 
-def _read_directory(task: ImportTask, source: Path) -> _Found:
+def _read_directory(task: ImportTask, source: Path) -> _Imported:
     settings = _sections(task.overrides)
     options = ImportOptions(
         settings=settings.pop("model", {}), src_lang=task.src_lang, tgt_lang=task.tgt_lang
@@ -107,18 +107,18 @@ def _read_directory(task: ImportTask, source: Path) -> _Found:
     imported = read_directory(task.layout, source, options)
     read = imported.config.model_dump(exclude_unset=True)
     config = validate(read | {name: read.get(name, {}) | values for name, values in settings.items()})
-    return _Found(config, imported.weights, imported.tokenizers)
+    return _Imported(config, imported.weights, imported.tokenizers)
 
 
-def _read_file(task: ImportTask, source: Path) -> _Found:
+def _read_file(task: ImportTask, source: Path) -> _Imported:
     vocabularies = (task.src_vocab, task.tgt_vocab) if task.src_vocab and task.tgt_vocab else None
-    of_fairseq = task.layout == fairseq.LAYOUT  # whose vocabularies are of another form
+    of_fairseq = task.layout == fairseq.LAYOUT  # whose vocabularies have another format
     tokenizers = read_tokenizers(*vocabularies) if vocabularies and not of_fairseq else None
     settings = _sections(task.overrides)
     model_settings = settings.pop("model", {}) | _padding(tokenizers)
-    found = read_checkpoint(source)
+    checkpoint = read_checkpoint(source)
     imported = read_layout(
-        task.layout, found.tensors, settings=model_settings, origin=source, beside=found.beside
+        task.layout, checkpoint.tensors, settings=model_settings, origin=source, beside=checkpoint.beside
     )
     if vocabularies and of_fairseq:
         tokenizers = read_dictionaries(*vocabularies, imported.config)
@@ -126,7 +126,7 @@ def _read_file(task: ImportTask, source: Path) -> _Found:
         imported = fit_vocabularies(imported, tokenizers)
         settings["tokenizer"] = {"kind": "word", "joint": tokenizers.joint} | settings.get("tokenizer", {})
     config = validate(settings | {"model": imported.config.model_dump()})
-    return _Found(config, imported.weights, tokenizers)
+    return _Imported(config, imported.weights, tokenizers)
 
 
 def _sections(overrides: Sequence[tuple[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Inspect a run, a bundle or this machine, without changing anything."""
+"""Inspect a run, a bundle or this machine."""
 
 import platform
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ _RUN_CONFIG = "config.toml"
 
 @dataclass(frozen=True)
 class BundleSummary:
-    """A bundle whose checksums are right.
+    """A bundle with correct checksums.
 
     Attributes:
         path: of the bundle.
         num_bytes: of its files.
         num_parameters: of the model; a shared matrix counts once.
         parameters: of each part.
-        src_vocab_size: tokens that the tokenizer has; without one, those of the model.
-        tgt_vocab_size: likewise.
-        joint: whether source and target share a tokenizer; None where there is none.
-        no_tokenizer: why there is none; None where there is one.
+        src_vocab_size: of the source tokenizer; without one, of the model.
+        tgt_vocab_size: of the target tokenizer; without one, of the model.
+        joint: whether source and target share a tokenizer; None without one.
+        no_tokenizer: why there is no tokenizer; None if there is one.
         scores: of the validation set.
     """
 
@@ -48,7 +48,7 @@ class BundleSummary:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """How far a run is: the last step that was logged, its time, the last value of each validation."""
+    """The state of a run: the last logged step, its time, the last value of each validation."""
 
     path: str
     steps: int
@@ -60,7 +60,7 @@ class RunSummary:
 
 @dataclass(frozen=True)
 class Inspection:
-    """Everything there is to say; a bundle alone has no run, an unfinished run may have no bundle."""
+    """The inspection of a run or bundle; a bundle has no run, an unfinished run may have no bundle."""
 
     config: dict[str, dict[str, object]]
     bundle: BundleSummary | None
@@ -68,12 +68,12 @@ class Inspection:
 
 
 def inspect(path: Path) -> Inspection:
-    """Read a run or a bundle, of the hub too, and check the bundle's files against their checksums.
+    """Inspect a run or a bundle, also of the hub, and verify the bundle's checksums.
 
     Raises:
         BundleError: neither a run nor a bundle, or a bundle that is damaged or too new.
-        HubError: a name that is no path, and that the hub does not know.
-        RunError: a log that cannot be read.
+        HubError: the name is neither a path nor a model on the hub.
+        RunError: the log cannot be read.
     """
     path = local_bundle(path)
     is_run = (path / _RUN_CONFIG).is_file()
@@ -86,18 +86,18 @@ def inspect(path: Path) -> Inspection:
 
 @dataclass(frozen=True)
 class MachineSummary:
-    """The hardware and libraries that this machine computes with.
+    """The hardware and libraries of this machine.
 
     Attributes:
-        cpu: its name, as the system gives it.
-        cores: that torch uses.
+        cpu: the name of the CPU.
+        cores: the number of cores that torch uses.
         torch: its version.
-        level: of the native library's instruction set that is in use; None without the library.
-        why_not: why nothing better is in use; None where it is the best there is.
-        levels: of each level of the library, why this machine cannot run it; None where it can.
-        decoding: the precisions that the native engine has here.
-        training: what matrices are multiplied in by `train.precision="auto"` on the CPU.
-        gpus: by name.
+        level: of the native library in use; None without the library.
+        why_not: why no higher level is in use; None if it is the highest.
+        levels: for each level of the library, why this machine cannot run it; None if it can.
+        decoding: the precisions of the native engine here.
+        training: the precision of `train.precision="auto"` on the CPU.
+        gpus: the names of the GPUs.
     """
 
     cpu: str
@@ -112,19 +112,19 @@ class MachineSummary:
 
 
 def inspect_machine() -> MachineSummary:
-    """Say what this machine computes with, and why not with anything faster.
+    """Return the hardware and libraries of this machine.
 
     Raises:
-        ConfigError: HEEDFUL_ISA names a level that cannot be.
+        ConfigError: HEEDFUL_ISA names a level that is not possible.
     """
-    found = native()
+    library = native()
     return MachineSummary(
         cpu=cpu_name(),
         cores=torch.get_num_threads(),
         torch=torch.__version__,
-        level=found.level,
-        why_not=found.why_not,
-        levels={level.name: level.why_not for level in found.levels},
+        level=library.level,
+        why_not=library.why_not,
+        levels={level.name: level.why_not for level in library.levels},
         decoding=engine_precisions(),
         training=resolve_precision("auto", torch.device("cpu")),
         gpus=[torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count())],
@@ -132,7 +132,7 @@ def inspect_machine() -> MachineSummary:
 
 
 def cpu_name() -> str:
-    """The name of the CPU: the system's, or else its architecture."""
+    """Return the name of the CPU, or else its architecture."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

@@ -10,10 +10,10 @@ from typing import BinaryIO
 from heedful.data.cleaning import (
     FILTERS,
     Filter,
-    Judge,
     Pair,
-    SideCounts,
+    PairChecker,
     Survey,
+    TextCounts,
     language_identifier,
     survey,
 )
@@ -21,28 +21,28 @@ from heedful.data.pair_files import PairFiles, Row
 from heedful.errors import ConfigError, CorpusError, suggestion
 from heedful.interop.new_directory import new_directory
 
-Progress = Callable[[str, float], None]  # what is being done, and how much of all is, 0 to 1
+Progress = Callable[[str, float], None]  # the current phase, and the progress, 0 to 1
 
 REMOVED = "removed.tsv"
 _OF_SURVEY = 0.3  # of the time
-_FREQUENT = 10  # times that a word must occur to be worth an entry of its own in a vocabulary
+_FREQUENT = 10  # occurrences of a word that is worth an entry in a vocabulary
 _SMALLEST_VOCABULARY, _LARGEST_VOCABULARY = 500, 32_000
-_BYTES_OF_A_STRING = 64  # beside its characters, in Python
+_BYTES_OF_A_STRING = 64  # besides its characters, in Python
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextTask:
-    """Which text to inspect.
+    """The text to inspect, and options.
 
     Attributes:
         train: the text.
-        valid: the validation set, for what both share.
-        test: the test set.
+        valid: the validation set, to find overlap.
+        test: the test set, to find overlap.
         fix: a new directory for the text without faulty pairs; None: nothing is written.
-        keep: names of filters whose pairs are not left out there.
-        remove: names of filters whose pairs are.
-        examples: shown of each filter.
-        languages: that source and target should have; None: the most frequent one of each.
+        keep: names of filters whose pairs are kept there.
+        remove: names of filters whose pairs are removed there.
+        examples: how many to show of each filter.
+        languages: the expected ones of source and target; None: the most frequent one of each.
     """
 
     train: PairFiles
@@ -66,7 +66,7 @@ class Example:
 
 @dataclass
 class Finding:
-    """Findings of a filter: the number of pairs, and a random sample of them that is always the same."""
+    """Findings of a filter: the number of pairs, and a random sample of them (with a fixed seed)."""
 
     name: str
     finds: str
@@ -76,8 +76,8 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class SideSummary:
-    """Statistics of the source or the target; words are what stands between spaces."""
+class TextSummary:
+    """Statistics of the source or the target; words are separated by spaces."""
 
     language: str | None
     scripts: list[str]
@@ -94,17 +94,16 @@ class TextInspection:
     """The report on a text.
 
     Attributes:
-        files: that were read.
-        pairs: in them.
-        faulty: that a filter found which removes.
-        findings: of every filter that was applied, in the order of the registry.
-        not_applied: why the others were not, by name.
-        src: of the source.
-        tgt: of the target.
-        vocabulary: words of source and target that occur ten times, rounded: a first guess at the size of
-            one.
-        reading_mib: memory that training takes to read it.
-        written: the files that `--fix` wrote.
+        files: the names of the files.
+        pairs: the number of pairs.
+        faulty: the number of pairs that `--fix` removes.
+        findings: of every applied filter, in the order of the registry.
+        not_applied: why the others were not applied, by name.
+        src: statistics of the source.
+        tgt: statistics of the target.
+        vocabulary: the number of words that occur ten times, rounded: a first guess at a vocabulary size.
+        reading_mib: the memory that training needs to read the text.
+        written: the files written by `--fix`.
     """
 
     files: list[str]
@@ -112,34 +111,34 @@ class TextInspection:
     faulty: int
     findings: list[Finding]
     not_applied: dict[str, str]
-    src: SideSummary
-    tgt: SideSummary
+    src: TextSummary
+    tgt: TextSummary
     vocabulary: int
     reading_mib: float
     written: list[str]
 
 
-def inspect_text(task: TextTask, listener: Progress | None = None) -> TextInspection:
-    """Read the text twice, once to survey and once to judge it, and write what is left of it where asked to.
+def inspect_text(task: TextTask, on_progress: Progress | None = None) -> TextInspection:
+    """Survey the text, check each pair, and write the text without the faulty pairs if requested.
 
     Raises:
-        ConfigError: a filter or language that is not known.
-        CorpusError: text that cannot be read, or of which nothing would be left.
-        RunError: the directory to write exists.
+        ConfigError: a filter or language is unknown.
+        CorpusError: the text cannot be read, or no pair would be left.
+        RunError: the output directory exists.
         InteropError: it cannot be written.
     """
-    show = listener or (lambda what, done: None)
+    show = on_progress or (lambda what, done: None)
     removing = _removing(task)
     with _Output.open(task) as output:
         corpus = _survey(task, show)
-        judge = Judge(corpus)
+        checker = PairChecker(corpus)
         findings = {
-            each.name: Finding(each.name, each.finds, each.name in removing) for each in judge.applied
+            each.name: Finding(each.name, each.finds, each.name in removing) for each in checker.applied
         }
         drawing = random.Random(0)
         faulty = 0
-        for row in task.train.rows(lambda done: show("judging", _OF_SURVEY + (1.0 - _OF_SURVEY) * done)):
-            names = judge.faults(Pair(row.src, row.tgt, row.number - 1))
+        for row in task.train.rows(lambda done: show("checking", _OF_SURVEY + (1.0 - _OF_SURVEY) * done)):
+            names = checker.faults(Pair(row.src, row.tgt, row.number - 1))
             for name in names:
                 _note(findings[name], row, task.examples, drawing)
             reasons = [name for name in names if name in removing]
@@ -152,7 +151,7 @@ def inspect_text(task: TextTask, listener: Progress | None = None) -> TextInspec
         pairs=corpus.num_pairs,
         faulty=faulty,
         findings=list(findings.values()),
-        not_applied=_not_applied(task, judge),
+        not_applied=_not_applied(task, checker),
         src=_summarise(corpus.src, corpus.languages[0]),
         tgt=_summarise(corpus.tgt, corpus.languages[1]),
         vocabulary=_vocabulary(corpus),
@@ -162,11 +161,11 @@ def inspect_text(task: TextTask, listener: Progress | None = None) -> TextInspec
 
 
 class _Output:
-    """Files for pairs that stay, and one for those that go; or none."""
+    """Files for clean pairs, and one for removed pairs; or none."""
 
     def __init__(self, directory: Path | None, names: Sequence[str]) -> None:
         self.names = [] if directory is None else [str(directory / name) for name in (*names, REMOVED)]
-        self._kept: list[BinaryIO] = []
+        self._clean: list[BinaryIO] = []
         self._removed: BinaryIO | None = None
 
     @classmethod
@@ -178,15 +177,15 @@ class _Output:
             yield output
             return
         with new_directory(task.fix, option="--fix") as directory, ExitStack() as stack:
-            output._kept = [stack.enter_context((directory / name).open("wb")) for name in names]
+            output._clean = [stack.enter_context((directory / name).open("wb")) for name in names]
             output._removed = stack.enter_context((directory / REMOVED).open("wb"))
             output._removed.write(b"line\tfilters\tsource\ttarget\n")
             yield output
 
     def write(self, row: Row, reasons: Sequence[str]) -> None:
-        """Write a pair as it is if there is no reason against it, and else with its line and the reasons."""
+        """Write a clean pair unchanged, and a removed one with its line and the reasons."""
         if not reasons:
-            for file, raw in zip(self._kept, row.raw, strict=False):
+            for file, raw in zip(self._clean, row.raw, strict=False):
                 file.write(raw)
         elif self._removed is not None:
             columns = (str(row.number), ",".join(reasons), row.src, row.tgt)
@@ -217,47 +216,47 @@ def _survey(task: TextTask, show: Progress) -> Survey:
 
 
 def _note(finding: Finding, row: Row, num_examples: int, drawing: random.Random) -> None:
-    """Count a pair, and keep it as an example as probably as any other."""
+    """Count a pair, and sample it as an example (reservoir sampling)."""
     finding.pairs += 1
     example = Example(row.number, row.src, row.tgt)
     if len(finding.examples) < num_examples:
         finding.examples.append(example)
-    elif (place := int(drawing.random() * finding.pairs)) < num_examples:
-        finding.examples[place] = example
+    elif (slot := int(drawing.random() * finding.pairs)) < num_examples:
+        finding.examples[slot] = example
 
 
-def _not_applied(task: TextTask, judge: Judge) -> dict[str, str]:
-    applied = {each.name for each in judge.applied}
-    return {each.name: _why_not(each, task, judge) for each in FILTERS if each.name not in applied}
+def _not_applied(task: TextTask, checker: PairChecker) -> dict[str, str]:
+    applied = {each.name for each in checker.applied}
+    return {each.name: _why_not(each, task, checker) for each in FILTERS if each.name not in applied}
 
 
-def _why_not(each: Filter, task: TextTask, judge: Judge) -> str:
-    if each.name in judge.missing:
-        return f"needs {judge.missing[each.name]}: pip install 'heedful[clean]'"
+def _why_not(each: Filter, task: TextTask, checker: PairChecker) -> str:
+    if each.name in checker.missing:
+        return f"needs {checker.missing[each.name]}: pip install 'heedful[clean]'"
     for name, files in (("valid", task.valid), ("test", task.test)):
         if each.name.endswith(f"in-{name}") and files is None:
             return f"needs --{name}-src and --{name}-tgt"
     if each.needs:
-        return "neither side is mostly in one language, or both are in the same; see --src-lang"
+        return "source or target is not mostly in one language, or both are in the same; see --src-lang"
     return "the text is too short"
 
 
-def _summarise(side: SideCounts, language: str | None) -> SideSummary:
-    return SideSummary(
+def _summarise(text: TextCounts, language: str | None) -> TextSummary:
+    return TextSummary(
         language=language,
-        scripts=sorted(side.scripts),
-        characters=side.characters.total(),
-        distinct_characters=len(side.characters),
-        characters_seen_once=sum(count == 1 for count in side.characters.values()),
-        words=side.num_words,
-        distinct_words=len(side.words),
-        words_seen_once=sum(count == 1 for count in side.words.values()),
+        scripts=sorted(text.scripts),
+        characters=text.characters.total(),
+        distinct_characters=len(text.characters),
+        characters_seen_once=sum(count == 1 for count in text.characters.values()),
+        words=text.num_words,
+        distinct_words=len(text.words),
+        words_seen_once=sum(count == 1 for count in text.words.values()),
     )
 
 
 def _vocabulary(corpus: Survey) -> int:
-    """Words that occur often enough, as one vocabulary of source and target; rounded to hundreds."""
-    frequent = {word for side in (corpus.src, corpus.tgt) for word, n in side.words.items() if n >= _FREQUENT}
+    """Return the number of frequent words of source and target, rounded to hundreds."""
+    frequent = {word for text in (corpus.src, corpus.tgt) for word, n in text.words.items() if n >= _FREQUENT}
     return min(max(round(len(frequent), -2), _SMALLEST_VOCABULARY), _LARGEST_VOCABULARY)
 
 

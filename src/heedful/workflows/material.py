@@ -31,14 +31,14 @@ from heedful.workflows.run_directory import RunDirectory
 
 Listener = Callable[[Event], None]
 
-_ENOUGH_TO_HOLD_OUT = 1000  # pairs, below which a validation set would be taken from too little
+_ENOUGH_TO_HOLD_OUT = 1000  # pairs; smaller texts are too small for a held-out validation set
 _SHOWN = 60  # characters of a sentence in a message
-_MUCH_UNKNOWN = 0.01  # of a text's tokens: more, and the text is of another script than the bundle's
+_MUCH_UNKNOWN = 0.01  # of a text's tokens; more probably means another script than the bundle's
 
 
 @dataclass(frozen=True)
 class Material:
-    """The resolved inputs of a run; `origin` is the bundle that the model comes from, if any."""
+    """The resolved inputs of a run; `origin` is the base model of fine-tuning, if any."""
 
     config: Config
     tokenizers: TokenizerPair
@@ -51,7 +51,7 @@ class Material:
     precision: Precision
 
     def fingerprint(self) -> str:
-        """Name what may not change between a run and its resumption; limits and reporting may."""
+        """Return a hash of what may not change when a run is resumed; limits and reporting may."""
         fixed = [
             self.config.model.model_dump(),
             self.config.batch.model_dump(),
@@ -67,7 +67,7 @@ class Material:
         return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
     def decodable(self) -> list[tuple[str, str]]:
-        """The validation pairs whose source a search can read: all, unless learned positions end before."""
+        """Return the validation pairs whose source is not longer than learned positions allow."""
         pairs = list(zip(self.valid.src, self.valid.tgt, strict=True))
         if self.config.model.positions != "learned":
             return pairs
@@ -76,7 +76,7 @@ class Material:
         return [pair for pair in pairs if len(framing.source(encode(pair[0]))) <= end]
 
     def validation_fingerprint(self) -> str:
-        """Name what scores are measured on: only those of the same set are compared."""
+        """Return an identifier of the validation data: only scores on the same data are compared."""
         number = self.config.valid.decode_sentences
         return f"{self.valid_source.store.path.stem}, {number} decoded"
 
@@ -89,7 +89,7 @@ class Notes:
         self._listeners = listeners
 
     def add(self, message: str, *, warning: bool = False) -> None:
-        """Pass a notice to the listeners now, and keep it for the log."""
+        """Pass a notice to the listeners, and save it for the log."""
         event = (WarningEvent if warning else NoticeEvent)(0, 0.0, message)
         self.events.append(event)
         for listener in self._listeners:
@@ -100,15 +100,15 @@ def prepare(config: Config, run: RunDirectory, notes: Notes, *, resume: bool) ->
     """Read the text, train or load the tokenizers, build or load the model, and turn text into ids.
 
     Raises:
-        CorpusError: text that cannot be used.
-        TokenizerError: a vocabulary that the text cannot fill.
-        ConfigError: no training text is given, or settings that the machine or the model cannot have.
-        BundleError: the bundle to continue from cannot be used.
-        RunError: the tokenizer of the run to resume is damaged, or the bundle to continue from is inside the
-            run directory, or the other way round.
+        CorpusError: the text is not usable.
+        TokenizerError: the text is too small for the vocabulary.
+        ConfigError: there is no training text, or the settings are invalid for the machine or the model.
+        BundleError: the base model is not usable.
+        RunError: the tokenizer of the run to resume is damaged, or one of base model and run directory is
+            inside the other.
     """
     if resume and not config.batch.tokens:
-        config = _with_batches_of(config, load_config(run.config_file).batch.tokens)  # set when it began
+        config = _with_batches_of(config, load_config(run.config_file).batch.tokens)  # set by the first start
     base = None
     if config.train.init is not None:
         base = load_base_model(config.train.init, output=None if resume else run.path)
@@ -141,7 +141,7 @@ def prepare(config: Config, run: RunDirectory, notes: Notes, *, resume: bool) ->
 
 
 def _read(config: Config, notes: Notes) -> tuple[ParallelText, ParallelText]:
-    """Read training and validation text; without a validation set, hold some pairs out."""
+    """Read training and validation text; without a validation set, hold out some pairs."""
     data = config.data
     if data.pairs:
         text = read_pairs(data.pairs, src_key=data.src_key, tgt_key=data.tgt_key)
@@ -151,7 +151,7 @@ def _read(config: Config, notes: Notes) -> tuple[ParallelText, ParallelText]:
         raise ConfigError(
             "no training text: give --src and --tgt, or --pairs (data.src, data.tgt, data.pairs)"
         )
-    notes.add(f"{text.num_read:,} pairs in {text.name}; {text.num_empty:,} left out because a side is empty")
+    notes.add(f"{text.num_read:,} pairs in {text.name}; {text.num_empty:,} left out as empty")
     if data.valid_pairs:
         valid = read_pairs(data.valid_pairs, src_key=data.src_key, tgt_key=data.tgt_key)
     elif data.valid_src and data.valid_tgt:
@@ -162,22 +162,22 @@ def _read(config: Config, notes: Notes) -> tuple[ParallelText, ParallelText]:
     else:
         notes.add("no validation set is given: scores are of the training text itself", warning=True)
         return text, text
-    given = bool(data.valid_pairs or data.valid_src)
-    _check_overlap(text, valid, notes, refuse=given and not data.allow_overlap)
+    has_valid = bool(data.valid_pairs or data.valid_src)
+    _check_overlap(text, valid, notes, refuse=has_valid and not data.allow_overlap)
     return text, valid
 
 
 def _check_overlap(text: ParallelText, valid: ParallelText, notes: Notes, *, refuse: bool) -> None:
-    """Refuse validation pairs that are in the training text too; warn of them otherwise, and of sources.
+    """Refuse, or warn of, validation pairs that are in the training text; warn of such sources.
 
     Raises:
-        CorpusError: as said.
+        CorpusError: there are such pairs, and `refuse` is True.
     """
     if shared := shared_pairs(text, valid):
         message = f"{len(shared):,} of {len(valid):,} validation pairs are in the training text too"
         if refuse:
-            sides = ("--valid-pairs",) if len(valid.sources) == 1 else ("--valid-src", "--valid-tgt")
-            held_out = [word for option in zip(sides, valid.sources, strict=True) for word in option]
+            names = ("--valid-pairs",) if len(valid.sources) == 1 else ("--valid-src", "--valid-tgt")
+            held_out = [word for option in zip(names, valid.sources, strict=True) for word in option]
             command = shlex.join(["heedful", "inspect", *text.sources, *held_out, "--fix", "DIR"])
             example = valid.src[shared[0]][:_SHOWN]
             raise CorpusError(
@@ -190,7 +190,7 @@ def _check_overlap(text: ParallelText, valid: ParallelText, notes: Notes, *, ref
 
 
 def _hold_out(text: ParallelText) -> tuple[ParallelText, ParallelText]:
-    """Take every hundredth pair, at most about 1,000, evenly over the text."""
+    """Hold out every hundredth pair, at most about 1,000, spread over the text."""
     stride = max(100, len(text) // 1000)
 
     def part(*, held_out: bool) -> ParallelText:
@@ -202,7 +202,7 @@ def _hold_out(text: ParallelText) -> tuple[ParallelText, ParallelText]:
 
 
 def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, torch.device, Precision]:
-    """Write into the configuration what only new tokenizers and the machine know."""
+    """Return the configuration with the sizes of new tokenizers, and the device and precision."""
     limit_onednn_cache()
     if config.train.threads:
         set_threads("train.threads", config.train.threads)
@@ -222,20 +222,20 @@ def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, 
     return validate(settings), device, precision
 
 
-def training_device(wanted: str) -> torch.device:
-    """Return the device that "auto", "cpu" or "cuda" means here.
+def training_device(name: str) -> torch.device:
+    """Return the device of "auto", "cpu" or "cuda" on this machine.
 
     Raises:
-        ConfigError: a GPU is asked for and there is none.
+        ConfigError: "cuda", and there is no GPU.
     """
-    if wanted == "cuda" and not torch.cuda.is_available():
+    if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError('train.device="cuda": torch finds no GPU here; use "cpu"')
-    gpu = wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available())
+    gpu = name == "cuda" or (name == "auto" and torch.cuda.is_available())
     return torch.device("cuda" if gpu else "cpu")
 
 
 def _build_model(config: Config, base: BaseModel | None) -> Transformer:
-    """Draw the weights, or take those of the bundle, and settle which of them are trained."""
+    """Initialise the model, or load the base model, and choose the trained weights."""
     torch.manual_seed(config.train.seed)
     _check_fits_into_memory(config, moments=base is None)
     if base:
@@ -249,10 +249,10 @@ def _build_model(config: Config, base: BaseModel | None) -> Transformer:
 
 
 def _check_fits_into_memory(config: Config, *, moments: bool) -> None:
-    """Refuse a model that cannot be trained on this machine before it takes all of its memory.
+    """Refuse a model that is too large for this machine's memory before it is created.
 
     Raises:
-        ConfigError: as said.
+        ConfigError: it is too large.
     """
     count, device = meta_model(config.model).num_parameters, torch.device("cpu")
     needed, free = 4 * count * (4 if moments else 1), free_memory(device)
@@ -301,8 +301,8 @@ def _with_batches_of(config: Config, tokens: int) -> Config:
 
 
 def _fitting_tokens(model: Transformer, config: Config, sources: Sequence[BatchSource], notes: Notes) -> int:
-    """Find how many tokens of a batch fit into memory, in training and in validation."""
-    src, tgt = (max(sides) for sides in zip(*(each.longest_sides for each in sources), strict=True))
+    """Return the largest batch in tokens that fits into memory, in training and in validation."""
+    src, tgt = (max(lengths) for lengths in zip(*(each.max_lengths for each in sources), strict=True))
     fit = fitting_batch(model, config, (src, tgt))
     notes.add(f'batch.tokens="auto": {fit}')
     if config.batch.ramp_from is not None and config.batch.ramp_from > fit.tokens:
@@ -316,21 +316,21 @@ def _fitting_tokens(model: Transformer, config: Config, sources: Sequence[BatchS
 def _note_store(store: ParallelStore, notes: Notes) -> None:
     report = store.report
     notes.add(
-        f"{report.num_kept:,} pairs kept, {report.num_tgt_tokens:,} target pieces; "
-        f"longest sides {report.longest_src:,} and {report.longest_tgt:,} pieces"
+        f"{report.num_kept:,} pairs kept, {report.num_tgt_tokens:,} target tokens; "
+        f"longest source {report.longest_src:,}, longest target {report.longest_tgt:,} tokens"
     )
     if report.num_too_long:
         notes.add(
-            f"{report.num_too_long:,} pairs left out: a side has more than {report.max_length} pieces",
+            f"{report.num_too_long:,} pairs left out: longer than {report.max_length} tokens",
             warning=True,
         )
 
 
 def _note_unknown(store: ParallelStore, tokenizers: TokenizerPair, notes: Notes) -> None:
-    """Say how much of the text the bundle's tokenizers have no tokens for."""
+    """Report the fraction of the text that is unknown to the base model's tokenizers."""
     src, tgt = store.count(tokenizers.src.unk_id, tokenizers.tgt.unk_id)
     src_share, tgt_share = src / store.report.num_src_tokens, tgt / store.report.num_tgt_tokens
     notes.add(
-        f"its tokenizers do not know {src_share:.2%} of the source pieces, {tgt_share:.2%} of the target's",
+        f"unknown to its tokenizers: {src_share:.2%} of the source tokens, {tgt_share:.2%} of the target's",
         warning=max(src_share, tgt_share) > _MUCH_UNKNOWN,
     )

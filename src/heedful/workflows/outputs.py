@@ -1,4 +1,4 @@
-"""Whether a file can be written, before the work whose result it is to hold."""
+"""Check that an output file can be written, before the work starts."""
 
 import os
 from collections.abc import Iterable
@@ -16,16 +16,16 @@ def check_output(
     models: Iterable[Path] = (),
     makes_folder: bool = False,
 ) -> None:
-    """Refuse a file that cannot be written, or that is read too.
+    """Refuse an output file that cannot be written, or that is an input.
 
     Args:
-        output: the file; `-` stands for stdout.
-        inputs: the files that are read, None and `-` among them.
+        output: the file; `-` is stdout.
+        inputs: the input files; None and `-` are ignored.
         models: the runs and bundles that are read.
-        makes_folder: whether the directories above it are made where there are none.
+        makes_folder: whether missing parent directories will be created.
 
     Raises:
-        InputError: it is an input, a file of a model or a directory, or nobody may write it.
+        InputError: it is an input, a file of a model, a directory, or not writable.
     """
     if str(output) == "-":
         return
@@ -42,7 +42,7 @@ def check_output(
         folder = folder.parent
     if not folder.is_dir():
         raise InputError(f"{output}: there is no directory {folder}; make it, or give another --output")
-    is_special = output.exists() and not output.is_file()  # a pipe or a device, which stays what it is
+    is_special = output.exists() and not output.is_file()  # a pipe or a device, which is not replaced
     needed = [output] if is_special else [folder, *([output] if output.exists() else [])]
     if not all(os.access(path, os.W_OK) for path in needed):
         raise InputError(f"{output}: cannot be written: permission denied; give another --output")
@@ -50,12 +50,12 @@ def check_output(
 
 def _is_same(one: Path, other: Path) -> bool:
     if one.exists() and other.exists():
-        return one.samefile(other)  # by hard links too
-    return os.path.realpath(one) == os.path.realpath(other)  # which a loop of links does not stop
+        return one.samefile(other)  # also hard links
+    return os.path.realpath(one) == os.path.realpath(other)  # works for a loop of links too
 
 
 def _is_part_of(output: Path, model: Path) -> bool:
-    """Return whether heedful has written the file, or would look there for a part of the model."""
+    """Return whether a file is, or would be, part of a model's directory."""
     real, folder = Path(os.path.realpath(output)), Path(os.path.realpath(model))
     if not folder.is_dir() or not real.is_relative_to(folder) or real == folder:
         return False

@@ -10,12 +10,12 @@ PICTURE = "curves.png"
 
 
 def plot(run: Path, *, output: Path | None = None) -> Path:
-    """Read a run's log and draw it; gives the path of the picture, by default `RUN/curves.png`.
+    """Draw the learning curves of a run; return the path of the image, by default `RUN/curves.png`.
 
     Raises:
-        InputError: a name that does not end in .png.
+        InputError: the name does not end in .png.
         MissingExtraError: matplotlib is not installed.
-        RunError: no run there, or nothing logged yet.
+        RunError: there is no run, or nothing was logged yet.
     """
     path = run / PICTURE if output is None else output
     if path.suffix.lower() != ".png":
@@ -27,5 +27,5 @@ def plot(run: Path, *, output: Path | None = None) -> Path:
 
 
 def _printable(name: str) -> str:
-    """A name as a picture can show it: a directory need not be UTF-8."""
+    """Return a printable name: a directory's need not be UTF-8."""
     return name.encode("utf-8", "replace").decode("utf-8")

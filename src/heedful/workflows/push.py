@@ -1,4 +1,4 @@
-"""Put a bundle on the Hugging Face hub."""
+"""Upload a bundle to the Hugging Face hub."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +12,10 @@ class PushTask:
     """A push: the run or bundle, and the repository.
 
     Attributes:
-        run: a run directory, whose best bundle is taken, or a bundle.
-        repo: "user/model", or "model" for one's own; it is made where there is none.
+        run: a run directory, whose best bundle is used, or a bundle.
+        repo: "user/model", or "model" for one's own; it is created if it does not exist.
         private: whether only its owner may read it.
-        revision: a branch, made where there is none; None for the main branch.
+        revision: a branch, created if it does not exist; None for the main branch.
         message: of the commit.
     """
 
@@ -27,18 +27,18 @@ class PushTask:
 
 
 def push(task: PushTask) -> Upload:
-    """Check a bundle as it is checked before use, then upload its files, and no others, as one commit.
+    """Verify a bundle and upload its files, and no others, in one commit.
 
     Raises:
         BundleError: there is no bundle, or it is damaged or too new.
-        HubError: nobody is logged in, or may not write there, or there is no way to the hub.
+        HubError: not logged in, no permission to write, or no connection.
         MissingExtraError: huggingface_hub is not installed.
     """
     path = resolve_bundle(task.run)
-    load_model(path)  # what cannot be loaded here would not load elsewhere
+    load_model(path)  # verifies it
     files = [path / name for name in bundle_file_names(path)]
     return upload(
-        [file for file in files if file.is_file()],  # a bundle whose card was removed goes without
+        [file for file in files if file.is_file()],  # the card may have been removed
         task.repo,
         private=task.private,
         revision=task.revision,

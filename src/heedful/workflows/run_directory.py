@@ -1,4 +1,4 @@
-"""A run directory: what is where, and when it may be written."""
+"""A run directory: its files, its lock, and when it may be overwritten."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -36,8 +36,8 @@ class RunDirectory:
     """runs/NAME: config.toml, log.jsonl, skipped.tsv, tokenizer/, checkpoints/, best/, last/.
 
     Attributes:
-        path: where it is.
-        beside: names of other files that may stand in a new one.
+        path: of the directory.
+        beside: names of other files that a new one may have.
     """
 
     path: Path
@@ -45,7 +45,7 @@ class RunDirectory:
 
     @property
     def config_file(self) -> Path:
-        """The resolved configuration; where it is, there is a run."""
+        """The resolved configuration; it exists if there is a run."""
         return self.path / CONFIG
 
     @property
@@ -55,24 +55,24 @@ class RunDirectory:
 
     @property
     def skipped_file(self) -> Path:
-        """The sentences of steps that were not taken."""
+        """The sentences of skipped steps."""
         return self.path / SKIPPED
 
     @property
     def checkpoints(self) -> Path:
-        """The states to resume from."""
+        """The directory of checkpoints."""
         return self.path / CHECKPOINTS
 
     @property
     def tokenizer(self) -> Path:
-        """The tokenizer that the run trained for itself."""
+        """The directory of the run's tokenizer."""
         return self.path / TOKENIZER
 
     def check(self, *, resume: bool, overwrite: bool) -> None:
-        """Refuse to touch a run that the user may want to keep, and to resume one that is not there.
+        """Refuse to replace an existing run without `overwrite`, and to resume a missing one.
 
         Raises:
-            RunError: as said, or another process trains there.
+            RunError: one of these, or another process trains there.
         """
         self._check_what_is_there(resume=resume, overwrite=overwrite)
         if self._lock_file.exists():
@@ -80,13 +80,13 @@ class RunDirectory:
                 pass
 
     @contextmanager
-    def held(self, *, resume: bool, overwrite: bool) -> Iterator[None]:
-        """Be the only process that writes here while the block runs.
+    def locked(self, *, resume: bool, overwrite: bool) -> Iterator[None]:
+        """Lock the directory while the block runs.
 
-        The system gives up the lock of a process that ends, however it ends; its file stays.
+        The system releases the lock when the process ends, however it ends; the lock file stays.
 
         Raises:
-            RunError: another process trains there, or has left a run there since `check`.
+            RunError: another process trains there, or has created a run there since `check`.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with self._lock():
@@ -100,7 +100,7 @@ class RunDirectory:
             lock.acquire(timeout=0)
         except filelock.Timeout:
             raise RunError(
-                f"{self.path}: another process is training there; wait for its end, stop it, or give another "
+                f"{self.path}: another process is training there; wait for it, stop it, or give another "
                 "--output"
             ) from None
         except OSError as error:
@@ -115,19 +115,19 @@ class RunDirectory:
         return self.path / LOCK
 
     def _check_what_is_there(self, *, resume: bool, overwrite: bool) -> None:
-        """A directory is taken if it holds a run and one of both is asked for, or nothing to lose.
+        """Check that the directory has a run to resume or overwrite, or nothing to lose.
 
-        Without config.toml that is a directory which is empty, or where a run was ended while it began. With
-        --overwrite other files may stand beside a run's own, but not among those that are removed.
+        Without config.toml it must be empty, or left by a run that was killed while it started. With
+        --overwrite, other files may be next to those of a run, but not among those that are removed.
         """
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path}: is a file; give a directory as --output")
         holds_run = self.config_file.exists()
         if resume and not holds_run:
-            raise RunError(f"{self.path}: holds no run to resume; leave --resume out to start one")
+            raise RunError(f"{self.path}: has no run to resume; leave --resume out to start one")
         if holds_run and not (resume or overwrite):
             raise RunError(
-                f"{self.path}: already holds a run; give --resume to go on with it, --overwrite to replace "
+                f"{self.path}: already has a run; give --resume to continue it, --overwrite to replace "
                 "it, or another --output"
             )
         if resume:
@@ -144,11 +144,11 @@ class RunDirectory:
         if not overwrite and (others or (not holds_run and holds_weights(self.path))):
             raise RunError(
                 f"{self.path}: not empty ({_names(others or replaceable(self.path))}); give a new directory "
-                "as --output, or --overwrite to put a run into this one"
+                "as --output, or --overwrite to train in this one"
             )
 
     def _check_bundles_are_no_links(self) -> None:
-        """Refuse a link where a bundle is: the next bundle would replace the link, not what it points to."""
+        """Refuse a link in place of a bundle: the next bundle would replace the link, not its target."""
         for name in BUNDLES:
             if (self.path / name).is_symlink():
                 raise RunError(
@@ -156,8 +156,8 @@ class RunDirectory:
                     "directory itself there, or move the whole run and link to that"
                 )
 
-    def begin(self, config: Config, tokenizers: TokenizerPair) -> None:
-        """Clear what an earlier run left there, and nothing else, then write what identifies the new one."""
+    def start(self, config: Config, tokenizers: TokenizerPair) -> None:
+        """Remove the files of an earlier run, and write the new one's tokenizers and configuration."""
         self.config_file.unlink(missing_ok=True)
         for path in replaceable(self.path):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -169,9 +169,9 @@ class RunDirectory:
         self.write_config(config)
 
     def has_had_checkpoints(self) -> bool:
-        """Return whether it has come as far as a checkpoint, even if none is left.
+        """Return whether the run has ever written a checkpoint, even if none is left.
 
-        A best model may be older than the first checkpoint; that it is, only the log can say.
+        A best model may be older than the first checkpoint; only the log shows that.
         """
         events = logged_events(self.log_file)
         return (
@@ -182,24 +182,26 @@ class RunDirectory:
         )
 
     def bring_back_bundles(self) -> None:
-        """Undo replacements of bundles that a killed process left half-way."""
+        """Undo incomplete replacements of bundles by a killed process."""
         for name in BUNDLES:
             bring_back(self.path / name)
 
     def write_config(self, config: Config) -> None:
-        """Write the resolved configuration, whole or not at all."""
+        """Write the resolved configuration, atomically."""
         put_text_in_place(self.config_file, to_toml(config))
 
     def load_tokenizers(self) -> TokenizerPair:
-        """Load what `begin` saved.
+        """Load the run's tokenizers.
 
         Raises:
-            RunError: it is not there or damaged.
+            RunError: they are missing or damaged.
         """
         try:
             return TokenizerPair.load(self.tokenizer)
         except TokenizerError as error:
-            raise RunError(f"{self.path}: the run's tokenizer is damaged ({error}); start anew") from None
+            raise RunError(
+                f"{self.path}: the run's tokenizer is damaged ({error}); start a new run"
+            ) from None
 
 
 def _names(paths: Sequence[Path]) -> str:

@@ -1,4 +1,4 @@
-"""Which files of a directory a run has written: only those are ever replaced or removed."""
+"""Identify the files that a run has written: only those are replaced or removed."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -28,18 +28,18 @@ _TEMPORARY = {f".{name}{WRITING}" for name in (CONFIG, LOG, SKIPPED)}
 
 
 def replaceable(run: Path) -> list[Path]:
-    """The files and directories that a new run in this directory would replace, whoever wrote them."""
+    """Return the files and directories that a new run in this directory would replace."""
     names = (LOG, SKIPPED, CHECKPOINTS, TOKENIZER, *BUNDLES)
     return [run / name for name in names if (run / name).exists() or (run / name).is_symlink()]
 
 
 def holds_weights(run: Path) -> bool:
-    """Whether something that was trained is in it: a checkpoint or a bundle."""
+    """Return whether a directory has checkpoints or bundles."""
     return any((run / name).exists() for name in (CHECKPOINTS, *BUNDLES))
 
 
 def others_among(paths: Iterable[Path]) -> list[Path]:
-    """Name the files and directories, among these and inside of them, that no run has written."""
+    """Return the files and directories, among these and inside them, that no run has written."""
     return sorted(other for path in paths for other in _others(path))
 
 
@@ -70,7 +70,7 @@ def _is_of_a_bundle(path: Path) -> bool:
 
 
 def _is_log(path: Path) -> bool:
-    """Whether its first line is an event; an empty file may be ours."""
+    """Return whether the first line is an event, or the file is empty."""
     first = _first_line(path)
     try:
         event = parse_json(first or "null")
@@ -80,7 +80,7 @@ def _is_log(path: Path) -> bool:
 
 
 def _first_line(path: Path) -> str | None:
-    """Return it without white space around it; None where it cannot be read."""
+    """Return the first line, stripped; None if it cannot be read."""
     try:
         with path.open(encoding="utf-8") as file:
             return file.readline().strip()

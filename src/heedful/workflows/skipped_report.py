@@ -1,4 +1,4 @@
-"""`skipped.tsv`: the sentences of the steps that were not taken, to find out what is wrong with them."""
+"""`skipped.tsv`: the sentences of skipped steps."""
 
 from pathlib import Path
 
@@ -26,15 +26,15 @@ class SkippedReport:
                 file.write(f"{SKIPPED_HEADER}\n")
             file.writelines("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
 
-    def forget_after(self, step: int) -> None:
-        """Drop the rows of later steps, which are about to be taken again, and one that is half written."""
+    def drop_after(self, step: int) -> None:
+        """Drop the rows of later steps, which are about to be taken again, and an incomplete one."""
         if self.path.exists():
             lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
             rows = [line for line in lines if _is_until(line, step)]
             put_text_in_place(self.path, "\n".join([SKIPPED_HEADER, *rows, ""]))
 
     def _texts(self, pair: int) -> tuple[str, str]:
-        """Return both sentences: as they were read where the store has them, else from their ids."""
+        """Return both sentences: the original ones if the store has them, else decoded."""
         if self._store.has_text:
             return self._store.text(pair)
         src, tgt = self._store[pair]

@@ -1,4 +1,4 @@
-"""From the name of a model to its files: a path, or the id of a model on the Hugging Face hub."""
+"""Resolve the name of a model: a path, or the id of a model on the Hugging Face hub."""
 
 import difflib
 import re
@@ -9,41 +9,41 @@ from heedful.errors import HubError, InputError, MissingExtraError
 from heedful.interop.huggingface.hub import download_bundle, download_source
 
 _PREFIX = "hf:"
-_ENDINGS = {".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".npz", ".onnx", ".json", ".toml", ".gz", ".zip"}
+_SUFFIXES = {".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".npz", ".onnx", ".json", ".toml", ".gz", ".zip"}
 _HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>.+))?", re.ASCII)
 
 
 def local_bundle(name: Path) -> Path:
-    """Return where the bundle or run of that name is; one of the hub is downloaded first.
+    """Return the path of a bundle or run; one on the hub is downloaded first.
 
-    A path that exists is that path. Otherwise `user/model`, `user/model@revision`, or either after `hf:`, is
-    the id of a model on the hub; but without `hf:` not where there is a directory `user` here, nor with the
-    ending of a file. Whether a path holds a bundle is for `resolve_bundle` to say.
+    An existing path is returned unchanged. Otherwise `user/model`, `user/model@revision`, or either after
+    `hf:`, is the id of a model on the hub; without `hf:`, not if there is a directory `user`, or with the
+    suffix of a file. The path need not be a bundle: see `resolve_bundle`.
 
     Raises:
-        HubError: the hub has no such bundle, or cannot be asked.
-        BundleError: a bundle of a newer format.
-        InputError: what comes after `hf:` is no id, or a path that does not exist.
-        MissingExtraError: it is no path, may be an id, and huggingface_hub is not installed.
+        HubError: the hub has no such bundle, or cannot be reached.
+        BundleError: the bundle has a newer format.
+        InputError: not a valid id after `hf:`, or a path that does not exist.
+        MissingExtraError: it may be an id, and huggingface_hub is not installed.
     """
     return _local(name, download_bundle)
 
 
 def local_source(name: Path) -> Path:
-    """Return where the files of a model to import are; otherwise as `local_bundle`."""
+    """Return the path of a model to import; otherwise as `local_bundle`."""
     return _local(name, download_source)
 
 
 def hub_repo(name: Path) -> str | None:
-    """Return the repository that a name means, `user/model`; None for a path.
+    """Return the repository of a name, `user/model`; None for a path.
 
     >>> hub_repo(Path("hf:user/model@v2"))
     'user/model'
     """
     text = name.as_posix()
     is_path = name.exists() or (not text.startswith(_PREFIX) and _is_meant_as_path(name))
-    found = None if is_path else _HUB_ID.fullmatch(text.removeprefix(_PREFIX))
-    return found["repo"] if found else None
+    match = None if is_path else _HUB_ID.fullmatch(text.removeprefix(_PREFIX))
+    return match["repo"] if match else None
 
 
 def _local(name: Path, download: Callable[..., Path]) -> Path:
@@ -53,7 +53,7 @@ def _local(name: Path, download: Callable[..., Path]) -> Path:
     hub_id = _HUB_ID.fullmatch(text.removeprefix(_PREFIX))
     if text.startswith(_PREFIX):
         if hub_id is None:
-            raise InputError(f"{text}: no id of the hub; give hf:user/model or hf:user/model@revision")
+            raise InputError(f"{text}: not an id of the hub; give hf:user/model or hf:user/model@revision")
         return download(hub_id["repo"], revision=hub_id["revision"])
     if hub_id is None:
         return name
@@ -66,7 +66,7 @@ def _local(name: Path, download: Callable[..., Path]) -> Path:
 
 
 def _is_meant_as_path(name: Path) -> bool:
-    return name.parent.is_dir() or name.suffix.lower() in _ENDINGS
+    return name.parent.is_dir() or name.suffix.lower() in _SUFFIXES
 
 
 def _advice(name: Path) -> str:

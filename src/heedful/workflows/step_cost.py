@@ -16,7 +16,7 @@ from heedful.training.compilation import uncompiled
 from heedful.training.optimizer import optimizer_of_shard
 from heedful.training.parallel.partition import partition_weights
 from heedful.training.parallel.process_group import Rank, StepPlan
-from heedful.training.precision import Precision, autocast, settled_float32
+from heedful.training.precision import Precision, autocast, float32_matmul_precision
 from heedful.training.step import (
     Sums,
     apply_gradients,
@@ -26,22 +26,22 @@ from heedful.training.step import (
     step_metrics,
 )
 
-# (M, K, N) of matrix multiplications as they occur in training; a GPU needs larger ones to be filled.
-_PRODUCTS = ((2048, 1024, 1024), (2048, 2048, 2048))
-_PRODUCTS_ON_GPU = ((4096, 4096, 4096), (8192, 8192, 8192))
-_TIMED_AT_ONCE = 1e9, 1e12  # operations between two looks at the clock, on a CPU and on a GPU
+# (M, K, N) of typical matrix multiplications in training; a GPU needs larger ones to be fully used.
+_MATMULS = ((2048, 1024, 1024), (2048, 2048, 2048))
+_MATMULS_ON_GPU = ((4096, 4096, 4096), (8192, 8192, 8192))
+_OPERATIONS_PER_TIMING = 1e9, 1e12  # on a CPU and on a GPU
 
 
-class ProductRate:
-    """How fast the machine multiplies matrices, measured whenever `measure` is called, over all calls."""
+class MatmulRate:
+    """Measures the rate of matrix multiplications, over all calls of `measure`."""
 
     def __init__(self, precision: Precision, device: torch.device, *, threads: int) -> None:
-        """Choose what is multiplied.
+        """Create the matrices.
 
         Args:
-            precision: of the factors.
-            device: where.
-            threads: of this process, which multiplies alone.
+            precision: of the matrices.
+            device: of the matrices.
+            threads: of this process.
         """
         self._device = device
         self._threads = threads
@@ -49,30 +49,30 @@ class ProductRate:
         on_gpu = device.type == "cuda"
         self._factors = [
             (torch.randn(m, k, dtype=dtype, device=device), torch.randn(k, n, dtype=dtype, device=device))
-            for m, k, n in (_PRODUCTS_ON_GPU if on_gpu else _PRODUCTS)
+            for m, k, n in (_MATMULS_ON_GPU if on_gpu else _MATMULS)
         ]
-        self._at_once = _TIMED_AT_ONCE[on_gpu]
+        self._operations_per_timing = _OPERATIONS_PER_TIMING[on_gpu]
         self._rates: list[list[float]] = [[] for _ in self._factors]
 
     def measure(self, seconds: float) -> None:
-        """Multiply for about so long, each size for an equal part of it."""
+        """Multiply for about that long, each size for an equal part of it."""
         with using_threads(self._threads):
             for (one, other), rates in zip(self._factors, self._rates, strict=True):
                 operations = 2 * one.shape[0] * one.shape[1] * other.shape[1]
-                repeats = max(1, round(self._at_once / operations))
-                one @ other  # kernels are prepared at the first call
+                repeats = max(1, round(self._operations_per_timing / operations))
+                one @ other  # warm-up
                 finish(self._device)
                 end = time.perf_counter() + seconds / len(self._factors)
                 while not rates or time.perf_counter() < end:
-                    begun = time.perf_counter()
+                    start = time.perf_counter()
                     for _ in range(repeats):
                         one @ other
                     finish(self._device)
-                    rates.append(repeats * operations / (time.perf_counter() - begun))
+                    rates.append(repeats * operations / (time.perf_counter() - start))
 
     @property
     def flops_per_second(self) -> float:
-        """The median over time, of the size of matrices that is multiplied fastest."""
+        """The median rate of the fastest size."""
         return max(median(rates) for rates in self._rates)
 
 
@@ -89,13 +89,13 @@ class StepParts:
 def count_flops(ranks: Sequence[Rank], plan: StepPlan) -> int:
     """Count the floating-point operations of the matrix multiplications in a step, padding included.
 
-    A product of (M, K) and (K, N) counts 2 M K N; everything else (softmax, norms, dropout, Adam) is not
-    counted. The multiplications are those of the formulas, forward and backward: the padded rows and columns
-    of a batch too, the future that fused attention may leave out too, and what it computes again only once.
+    A multiplication of (M, K) and (K, N) counts 2 M K N; everything else (softmax, norms, dropout, Adam) is
+    not counted. The multiplications are those of eager attention, forward and backward, with padding and
+    masked positions, and without recomputation.
 
     Args:
         ranks: all of a group, with one model; each computes its rows, one after the other.
-        plan: of the step. Its gradients stay behind, and are added to those that are there.
+        plan: of the step. Its gradients are added to those of the model.
     """
     model, settings = ranks[0].model, ranks[0].config.train
     plain_layers = uncompiled(settings, next(model.parameters()).device)
@@ -113,17 +113,17 @@ def time_parts(
     *,
     threads: int,
 ) -> Iterator[StepParts]:
-    """Take steps with one rank's rows and nothing else, and yield what each part of each step takes.
+    """Take steps with one rank's rows and yield the time of each part.
 
-    The same functions as in training compute them, but nobody else is busy, nobody is waited for, and the
-    gradients of other ranks are not added. The loss takes its gradient on the way: that is in `forward`. The
-    optimiser is the norm, the update and the moving average of the rank's share of the weights.
+    The functions are those of training, but other ranks are idle and their gradients are not added. The
+    gradient of the loss is part of `forward`. `optimizer` is the norm, the update and the moving average of
+    the rank's shard of the weights.
 
     Args:
-        rank: its model's weights change.
+        rank: the weights of its model change.
         plans: of the steps.
         optimizer: over all trained weights, with state.
-        average: where there is one.
+        average: the moving average, or None.
         threads: of the process.
     """
     model, config = rank.model, rank.config
@@ -133,7 +133,7 @@ def time_parts(
     part = optimizer_of_shard(optimizer, list(own.values()))
     model.train()
     for plan in plans:
-        with using_threads(threads), settled_float32(rank.precision, device):
+        with using_threads(threads), float32_matmul_precision(rank.precision, device):
             watch, sums = _Stopwatch(device), Sums()
             for batch in rank.batches(plan):
                 on_device = batch.to(device)
@@ -155,7 +155,7 @@ def time_parts(
 
 
 class _Stopwatch:
-    """Adds what passed since the last lap to a part."""
+    """Adds the time since the last lap to a part."""
 
     def __init__(self, device: torch.device) -> None:
         self.seconds: dict[str, float] = {}

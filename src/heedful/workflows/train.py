@@ -1,4 +1,4 @@
-"""From parallel text to a trained model."""
+"""Train a model on parallel text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +23,10 @@ from heedful.training.checkpoint import set_damaged_aside
 from heedful.training.parallel.distributed import join_process_group, leave_process_group, run_worker
 from heedful.training.trained_weights import without_adapters
 from heedful.workflows.card import model_card
+from heedful.workflows.directory_guard import DirectoryGuard
 from heedful.workflows.material import Listener, Material, Notes, prepare, training_device
 from heedful.workflows.resumption import check_files_are_there, check_resumable
 from heedful.workflows.run_directory import RunDirectory
-from heedful.workflows.run_place import RunPlace
 from heedful.workflows.skipped_report import SkippedReport
 from heedful.workflows.validators import DecodingValidator, NllValidator
 
@@ -38,9 +38,9 @@ class TrainTask:
     Attributes:
         config: all settings.
         output: the run directory.
-        resume: go on with the run that is there.
-        overwrite: replace the run that is there.
-        command: what the user typed, for the model card.
+        resume: continue an existing run.
+        overwrite: replace an existing run.
+        command: the command line, for the model card.
         beside: names of files that the caller has put into a new run directory.
     """
 
@@ -61,10 +61,10 @@ class TrainResult:
     end: EndEvent
 
 
-def help_to_train(config: Config) -> bool:
-    """Do a worker's part of training, where torchrun started this process as one; return whether it did.
+def run_as_worker(config: Config) -> bool:
+    """Run as a worker if torchrun started this process as one; return whether it did.
 
-    The first of torchrun's processes, and a process that it did not start, go on to `train`.
+    Rank 0 of torchrun, and a process that it did not start, continue with `train`.
     """
     if not join_process_group(config.train.device):
         return False
@@ -76,18 +76,18 @@ def help_to_train(config: Config) -> bool:
 
 
 def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult:
-    """Train a model; everything is checked before anything that was there is replaced.
+    """Train a model; everything is checked before an existing run is replaced.
 
     Raises:
-        RunError: the output directory holds a run and neither resume nor overwrite is asked for, or another
-            process is training there, or the directory is moved while it is trained in.
-        CorpusError: text that cannot be used.
-        TokenizerError: a vocabulary that the text cannot fill.
-        ConfigError: no training text is given, or settings that the bundle to continue from cannot have, or
-            that the run to resume does not have.
-        BundleError: the bundle to continue from cannot be used.
-        CheckpointError: a checkpoint that does not belong to this data and model.
-        TrainingError: the loss is not finite, or a process that helps has died.
+        RunError: the output directory has a run and neither `resume` nor `overwrite` is set, another process
+            is training there, or the directory is moved during training.
+        CorpusError: the text is not usable.
+        TokenizerError: the text is too small for the vocabulary.
+        ConfigError: there is no training text, or settings differ from those of the base model or of the run
+            to resume.
+        BundleError: the base model is not usable.
+        CheckpointError: a checkpoint does not belong to this data and model.
+        TrainingError: the loss is not finite, or a worker has died.
         Terminated: stopped by SIGTERM, with a checkpoint written.
         KeyboardInterrupt: stopped by Ctrl-C, with a checkpoint written.
     """
@@ -102,7 +102,7 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
     log = EventLog(run.log_file)
     report = SkippedReport(run.skipped_file, material.source.store, material.tokenizers)
     decoding = _decoding_validator(material)
-    place = RunPlace(run.path)
+    guard = DirectoryGuard(run.path)
     trainer = Trainer(
         material.model,
         material.config,
@@ -112,22 +112,22 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
                 NllValidator(material.valid_source, material.precision),
                 *([decoding] if material.config.valid.decode_sentences else []),
             ],
-            listeners=[lambda event: place.check(), _naming_the_report(report, [log, *listeners])],
-            keep_model=_bundle_writer(material, place, task.command, decoding.signatures),
+            listeners=[lambda event: guard.check(), _naming_the_report(report, [log, *listeners])],
+            keep_model=_bundle_writer(material, guard, task.command, decoding.signatures),
             checkpoints=run.checkpoints,
             fingerprint=material.fingerprint(),
             validation_set=material.validation_fingerprint(),
-            before_writing=place.check,
+            before_writing=guard.check,
         ),
     )
-    with run.held(resume=task.resume, overwrite=task.overwrite), place.watched():
+    with run.locked(resume=task.resume, overwrite=task.overwrite), guard.watched():
         if task.resume:
             _resume(trainer, run, notes)
             run.write_config(material.config)
-            log.forget_after(trainer.progress.step, judged=trainer.progress.judged_step)
-            report.forget_after(trainer.progress.step)
+            log.drop_after(trainer.progress.step, validated_step=trainer.progress.validated_step)
+            report.drop_after(trainer.progress.step)
         else:
-            run.begin(material.config, material.tokenizers)
+            run.start(material.config, material.tokenizers)
         for event in notes.events:
             log(event)
         end = trainer.fit()
@@ -136,10 +136,10 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
 
 
 def _resume(trainer: Trainer, run: RunDirectory, notes: Notes) -> None:
-    """Take up where the newest intact checkpoint stands; a run that was killed before its first begins anew.
+    """Resume from the newest intact checkpoint; a run that was killed before its first one starts again.
 
     Raises:
-        CheckpointError: all are damaged, or gone.
+        CheckpointError: all are damaged, or missing.
     """
     run.bring_back_bundles()
     damaged = set_damaged_aside(run.checkpoints)
@@ -147,7 +147,7 @@ def _resume(trainer: Trainer, run: RunDirectory, notes: Notes) -> None:
     names = ", ".join(str(path) for path in damaged)
     if damaged and checkpoint is None:
         raise CheckpointError(
-            f"{names}: all checkpoints are damaged (a checksum differs), so the run cannot go on; "
+            f"{names}: all checkpoints are damaged (a checksum differs), so the run cannot continue; "
             f"continue from its weights with --init {run.path} and another --output"
         )
     if damaged and checkpoint:
@@ -158,23 +158,23 @@ def _resume(trainer: Trainer, run: RunDirectory, notes: Notes) -> None:
         trainer.resume(checkpoint)
     elif run.has_had_checkpoints():
         raise CheckpointError(
-            f"{run.checkpoints}: no intact checkpoint is left, and beginning anew would replace the run's "
+            f"{run.checkpoints}: no intact checkpoint is left, and starting again would replace the run's "
             f"results; continue from its weights with --init {run.path} and another --output, or give "
-            "--overwrite in place of --resume to begin anew"
+            "--overwrite instead of --resume to start again"
         )
 
 
 def _naming_the_report(report: SkippedReport, listeners: Sequence[Listener]) -> Listener:
-    """Return a listener that calls all others, and first writes the sentences of skipped steps."""
+    """Return a listener that calls all others, after writing the sentences of skipped steps."""
 
-    def tell(event: Event) -> None:
+    def notify(event: Event) -> None:
         if isinstance(event, SkippedEvent):
             report.add(event)
             event = replace(event, sentences=str(report.path))
         for listener in listeners:
             listener(event)
 
-    return tell
+    return notify
 
 
 def _decoding_validator(material: Material) -> DecodingValidator:
@@ -184,9 +184,9 @@ def _decoding_validator(material: Material) -> DecodingValidator:
 
 
 def _bundle_writer(
-    material: Material, place: RunPlace, command: str, signatures: Mapping[str, str]
+    material: Material, guard: DirectoryGuard, command: str, signatures: Mapping[str, str]
 ) -> Callable[[str, Transformer, Scores, int], None]:
-    """Give what writes a bundle with its card; the signatures are filled in by the first validation."""
+    """Return a function that writes a bundle with its card; the first validation sets the signatures."""
 
     def write(name: str, model: Transformer, scores: Scores, step: int) -> None:
         card = model_card(
@@ -199,7 +199,7 @@ def _bundle_writer(
             origin=material.origin,
         )
         bundle = Bundle(material.config, material.tokenizers, without_adapters(model), scores=scores)
-        place.check()
-        save_bundle(bundle, place.path / name, card=card)
+        guard.check()
+        save_bundle(bundle, guard.path / name, card=card)
 
     return write

@@ -1,4 +1,4 @@
-"""Validators for the trainer: here training meets decoding."""
+"""Validators for the trainer: negative log-likelihood, and metrics of decoded text."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ class NllValidator:
 
 
 class DecodingValidator:
-    """Translates sentences greedily and scores them; remembers the signatures of the scores."""
+    """Translates sentences greedily and scores them; stores the signatures of the scores."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class DecodingValidator:
         self.signatures: dict[str, str] = {}
 
     def __call__(self, model: Transformer) -> dict[str, float]:
-        """Return BLEU, chrF and the share of exact matches, all in percent."""
+        """Return BLEU, chrF and the percentage of exact matches."""
         bundle = Bundle(self._config, self._tokenizers, model)
         translator = Translator(bundle, precision=self._precision)
         greedy = self._config.decode.model_copy(update={"beam_size": 1, "n_best": 1})

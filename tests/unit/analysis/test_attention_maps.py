@@ -10,7 +10,7 @@ from tiny_bundle import memorised
 from heedful.analysis.attention_maps import AttentionMaps, attention_maps, write_attention_json
 from heedful.analysis.attention_page import write_attention_page
 from heedful.analysis.attention_picture import draw_attention
-from heedful.analysis.plotting import readable_pieces
+from heedful.analysis.plotting import readable_tokens
 from heedful.errors import InputError, MissingExtraError
 
 
@@ -36,16 +36,16 @@ def test_the_decoder_looks_at_no_later_piece(maps: AttentionMaps) -> None:
 
 
 def test_rows_are_named_after_the_pieces_that_are_produced(maps: AttentionMaps) -> None:
-    assert maps.source_pieces[-1] == maps.target_pieces[-1] == "</s>"
-    assert maps.target_in_pieces[0] == "<s>"
-    assert maps.target_in_pieces[1:] == maps.target_pieces[:-1]
+    assert maps.source_tokens[-1] == maps.target_tokens[-1] == "</s>"
+    assert maps.target_in_tokens[0] == "<s>"
+    assert maps.target_in_tokens[1:] == maps.target_tokens[:-1]
     assert maps.target == "die Katze sieht ."
 
 
 def test_json_holds_the_maps_to_four_digits(maps: AttentionMaps, tmp_path: Path) -> None:
     write_attention_json(maps, tmp_path / "new" / "a.json")
     read = json.loads((tmp_path / "new" / "a.json").read_text(encoding="utf-8"))
-    assert read["source_pieces"] == list(maps.source_pieces)
+    assert read["source_pieces"] == list(maps.source_tokens)
     np.testing.assert_allclose(read["maps"][-1]["weights"], maps.of("cross")[-1].weights, atol=6e-5)
 
 
@@ -77,14 +77,14 @@ def test_the_picture_is_a_png_of_the_chosen_layer(maps: AttentionMaps, tmp_path:
 
 
 def test_characters_that_no_font_has_do_no_harm(maps: AttentionMaps, tmp_path: Path) -> None:
-    pieces = ("▁\U000f0000", "▁$x_{", *maps.source_pieces[2:])
-    draw_attention(replace(maps, source_pieces=pieces), tmp_path / "a.png")
+    pieces = ("▁\U000f0000", "▁$x_{", *maps.source_tokens[2:])
+    draw_attention(replace(maps, source_tokens=pieces), tmp_path / "a.png")
     assert (tmp_path / "a.png").exists()
 
 
 def test_dollar_signs_are_no_formula(maps: AttentionMaps, tmp_path: Path) -> None:
-    pieces = ["$$", "$\\frac$", "$x_$", *maps.source_pieces[3:]]
-    draw_attention(replace(maps, source_pieces=pieces, target_pieces=maps.target_pieces), tmp_path / "a.png")
+    pieces = ["$$", "$\\frac$", "$x_$", *maps.source_tokens[3:]]
+    draw_attention(replace(maps, source_tokens=pieces, target_tokens=maps.target_tokens), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -106,4 +106,4 @@ def test_without_matplotlib_one_line_says_what_to_install(
     ],
 )
 def test_labels_are_readable(pieces: list[str], labels: list[str]) -> None:
-    assert readable_pieces(pieces) == labels
+    assert readable_tokens(pieces) == labels

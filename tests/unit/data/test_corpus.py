@@ -78,7 +78,7 @@ def test_bad_content_is_named_with_its_place(tmp_path: Path, content: bytes, mes
 
 
 def test_a_plain_file_named_gz_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"text\.gz: no gzip file, although its name ends in \.gz"):
+    with pytest.raises(CorpusError, match=r"text\.gz: not a gzip file, although its name ends in \.gz"):
         read_lines(write(tmp_path / "text.gz", "plain\n"))
 
 
@@ -97,7 +97,7 @@ def test_unequal_sides_name_both_and_the_first_unmatched_line(tmp_path: Path, sw
         read_parallel(*((long, short) if swap else (short, long)))
     assert str(caught.value) == (
         f"{short}: 1,234 lines but {long} has 1,236; "
-        "the two sides must be parallel (first unmatched line: 1,235)"
+        "source and target must be parallel (first unmatched line: 1,235)"
     )
 
 
@@ -121,7 +121,7 @@ def test_a_side_of_empty_lines_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_sides_that_never_meet_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="no line has text on both sides"):
+    with pytest.raises(CorpusError, match="no line has both source and target text"):
         read_parallel(write(tmp_path / "s", "a\n\n"), write(tmp_path / "t", "\nB\n"))
 
 
@@ -152,8 +152,8 @@ def test_jsonl_takes_the_named_keys(tmp_path: Path, packed: bool) -> None:
         ("[" * 100_000, "line 2: not JSON"),
         ('["a", "b"]', "line 2: not a JSON object"),
         ('{"src": "a", "target": "b"}', "line 2: no key 'tgt' .*'target'"),
-        ('{"src": "a", "tgt": 3}', "line 2: the value of 'tgt' is no string"),
-        ('{"src": "a", "tgt": null}', "line 2: the value of 'tgt' is no string"),
+        ('{"src": "a", "tgt": 3}', "line 2: the value of 'tgt' is not a string"),
+        ('{"src": "a", "tgt": null}', "line 2: the value of 'tgt' is not a string"),
         (r'{"src": "a\u0000", "tgt": "b"}', "line 2: NUL character"),
         (r'{"src": "a\ud800", "tgt": "b"}', "line 2: half of a surrogate pair"),
     ],

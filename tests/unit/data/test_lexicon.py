@@ -61,7 +61,7 @@ def test_it_is_its_formulas_however_the_text_is_divided(monkeypatch: pytest.Monk
     src, tgt = random_pairs(40, seed=1)
     wanted = by_hand(src, tgt, 4)
     for links_at_once in (1, 50, 10_000):
-        monkeypatch.setattr(lexicon, "_LINKS_AT_ONCE", links_at_once)
+        monkeypatch.setattr(lexicon, "_CHUNK_LINKS", links_at_once)
         assert table(src, tgt, 4) == pytest.approx(wanted, rel=1e-9)
 
 

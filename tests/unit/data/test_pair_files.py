@@ -81,7 +81,7 @@ def test_unequal_sides_name_both_and_the_first_unmatched_line(tmp_path: Path, sw
         list(PairFiles((long, short) if swap else (short, long)).rows())
     assert str(caught.value) == (
         f"{short}: 1,234 lines but {long} has 1,236; "
-        "the two sides must be parallel (first unmatched line: 1,235)"
+        "source and target must be parallel (first unmatched line: 1,235)"
     )
 
 
@@ -96,7 +96,7 @@ def test_missing_files_directories_and_bad_lines_are_named(tmp_path: Path) -> No
 
 def test_a_plain_file_named_gz_is_refused(tmp_path: Path) -> None:
     plain = write(tmp_path / "a.gz", "plain\n")
-    with pytest.raises(CorpusError, match=r"a\.gz: no gzip file, although its name ends in \.gz"):
+    with pytest.raises(CorpusError, match=r"a\.gz: not a gzip file, although its name ends in \.gz"):
         list(PairFiles((plain, plain)).rows())
 
 

@@ -58,7 +58,7 @@ def test_other_languages_share_the_model(tmp_path: Path) -> None:
     loaded = Translator.load(tmp_path / "bundle", src_lang="deu_Latn", tgt_lang="fra_Latn")
     assert loaded.translate(LINES) == french.translate(LINES)
     assert load_bundle(tmp_path / "bundle").config == bundle.config
-    with pytest.raises(InputError, match="tgt_lang: 'ger' is no tag of this model"):
+    with pytest.raises(InputError, match="tgt_lang: 'ger' is not a tag of this model"):
         Translator.load(tmp_path / "bundle", tgt_lang="ger")
 
 
@@ -79,8 +79,8 @@ def test_learned_positions_count_the_frame() -> None:
 def test_attention_is_of_the_framed_pieces() -> None:
     for target in (None, "das Haus"):
         maps = attention_of(Translator(nllb_like()), "the house", target=target)
-        assert (maps.source_pieces[0], maps.source_pieces[-1]) == ("eng_Latn", "</s>")
-        assert maps.target_in_pieces[:2] == ("</s>", "deu_Latn")
-        assert maps.target_pieces[0] == "deu_Latn"
-        assert (maps.target_pieces[-1], "Latn" in maps.target) == ("</s>", False)
-        assert len(maps.target_in_pieces) == len(maps.target_pieces)
+        assert (maps.source_tokens[0], maps.source_tokens[-1]) == ("eng_Latn", "</s>")
+        assert maps.target_in_tokens[:2] == ("</s>", "deu_Latn")
+        assert maps.target_tokens[0] == "deu_Latn"
+        assert (maps.target_tokens[-1], "Latn" in maps.target) == ("</s>", False)
+        assert len(maps.target_in_tokens) == len(maps.target_tokens)

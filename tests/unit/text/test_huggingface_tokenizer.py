@@ -11,7 +11,7 @@ from heedful.errors import InputError, MissingExtraError, TokenizerError
 from heedful.text import HuggingFaceTokenizer, SpecialIds, TokenizerPair
 
 
-def test_text_survives_the_round_trip_and_special_pieces_vanish() -> None:
+def test_text_survives_the_round_trip_without_special_tokens() -> None:
     tokenizer = nllb_pair().src
     assert tokenizer.kind == "bpe"
     assert tokenizer.vocab_size == 250 + len(LANGUAGES)

@@ -61,21 +61,21 @@ def test_marian_reads_the_tag_of_the_target_language(tmp_path: Path, tag: str | 
     framing = frame(marian, pair, tgt_lang="fra")
     assert framing.src_prefix == (pair.src.tag_id(">>fra<<"),)
     assert framing.tgt_prefix == ()
-    assert "reads no tag of its source language" in refusal(marian, pair, src_lang="deu")
+    assert "has no tag for its source language" in refusal(marian, pair, src_lang="deu")
 
 
 def test_an_unknown_language_names_close_ones() -> None:
     assert refusal(NLLB, nllb_pair(), tgt_lang="deu") == (
-        "tgt_lang: 'deu' is no tag of this model; did you mean 'deu_Latn'?"
+        "tgt_lang: 'deu' is not a tag of this model; did you mean 'deu_Latn'?"
     )
-    assert refusal(NLLB, nllb_pair(), src_lang="<pad>") == "src_lang: '<pad>' is no language"
+    assert refusal(NLLB, nllb_pair(), src_lang="<pad>") == "src_lang: '<pad>' is not a language"
 
 
 def test_a_model_of_one_pair_of_languages_has_no_choice() -> None:
     english, german = phrases()
     ours = train_tokenizers(english, german, TokenizerConfig(vocab_size=200), seed=1)
     assert "translates into one language only" in refusal(Config(), ours, tgt_lang="de")
-    assert "reads no tag of its source language" in refusal(Config(), ours, src_lang="de")
+    assert "has no tag for its source language" in refusal(Config(), ours, src_lang="de")
     bart = Config(languages=LanguageConfig(src_tag="<s>", tgt_tag="<s>"))
     assert "translates into one language only" in refusal(bart, nllb_pair(), tgt_lang="deu_Latn")
-    assert "reads no tag of its source language" in refusal(bart, nllb_pair(), src_lang="deu_Latn")
+    assert "has no tag for its source language" in refusal(bart, nllb_pair(), src_lang="deu_Latn")

@@ -8,7 +8,7 @@ from small_tokenizers import phrases, sentencepiece_model
 
 from heedful.errors import TokenizerError
 from heedful.text.sentencepiece_format import check_model, fields, read_kind
-from heedful.text.sentencepiece_tokenizer import load_processor
+from heedful.text.sentencepiece_tokenizer import load_sentencepiece
 
 NORMALIZER, CHARSMAP, PIECE, SCORE = 3, 2, 1, 2
 
@@ -50,7 +50,7 @@ def test_what_sentencepiece_writes_is_taken() -> None:
     for kind in ("unigram", "bpe"):
         check_model(model(kind))
         assert read_kind(model(kind)) == kind
-    assert load_processor(with_rules(rules()), name="x").encode("ﬁ", out_type=str) == load_processor(
+    assert load_sentencepiece(with_rules(rules()), name="x").encode("ﬁ", out_type=str) == load_sentencepiece(
         model(), name="x"
     ).encode("ﬁ", out_type=str)
 
@@ -74,7 +74,7 @@ def test_rules_of_normalisation_that_leave_their_memory_are_refused() -> None:
         b"\0\0\0\0x\0",
     ):
         with pytest.raises(TokenizerError, match="not a usable SentencePiece model"):
-            load_processor(with_rules(bad), name="x")
+            load_sentencepiece(with_rules(bad), name="x")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_rules_of_normalisation_that_leave_their_memory_are_refused() -> None:
 )
 def test_what_is_no_model_is_refused(bad: bytes) -> None:
     with pytest.raises(TokenizerError, match="not a usable SentencePiece model"):
-        load_processor(bad, name="x")
+        load_sentencepiece(bad, name="x")
 
 
 def test_a_score_that_is_no_number_is_refused() -> None:
@@ -97,4 +97,4 @@ def test_a_score_that_is_no_number_is_refused() -> None:
     assert isinstance(first, bytes)
     damaged = first.replace(next(v for n, v in fields(first) if n == SCORE), struct.pack("<f", float("nan")))  # type: ignore[arg-type]
     with pytest.raises(TokenizerError, match="not a usable SentencePiece model"):
-        load_processor(model().replace(field(PIECE, first), field(PIECE, damaged), 1), name="x")
+        load_sentencepiece(model().replace(field(PIECE, first), field(PIECE, damaged), 1), name="x")

@@ -112,7 +112,7 @@ def total_variation(first: Counter[tuple[str, ...]], second: Counter[tuple[str, 
 def test_bpe_dropout_has_the_distribution_of_the_published_algorithm() -> None:
     tokenizer = train("bpe")
     sampler = SegmentationSampler(tokenizer, 0.3)
-    ranks = {piece: round(-score) for piece, (_, score) in tokenizer.piece_scores().items() if len(piece) > 1}
+    ranks = {piece: round(-score) for piece, (_, score) in tokenizer.token_scores().items() if len(piece) > 1}
     draws, rng = 4000, random.Random(1)
     ours = Counter(tuple(tokenizer.pieces(sampler("homework", rng))) for _ in range(draws))
     printed = Counter(merge_dropout("▁homework", ranks, 0.3, rng) for _ in range(draws))
@@ -136,7 +136,7 @@ def segmentations(word: str, scores: dict[str, float]) -> dict[tuple[str, ...], 
 def test_unigram_sampling_has_the_smoothed_distribution_over_all_segmentations(rate: float) -> None:
     tokenizer = train("unigram")
     sampler = SegmentationSampler(tokenizer, rate)
-    scores = {piece: score for piece, (_, score) in tokenizer.piece_scores().items()}
+    scores = {piece: score for piece, (_, score) in tokenizer.token_scores().items()}
     every = segmentations("▁that", scores)
     weights = {pieces: math.exp(rate * score) for pieces, score in every.items()}
     draws, rng = 4000, random.Random(1)

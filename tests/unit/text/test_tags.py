@@ -28,15 +28,15 @@ def test_the_begin_of_a_sentence_may_serve_as_a_tag() -> None:
 def test_an_ordinary_piece_is_no_tag() -> None:
     tagged = tagged_pair().src
     (piece,) = tagged.pieces(tagged.encode("a")[-1:])
-    assert "is no tag of this model" in refusal(tagged, piece)
+    assert "is not a tag of this model" in refusal(tagged, piece)
 
 
 def test_an_unknown_tag_names_close_ones() -> None:
     assert refusal(nllb_pair().src, "fra") == (
-        "'fra' is no tag of this model; did you mean 'fra_Arab' or 'fra_Latn'?"
+        "'fra' is not a tag of this model; did you mean 'fra_Arab' or 'fra_Latn'?"
     )
     assert "did you mean 'deu_Latn' or" in refusal(nllb_pair().src, "deu_latin")
     assert "did you mean '__de__'?" in refusal(tagged_pair().src, "deu")
     assert "there are 3, such as '__de__', '__en__', '__fr__'" in refusal(tagged_pair().src, "xx")
     words = tokenizer_from_words(["<pad>", "<unk>", "<s>", "</s>", "a"])
-    assert refusal(words, "de") == "'de' is no tag of this model; it has none"
+    assert refusal(words, "de") == "'de' is not a tag of this model; it has none"

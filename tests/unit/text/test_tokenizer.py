@@ -162,7 +162,7 @@ def test_an_error_that_is_not_the_texts_is_not_blamed_on_it(monkeypatch: pytest.
         def encode(self, *_: object, **__: object) -> None:
             raise RuntimeError("Resource temporarily unavailable")
 
-    monkeypatch.setattr(tokenizer, "_processor", NoThreads())
+    monkeypatch.setattr(tokenizer, "_spm", NoThreads())
     for encode in (lambda: tokenizer.encode("a b"), lambda: tokenizer.encode_batch(["a b"])):
         with pytest.raises(RuntimeError, match="temporarily unavailable"):
             encode()

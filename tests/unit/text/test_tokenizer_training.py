@@ -70,7 +70,7 @@ def test_a_vocabulary_too_small_for_the_characters_names_the_smallest(size: int)
 
 @pytest.mark.parametrize("lines", [[], ["", "  "]])
 def test_empty_text_is_refused(lines: list[str]) -> None:
-    with pytest.raises(TokenizerError, match="training text of both sides is empty"):
+    with pytest.raises(TokenizerError, match="the source and target training text is empty"):
         train_tokenizers(lines, lines, TokenizerConfig(), seed=1)
 
 
@@ -87,7 +87,7 @@ def test_much_text_is_sampled_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> No
     models = [train_tokenizers(lines, lines, config, seed=seed).src for seed in (1, 1, 2, 3)]
     assert models[0].to_bytes() == models[1].to_bytes()
     assert len({model.to_bytes() for model in models}) > 1
-    letters = [set(model.piece_scores()) & set("abcdfghj") for model in models]
+    letters = [set(model.token_scores()) & set("abcdfghj") for model in models]
     assert all(len(found) <= 4 for found in letters)
 
 

@@ -21,7 +21,7 @@ def test_ids_are_places_in_the_list_not_those_of_the_model() -> None:
     assert tokenizer.kind == "bpe"
 
 
-def test_decoding_gives_the_text_back_without_special_pieces() -> None:
+def test_decoding_returns_the_text_without_special_tokens() -> None:
     tokenizer = tagged_pair().src
     for line in phrases()[0]:
         ids = [tokenizer.eos_id, tokenizer.tag_id("de"), *tokenizer.encode(line), tokenizer.eos_id, 1, 1]
@@ -47,7 +47,7 @@ def test_a_tag_at_the_start_is_one_piece_where_the_model_is_marians(tmp_path: Pa
     assert len(tagged_pair().src.encode(">>en<< the house")) > len(tagged)
 
 
-def test_special_pieces_are_found_in_a_text_the_longest_first() -> None:
+def test_special_tokens_are_matched_in_a_text_the_longest_first() -> None:
     model, pieces = m2m100_model()
     tokenizer = VocabularyTokenizer(model, [*pieces, "<a>", "<a><b>"], FAIRSEQ_IDS, special=["<a>", "<a><b>"])
     first, both = len(pieces), len(pieces) + 1
@@ -113,11 +113,11 @@ def marian_like_model() -> bytes:
 
 def test_lists_that_cannot_be_are_named() -> None:
     model, pieces = m2m100_model()
-    with pytest.raises(TokenizerError, match=r"'<pad>' stands there twice"):
+    with pytest.raises(TokenizerError, match=r"'<pad>' is repeated"):
         VocabularyTokenizer(model, [*pieces, "<pad>"], FAIRSEQ_IDS)
-    with pytest.raises(TokenizerError, match=r"eos has id 999, but there are 2\d\d pieces"):
+    with pytest.raises(TokenizerError, match=r"eos has id 999, but there are 2\d\d tokens"):
         VocabularyTokenizer(model, pieces, SpecialIds(pad=0, unk=1, bos=2, eos=999))
-    with pytest.raises(TokenizerError, match=r"special piece '__xx__' is not among the pieces"):
+    with pytest.raises(TokenizerError, match=r"special token '__xx__' is not among the tokens"):
         VocabularyTokenizer(model, pieces, FAIRSEQ_IDS, special=["__xx__"])
     with pytest.raises(TokenizerError, match=r"source\.spm: not a usable SentencePiece model"):
         VocabularyTokenizer(b"abc", pieces, FAIRSEQ_IDS, name="source")
@@ -129,7 +129,7 @@ def test_lists_that_cannot_be_are_named() -> None:
 def test_a_damaged_list_is_named(tmp_path: Path, damage: bytes) -> None:
     tagged_pair().save(tmp_path)
     (tmp_path / "tokenizer.pieces.json").write_bytes(damage)
-    with pytest.raises(TokenizerError, match=r"tokenizer\.pieces\.json: not a usable list of pieces"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.pieces\.json: not a usable list of tokens"):
         TokenizerPair.load(tmp_path)
     (tmp_path / "tokenizer.pieces.json").unlink()
     with pytest.raises(TokenizerError, match=r"tokenizer\.pieces\.json: no such file"):

@@ -36,9 +36,9 @@ def test_a_list_without_a_token_for_unknown_words_gets_one_at_its_end() -> None:
     [
         (["<pad>", "<s>", "a"], "there is no token such as '</s>'"),
         (["<unk>", "<s>", "</s>", "a"], "there is no token such as '<pad>'"),
-        ([*WORDS, "cat"], "'cat', of id 7, stands there twice"),
-        ([*WORDS, "two words"], "'two words', of id 7, is empty or holds a space"),
-        ([*WORDS, ""], "'', of id 7, is empty or holds a space"),
+        ([*WORDS, "cat"], "'cat', of id 7, is repeated"),
+        ([*WORDS, "two words"], "'two words', of id 7, is empty or contains a space"),
+        ([*WORDS, ""], "'', of id 7, is empty or contains a space"),
     ],
 )
 def test_lists_that_cannot_be_are_one_line(words: list[str], message: str) -> None:

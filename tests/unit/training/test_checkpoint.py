@@ -110,9 +110,9 @@ def test_every_field_of_the_progress_comes_back(tmp_path: Path) -> None:
     one, other = make(1), make(2)
     of_other_types = {
         "best_scores": {"nll": 2.5},
-        "judged_scores": {"nll": 3.5},
-        "judged_by": ("nll", "a set"),
-        "milestones": (3, 4),
+        "validated_scores": {"nll": 3.5},
+        "validated_by": ("nll", "a set"),
+        "regular_checkpoints": (3, 4),
         "computed_by": "1 process",
     }
     for number, name in enumerate(vars(one.progress)):
@@ -247,7 +247,7 @@ def test_all_checkpoints_but_those_kept_and_the_two_newest_are_removed(
 ) -> None:
     for step in steps:
         save_checkpoint(make(1, step=step), tmp_path)
-    prune_checkpoints(tmp_path, kept=kept)
+    prune_checkpoints(tmp_path, retained=kept)
     assert [checkpoint_step(path) for path in list_checkpoints(tmp_path)] == wanted
 
 
@@ -260,7 +260,7 @@ def test_damaged_checkpoints_are_set_aside_and_the_newest_intact_one_stays(tmp_p
     assert [path.name for path in set_damaged_aside(tmp_path)] == ["damaged-step-30", "damaged-step-40"]
     assert latest_checkpoint(tmp_path) == tmp_path / "step-20"
     save_checkpoint(make(1, step=40), tmp_path)
-    prune_checkpoints(tmp_path, kept={40})
+    prune_checkpoints(tmp_path, retained={40})
     assert [checkpoint_step(path) for path in list_checkpoints(tmp_path)] == [20, 40]
     assert set_damaged_aside(tmp_path) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == [

@@ -67,7 +67,7 @@ def test_what_is_damaged_while_a_run_goes_on_costs_no_intact_checkpoint(
     for step in (30, 40, 50):
         if step > 30:
             save_checkpoint(make(step, step=step), root)
-            prune_checkpoints(root, kept={step})
+            prune_checkpoints(root, retained={step})
         damage(root / f"step-{step}", seed + step)
     assert latest_checkpoint(root) == root / "step-20"
     assert [path.name for path in set_damaged_aside(root)] == [f"damaged-step-{n}" for n in (30, 40, 50)]
@@ -77,10 +77,10 @@ def test_two_intact_checkpoints_stay_whatever_is_between_them(saved: Path, tmp_p
     root = tmp_path / "checkpoints"
     shutil.copytree(saved, root)
     damage(root / "step-20", 1)
-    prune_checkpoints(root, kept={30})
+    prune_checkpoints(root, retained={30})
     assert [path.name for path in list_checkpoints(root)] == ["step-10", "step-20", "step-30"]
     save_checkpoint(make(40, step=40), root)
-    prune_checkpoints(root, kept={40})
+    prune_checkpoints(root, retained={40})
     assert [path.name for path in list_checkpoints(root)] == ["step-30", "step-40"]
 
 
@@ -111,6 +111,6 @@ def test_a_removal_that_was_interrupted_leaves_no_half_of_a_checkpoint(
 
     monkeypatch.setattr(shutil, "rmtree", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        prune_checkpoints(root, kept={30})
+        prune_checkpoints(root, retained={30})
     assert all(is_complete(path) for path in list_checkpoints(root))
     assert len(list_checkpoints(root)) == 2

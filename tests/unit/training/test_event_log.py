@@ -39,41 +39,43 @@ def log_of(folder: Path, content: bytes) -> EventLog:
 def test_only_events_until_the_checkpoint_stay(tmp_path: Path, damage: bytes) -> None:
     content = b"\n".join([line(0).encode(), damage, line(4).encode(), line(5).encode(), damage])
     log = log_of(tmp_path, content)
-    log.forget_after(4)
+    log.drop_after(4)
     log(NoticeEvent(5, 1.0, "again"))
     assert steps(log.path) == [0, 4, 5]
 
 
-@pytest.mark.parametrize(("judged", "kept"), [(4, ["one"]), (8, ["one", "other"]), (-1, ["one", "other"])])
+@pytest.mark.parametrize(
+    ("validated_step", "retained"), [(4, ["one"]), (8, ["one", "other"]), (-1, ["one", "other"])]
+)
 def test_a_validation_that_the_checkpoint_does_not_know_of_is_dropped(
-    tmp_path: Path, judged: int, kept: list[str]
+    tmp_path: Path, validated_step: int, retained: list[str]
 ) -> None:
     log = EventLog(tmp_path / "log.jsonl")
     for step, name in ((4, "one"), (8, "other")):
         log(ValidationEvent(step, 1.0, {name: 1.0}, is_best=True))
         log(NoticeEvent(step, 1.0, "saved"))
-    log.forget_after(8, judged=judged)
+    log.drop_after(8, validated_step=validated_step)
     text = log.path.read_text(encoding="utf-8")
-    assert [name for name in ("one", "other") if name in text] == kept
+    assert [name for name in ("one", "other") if name in text] == retained
     assert text.count("saved") == 2
 
 
 def test_an_event_that_lost_its_line_break_gets_it_back(tmp_path: Path) -> None:
     log = log_of(tmp_path, f"{line(1)}\n{line(2)}".encode())
-    log.forget_after(2)
+    log.drop_after(2)
     log(NoticeEvent(3, 1.0, "next"))
     assert steps(log.path) == [1, 2, 3]
 
 
 def test_a_log_that_is_older_than_the_checkpoint_stays_as_it_is(tmp_path: Path) -> None:
     log = log_of(tmp_path, f"{line(1)}\n{line(2)}\n".encode())
-    log.forget_after(40)
+    log.drop_after(40)
     assert steps(log.path) == [1, 2]
 
 
 def test_a_log_that_is_gone_begins_anew(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "log.jsonl")
-    log.forget_after(4)
+    log.drop_after(4)
     assert not log.path.exists()
     log(NoticeEvent(5, 1.0, "first"))
     assert steps(log.path) == [5]
@@ -87,5 +89,5 @@ def test_a_log_that_cannot_be_rewritten_stays_whole(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space left"):
-        log.forget_after(1)
+        log.drop_after(1)
     assert steps(log.path) == [1, 2]

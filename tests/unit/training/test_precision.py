@@ -7,8 +7,8 @@ from heedful.training.precision import (
     Precision,
     autocast,
     emulation_warning,
+    float32_matmul_precision,
     resolve_precision,
-    settled_float32,
 )
 
 CPU = torch.device("cpu")
@@ -53,7 +53,7 @@ def test_emulated_bf16_is_warned_of_with_its_measured_cost(
     monkeypatch: pytest.MonkeyPatch, emulated: bool
 ) -> None:
     monkeypatch.setattr(module, "has_bf16", lambda device: not emulated)
-    monkeypatch.setattr(module, "_seconds_of_product", {torch.bfloat16: 0.051, torch.float32: 0.002}.get)
+    monkeypatch.setattr(module, "_time_matmul", {torch.bfloat16: 0.051, torch.float32: 0.002}.get)
     assert emulation_warning("float32", CPU) is None
     assert emulation_warning("bf16", torch.device("cuda")) is None
     warning = emulation_warning("bf16", CPU)
@@ -68,7 +68,7 @@ def test_emulated_bf16_is_warned_of_with_its_measured_cost(
 
 def test_the_cost_of_emulation_is_a_time() -> None:
     for dtype in (torch.float32, torch.bfloat16):
-        assert module._seconds_of_product(dtype) > 0.0
+        assert module._time_matmul(dtype) > 0.0
 
 
 def test_other_devices_stay_in_float32() -> None:
@@ -97,10 +97,10 @@ def test_products_of_float32_on_a_gpu_are_settled_for_the_step_alone(
     other = "high" if wanted == "highest" else "highest"
     try:
         torch.set_float32_matmul_precision(other)
-        with settled_float32(precision, torch.device("cuda")):
+        with float32_matmul_precision(precision, torch.device("cuda")):
             assert torch.get_float32_matmul_precision() == wanted
         assert torch.get_float32_matmul_precision() == other
-        with settled_float32(precision, CPU):
+        with float32_matmul_precision(precision, CPU):
             assert torch.get_float32_matmul_precision() == other
     finally:
         torch.set_float32_matmul_precision(before)

@@ -113,7 +113,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, ema_decay: float
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_going_on_with_other_threads_is_said_and_done(tmp_path: Path, threads: int) -> None:
+def test_resuming_with_other_threads_warns_and_works(tmp_path: Path, threads: int) -> None:
     with using_threads(1):
         make(tmp_path, train={"max_steps": 7}).trainer.fit()
     resumed = make(tmp_path)
@@ -123,11 +123,11 @@ def test_going_on_with_other_threads_is_said_and_done(tmp_path: Path, threads: i
     warnings = [event.message for event in resumed.of(WarningEvent)]
     assert len(warnings) == threads - 1
     if warnings:
-        assert "1 process of 1 thread" in warnings[0]
-        assert "1 process of 2 threads will take the next" in warnings[0]
+        assert "after 1 process of 1 thread" in warnings[0]
+        assert "resuming with 1 process of 2 threads" in warnings[0]
 
 
-def test_nothing_is_said_of_a_checkpoint_that_does_not_tell_who_computed_it(tmp_path: Path) -> None:
+def test_a_checkpoint_without_computed_by_causes_no_warning(tmp_path: Path) -> None:
     make(tmp_path, train={"max_steps": 7}).trainer.fit()
     resumed = make(tmp_path)
     resumed.trainer.resume(tmp_path / "checkpoints" / "step-7")
@@ -136,7 +136,7 @@ def test_nothing_is_said_of_a_checkpoint_that_does_not_tell_who_computed_it(tmp_
     assert not resumed.of(WarningEvent)
 
 
-def test_the_moving_average_is_what_is_judged_and_kept(tmp_path: Path) -> None:
+def test_the_moving_average_is_validated_and_saved(tmp_path: Path) -> None:
     world = make(tmp_path, train={"ema_decay": 0.9})
     world.trainer.fit()
     assert world.trainer.average is not None

@@ -36,7 +36,7 @@ def test_the_nll_is_the_sum_over_tokens_divided_by_their_number_however_batched(
     assert found["perplexity"] == pytest.approx(math.exp(total / tokens), rel=1e-5)
 
 
-def test_tokens_that_are_judged_in_pieces_all_count() -> None:
+def test_tokens_that_are_validated_in_chunks_all_count() -> None:
     model = small_model().eval()
     torch.manual_seed(79)
     src, tgt_in, tgt_out = (torch.randint(3, 11, (70, length)) for length in (4, 9, 9))

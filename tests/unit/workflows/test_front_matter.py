@@ -52,8 +52,8 @@ def test_the_hubs_library_reads_every_score_with_its_signature() -> None:
     assert data.license is None
     assert data.model_name == "Transformer 6+6 x 512"
     assert data.eval_results == [
-        result("nll", "Negative log-likelihood per piece", 1.5),
-        result("perplexity", "Perplexity per piece", 4.4817),
+        result("nll", "Negative log-likelihood per token", 1.5),
+        result("perplexity", "Perplexity per token", 4.4817),
         result("sacrebleu", "BLEU", 38.62, BLEU),
         result("chrf", "chrF", 62.0),
         result("exact_match", "Exact match (%)", 7.1),

@@ -167,7 +167,7 @@ def test_all_that_may_change_is_applied_from_the_resumption_on(folder: Path) -> 
     assert [name for name, value in changes.items() if setting(before, name) == value] == []
     outcome = resume(folder, changes)
     assert outcome.code == 0, outcome.err
-    assert "going on from step 2" in outcome.err
+    assert "resuming from step 2" in outcome.err
     after = load_config(folder / "run" / "config.toml")
     assert {name: setting(after, name) for name in changes} == changes
     bundle = json.loads((folder / "run" / "last" / "config.json").read_text(encoding="utf-8"))

@@ -17,8 +17,8 @@ HOLD = """
 import sys
 from pathlib import Path
 from heedful.workflows.run_directory import RunDirectory
-with RunDirectory(Path(sys.argv[1])).held(resume=True, overwrite=False):
-    print("held", flush=True)
+with RunDirectory(Path(sys.argv[1])).locked(resume=True, overwrite=False):
+    print("locked", flush=True)
     sys.stdin.read()
 """
 
@@ -36,12 +36,12 @@ def another_process_in(run: RunDirectory) -> "Iterator[subprocess.Popen[bytes]]"
     command = [sys.executable, "-c", HOLD, str(run.path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
+        assert process.stdout.readline() == b"locked\n"
         yield process
 
 
 def enter(run: RunDirectory) -> None:
-    with run.held(resume=True, overwrite=False):
+    with run.locked(resume=True, overwrite=False):
         pass
 
 
@@ -70,7 +70,7 @@ def test_a_run_that_began_since_the_check_is_not_replaced(tmp_path: Path) -> Non
     assert not run.path.exists()
     run.path.mkdir()
     run.write_config(preset("tiny"))
-    with pytest.raises(RunError, match="already holds a run"), run.held(resume=False, overwrite=False):
+    with pytest.raises(RunError, match="already has a run"), run.locked(resume=False, overwrite=False):
         pytest.fail("the directory was given")
 
 
@@ -83,8 +83,8 @@ def test_a_directory_that_cannot_be_locked_is_refused(run: RunDirectory) -> None
 def begin(run: RunDirectory, *, overwrite: bool = False) -> None:
     """What `train` does with a directory before its first step."""
     run.check(resume=False, overwrite=overwrite)
-    with run.held(resume=False, overwrite=overwrite):
-        run.begin(preset("tiny"), tagged_pair())
+    with run.locked(resume=False, overwrite=overwrite):
+        run.start(preset("tiny"), tagged_pair())
 
 
 FOREIGN = [

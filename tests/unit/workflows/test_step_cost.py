@@ -18,7 +18,7 @@ from heedful.training.averaging import MovingAverage
 from heedful.training.memory.peak import PeakMemory, peak_memory
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.process_group import Rank, SingleProcess, StepPlan
-from heedful.workflows.step_cost import ProductRate, count_flops, time_parts
+from heedful.workflows.step_cost import MatmulRate, count_flops, time_parts
 
 CPU = torch.device("cpu")
 TOLD = Path("/proc/self/smaps_rollup").exists()
@@ -150,7 +150,7 @@ def test_memory_of_other_processes_counts() -> None:
 
 def test_products_are_measured_on_the_threads_that_are_asked_for() -> None:
     before = torch.get_num_threads()
-    products = ProductRate("float32", CPU, threads=1)
+    products = MatmulRate("float32", CPU, threads=1)
     products.measure(0.01)
     once = products.flops_per_second
     products.measure(0.01)

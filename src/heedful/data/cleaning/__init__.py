@@ -1,8 +1,17 @@
-"""Filters that find faulty pairs in parallel text: the corpus is surveyed once, then each pair is judged."""
+"""Filters that find faulty pairs in parallel text: survey the corpus once, then check each pair."""
 
 from heedful.data.cleaning.languages import language_identifier
 from heedful.data.cleaning.pair import Pair
-from heedful.data.cleaning.registry import FILTERS, Filter, Judge
-from heedful.data.cleaning.survey import SideCounts, Survey, survey
+from heedful.data.cleaning.registry import FILTERS, Filter, PairChecker
+from heedful.data.cleaning.survey import Survey, TextCounts, survey
 
-__all__ = ["FILTERS", "Filter", "Judge", "Pair", "SideCounts", "Survey", "language_identifier", "survey"]
+__all__ = [
+    "FILTERS",
+    "Filter",
+    "Pair",
+    "PairChecker",
+    "Survey",
+    "TextCounts",
+    "language_identifier",
+    "survey",
+]

@@ -1,19 +1,19 @@
-r"""Filters of characters: what is no text, or no longer text.
+r"""Character filters: control characters, markup, and other remains that are not text.
 
-Each is true of a pair that it finds fault with, and says its threshold and who else has it.
+Each returns True for a faulty pair; its docstring gives the threshold and the source.
 """
 
 import re
 from html.entities import html5
 from itertools import pairwise
 
-from heedful.data.cleaning.pair import Pair, Side
+from heedful.data.cleaning.pair import Pair, Sentence
 
 MIN_LETTERS = 0.5
 MAX_DIGITS = 0.5
 
-# Control characters but the tab, the replacement character, a byte order mark within the text, private use,
-# and what is no character at all.
+# Control characters except the tab, the replacement character, a byte order mark within the text, private
+# use, and noncharacters.
 _NOISE = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\ufffd\ufeff\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff"
                     "\U000f0000-\U0010ffff]")  # fmt: skip
 _TAGS = (
@@ -43,7 +43,7 @@ def many_digits(pair: Pair) -> bool:
 
     Source: hardrules no_only_numbers (0.5).
     """
-    return any(side.num_digits >= MAX_DIGITS * side.num_visible for side in pair.sides)
+    return any(sentence.num_digits >= MAX_DIGITS * sentence.num_visible for sentence in pair.sentences)
 
 
 def few_letters(pair: Pair) -> bool:
@@ -51,7 +51,7 @@ def few_letters(pair: Pair) -> bool:
 
     Source: OpusCleaner alpha_ratio (letters 0.5), OpusFilter AlphabetRatioFilter (0.75).
     """
-    return any(side.num_letters < MIN_LETTERS * side.num_visible for side in pair.sides)
+    return any(sentence.num_letters < MIN_LETTERS * sentence.num_visible for sentence in pair.sentences)
 
 
 def control_characters(pair: Pair) -> bool:
@@ -59,7 +59,7 @@ def control_characters(pair: Pair) -> bool:
 
     Source: hardrules no_unicode_noise.
     """
-    return any(_NOISE.search(side.text) is not None for side in pair.sides)
+    return any(_NOISE.search(sentence.text) is not None for sentence in pair.sentences)
 
 
 def html(pair: Pair) -> bool:
@@ -68,9 +68,9 @@ def html(pair: Pair) -> bool:
     Source: OpusFilter HtmlTagFilter; OpusCleaner deescape-special-chars, which replaces references.
     """
     return any(
-        ("<" in side.text and _TAG.search(side.text) is not None)
-        or ("&" in side.text and any(map(_is_reference, _ENTITY.finditer(side.text))))
-        for side in pair.sides
+        ("<" in sentence.text and _TAG.search(sentence.text) is not None)
+        or ("&" in sentence.text and any(map(_is_reference, _ENTITY.finditer(sentence.text))))
+        for sentence in pair.sentences
     )
 
 
@@ -79,7 +79,9 @@ def escaped_characters(pair: Pair) -> bool:
 
     Source: hardrules no_escaped_unicode.
     """
-    return any("\\" in side.text and _ESCAPED.search(side.text) is not None for side in pair.sides)
+    return any(
+        "\\" in sentence.text and _ESCAPED.search(sentence.text) is not None for sentence in pair.sentences
+    )
 
 
 def placeholders(pair: Pair) -> bool:
@@ -87,31 +89,31 @@ def placeholders(pair: Pair) -> bool:
 
     Source: hardrules no_literals (it has "Re:" too).
     """
-    return any(literal in side.text for side in pair.sides for literal in _LITERALS)
+    return any(literal in sentence.text for sentence in pair.sentences for literal in _LITERALS)
 
 
 def breadcrumbs(pair: Pair) -> bool:
-    """A side has 2 or more signs that stand between the items of a menu, such as > or |.
+    """A side has 2 or more separators of menu items, such as > or |.
 
-    So does » where no « opens a quotation.
+    » counts if no « opens a quotation.
 
     Source: hardrules no_breadcrumbs.
     """
     return any(
-        len(_BREADCRUMBS.findall(side.text)) >= MAX_BREADCRUMBS
-        or (side.text.count(" » ") >= MAX_BREADCRUMBS and "«" not in side.text)
-        for side in pair.sides
+        len(_BREADCRUMBS.findall(sentence.text)) >= MAX_BREADCRUMBS
+        or (sentence.text.count(" » ") >= MAX_BREADCRUMBS and "«" not in sentence.text)
+        for sentence in pair.sentences
     )
 
 
 def spaced_letters(pair: Pair) -> bool:
-    """A side has s p a c e s between five letters or more, of one case but for the first.
+    """A side has s p a c e s between five letters or more, of one case except for the first.
 
-    A formula such as L x B x D has both.
+    A formula such as L x B x D has both cases.
 
     Source: hardrules no_space_noise.
     """
-    return any(map(_has_spaced_letters, pair.sides))
+    return any(map(_has_spaced_letters, pair.sentences))
 
 
 def glued_words(pair: Pair) -> bool:
@@ -119,15 +121,15 @@ def glued_words(pair: Pair) -> bool:
 
     Source: hardrules no_glued_words.
     """
-    return any(_is_glued(word) for side in pair.sides for word in side.words)
+    return any(_is_glued(word) for sentence in pair.sentences for word in sentence.words)
 
 
 def _is_reference(match: re.Match[str]) -> bool:
     return match[1] is None or f"{match[1]};" in html5
 
 
-def _has_spaced_letters(side: Side) -> bool:
-    runs = (match[0].strip()[1:] for match in _SPACED.finditer(" " + side.text))
+def _has_spaced_letters(sentence: Sentence) -> bool:
+    runs = (match[0].strip()[1:] for match in _SPACED.finditer(" " + sentence.text))
     return any(run.islower() or run.isupper() for run in runs)
 
 

@@ -1,6 +1,6 @@
-"""Filters of content: what cannot be a translation, or none worth learning.
+"""Content filters: pairs that are no translations, or not worth learning from.
 
-Each is true of a pair that it finds fault with, and says its threshold and who else has it.
+Each returns True for a faulty pair; its docstring gives the threshold and the source.
 """
 
 import re
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from operator import eq
 
-from heedful.data.cleaning.pair import Pair, Side
+from heedful.data.cleaning.pair import Pair, Sentence
 
 MIN_WORDS_OF_TEXT, MIN_LETTERS_OF_TEXT = 3, 10
 MIN_SHARED_NUMBERS = 0.5
@@ -25,9 +25,9 @@ _BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
 
 
 def identical(pair: Pair) -> bool:
-    """Both sides are the same text, but for case, digits and punctuation: no mere names and formulas.
+    """Source and target are the same text except for case, digits and punctuation; names and formulas may be.
 
-    A text has three small words of two letters or more, or ten letters in a script without spaces.
+    A text has three lower-case words of two letters or more, or ten letters in a script without spaces.
 
     Source: hardrules no_identical; OpusFilter SimilarityFilter and LongestCommonSubstringFilter (0.9).
     """
@@ -35,18 +35,18 @@ def identical(pair: Pair) -> bool:
 
 
 def only_addresses(pair: Pair) -> bool:
-    """A side is addresses of the web or of e-mail alone.
+    """A side has only web or e-mail addresses.
 
     Source: hardrules no_urls.
     """
     return any(
-        _may_have_address(side.text) and not any(map(str.isalpha, _ADDRESS.sub("", side.text)))
-        for side in pair.sides
+        _may_have_address(sentence.text) and not any(map(str.isalpha, _ADDRESS.sub("", sentence.text)))
+        for sentence in pair.sentences
     )
 
 
 def addresses_differ(pair: Pair) -> bool:
-    """The addresses of the web or of e-mail on one side are not those on the other.
+    """Source and target have different web or e-mail addresses.
 
     Source: OpusCleaner url_mismatch.
     """
@@ -56,9 +56,9 @@ def addresses_differ(pair: Pair) -> bool:
 
 
 def numbers_differ(pair: Pair) -> bool:
-    """Both sides have numbers in digits, and under half of them are shared.
+    """Source and target have numbers in digits, and under half of them are shared.
 
-    Zeros at the end do not count, nor does what separates thousands or decimals; 3 p.m. may be 15:00.
+    Trailing zeros and separators of thousands and decimals are ignored; 3 p.m. may be 15:00.
 
     Source: OpusCleaner num_mismatch (1), OpusFilter NonZeroNumeralsFilter (0.5), hardrules
     no_number_inconsistencies.
@@ -79,17 +79,17 @@ def numbers_differ(pair: Pair) -> bool:
 def terminal_punctuation(pair: Pair) -> bool:
     """Marks that end a sentence are too many or too different in number: a penalty of more than 6.
 
-    The penalty is the difference, and one for each mark of a side after its first. A mark counts at the end
-    or before a capital letter, or else abbreviations would; several in a row count as one.
+    The penalty is the difference, plus one for each mark of a side after its first. A mark counts only at the
+    end or before a capital letter, which excludes abbreviations; several in a row count as one.
 
     Source: OpusFilter TerminalPunctuationFilter (-2 = -log(1 + 6.4); it counts every mark).
     """
-    src, tgt = (len(_TERMINALS.findall(side.text)) for side in pair.sides)
+    src, tgt = (len(_TERMINALS.findall(sentence.text)) for sentence in pair.sentences)
     return abs(src - tgt) + max(src - 1, 0) + max(tgt - 1, 0) > MAX_PENALTY
 
 
 def repeated_words(pair: Pair) -> bool:
-    """A side has a sequence of up to 10 words four times or more in a row, and the other side has none.
+    """A side has a sequence of up to 10 words four or more times in a row, and the other side has none.
 
     Source: OpusFilter RepetitionFilter (three times), hardrules no_repeated_words (twice).
     """
@@ -97,7 +97,7 @@ def repeated_words(pair: Pair) -> bool:
 
 
 def brackets(pair: Pair) -> bool:
-    """Brackets are balanced on one side only, and fewer or more are closed on the other.
+    """Brackets are balanced in only one of source and target, and differ in number.
 
     So "(2)(b)" may become "(2)b)".
 
@@ -107,10 +107,12 @@ def brackets(pair: Pair) -> bool:
     return _balanced(src) != _balanced(tgt) and any(src.count(b) != tgt.count(b) for b in ")]}")
 
 
-def _is_text(side: Side) -> bool:
-    if side.is_unspaced:
-        return side.num_letters >= MIN_LETTERS_OF_TEXT
-    small = (word for word in side.words if word[:2].isalpha() and not word[0].isupper() and len(word) > 1)
+def _is_text(sentence: Sentence) -> bool:
+    if sentence.is_unspaced:
+        return sentence.num_letters >= MIN_LETTERS_OF_TEXT
+    small = (
+        word for word in sentence.words if word[:2].isalpha() and not word[0].isupper() and len(word) > 1
+    )
     return len(list(small)) >= MIN_WORDS_OF_TEXT
 
 
@@ -123,11 +125,11 @@ def _addresses(text: str) -> Counter[str]:
 
 
 def _numbers(text: str) -> list[str]:
-    """Numbers in ASCII digits, without what separates thousands."""
-    found = _NUMBER.findall(_THOUSANDS.sub("", text))
+    """Return the numbers in ASCII digits, without separators of thousands."""
+    numbers = _NUMBER.findall(_THOUSANDS.sub("", text))
     if text.isascii():
-        return found
-    return ["".join(str(int(digit)) for digit in number) for number in found]
+        return numbers
+    return ["".join(str(int(digit)) for digit in number) for number in numbers]
 
 
 def _significant(number: str) -> str:
@@ -135,14 +137,14 @@ def _significant(number: str) -> str:
 
 
 def _hours(early: Iterable[str], late: Iterable[str]) -> int:
-    """How many of the first may be hours after noon that the second counts from midnight."""
+    """Return how many numbers of `early` may be hours p.m. that `late` has in the 24-hour clock."""
     hours = Counter(int(number) + 12 for number in early if len(number) <= 2 and 0 < int(number) < 12)
     return (hours & Counter(int(number) for number in late if len(number) == 2)).total()
 
 
-def _repeats(side: Side) -> bool:
-    """Whether some words come four times or more in a row; 000 is the rest of a number."""
-    bare = (word.strip(_PUNCTUATION) for word in side.text.casefold().split())
+def _repeats(sentence: Sentence) -> bool:
+    """Return whether a sequence of words is repeated four or more times in a row; 000 is part of a number."""
+    bare = (word.strip(_PUNCTUATION) for word in sentence.text.casefold().split())
     words = [word for word in bare if word and word != "000"]
     if len(words) - len(set(words)) < MAX_REPEATS:
         return False

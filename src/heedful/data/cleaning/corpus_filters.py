@@ -1,7 +1,7 @@
-"""Filters that know the whole corpus: what is there twice, what validation has too, what is unlike all else.
+"""Corpus filters: duplicates, overlap with validation and test sets, outliers, wrong scripts and languages.
 
-A function of a survey returns either which pairs it finds fault with, or a check of a pair. None: it cannot
-be applied to this corpus.
+Each takes a survey and returns a mask of faulty pairs, or a check of a pair, or None if it cannot be applied
+to this corpus.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heedful.data.cleaning.languages import MIN_LETTERS, NO_LANGUAGE, Identifier, alike
-from heedful.data.cleaning.pair import Pair, Side
+from heedful.data.cleaning.pair import Pair, Sentence
 from heedful.data.cleaning.scripts import foreign_letters
 from heedful.data.cleaning.survey import Keys, Survey
 
@@ -97,7 +97,7 @@ def source_in_test(survey: Survey) -> Mask | None:
 
 
 def outlier(survey: Survey) -> Mask | None:
-    """The lengths of both sides are unlike all others: over 6 standard deviations from what is usual.
+    """The difference in length is over 6 standard deviations from that of the corpus.
 
     The difference of a target from its expected length, over the square root of both, is about normal; the
     standard deviation is estimated from the median. Not applied to corpora of under 1,000 pairs.
@@ -115,20 +115,20 @@ def outlier(survey: Survey) -> Mask | None:
 
 
 def other_script(survey: Survey) -> Callable[[Pair], bool] | None:
-    """Over half of the letters of a side are of a script that the corpus hardly has there (under 5 %).
+    """Over half of the letters of a side are in a script that is rare there in the corpus (under 5 %).
 
     Source: OpusFilter CharacterScoreFilter (all letters), hardrules no_script_inconsistencies.
     """
-    sides = (survey.src, survey.tgt)
-    if not all(side.scripts for side in sides):
+    texts = (survey.src, survey.tgt)
+    if not all(text.scripts for text in texts):
         return None
-    foreign = [foreign_letters(side.characters, side.scripts) for side in sides]
+    foreign = [foreign_letters(text.characters, text.scripts) for text in texts]
 
     def check(pair: Pair) -> bool:
         return any(
-            not letters.isdisjoint(side.text)
-            and sum(map(letters.__contains__, side.text)) > MAX_FOREIGN * side.num_letters
-            for side, letters in zip(pair.sides, foreign, strict=True)
+            not letters.isdisjoint(sentence.text)
+            and sum(map(letters.__contains__, sentence.text)) > MAX_FOREIGN * sentence.num_letters
+            for sentence, letters in zip(pair.sentences, foreign, strict=True)
         )
 
     return check
@@ -137,14 +137,14 @@ def other_script(survey: Survey) -> Callable[[Pair], bool] | None:
 def other_language(survey: Survey) -> Callable[[Pair], bool] | None:
     """A side is in another language: its own has a probability below 0.05, and another one over 0.5.
 
-    Sides of under 20 letters are not judged, nor do languages that are much alike speak against each other.
+    Not applied to sentences of under 20 letters; similar languages count as one.
 
     Source: OpusCleaner fastText, OpusFilter Lingua, hardrules no_wrong_language; here py3langid.
     """
     (src, tgt), identifier = survey.languages, survey.identifier
     if identifier is None or src is None or tgt is None:
         return None
-    swapped = swapped_sides(survey)
+    swapped = swapped_languages(survey)
 
     def check(pair: Pair) -> bool:
         wrong = _is_other(pair.src, src, identifier) or _is_other(pair.tgt, tgt, identifier)
@@ -153,11 +153,11 @@ def other_language(survey: Survey) -> Callable[[Pair], bool] | None:
     return check
 
 
-def swapped_sides(survey: Survey) -> Callable[[Pair], bool] | None:
+def swapped_languages(survey: Survey) -> Callable[[Pair], bool] | None:
     """The source is in the language of the target, and the target in that of the source.
 
-    The product of both probabilities is over 0.1, and a hundred times that of the right way round. One side
-    has at least 20 letters.
+    The product of both probabilities is over 0.1, and a hundred times that of the right direction. One of
+    both has at least 20 letters.
 
     Source: hardrules no_wrong_language finds both; here py3langid.
     """
@@ -178,17 +178,17 @@ def swapped_sides(survey: Survey) -> Callable[[Pair], bool] | None:
     return check
 
 
-def _is_other(side: Side, language: str, identifier: Identifier) -> bool:
-    if side.num_letters < MIN_LETTERS:
+def _is_other(sentence: Sentence, language: str, identifier: Identifier) -> bool:
+    if sentence.num_letters < MIN_LETTERS:
         return False
-    best, probability = identifier.best(side.text)
+    best, probability = identifier.best(sentence.text)
     if probability < SURE or best == NO_LANGUAGE or alike(best, language):
         return False
-    return identifier.probabilities(side.text).get(language, 0.0) < MIN_PROBABILITY
+    return identifier.probabilities(sentence.text).get(language, 0.0) < MIN_PROBABILITY
 
 
 def _repeated(keys: Keys) -> Mask:
-    """Which keys have come before."""
+    """Return which keys occurred before."""
     order = np.argsort(keys, kind="stable")
     again = np.zeros(len(keys), dtype=np.bool_)
     again[order[1:]] = keys[order[1:]] == keys[order[:-1]]

@@ -1,19 +1,19 @@
-"""The one place that knows py3langid: how probable it is that a text is in each of some 140 languages."""
+"""Language identification with py3langid."""
 
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Protocol
 
-from heedful.data.cleaning.pair import Side
+from heedful.data.cleaning.pair import Sentence
 from heedful.errors import ConfigError, suggestion
 
-MIN_LETTERS = 20  # below which a text says little of its language
-_MAJORITY = 0.5  # of the lines that are long enough: a side that has no such language has none
+MIN_LETTERS = 20  # shorter texts are not identified
+_MAJORITY = 0.5  # of the lines that are long enough; a text without a majority has no language
 _ENOUGH_LINES = 5
-_ENOUGH_CHARACTERS = 120  # of a text: more make it slower, and no surer
+_ENOUGH_CHARACTERS = 120  # of a text; more take longer and are no more accurate
 NO_LANGUAGE = "zxx"  # of numbers, markup and names
-# Written alike, or the same by another name: one does not speak against the other.
+# Similar languages, or two codes of one: a pair is not faulty because of one in place of the other.
 _ALIKE = (
     {"no", "nn", "da", "nso"}, {"bs", "hr", "sr", "sl"}, {"id", "ms", "jv"}, {"zh", "yue", "wuu"},
     {"cs", "sk"}, {"es", "gl", "ca", "an", "ext", "pt"}, {"de", "lb"}, {"nl", "af", "fy"},
@@ -24,7 +24,7 @@ _ALIKE = (
 
 
 class Identifier(Protocol):
-    """Says which language a text is in."""
+    """Identifies the language of a text."""
 
     def best(self, text: str) -> tuple[str, float]:
         """Return the most probable language, and its probability."""
@@ -36,13 +36,13 @@ class Identifier(Protocol):
 
 
 class _Py3langid:
-    """The identifier of py3langid, on the beginning of a text."""
+    """py3langid on the first characters of a text."""
 
     def __init__(self) -> None:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
         identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-        # Several filters ask of the same pair.
+        # Several filters identify the same pair.
         self._classify = lru_cache(maxsize=4)(identifier.classify)
         self._rank = lru_cache(maxsize=4)(identifier.rank)
 
@@ -56,16 +56,16 @@ class _Py3langid:
 
 @cache
 def language_identifier() -> Identifier | None:
-    """Return the identifier, which is loaded once; None where py3langid is not installed."""
+    """Return the identifier, loaded once; None if py3langid is not installed."""
     try:
         return _Py3langid()
     except ImportError:
         return None
 
 
-def majority_language(sides: Iterable[Side], identifier: Identifier) -> str | None:
-    """Return the language of most of the texts; None where there is none, or too little text."""
-    texts = [side.text for side in sides if side.num_letters >= MIN_LETTERS]
+def majority_language(sentences: Iterable[Sentence], identifier: Identifier) -> str | None:
+    """Return the language of most sentences; None if there is no majority, or too little text."""
+    texts = [sentence.text for sentence in sentences if sentence.num_letters >= MIN_LETTERS]
     votes = Counter(identifier.best(text)[0] for text in texts)
     (language, count), *_ = votes.most_common(1) or [("", 0)]
     enough = len(texts) >= _ENOUGH_LINES and count > _MAJORITY * len(texts)
@@ -73,10 +73,10 @@ def majority_language(sides: Iterable[Side], identifier: Identifier) -> str | No
 
 
 def known_language(name: str, identifier: Identifier) -> str:
-    """Return a language that the identifier knows.
+    """Return the language code if the identifier knows it.
 
     Raises:
-        ConfigError: it does not know it.
+        ConfigError: it does not.
     """
     known = identifier.probabilities("")
     if name not in known:
@@ -85,5 +85,5 @@ def known_language(name: str, identifier: Identifier) -> str:
 
 
 def alike(first: str, second: str) -> bool:
-    """Whether two languages are so much alike that a sentence may pass for either."""
+    """Return whether two languages are so similar that a sentence may be taken for either."""
     return first == second or any({first, second} <= group for group in _ALIKE)

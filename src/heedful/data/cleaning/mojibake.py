@@ -1,4 +1,4 @@
-"""The one place that knows ftfy: text that was decoded by the wrong table, as "Ã¤" for "ä"."""
+"""Find text that was decoded with the wrong encoding, such as "Ã¤" for "ä", with ftfy."""
 
 import re
 from collections.abc import Callable
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from heedful.data.cleaning.pair import Pair
 from heedful.data.cleaning.survey import Survey
 
-# What one character becomes: two beyond ASCII or more, unless some are lost. Text without is soon done.
+# One character becomes two or more beyond ASCII, unless some are lost. Other text is skipped quickly.
 _LIKELY = re.compile("[^\x00-\x7f]{2}|[ÂÃâ]")
 
 
 def mojibake(survey: Survey) -> Callable[[Pair], bool] | None:
-    """A side was decoded by the wrong table, and can be mended: "FÃ¤hre" for "Fähre".
+    """A side was decoded with the wrong encoding, and can be repaired: "FÃ¤hre" for "Fähre".
 
     Source: Bifixer and ftfy, hardrules no_bad_encoding; here ftfy.
     """
@@ -23,7 +23,7 @@ def mojibake(survey: Survey) -> Callable[[Pair], bool] | None:
         return None
 
     def check(pair: Pair) -> bool:
-        texts = (side.text for side in pair.sides if not side.text.isascii())
+        texts = (sentence.text for sentence in pair.sentences if not sentence.text.isascii())
         return any(_LIKELY.search(t) and is_bad(t) and fix_encoding(t) != t for t in texts)
 
     return check

@@ -1,4 +1,4 @@
-"""A sentence pair as filters see it: the text, and what several of them ask of it, computed once."""
+"""A sentence pair for the filters: the text, and properties that several of them use, computed once."""
 
 import re
 import unicodedata
@@ -6,7 +6,7 @@ from functools import cached_property
 
 
 class _Shapes(dict[int, str]):
-    """Letters and marks as they are, digits as 0, nothing for format characters, a space for all else."""
+    """Maps letters and marks to themselves, digits to 0, format characters to nothing, others to a space."""
 
     def __missing__(self, code: int) -> str:
         category = unicodedata.category(chr(code))
@@ -22,12 +22,12 @@ class _Shapes(dict[int, str]):
 
 
 _SHAPES = _Shapes()
-# Of scripts that are written without spaces: kana, Han, Thai, Lao, Tibetan, Myanmar, Khmer.
+# Scripts written without spaces: kana, Han, Thai, Lao, Tibetan, Myanmar, Khmer.
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
                        "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]")  # fmt: skip
 
 
-class Side:
+class Sentence:
     """One sentence of a pair."""
 
     def __init__(self, text: str) -> None:
@@ -40,7 +40,7 @@ class Side:
 
     @cached_property
     def num_visible(self) -> int:
-        """Characters that are no spaces."""
+        """The number of characters that are not spaces."""
         return sum(map(len, self.words))
 
     @cached_property
@@ -50,23 +50,23 @@ class Side:
 
     @cached_property
     def num_letters(self) -> int:
-        """Letters, with the marks that belong to them."""
+        """The number of letters, with the marks that belong to them."""
         return len(self.shape) - self.shape.count(" ") - self.num_digits
 
     @cached_property
     def num_digits(self) -> int:
-        """Decimal digits of any script."""
+        """The number of decimal digits of any script."""
         return self.shape.count("0")
 
     @cached_property
     def is_unspaced(self) -> bool:
-        """Whether there is text of a script that puts no spaces between words, such as Chinese."""
+        """Whether it has text of a script without spaces between words, such as Chinese."""
         return not self.text.isascii() and _UNSPACED.search(self.text) is not None
 
 
 class Pair:
-    """Two sides, and the position of the pair in its corpus, from 0."""
+    """A source and a target sentence, and the index of the pair in its corpus, from 0."""
 
     def __init__(self, src: str, tgt: str, index: int = 0) -> None:
-        self.src, self.tgt, self.index = Side(src), Side(tgt), index
-        self.sides = (self.src, self.tgt)
+        self.src, self.tgt, self.index = Sentence(src), Sentence(tgt), index
+        self.sentences = (self.src, self.tgt)

@@ -1,4 +1,4 @@
-"""Every filter, in the order in which they are shown: a new one is a function elsewhere and a line here."""
+"""All filters, in the order of reports: a new one is a function elsewhere and a line here."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ class Filter:
 
     Attributes:
         name: on the command line and in reports.
-        finds: what it finds, a sentence: the first of its docstring.
-        build: makes the check for a corpus; None: it cannot be applied to this one.
-        removes: whether `--fix` leaves out what it finds, unless told otherwise.
-        needs: an optional package, without which it is not applied; None: none.
+        finds: a description of the faults, the first sentence of its docstring.
+        build: returns the check for a corpus, or None if the filter cannot be applied to it.
+        removes: whether `--fix` removes the pairs by default.
+        needs: an optional package that it needs, or None.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Filter:
 
 
 def of_pair(name: str, check: Check, *, removes: bool = True) -> Filter:
-    """Return a filter that needs to know nothing but the pair; its docstring says what it finds."""
+    """Return a filter that looks only at the pair."""
     return Filter(name, _first_line(check), lambda survey: check, removes)
 
 
 def _of_corpus(name: str, mask: Callable[[Survey], corpus.Mask | None], *, removes: bool = True) -> Filter:
-    """A filter that marks pairs of a corpus."""
+    """Return a filter that marks pairs of a corpus."""
 
     def build(survey: Survey) -> Check | None:
         marks = mask(survey)
@@ -52,10 +52,10 @@ def _of_corpus(name: str, mask: Callable[[Survey], corpus.Mask | None], *, remov
     return Filter(name, _first_line(mask), build, removes)
 
 
-def _of_judge(
+def _of_survey(
     name: str, build: Callable[[Survey], Check | None], *, needs: str | None = None, removes: bool = True
 ) -> Filter:
-    """A filter whose check of a pair knows the corpus."""
+    """Return a filter whose check of a pair depends on the corpus."""
     return Filter(name, _first_line(build), build, removes, needs)
 
 
@@ -65,7 +65,7 @@ def _first_line(function: Callable[..., object]) -> str:
 
 EMPTY = of_pair("empty", lengths.empty)
 
-# `removes=False`: many of the pairs that it finds are no faults, or are a matter of taste (docs/corpus.md).
+# `removes=False`: many of the pairs that it finds are correct, or a matter of taste (docs/corpus.md).
 FILTERS: tuple[Filter, ...] = (
     EMPTY,
     of_pair("too-long", lengths.too_long, removes=False),
@@ -77,9 +77,9 @@ FILTERS: tuple[Filter, ...] = (
     of_pair("no-letters", characters.no_letters),
     of_pair("many-digits", characters.many_digits, removes=False),
     of_pair("few-letters", characters.few_letters, removes=False),
-    _of_judge("script", corpus.other_script),
-    _of_judge("language", corpus.other_language, needs="py3langid"),
-    _of_judge("swapped", corpus.swapped_sides, needs="py3langid"),
+    _of_survey("script", corpus.other_script),
+    _of_survey("language", corpus.other_language, needs="py3langid"),
+    _of_survey("swapped", corpus.swapped_languages, needs="py3langid"),
     of_pair("identical", content.identical),
     of_pair("only-addresses", content.only_addresses),
     of_pair("addresses-differ", content.addresses_differ, removes=False),
@@ -88,7 +88,7 @@ FILTERS: tuple[Filter, ...] = (
     of_pair("repeated-words", content.repeated_words),
     of_pair("brackets", content.brackets, removes=False),
     of_pair("control-characters", characters.control_characters),
-    _of_judge("mojibake", mojibake, needs="ftfy"),
+    _of_survey("mojibake", mojibake, needs="ftfy"),
     of_pair("html", characters.html),
     of_pair("escaped-characters", characters.escaped_characters),
     of_pair("placeholders", characters.placeholders),
@@ -107,12 +107,12 @@ FILTERS: tuple[Filter, ...] = (
 )
 
 
-class Judge:
-    """Says what is wrong with each pair of the corpus that was surveyed.
+class PairChecker:
+    """Checks each pair of a surveyed corpus with all filters.
 
     Attributes:
-        applied: the filters that can be applied to it.
-        missing: of those that cannot for want of a package, the package.
+        applied: the filters that can be applied to the corpus.
+        missing: the package that a filter needs and that is not installed, by filter.
     """
 
     def __init__(self, survey: Survey, filters: Sequence[Filter] = FILTERS) -> None:
@@ -123,7 +123,7 @@ class Judge:
         self._checks = [(each.name, check) for each, check in checks if each is not EMPTY]
 
     def faults(self, pair: Pair) -> list[str]:
-        """Return the names of the filters that find fault; a pair with an empty side has no other."""
+        """Return the names of the filters that find a fault; of an empty pair only "empty"."""
         if lengths.empty(pair):
             return [EMPTY.name]
         return [name for name, check in self._checks if check(pair)]

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
 
-_PART = 0.05  # of a side's letters, from which on a script belongs to it: Japanese has three
+_PART = 0.05  # the smallest share of a main script: Japanese has three
 # Letters that belong to no script, or to any: signs, and letters in other forms.
 _NO_SCRIPTS = {
     "MODIFIER", "MATHEMATICAL", "DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER", "FEMININE", "MASCULINE", "MICRO",
@@ -16,15 +16,15 @@ _NO_SCRIPTS = {
 
 @cache
 def script_of(character: str) -> str | None:
-    """Return the script of a letter, as "LATIN"; None for what is no letter or belongs to no script."""
+    """Return the script of a letter, such as "LATIN"; None for other characters."""
     if not character.isalpha():
         return None
     script = unicodedata.name(character, "").split(" ", 1)[0]
     return script if script and script not in _NO_SCRIPTS else None
 
 
-def scripts_of_a_side(characters: Mapping[str, int]) -> frozenset[str]:
-    """Return the scripts that have a part of at least 5 % in all letters of a side."""
+def main_scripts(characters: Mapping[str, int]) -> frozenset[str]:
+    """Return the scripts of at least 5 % of the letters, given the count of each character."""
     counts: Counter[str] = Counter()
     for character, count in characters.items():
         if (script := script_of(character)) is not None:

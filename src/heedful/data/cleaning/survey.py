@@ -1,4 +1,4 @@
-"""Survey a whole corpus before its pairs are judged: one pass, 32 bytes for a pair."""
+"""Survey a whole corpus before its pairs are checked: one pass, 32 bytes for each pair."""
 
 import random
 from array import array
@@ -12,17 +12,17 @@ import numpy.typing as npt
 
 from heedful.data.cleaning.languages import Identifier, known_language, majority_language
 from heedful.data.cleaning.pair import Pair
-from heedful.data.cleaning.scripts import scripts_of_a_side
+from heedful.data.cleaning.scripts import main_scripts
 from heedful.data.pair_files import Row
 
-_SAMPLE = 2000  # pairs, of which the languages are found
-_MAX_WORDS = 2_000_000  # different ones that are counted; beyond them those that were seen once are forgotten
+_SAMPLE = 2000  # pairs whose languages are identified
+_MAX_WORDS = 2_000_000  # distinct words counted; beyond them, words that occurred once are dropped
 
 Keys = npt.NDArray[np.int64]
 
 
-class SideCounts:
-    """Characters and words of one side, counted."""
+class TextCounts:
+    """Counts of the characters and words of the source or target text."""
 
     def __init__(self) -> None:
         self.characters: Counter[str] = Counter()
@@ -42,8 +42,8 @@ class SideCounts:
 
     @cached_property
     def scripts(self) -> frozenset[str]:
-        """The scripts that it is written in."""
-        return scripts_of_a_side(self.characters)
+        """The scripts of at least 5 % of its letters."""
+        return main_scripts(self.characters)
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,19 @@ class HeldOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """A corpus as a whole. Each array has an entry for each pair, in order.
+    """Keys, lengths and counts of a corpus. Each array has an entry for each pair, in order.
 
     Attributes:
-        pairs: a key of the pair as it is.
-        shapes: a key of the pair without case, digits and punctuation; `pairs`' where a side has no letter.
+        pairs: a key of the exact pair.
+        shapes: a key of the pair without case, digits and punctuation; as in `pairs` if a side has no letter.
         sources: a key of the source.
         src_lengths: characters of the source.
         tgt_lengths: characters of the target.
-        src: characters and words of the source side.
-        tgt: characters and words of the target side.
-        held_out: "valid" and "test", where they are given.
-        identifier: of languages; None: there is none.
-        languages: that of each side; None where it is not known.
+        src: characters and words of the source text.
+        tgt: characters and words of the target text.
+        held_out: "valid" and "test", if provided.
+        identifier: of languages, or None.
+        languages: of source and target; None if unknown.
     """
 
     pairs: Keys
@@ -77,25 +77,25 @@ class Survey:
     sources: Keys
     src_lengths: npt.NDArray[np.int32]
     tgt_lengths: npt.NDArray[np.int32]
-    src: SideCounts
-    tgt: SideCounts
+    src: TextCounts
+    tgt: TextCounts
     held_out: dict[str, HeldOut] = field(default_factory=dict)
     identifier: Identifier | None = None
     languages: tuple[str | None, str | None] = (None, None)
 
     @property
     def num_pairs(self) -> int:
-        """All of them, empty ones too."""
+        """The number of pairs, empty ones included."""
         return len(self.pairs)
 
 
 def pair_key(pair: Pair) -> int:
-    """Return a number that is the same for the same pair, in this process."""
+    """Return a hash of the pair, valid in this process."""
     return hash((pair.src.text, pair.tgt.text))
 
 
 def shape_key(pair: Pair) -> int:
-    """Return a number that is the same for pairs that differ in case, digits and punctuation alone."""
+    """Return a hash that is equal for pairs that differ only in case, digits and punctuation."""
     if pair.src.num_letters and pair.tgt.num_letters:
         return hash((pair.src.shape, pair.tgt.shape, ""))
     return pair_key(pair)
@@ -108,21 +108,21 @@ def survey(
     identifier: Identifier | None = None,
     languages: tuple[str | None, str | None] = (None, None),
 ) -> Survey:
-    """Read a corpus once.
+    """Survey a corpus in one pass.
 
     Args:
         rows: the pairs.
-        held_out: those of validation and test sets, by name.
-        identifier: of `language_identifier`.
-        languages: that the sides should have; None: what most of them has.
+        held_out: the pairs of validation and test sets, by name.
+        identifier: from `language_identifier`.
+        languages: of source and target; None: that of the majority.
 
     Raises:
-        ConfigError: a language that the identifier does not know.
-        CorpusError: text that cannot be read.
+        ConfigError: a language is unknown to the identifier.
+        CorpusError: the text cannot be read.
     """
     pairs, shapes, sources = array("q"), array("q"), array("q")
     src_lengths, tgt_lengths = array("i"), array("i")
-    src, tgt = SideCounts(), SideCounts()
+    src, tgt = TextCounts(), TextCounts()
     sample: list[Pair] = []
     draw = random.Random(0)
     for index, row in enumerate(rows):
@@ -136,8 +136,8 @@ def survey(
         tgt.add(row.tgt)
         if len(sample) < _SAMPLE:
             sample.append(pair)
-        elif (place := int(draw.random() * (index + 1))) < _SAMPLE:
-            sample[place] = pair
+        elif (slot := int(draw.random() * (index + 1))) < _SAMPLE:
+            sample[slot] = pair
     return Survey(
         pairs=np.frombuffer(pairs, dtype=np.int64),
         shapes=np.frombuffer(shapes, dtype=np.int64),
@@ -162,11 +162,11 @@ def _held_out(rows: Iterable[Row]) -> HeldOut:
 
 
 def _languages(
-    sample: list[Pair], identifier: Identifier | None, given: tuple[str | None, str | None]
+    sample: list[Pair], identifier: Identifier | None, languages: tuple[str | None, str | None]
 ) -> tuple[str | None, str | None]:
     if identifier is None:
         return None, None
-    src, tgt = (None if name is None else known_language(name, identifier) for name in given)
+    src, tgt = (None if name is None else known_language(name, identifier) for name in languages)
     return (
         src or majority_language((pair.src for pair in sample), identifier),
         tgt or majority_language((pair.tgt for pair in sample), identifier),

@@ -1,1 +1,1 @@
-"""fairseq: checkpoints and dictionaries of its transformer."""
+"""Checkpoints and dictionaries of fairseq's transformer."""

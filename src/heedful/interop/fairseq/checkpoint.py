@@ -1,7 +1,6 @@
-"""Checkpoints of fairseq's transformer: what its trainer wrote, with the arguments beside the weights.
+"""Checkpoints of fairseq's transformer, with the training arguments beside the weights.
 
-Facts are those of fairseq's own code, as its documentation and checkpoints show them. Sentences are read and
-written with an end token, which the decoder also starts with; positions count from 2, after padding's.
+Sentences have an end token, which is also the decoder's start token; positions count from 2, after padding's.
 """
 
 import argparse
@@ -9,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from heedful.interop.conversion import SIDES, Conversion, Imported
+from heedful.interop.conversion import STACKS, Conversion, Imported
 from heedful.interop.fairseq.names import move_layers, move_learned_positions, move_tokens
 from heedful.parsing import is_whole, short, shown
 
@@ -17,7 +16,7 @@ LAYOUT = "fairseq"
 _PAD_ID, _EOS_ID = 1, 2
 _UNUSED_ROWS = _PAD_ID + 1  # of learned positions
 _NO_WEIGHTS = re.compile(r"(^|\.)(version|_float_tensor|embed_positions\.weights)$")
-# Layer norms of 2018 have numbers.
+# Layer norms of 2018 are numbered.
 _NUMBERED_NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
@@ -30,7 +29,7 @@ _ACTIVATIONS = {
     "swish": "swish",
     "silu": "swish",
 }
-# Arguments that may only say this, or nothing.
+# Arguments that must have this value or be absent.
 _FIXED: Mapping[str, Any] = {
     "adaptive_input": False,
     "adaptive_softmax_cutoff": None,
@@ -46,14 +45,14 @@ _FIXED: Mapping[str, Any] = {
     "scale_resids": False,
     "use_alibi": False,
 }
-_BOTH_SIDES = ("attention_heads", "normalize_before", "learned_pos")
+_BOTH_STACKS = ("attention_heads", "normalize_before", "learned_pos")
 
 
 def read(conversion: Conversion) -> Imported:
-    """Read what the arguments say, or the user where there are none, and move everything.
+    """Convert the weights, with settings from the arguments or the user.
 
     Raises:
-        InteropError: an argument asks for what cannot be here, or a weight does not fit.
+        InteropError: an argument is not supported, or a weight is wrong.
     """
     arguments = _arguments(conversion.beside)
     facts = _facts(conversion, arguments)
@@ -65,7 +64,7 @@ def read(conversion: Conversion) -> Imported:
     if arguments.get("encoder_normalize_before", norm == "pre") != (norm == "pre"):
         raise conversion.error(f"encoder_normalize_before contradicts the weights, which are {norm}-norm")
     move_layers(conversion)
-    if any(f"{side}.embed_positions.weight" in conversion.left for side in SIDES):
+    if any(f"{stack}.embed_positions.weight" in conversion.left for stack in STACKS):
         move_learned_positions(conversion, unused=_UNUSED_ROWS)
     outputs = ("decoder.output_projection.weight", "decoder.embed_out")
     output = next((name for name in outputs if name in conversion.left), outputs[0])
@@ -74,28 +73,28 @@ def read(conversion: Conversion) -> Imported:
 
 
 def _facts(conversion: Conversion, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the model that its arguments give, those with a meaning here checked one by one."""
+    """Return the model's settings from its arguments; unsupported ones are refused."""
     for key, only in _FIXED.items():
         value = arguments.get(key)
         if value is not None and value != only:
-            raise conversion.error(f"the argument {key}={short(str(value))} cannot be followed here")
-    for key in _BOTH_SIDES:
+            raise conversion.error(f"the argument {key}={short(str(value))} is not supported")
+    for key in _BOTH_STACKS:
         one, other = arguments.get(f"encoder_{key}"), arguments.get(f"decoder_{key}")
         if one != other and None not in (one, other):
             raise conversion.error(
                 f"encoder_{key}={short(str(one))} and decoder_{key}={short(str(other))} differ; "
-                "both stacks are alike here"
+                "they must be equal"
             )
     facts: dict[str, Any] = {"decoder_start_id": _EOS_ID, "src_pad_id": _PAD_ID, "tgt_pad_id": _PAD_ID}
     if "encoder_attention_heads" in arguments:
         facts["num_heads"] = num_heads = arguments["encoder_attention_heads"]
         if not is_whole(num_heads, least=1, most=2**16):
-            raise conversion.error(f"encoder_attention_heads={shown(num_heads)} is no number of heads")
+            raise conversion.error(f"encoder_attention_heads={shown(num_heads)} is not a number of heads")
     facts["scale_embeddings"] = not arguments.get("no_scale_embedding", False)
     activation = arguments.get("activation_fn", "relu")
     if activation not in _ACTIVATIONS:
         raise conversion.error(
-            f"activation_fn={shown(activation)} is not known here; there are {', '.join(_ACTIVATIONS)}"
+            f"activation_fn={shown(activation)} is unknown; there are {', '.join(_ACTIVATIONS)}"
         )
     facts["activation"] = _ACTIVATIONS[activation]
     for theirs in ("dropout", "attention_dropout", "activation_dropout"):
@@ -105,22 +104,22 @@ def _facts(conversion: Conversion, arguments: Mapping[str, Any]) -> dict[str, An
 
 
 def _arguments(beside: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of the model, by the names that they had on the command line.
+    """Return the model's arguments, by their names on the command line.
 
-    Older checkpoints have them in "args"; newer ones under "model" in "cfg", where those of a stack may stand
-    together: `{"encoder": {"attention_heads": 8}}`.
+    Older checkpoints have them in "args"; newer ones under "model" in "cfg", where those of a stack may be
+    nested: `{"encoder": {"attention_heads": 8}}`.
     """
-    found = beside.get("args")
-    if found is None and isinstance(beside.get("cfg"), Mapping):
-        found = beside["cfg"].get("model")
-    found = vars(found) if isinstance(found, argparse.Namespace) else found
+    saved = beside.get("args")
+    if saved is None and isinstance(beside.get("cfg"), Mapping):
+        saved = beside["cfg"].get("model")
+    saved = vars(saved) if isinstance(saved, argparse.Namespace) else saved
     arguments: dict[str, Any] = {}
-    for key, value in found.items() if isinstance(found, Mapping) else ():
+    for key, value in saved.items() if isinstance(saved, Mapping) else ():
         inner = value if isinstance(value, Mapping) else {}
         arguments |= {f"{key}_{name}": each for name, each in inner.items() if _is_name(name)} or (
             {key: value} if _is_name(key) else {}
         )
-    # Whatever else a file may hold is compared with nothing, and shown as short as it must be.
+    # Values of other types are only shown in messages.
     return {
         key: value if isinstance(value, bool | float | str) or is_whole(value) else shown(value)
         for key, value in arguments.items()
@@ -133,15 +132,15 @@ def _is_name(key: object) -> bool:
 
 
 def _rename_older(conversion: Conversion) -> None:
-    """Give tensors of 2018 the names of later ones: norms by number, three projections in one."""
+    """Rename tensors of 2018 checkpoints: numbered norms, and three projections in one matrix."""
     for name in conversion.left:
-        if found := re.fullmatch(r"(encoder|decoder)(\.layers\.\d+)\.layer_norms\.([0-9])\.(\w+)", name):
-            side, layer, number, kind = found.groups()
-            norm = dict(enumerate(_NUMBERED_NORMS[side])).get(int(number))
+        if match := re.fullmatch(r"(encoder|decoder)(\.layers\.\d+)\.layer_norms\.([0-9])\.(\w+)", name):
+            stack, layer, number, kind = match.groups()
+            norm = dict(enumerate(_NUMBERED_NORMS[stack])).get(int(number))
             if norm is None:
                 raise conversion.error(f"the weight {name!r} is unknown")
-            conversion.give_back(f"{side}{layer}.{norm}.{kind}", conversion.take(name))
-        elif found := re.fullmatch(r"(.+_attn)\.in_proj_(weight|bias)", name):
-            attention, kind = found.groups()
+            conversion.put_back(f"{stack}{layer}.{norm}.{kind}", conversion.take(name))
+        elif match := re.fullmatch(r"(.+_attn)\.in_proj_(weight|bias)", name):
+            attention, kind = match.groups()
             for part, tensor in zip("qkv", conversion.take_parts(name, 3), strict=True):
-                conversion.give_back(f"{attention}.{part}_proj.{kind}", tensor)
+                conversion.put_back(f"{attention}.{part}_proj.{kind}", tensor)

@@ -1,4 +1,4 @@
-"""fairseq's dictionaries: a token and its count in each line, after four tokens that no file has."""
+"""fairseq's dictionaries: a token and its count in each line, after four implicit tokens."""
 
 from pathlib import Path
 
@@ -9,26 +9,26 @@ from heedful.text import SentencePieceTokenizer, TokenizerPair
 from heedful.text.word_list import tokenizer_from_words
 
 _FIRST = ("<s>", "<pad>", "</s>", "<unk>")
-_PADDING_FACTOR = 8  # vocabularies are filled up to a multiple of it
+_PADDING_FACTOR = 8  # vocabularies are padded to a multiple of it
 _OVERWRITE = " #fairseq:overwrite"
 
 
 def read_dictionaries(src: Path, tgt: Path, config: ModelConfig) -> TokenizerPair:
-    """Make word-level tokenizers of `dict.SRC.txt` and `dict.TGT.txt`; two of the same words are one.
+    """Return word-level tokenizers of `dict.SRC.txt` and `dict.TGT.txt`; equal ones share a tokenizer.
 
     Raises:
-        InteropError: a file that cannot be read, or of another size than the model's vocabulary.
+        InteropError: a file cannot be read, or has another size than the model's vocabulary.
     """
-    sides = [
+    words_by_id = [
         read_dictionary(path, size)
         for path, size in ((src, config.src_vocab_size), (tgt, config.tgt_vocab_size))
     ]
-    tokenizers = [_tokenizer(path, words) for path, words in zip((src, tgt), sides, strict=True)]
-    return TokenizerPair(tokenizers[0], tokenizers[0] if sides[0] == sides[1] else tokenizers[1])
+    tokenizers = [_tokenizer(path, words) for path, words in zip((src, tgt), words_by_id, strict=True)]
+    return TokenizerPair(tokenizers[0], tokenizers[0] if words_by_id[0] == words_by_id[1] else tokenizers[1])
 
 
 def read_dictionary(path: Path, size: int) -> list[str]:
-    """Return the tokens by id; those that fill up a vocabulary are added where the file has none.
+    """Return the tokens by id, with fairseq's padding tokens if the file lacks them.
 
     Raises:
         InteropError: as `read_dictionaries`.

@@ -1,4 +1,4 @@
-"""Read an architecture from a config.json of transformers: each key is followed, or refused by name."""
+"""Read the architecture from config.json of transformers; unsupported keys are refused by name."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from heedful.interop.huggingface.pretrained import (
 )
 from heedful.parsing import shown
 
-# Keys of any config.json that do not change what a trained model computes.
+# Keys of any config.json that do not change the outputs of a trained model.
 _WITHOUT_EFFECT = frozenset(
     (
         "architectures", "bos_token_id", "classif_dropout", "classifier_dropout", "decoder_layerdrop",
@@ -23,7 +23,7 @@ _WITHOUT_EFFECT = frozenset(
         "transformers_version", "use_bfloat16", "use_cache",
     )
 )  # fmt: skip
-# Keys that may only say this, or nothing.
+# Keys that must have this value or be absent.
 _FIXED: Mapping[str, Any] = {
     "add_cross_attention": False,
     "auto_map": None,
@@ -36,7 +36,7 @@ _FIXED: Mapping[str, Any] = {
     "tie_encoder_decoder": False,
 }
 _PAIRS = ("attention_heads", "ffn_dim")  # one number for both stacks
-# What the families have in common: the settings of the model, as this package calls them.
+# Common settings of all families, and their names in this package.
 _NUMBERS = {
     "d_model": "d_model",
     "encoder_attention_heads": "num_heads",
@@ -65,16 +65,16 @@ def read_architecture(
     known: Iterable[str] = (),
     fixed: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Check every key of config.json, and return the settings of the model that it gives.
+    """Check every key of config.json and return the settings of the model.
 
     Args:
-        directory: where it stands.
-        model_types: what "model_type" may be.
-        known: keys that the family reads by itself.
-        fixed: keys of the family that may only have this value.
+        directory: of the model.
+        model_types: the allowed values of "model_type".
+        known: keys that the family reads itself.
+        fixed: keys of the family that must have this value.
 
     Raises:
-        InteropError: a key says what no model of this package can be, or is not known.
+        InteropError: a key is unknown or has an unsupported value.
     """
     config = directory.config
     if config.get("model_type") not in model_types:
@@ -83,7 +83,7 @@ def read_architecture(
             "give another --layout"
         )
     refuse_other_values(directory, CONFIG_FILE, config, {**_FIXED, **(fixed or {})})
-    both = [f"{side}_{key}" for key in _PAIRS for side in ("encoder", "decoder")]
+    both = [f"{stack}_{key}" for key in _PAIRS for stack in ("encoder", "decoder")]
     refuse_unknown_keys(
         directory,
         CONFIG_FILE,
@@ -101,13 +101,12 @@ def read_architecture(
         one, other = config.get(f"encoder_{key}"), config.get(f"decoder_{key}")
         if one != other:
             raise directory.error(
-                f"encoder_{key}={shown(one)} and decoder_{key}={shown(other)} differ; both stacks are alike "
-                "here"
+                f"encoder_{key}={shown(one)} and decoder_{key}={shown(other)} differ; they must be equal"
             )
     activation = config.get("activation_function")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise directory.error(
-            f"activation_function={shown(activation)} is not known here; there are {', '.join(ACTIVATIONS)}"
+            f"activation_function={shown(activation)} is unknown; there are {', '.join(ACTIVATIONS)}"
         )
     return {ours: config[theirs] for theirs, ours in _NUMBERS.items() if theirs in config} | {
         "activation": ACTIVATIONS[activation]

@@ -13,8 +13,8 @@ from heedful.text import TokenizerPair
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSide:
-    """How a model reads and writes text.
+class TextSettings:
+    """Tokenizers and special-token template of a model.
 
     Attributes:
         tokenizers: of source and target.
@@ -31,17 +31,17 @@ class TextSide:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSettings:
-    """The files' settings, as settings of this package.
+    """The settings of the files, as settings of this package.
 
     Attributes:
-        model: those of `ModelConfig` that config.json has.
-        search: those of `DecodeConfig`.
-        text: how text is read and written; None: the model works on ids.
+        model: of `ModelConfig`.
+        search: of `DecodeConfig`.
+        text: tokenizers and template; None: the model has no tokenizer.
     """
 
     model: Mapping[str, Any]
     search: Mapping[str, Any]
-    text: TextSide | None
+    text: TextSettings | None
 
 
 def assemble(
@@ -52,22 +52,22 @@ def assemble(
     *,
     layout: str,
 ) -> ImportedBundle:
-    """Read the weights, and put everything together.
+    """Read and convert the weights; return the whole model.
 
     Args:
-        directory: where everything stands.
-        options: the user's settings go over those of the files.
-        read: what the settings files say.
-        convert: moves the weights.
+        directory: of the model.
+        options: the user's settings, which override those of the files.
+        read: the settings of the files.
+        convert: converts the weights.
         layout: for error messages.
 
     Raises:
-        InteropError: a weight does not fit, or the tokenizers have more ids than the model.
-        ConfigError: settings that cannot be.
+        InteropError: a weight is wrong, or the tokenizers have more ids than the model.
+        ConfigError: the settings are invalid.
     """
     if read.text is None and (options.src_lang or options.tgt_lang):
         raise directory.error(
-            "--src-lang, --tgt-lang: there is no tokenizer to have languages; leave them out"
+            "--src-lang, --tgt-lang: without a tokenizer there are no languages; leave them out"
         )
     conversion = Conversion(
         directory.read_tensors(),
@@ -87,7 +87,7 @@ def assemble(
     return ImportedBundle(validate(sections), model.weights, tokenizers)
 
 
-def _ids(directory: PretrainedDirectory, text: TextSide | None) -> dict[str, int]:
+def _ids(directory: PretrainedDirectory, text: TextSettings | None) -> dict[str, int]:
     if text is not None:
         src, tgt = text.tokenizers.src, text.tokenizers.tgt
         return {"src_pad_id": src.pad_id, "tgt_pad_id": tgt.pad_id, "decoder_start_id": text.start_id}
@@ -96,12 +96,12 @@ def _ids(directory: PretrainedDirectory, text: TextSide | None) -> dict[str, int
 
 
 def _check_sizes(directory: PretrainedDirectory, config: ModelConfig, tokenizers: TokenizerPair) -> None:
-    for side, tokenizer, size in (
+    for text, tokenizer, size in (
         ("source", tokenizers.src, config.src_vocab_size),
         ("target", tokenizers.tgt, config.tgt_vocab_size),
     ):
         if tokenizer.vocab_size > size:
             raise directory.error(
-                f"the {side} tokenizer has {tokenizer.vocab_size:,} ids, but the model {size:,}; "
+                f"the {text} tokenizer has {tokenizer.vocab_size:,} ids, but the model {size:,}; "
                 "copy the whole directory of one model"
             )

@@ -1,8 +1,8 @@
-"""BART, mBART and mBART-50, as transformers saves them.
+"""Read BART, mBART and mBART-50 as saved by transformers.
 
-Learned positions and a norm on the embedded input; BART is post-norm, mBART pre-norm. In mBART tags say the
-languages: after the source, and as what the decoder starts with; in mBART-50 before the source, and forced as
-the first token of the output.
+They have learned positions and a norm on the embedded input; BART is post-norm, mBART pre-norm. mBART has
+language tags after the source and as the decoder's start token; mBART-50 before the source, and as the forced
+first token of the output.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import Any
 from heedful.interop.conversion import Conversion, Imported
 from heedful.interop.fairseq.names import move_layers, move_learned_positions, move_output_bias, move_tokens
 from heedful.interop.huggingface.architecture import read_architecture
-from heedful.interop.huggingface.assembling import ReadSettings, TextSide, assemble
+from heedful.interop.huggingface.assembling import ReadSettings, TextSettings, assemble
 from heedful.interop.huggingface.generation import read_search, read_start_id
 from heedful.interop.huggingface.language_tags import tag_of
 from heedful.interop.huggingface.pretrained import (
@@ -24,14 +24,14 @@ from heedful.interop.huggingface.pretrained import (
 from heedful.interop.huggingface.tokenizer_files import (
     PIPELINE_FILE,
     check_special_ids,
-    fairseq_pieces,
-    tokenizer_of_pieces,
+    fairseq_tokens,
     tokenizer_of_pipeline,
+    vocabulary_tokenizer,
 )
 from heedful.text import Tokenizer, TokenizerPair
 
 LAYOUT = "bart"
-_USUAL_SOURCE = "en_XX"  # what mBART's tokenizers take where nothing is said
+_USUAL_SOURCE = "en_XX"  # the default of mBART's tokenizers
 # The languages in the order of their ids, which follow those of the tokens (MBartTokenizer and
 # MBart50Tokenizer of transformers).
 _LANGUAGES = (
@@ -42,8 +42,8 @@ _MORE_LANGUAGES_50 = (
     "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE "
     "sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
 )
-_UNUSED_ROWS = 2  # of the tables of positions
-# Keys of older classes; today's have no like of them.
+_UNUSED_ROWS = 2  # of the position tables
+# Keys of older classes that today's do not support.
 _FIXED = {
     "bart": {"normalize_before": False, "add_final_layer_norm": False},
     "mbart": {"normalize_before": True, "add_final_layer_norm": True},
@@ -54,12 +54,12 @@ _ALWAYS_FIXED = {"add_bias_logits": False, "normalize_embedding": True, "static_
 def read_bart(directory: PretrainedDirectory, options: ImportOptions) -> ImportedBundle:
     """Read a directory of BART, mBART or mBART-50.
 
-    The languages of mBART are those asked for, or else those that the directory names.
+    The languages of mBART are those in `options`, or else those in the directory.
 
     Raises:
-        InteropError: a file is missing, or asks for what cannot be here, or nobody names the languages.
-        TokenizerError: tokenizer files that cannot be used, or a language without a tag.
-        ConfigError: settings that cannot be.
+        InteropError: a file is missing, has unsupported settings, or the languages are not specified.
+        TokenizerError: the tokenizer files are not usable, or a language has no tag.
+        ConfigError: the settings are invalid.
     """
     family = directory.typed().text("model_type")
     fixed = _ALWAYS_FIXED | _FIXED.get(family or "", {})
@@ -81,7 +81,7 @@ def _convert(conversion: Conversion, *, norm: str) -> Imported:
 
 
 def _kind(directory: PretrainedDirectory) -> str:
-    """Which of the three; mBART-50 has the configuration of mBART and a tokenizer of its own."""
+    """Return "bart", "mbart" or "mbart-50", which has the configuration of mBART and another tokenizer."""
     if directory.config.get("model_type") == "mbart":
         kind = directory.typed(TOKENIZER_FILE).text("tokenizer_class") or ""
         return "mbart-50" if kind.startswith("MBart50") else "mbart"
@@ -90,62 +90,64 @@ def _kind(directory: PretrainedDirectory) -> str:
 
 def _read_bart_text(
     directory: PretrainedDirectory, options: ImportOptions, search: dict[str, Any]
-) -> TextSide:
-    """BART reads `<s>` before each text, and many a model of it is made to write it too."""
+) -> TextSettings:
+    """Return BART's settings: `<s>` before each source, and often forced before the output."""
     if options.src_lang or options.tgt_lang:
         raise directory.error("--src-lang, --tgt-lang: BART has no languages; leave them out")
     tokenizer = _tokenizer(directory)
-    begin = tokenizer.pieces([tokenizer.bos_id])[0]
-    languages = {"src_tag": begin}
+    bos_token = tokenizer.pieces([tokenizer.bos_id])[0]
+    languages = {"src_tag": bos_token}
     if search["forced_first_id"] == tokenizer.bos_id:
-        languages["tgt_tag"] = begin
+        languages["tgt_tag"] = bos_token
         del search["forced_first_id"]
-    return _text_side(tokenizer, read_start_id(directory), languages)
+    return _text_settings(tokenizer, read_start_id(directory), languages)
 
 
 def _read_mbart_text(
     directory: PretrainedDirectory, options: ImportOptions, search: dict[str, Any]
-) -> TextSide:
+) -> TextSettings:
     tokenizer = _tokenizer(directory)
     src_tag = tag_of(directory, tokenizer, "src_lang", options.src_lang, usual=_USUAL_SOURCE)
     default = directory.typed(directory.generation_file).whole_number("decoder_start_token_id")
     tgt_tag = tag_of(directory, tokenizer, "tgt_lang", options.tgt_lang, default_id=default)
-    return _text_side(tokenizer, tokenizer.tag_id(tgt_tag), {"src_tag": src_tag, "src_tag_position": "last"})
+    return _text_settings(
+        tokenizer, tokenizer.tag_id(tgt_tag), {"src_tag": src_tag, "src_tag_position": "last"}
+    )
 
 
 def _read_mbart50_text(
     directory: PretrainedDirectory, options: ImportOptions, search: dict[str, Any]
-) -> TextSide:
+) -> TextSettings:
     tokenizer = _tokenizer(directory)
     forced_id = search.pop("forced_first_id")
     languages = {
         "src_tag": tag_of(directory, tokenizer, "src_lang", options.src_lang, usual=_USUAL_SOURCE),
         "tgt_tag": tag_of(directory, tokenizer, "tgt_lang", options.tgt_lang, default_id=forced_id),
     }
-    return _text_side(tokenizer, read_start_id(directory), languages)
+    return _text_settings(tokenizer, read_start_id(directory), languages)
 
 
 def _tokenizer(directory: PretrainedDirectory) -> Tokenizer:
-    """A tokenizer.json, or as many a published mBART has it a SentencePiece model with the tags after it."""
+    """Load tokenizer.json or, as for many published mBARTs, a SentencePiece model followed by the tags."""
     kind = _kind(directory)
     if kind == "bart" or (directory.path / PIPELINE_FILE).is_file():
         tokenizer: Tokenizer = tokenizer_of_pipeline(directory)
     else:
         model = directory.read_bytes("sentencepiece.bpe.model")
         tags = [*_LANGUAGES.split(), *(_MORE_LANGUAGES_50.split() if kind == "mbart-50" else ())]
-        tokenizer = tokenizer_of_pieces(
-            directory, model, [*fairseq_pieces(model), *tags, "<mask>"], special=[*tags, "<mask>"]
+        tokenizer = vocabulary_tokenizer(
+            directory, model, [*fairseq_tokens(model), *tags, "<mask>"], special=[*tags, "<mask>"]
         )
     check_special_ids(directory, tokenizer)
     return tokenizer
 
 
-def _text_side(tokenizer: Tokenizer, start_id: int, languages: dict[str, str]) -> TextSide:
+def _text_settings(tokenizer: Tokenizer, start_id: int, languages: dict[str, str]) -> TextSettings:
     pair = TokenizerPair(tokenizer, tokenizer)
-    return TextSide(tokenizers=pair, start_id=start_id, languages=languages)
+    return TextSettings(tokenizers=pair, start_id=start_id, languages=languages)
 
 
-_READERS: dict[str, Callable[[PretrainedDirectory, ImportOptions, dict[str, Any]], TextSide]] = {
+_READERS: dict[str, Callable[[PretrainedDirectory, ImportOptions, dict[str, Any]], TextSettings]] = {
     "bart": _read_bart_text,
     "mbart": _read_mbart_text,
     "mbart-50": _read_mbart50_text,

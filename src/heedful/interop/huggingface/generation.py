@@ -1,6 +1,6 @@
-"""The settings of transformers' `generate` and those of a search here, key by key, in both directions.
+"""Convert the settings of transformers' `generate` to `DecodeConfig` and back; unsupported keys are refused.
 
-Facts about them: huggingface.co/docs/transformers/main_classes/text_generation, and `GenerationConfig` there.
+See huggingface.co/docs/transformers/main_classes/text_generation, and `GenerationConfig` there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from heedful.parsing import is_whole, shown
 from heedful.text import Tokenizer
 from heedful.text.framing import Framing
 
-# Keys that are followed, and those that do not matter to a search without sampling.
+# Keys that are read, and those without effect on a search without sampling.
 _READ = frozenset(
     (
         "bad_words_ids", "decoder_start_token_id", "early_stopping", "eos_token_id", "forced_bos_token_id",
@@ -39,7 +39,7 @@ _WITHOUT_EFFECT = frozenset(
         "temperature", "top_h", "top_k", "top_p", "transformers_version", "typical_p", "use_cache", "use_mtp",
     )
 )  # fmt: skip
-# Keys that may only say this, or nothing: what they ask for beyond it does not exist here.
+# Keys that must have this value or be absent: others are not supported.
 _FIXED: Mapping[str, Any] = {
     "begin_suppress_tokens": None,
     "constraints": None,
@@ -70,17 +70,17 @@ _EARLY_STOPPING = {True: "first", False: "estimate", "never": "optimal"}
 
 
 def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
-    """Return the settings of `DecodeConfig` that make a search find what `generate` finds.
+    """Return the settings of `DecodeConfig` for the same outputs as `generate`.
 
-    Where no file says how long an output may be, that is 20 tokens, as in `generate`.
+    By default an output has at most 20 tokens, as in `generate`.
 
     Raises:
-        InteropError: a key asks for what no search here can do, or is not known.
+        InteropError: a key is unknown or has an unsupported value.
     """
-    found, file = directory.generation, directory.generation_file
-    refuse_other_values(directory, file, found, _FIXED)
-    if file != CONFIG_FILE:  # there, the architecture's reader sees to it
-        refuse_unknown_keys(directory, file, found, GENERATION_KEYS)
+    settings, file = directory.generation, directory.generation_file
+    refuse_other_values(directory, file, settings, _FIXED)
+    if file != CONFIG_FILE:  # whose keys `read_architecture` checks
+        refuse_unknown_keys(directory, file, settings, GENERATION_KEYS)
     typed = directory.typed(file)
     length_penalty = typed.number("length_penalty")
     search: dict[str, Any] = {
@@ -92,8 +92,8 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
         "forced_first_id": typed.whole_number("forced_bos_token_id"),
         "forced_last_id": typed.whole_number("forced_eos_token_id"),
         "suppressed_ids": _suppressed_ids(directory),
-        "renormalize": found.get("renormalize_logits") is True,
-        # In `min_length` the token that the decoder starts with counts, as in `max_length`.
+        "renormalize": settings.get("renormalize_logits") is True,
+        # `min_length` includes the decoder's start token, as does `max_length`.
         "min_length": max(
             (typed.whole_number("min_length") or 0) - 1, typed.whole_number("min_new_tokens") or 0, 0
         ),
@@ -101,7 +101,7 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
     }
     if search["no_repeat_ngram_size"] == 1:
         raise directory.error(
-            "no_repeat_ngram_size=1 counts the start token there; only 2 and more can be followed here",
+            "no_repeat_ngram_size=1 counts the start token there; only 2 and more are supported",
             file=file,
         )
     if search["length_penalty"] < 0:
@@ -109,33 +109,33 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
             f"length_penalty={search['length_penalty']} is negative; it must be at least 0", file=file
         )
     limit = _max_new_tokens(directory)
-    # The length of the input is to limit nothing, also where the user sets another maximum.
+    # The length of the input must not limit the output, even if the user sets another maximum.
     return search | {"max_length": limit, "max_length_offset": max(limit, _NO_LIMIT)}
 
 
 def write_search(
     search: DecodeConfig, framing: Framing, tgt: Tokenizer, *, max_positions: int
 ) -> dict[str, Any]:
-    """Return the settings of `generate` that come nearest to a search.
+    """Return the settings of `generate` that are closest to a search.
 
     Args:
-        search: how outputs are searched here.
+        search: the settings of the search.
         framing: the special-token template.
         tgt: the tokenizer of the outputs.
-        max_positions: how long a sequence may be there.
+        max_positions: the maximum length of a sequence in transformers.
     """
     suppressed = search.suppressed_ids
     if suppressed is None:
         suppressed = tuple(sorted({framing.start_id, tgt.pad_id} - {tgt.eos_id}))
-    # The start token counts there.
+    # `max_length` includes the start token.
     limit = _MAX_LENGTH if search.max_length is None else search.max_length + 1
-    # Where `generate` cannot search alike, "never" would only make it slow: it goes on for max_length tokens.
-    estimates = search.early_stopping == "optimal" and not _can_be_said(search)
-    ending = "estimate" if estimates else search.early_stopping
+    # If `generate` has no equal search, "never" would only be slow: it always generates max_length tokens.
+    estimates = search.early_stopping == "optimal" and not _is_expressible(search)
+    stopping = "estimate" if estimates else search.early_stopping
     settings = {
         "bad_words_ids": [[i] for i in suppressed] or None,
         "decoder_start_token_id": framing.start_id,
-        "early_stopping": next(theirs for theirs, ours in _EARLY_STOPPING.items() if ours == ending),
+        "early_stopping": next(theirs for theirs, ours in _EARLY_STOPPING.items() if ours == stopping),
         "eos_token_id": tgt.eos_id,
         "forced_bos_token_id": framing.tgt_prefix[0] if framing.tgt_prefix else search.forced_first_id,
         "forced_eos_token_id": search.forced_last_id,
@@ -155,32 +155,32 @@ def write_search(
 
 
 def departures_of_generate(search: DecodeConfig) -> Iterator[str]:
-    """Yield a sentence for each part of a search that `write_search` can only come near to."""
+    """Yield a sentence for each setting of a search that `write_search` can only approximate."""
     if search.beam_size > 1 and search.length_normalization == "gnmt":
         yield (
             f"heedful divided log-probabilities by ((5 + length) / 6) ** {search.length_penalty}, which "
-            f"`generate` cannot: it divides by length ** {search.length_penalty}, which comes to the same in "
+            f"`generate` cannot: it divides by length ** {search.length_penalty}, which is similar for "
             "long outputs, and favours length more in short ones."
         )
-    if search.beam_size > 1 and search.early_stopping == "optimal" and not _can_be_said(search):
+    if search.beam_size > 1 and search.early_stopping == "optimal" and not _is_expressible(search):
         yield (
-            "heedful searched on until nothing better could come; `generate` ends a sentence by an estimate "
+            "heedful searches until no better hypothesis is possible; `generate` stops by an estimate "
             '(`early_stopping=False`), which rarely makes a difference and is much faster than `"never"`.'
         )
     if not _has_one_limit(search):
         yield (
-            f"heedful ended an output {search.max_length_offset} tokens after the length of its input; "
-            "`generate` knows one maximum for all, `max_length`."
+            f"heedful limits an output to the length of its input plus {search.max_length_offset} tokens; "
+            "`generate` has one maximum for all, `max_length`."
         )
     if search.repetition_penalty != 1:
         yield (
-            "The repetition penalty multiplies log-probabilities, as heedful has it; `generate` with "
+            "The repetition penalty multiplies log-probabilities in heedful; `generate` with "
             "`num_beams=1` applies it to logits."
         )
 
 
-def _can_be_said(search: DecodeConfig) -> bool:
-    """Whether `generate` has settings of the same meaning."""
+def _is_expressible(search: DecodeConfig) -> bool:
+    """Return whether `generate` has equivalent settings."""
     return search.length_normalization == "average" and _has_one_limit(search)
 
 
@@ -189,10 +189,10 @@ def _has_one_limit(search: DecodeConfig) -> bool:
 
 
 def read_start_id(directory: PretrainedDirectory) -> int:
-    """Return the token that the decoder starts with.
+    """Return the decoder's start token.
 
     Raises:
-        InteropError: no file says it, or it is no id.
+        InteropError: no file has it, or it is not an id.
     """
     for file in (directory.generation_file, CONFIG_FILE):
         if (start := directory.typed(file).whole_number("decoder_start_token_id")) is not None:
@@ -213,7 +213,7 @@ def read_special_id(directory: PretrainedDirectory, key: str) -> int:
 
 
 def _max_new_tokens(directory: PretrainedDirectory) -> int:
-    """In `max_length` the token that the decoder starts with counts; the length of the input never does."""
+    """Return the maximum number of generated tokens; `max_length` includes the decoder's start token."""
     typed = directory.typed(directory.generation_file)
     if max_new_tokens := typed.whole_number("max_new_tokens"):
         return max_new_tokens
@@ -226,29 +226,26 @@ def _max_new_tokens(directory: PretrainedDirectory) -> int:
 def _early_stopping(directory: PretrainedDirectory) -> str:
     value = directory.generation.get("early_stopping") or False
     if not isinstance(value, bool | str) or value not in _EARLY_STOPPING:
-        raise directory.error(
-            f"early_stopping={shown(value)} is not known here", file=directory.generation_file
-        )
+        raise directory.error(f"early_stopping={shown(value)} is unknown", file=directory.generation_file)
     return _EARLY_STOPPING[value]
 
 
 def _suppressed_ids(directory: PretrainedDirectory) -> tuple[int, ...]:
-    """Tokens that are never written; the end token cannot be one of them, as in `generate`."""
-    found, file = directory.generation, directory.generation_file
-    words, suppressed = (found.get(key) or [] for key in ("bad_words_ids", "suppress_tokens"))
+    """Return the tokens that are never generated; the end token cannot be one of them, as in `generate`."""
+    settings, file = directory.generation, directory.generation_file
+    words, suppressed = (settings.get(key) or [] for key in ("bad_words_ids", "suppress_tokens"))
     for word in words if isinstance(words, list) else [words]:
         if not (isinstance(word, list) and len(word) == 1):
             raise directory.error(
-                f"bad_words_ids has {shown(word)}, a word of several tokens; only single ones can be refused "
-                "here",
+                f"bad_words_ids has {shown(word)}, several tokens; only single tokens are supported",
                 file=file,
             )
-    eos = found.get("eos_token_id")
+    eos = settings.get("eos_token_id")
     ids = [word[0] for word in words if word[0] != eos]
     ids += suppressed if isinstance(suppressed, list) else [suppressed]
     for each in ids:
         if not is_whole(each, most=MAX_NUMBER):
             raise directory.error(
-                f"bad_words_ids or suppress_tokens: {shown(each)} is no id of a token", file=file
+                f"bad_words_ids or suppress_tokens: {shown(each)} is not the id of a token", file=file
             )
     return tuple(sorted(set(ids)))

@@ -1,8 +1,7 @@
-"""Models on the Hugging Face hub, in and out: the one file that knows huggingface_hub.
+"""Download models from the Hugging Face hub, and upload them.
 
-Where the hub is, who asks and where downloads are kept is huggingface_hub's own affair: `hf auth login`, and
-the environment variables HF_TOKEN, HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE. What was downloaded once is used
-again when the hub cannot be reached.
+Endpoint, login and cache are those of huggingface_hub: `hf auth login`, and the environment variables
+HF_TOKEN, HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE. Cached downloads are used when the hub cannot be reached.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from heedful.bundle import CARD_FILE, CONFIG_FILE, bundle_file_names
 from heedful.errors import HubError, MissingExtraError
 from heedful.parsing import parse_json, read_limited
 
-# What an importer may read of another library's model; weights of torch.save only where there are no others.
+# The files that an importer may read; weights of torch.save only if there are no others.
 _SOURCE_FILES = ("*.json", "*.safetensors", "*.spm", "*.model", "*.txt", CARD_FILE)
 _TORCH_FILES = "pytorch_model*.bin"
 _LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
@@ -30,9 +29,9 @@ class Upload:
 
 
 def download_bundle(repo: str, *, revision: str | None = None) -> Path:
-    """Fetch a bundle from the hub, and return the directory in huggingface_hub's cache that holds it.
+    """Download a bundle from the hub; return its directory in huggingface_hub's cache.
 
-    Its files are those that its config.json names, all of one commit; `load_bundle` checks their checksums.
+    The files are those named in its config.json, all of one commit; `load_bundle` verifies their checksums.
 
     Example:
         translator = Translator.load(download_bundle("user/model"))
@@ -42,8 +41,8 @@ def download_bundle(repo: str, *, revision: str | None = None) -> Path:
         revision: a branch, tag or commit; None for the main branch.
 
     Raises:
-        HubError: no such model or revision, none that may be read, no bundle, or no way to the hub.
-        BundleError: a bundle of a newer format.
+        HubError: no such model or revision, no access to it, not a bundle, or no connection.
+        BundleError: the bundle has a newer format.
         MissingExtraError: huggingface_hub is not installed.
     """
     folder = _download(repo, revision, [CONFIG_FILE, CARD_FILE])
@@ -52,7 +51,7 @@ def download_bundle(repo: str, *, revision: str | None = None) -> Path:
 
 
 def download_source(repo: str, *, revision: str | None = None) -> Path:
-    """Fetch what `heedful import` reads of a model of another library; otherwise as `download_bundle`."""
+    """Download the files of another library's model for `heedful import`; otherwise as `download_bundle`."""
     folder = _download(repo, revision, list(_SOURCE_FILES))
     if not any(folder.glob("*.safetensors")):
         _download(repo, folder.name, [_TORCH_FILES])
@@ -67,17 +66,17 @@ def upload(
     revision: str | None = None,
     message: str,
 ) -> Upload:
-    """Put files into a model repository as one commit: all of them appear, or none.
+    """Upload files to a model repository in one commit.
 
     Args:
-        files: they keep their names.
-        repo: "user/model", or "model" for one's own; it is made where there is none.
-        private: whether only its owner may read it; a public repository that is there already is refused.
-        revision: a branch, made where there is none; None for the main branch.
+        files: with the names that they get in the repository.
+        repo: "user/model", or "model" for one's own; it is created if it does not exist.
+        private: whether only its owner may read it; an existing public repository is refused.
+        revision: a branch, created if it does not exist; None for the main branch.
         message: of the commit.
 
     Raises:
-        HubError: nobody is logged in, or may not write there, or there is no way to the hub.
+        HubError: not logged in, no permission to write, or no connection.
         MissingExtraError: huggingface_hub is not installed.
     """
     with _hub_errors(repo):
@@ -99,7 +98,7 @@ def upload(
 
 
 def _download(repo: str, revision: str | None, names: list[str]) -> Path:
-    """Fetch the files at the top of a repository whose names fit; their folder is named after the commit."""
+    """Download matching top-level files of a repository; their folder is named after the commit."""
     with _hub_errors(repo, revision):
         from huggingface_hub import snapshot_download
 
@@ -110,28 +109,28 @@ def _download(repo: str, revision: str | None, names: list[str]) -> Path:
 
 
 def _check_format(repo: str, config: Path) -> None:
-    """Refuse the model of another library before its weights are fetched.
+    """Refuse the model of another library before its weights are downloaded.
 
     Raises:
-        HubError: it is one.
+        HubError: it is not a bundle.
     """
     try:
-        found = parse_json(read_limited(config))
+        config_json = parse_json(read_limited(config))
     except (OSError, ValueError):
-        found = None
-    if not (isinstance(found, dict) and "format_version" in found):
+        config_json = None
+    if not (isinstance(config_json, dict) and "format_version" in config_json):
         raise HubError(
-            f"{repo}: is no bundle of heedful; bring a model of another library in with "
+            f"{repo}: is not a heedful bundle; import a model of another library with "
             f"`heedful import {repo} --layout NAME --output BUNDLE`"
         )
 
 
 @contextmanager
 def _hub_errors(repo: str, revision: str | None = None) -> Iterator[None]:
-    """Turn what can go wrong with the hub into one line.
+    """Raise all errors of the hub as one line.
 
     Raises:
-        HubError: it did.
+        HubError: with the reason and a remedy.
         MissingExtraError: huggingface_hub is not installed.
     """
     try:
@@ -154,7 +153,7 @@ def _explanation(error: Exception, repo: str, revision: str | None) -> str:
     if isinstance(error, errors.LocalEntryNotFoundError | RuntimeError) and isinstance(
         error.__cause__, Exception
     ):
-        error = error.__cause__  # why the hub was not asked, or did not take a file
+        error = error.__cause__  # the reason
     page = f"{constants.ENDPOINT}/{repo}"
     match error:
         case errors.GatedRepoError():
@@ -166,11 +165,11 @@ def _explanation(error: Exception, repo: str, revision: str | None) -> str:
         case errors.HfHubHTTPError():
             return _refusal(error.response.status_code, error.server_message)
         case errors.OfflineModeIsEnabled():
-            return "was never downloaded here in full, and HF_HUB_OFFLINE forbids it; unset it"
+            return "was never downloaded completely, and HF_HUB_OFFLINE is set; unset it"
         case ValueError():
-            return f"the hub does not take it: {error}"
+            return f"the hub refuses it: {error}"
         case OSError() | RuntimeError():
-            return f"the transfer was cut short ({error}); try again"
+            return f"the transfer was interrupted ({error}); try again"
     return f"the hub at {constants.ENDPOINT} cannot be reached ({error}); check the network, try again"
 
 

@@ -1,4 +1,4 @@
-"""Which language a model of many languages translates, and into which, where nothing else is asked for."""
+"""The default source and target language of a multilingual model."""
 
 from heedful.interop.huggingface.pretrained import TOKENIZER_FILE, PretrainedDirectory
 from heedful.text import Tokenizer
@@ -16,15 +16,15 @@ def tag_of(
     """Return the tag of a language, as a token of the vocabulary.
 
     Args:
-        directory: tokenizer_config.json may name the language.
-        tokenizer: has the tags.
+        directory: of the model; tokenizer_config.json may name the language.
+        tokenizer: with the tags.
         key: "src_lang" or "tgt_lang".
-        requested: the language asked for, in any form that `tag_id` knows.
-        usual: the language where neither says anything.
-        default_id: the tag's id by the model's settings, where neither says anything.
+        requested: the user's language, in any form that `tag_id` accepts.
+        usual: the default language.
+        default_id: the default tag's id.
 
     Raises:
-        InteropError: nobody says it, or not as a text or an id of the tokenizer.
+        InteropError: the language is not specified, or invalid.
         TokenizerError: there is no such tag; the message names close ones.
     """
     name = requested or directory.typed(TOKENIZER_FILE).text(key) or usual
@@ -37,7 +37,7 @@ def tag_of(
     if tag_id is None:
         option = f"--{key.replace('_', '-')}"
         raise directory.error(
-            f"{key} is not said here; give {option}, the language to translate "
+            f"{key} is missing; give {option}, the language to translate "
             f"{'into' if key == 'tgt_lang' else 'from'}",
             file=TOKENIZER_FILE,
         )

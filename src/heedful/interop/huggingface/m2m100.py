@@ -1,13 +1,13 @@
-"""M2M100 and NLLB, one model for many languages, as transformers saves them.
+"""Read M2M100 and NLLB, multilingual models, as saved by transformers.
 
-Pre-norm with fairseq's sinusoids. A tag before the source says its language, and a tag that is forced as the
-first token of the output says into which to translate.
+Pre-norm with fairseq's sinusoids. The tag of the source language is before the source, that of the target
+language is the forced first token of the output.
 """
 
-from heedful.interop.conversion import SIDES, Conversion, Imported
+from heedful.interop.conversion import STACKS, Conversion, Imported
 from heedful.interop.fairseq.names import move_layers, move_tokens
 from heedful.interop.huggingface.architecture import read_architecture
-from heedful.interop.huggingface.assembling import ReadSettings, TextSide, assemble
+from heedful.interop.huggingface.assembling import ReadSettings, TextSettings, assemble
 from heedful.interop.huggingface.generation import read_search, read_special_id, read_start_id
 from heedful.interop.huggingface.language_tags import tag_of
 from heedful.interop.huggingface.pretrained import (
@@ -19,15 +19,15 @@ from heedful.interop.huggingface.pretrained import (
 from heedful.interop.huggingface.tokenizer_files import (
     PIPELINE_FILE,
     check_special_ids,
-    tokenizer_of_pieces,
     tokenizer_of_pipeline,
+    vocabulary_tokenizer,
 )
 from heedful.interop.vocabulary import read_words
 from heedful.parsing import shown
 from heedful.text import Tokenizer, TokenizerPair
 
 LAYOUT = "m2m100"
-_USUAL_SOURCES = ("__en__", "eng_Latn")  # what the tokenizers of transformers take where nothing is said
+_USUAL_SOURCES = ("__en__", "eng_Latn")  # the defaults of transformers' tokenizers
 _PAD_ID = 1  # fairseq's sinusoids count from the position after that of padding
 
 # The languages in the order of their ids, which follow those of vocab.json, by the "language_codes" of a
@@ -46,32 +46,32 @@ _LANGUAGES = {
 def read_m2m100(directory: PretrainedDirectory, options: ImportOptions) -> ImportedBundle:
     """Read a directory of M2M100 or NLLB.
 
-    The languages are those asked for, or else those that the tokenizer's settings name; they are what
-    `heedful translate` takes where nothing else is asked for.
+    The languages are those in `options`, or else those in the tokenizer's settings; they are the defaults of
+    `heedful translate`.
 
     Raises:
-        InteropError: a file is missing, or asks for what cannot be here, or nobody names the languages.
-        TokenizerError: tokenizer files that cannot be used, or a language without a tag.
-        ConfigError: settings that cannot be.
+        InteropError: a file is missing, has unsupported settings, or the languages are not specified.
+        TokenizerError: the tokenizer files are not usable, or a language has no tag.
+        ConfigError: the settings are invalid.
     """
     facts = read_architecture(directory, ["m2m_100"])
     pad_id, start_id = read_special_id(directory, "pad_token_id"), read_start_id(directory)
     if pad_id != _PAD_ID or start_id == pad_id:
         raise directory.error(
-            f"pad_token_id={pad_id} and decoder_start_token_id={start_id} cannot be followed here; positions "
-            f"count from 2 only where padding is {_PAD_ID} and does not start the decoder"
+            f"pad_token_id={pad_id} and decoder_start_token_id={start_id} are not supported: positions count "
+            f"from 2 only if padding is {_PAD_ID} and does not start the decoder"
         )
     search, text = read_search(directory), None
     if directory.has_tokenizer:
-        text = _read_text_side(directory, options, forced_id=search.pop("forced_first_id"))
+        text = _read_text(directory, options, forced_id=search.pop("forced_first_id"))
     read = ReadSettings(model=facts, search=search, text=text)
     return assemble(directory, options, read, _convert, layout=LAYOUT)
 
 
 def _convert(conversion: Conversion) -> Imported:
     move_layers(conversion, prefix="model.")
-    for side in SIDES:
-        name = f"model.{side}.embed_positions.weights"  # in older files; computed anew by transformers too
+    for stack in STACKS:
+        name = f"model.{stack}.embed_positions.weights"  # in older files; transformers ignores it too
         if name in conversion.left:
             conversion.take(name)
     move_tokens(conversion, prefix="model.", shared="model.shared.weight", output="lm_head.weight")
@@ -79,7 +79,7 @@ def _convert(conversion: Conversion) -> Imported:
 
 
 def _read_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
-    """NLLB has a tokenizer.json; M2M100 a SentencePiece model, tokens by id, and languages after them."""
+    """Load NLLB's tokenizer.json, or M2M100's SentencePiece model, list of tokens, and language tags."""
     if (directory.path / PIPELINE_FILE).is_file():
         return tokenizer_of_pipeline(directory)
     if not (directory.path / "vocab.json").is_file():
@@ -90,11 +90,11 @@ def _read_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     codes = directory.typed(TOKENIZER_FILE).text("language_codes") or "m2m100"
     if codes not in _LANGUAGES:
         raise directory.error(
-            f"language_codes={shown(codes)} is not known here; there are {', '.join(_LANGUAGES)}",
+            f"language_codes={shown(codes)} is unknown; there are {', '.join(_LANGUAGES)}",
             file=TOKENIZER_FILE,
         )
     tags = [f"__{code}__" for code in _LANGUAGES[codes].split()]
-    return tokenizer_of_pieces(
+    return vocabulary_tokenizer(
         directory,
         directory.read_bytes("sentencepiece.bpe.model"),
         [*read_words(directory.path / "vocab.json"), *tags],
@@ -102,14 +102,14 @@ def _read_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
     )
 
 
-def _read_text_side(
+def _read_text(
     directory: PretrainedDirectory, options: ImportOptions, *, forced_id: int | None
-) -> TextSide:
+) -> TextSettings:
     tokenizer = _read_tokenizer(directory)
     check_special_ids(directory, tokenizer)
     usual = next((tag for tag in _USUAL_SOURCES if tag in tokenizer.tags()), None)
     is_last = directory.tokenizer.get("legacy_behaviour") is True  # of NLLB's first tokenizer
-    return TextSide(
+    return TextSettings(
         tokenizers=TokenizerPair(tokenizer, tokenizer),
         start_id=read_start_id(directory),
         languages={

@@ -1,7 +1,7 @@
-"""A model as transformers saves it: a directory of settings, weights and tokenizer files, all read as data.
+"""Read a directory saved by transformers: settings, weights and tokenizer files, without executing code.
 
-What such files can say is public: huggingface.co/docs/transformers, and the configuration classes of that
-library. The library itself is not needed here.
+The files are documented at huggingface.co/docs/transformers and in its configuration classes. The library
+itself is not needed.
 """
 
 import json
@@ -24,15 +24,15 @@ CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE = (
     "generation_config.json",
     "tokenizer_config.json",
 )
-_WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that is there, whole or in parts
-_INDEX = ".index.json"  # of weights in parts
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists, whole or sharded
+_INDEX = ".index.json"  # of sharded weights
 # Any of these shows that there is a tokenizer.
 _TOKENIZER_FILES = (TOKENIZER_FILE, "tokenizer.json", "vocab.json", "source.spm", "sentencepiece.bpe.model")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions:
-    """Settings that the user gives for an imported model; the rest comes from the directory.
+    """The user's settings of an imported model; the others are read from the directory.
 
     Attributes:
         settings: keys of `ModelConfig`.
@@ -47,7 +47,7 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class ImportedBundle:
-    """A model from elsewhere with all that belongs to it; its weights have the names of a bundle's."""
+    """An imported model with its tokenizers; its weights have the names of a bundle."""
 
     config: Config
     weights: dict[str, Tensor]
@@ -61,9 +61,9 @@ class PretrainedDirectory:
     Attributes:
         path: the directory.
         config: config.json.
-        generation: generation_config.json; where there is none, config.json, as older models have it.
-        generation_file: which of the two.
-        tokenizer: tokenizer_config.json, with what special_tokens_map.json adds; empty where there is none.
+        generation: generation_config.json or, for older models, config.json.
+        generation_file: the name of that file.
+        tokenizer: tokenizer_config.json merged with special_tokens_map.json; empty if there is none.
     """
 
     path: Path
@@ -73,19 +73,19 @@ class PretrainedDirectory:
     tokenizer: Mapping[str, Any]
 
     def error(self, problem: str, *, file: str = CONFIG_FILE) -> InteropError:
-        """An exception that says in which file."""
+        """Return an exception that names the file."""
         return InteropError(f"{self.path / file}: {problem}")
 
     def typed(self, file: str = CONFIG_FILE) -> TypedSettings:
-        """The settings of config.json, of the generation or of the tokenizer, by type."""
+        """Return typed access to the settings of a file."""
         values = {self.generation_file: self.generation, TOKENIZER_FILE: self.tokenizer}
         return TypedSettings(self.config if file == CONFIG_FILE else values[file], self.path / file)
 
     def read_bytes(self, name: str) -> bytes:
-        """Return a file.
+        """Return the contents of a file.
 
         Raises:
-            InteropError: it is not there, or too large.
+            InteropError: it is missing or too large.
         """
         try:
             return read_limited(self.path / name)
@@ -95,31 +95,31 @@ class PretrainedDirectory:
             raise self.error(f"{error}; copy the whole directory", file=name) from None
 
     def read_object(self, name: str) -> dict[str, Any]:
-        """Return the object that a JSON file holds. Raises as `read_bytes`, and where there is none."""
+        """Return the object in a JSON file. Raises as `read_bytes`, and if it is not an object."""
         try:
-            found = parse_json(self.read_bytes(name))
+            content = parse_json(self.read_bytes(name))
         except ValueError as error:
             raise self.error(str(error), file=name) from None
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             raise self.error("not an object of settings; copy the whole directory", file=name)
-        return found
+        return content
 
     def token(self, name: str, default: str) -> str:
-        """Return the tokenizer's string for a special token, such as "pad_token"."""
-        found = self.tokenizer.get(name)
-        found = found.get("content") if isinstance(found, Mapping) else found
-        return found if isinstance(found, str) else default
+        """Return the tokenizer's special token of a name such as "pad_token"."""
+        token = self.tokenizer.get(name)
+        token = token.get("content") if isinstance(token, Mapping) else token
+        return token if isinstance(token, str) else default
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether there are tokenizer files, whole or not; without any, a model works on ids."""
+        """Whether there are tokenizer files, complete or not."""
         return any((self.path / name).is_file() for name in _TOKENIZER_FILES)
 
     def read_tensors(self) -> dict[str, Tensor]:
-        """Return the weights; they stay on the disk until they are used, where the file allows it.
+        """Return the weights, memory-mapped if the file allows it.
 
         Raises:
-            InteropError: there are none, or they cannot be read without running code.
+            InteropError: there are none, or they cannot be read without executing code.
         """
         for name in _WEIGHTS:
             if (self.path / name).is_file():
@@ -134,12 +134,12 @@ class PretrainedDirectory:
         )
 
     def _parts(self, index: str) -> list[str]:
-        """The files that weights in parts are in; they stand beside their index."""
+        """Return the files of sharded weights, which must be next to their index."""
         of_weights = self.read_object(index).get("weight_map")
         parts = [*of_weights.values()] if isinstance(of_weights, dict) else []
         for part in parts:
             if not is_plain_name(part):
-                raise self.error(f"{shown(part)} is not the name of a file beside it", file=index)
+                raise self.error(f"{shown(part)} is not the name of a file next to it", file=index)
         if not parts:
             raise self.error("names no files of weights; copy the whole directory", file=index)
         return sorted(set(parts))
@@ -149,11 +149,11 @@ def read_pretrained(path: Path) -> PretrainedDirectory:
     """Read the JSON files of a directory.
 
     Raises:
-        InteropError: it is no directory of transformers.
+        InteropError: it is not a directory of transformers.
     """
     if not path.is_dir():
-        found = "is a file" if path.is_file() else "no such directory"
-        raise InteropError(f"{path}: {found}; give the directory that transformers' save_pretrained wrote")
+        problem = "is a file" if path.is_file() else "no such directory"
+        raise InteropError(f"{path}: {problem}; give the directory that transformers' save_pretrained wrote")
     bare = PretrainedDirectory(path, {}, {}, CONFIG_FILE, {})
     config = bare.read_object(CONFIG_FILE)
     file = GENERATION_FILE if (path / GENERATION_FILE).is_file() else CONFIG_FILE
@@ -172,26 +172,25 @@ def read_pretrained(path: Path) -> PretrainedDirectory:
 
 
 def refuse_other_values(
-    directory: PretrainedDirectory, file: str, found: Mapping[str, Any], fixed: Mapping[str, Any]
+    directory: PretrainedDirectory, file: str, settings: Mapping[str, Any], fixed: Mapping[str, Any]
 ) -> None:
-    """Refuse a key that has another value than the only one that can be followed; None says nothing."""
+    """Refuse a key with another value than the only one that is supported, or None."""
     for key, only in fixed.items():
-        value = found.get(key)
+        value = settings.get(key)
         if value is not None and value != only:
             raise directory.error(
-                f"{key}={json.dumps(value)[:60]} cannot be followed here, and would change the outputs",
+                f"{key}={json.dumps(value)[:60]} is not supported, and would change the outputs",
                 file=file,
             )
 
 
 def refuse_unknown_keys(
-    directory: PretrainedDirectory, file: str, found: Mapping[str, Any], known: Collection[str]
+    directory: PretrainedDirectory, file: str, settings: Mapping[str, Any], known: Collection[str]
 ) -> None:
-    """Refuse a key that nobody here knows, unless it says nothing or is private (`_name_or_path`)."""
-    for key, value in found.items():
+    """Refuse an unknown key, unless it is None or private (`_name_or_path`)."""
+    for key, value in settings.items():
         if key not in known and not key.startswith("_") and value is not None:
             raise directory.error(
-                f"{shown(key)} is not known here, and may change the outputs; if it does not, delete it "
-                "there",
+                f"{shown(key)} is unknown, and may change the outputs; if it does not, delete it there",
                 file=file,
             )

@@ -1,4 +1,4 @@
-"""The tokenizer files of a directory of transformers: a list of tokens, or a tokenizer.json."""
+"""Load the tokenizer files of a directory of transformers: a list of tokens, or a tokenizer.json."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -8,66 +8,66 @@ from heedful.interop.huggingface.pretrained import TOKENIZER_FILE, PretrainedDir
 from heedful.interop.typed_settings import MAX_NUMBER
 from heedful.parsing import is_whole, shown
 from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, VocabularyTokenizer
-from heedful.text.sentencepiece_tokenizer import load_processor
+from heedful.text.sentencepiece_tokenizer import load_sentencepiece
 
 PIPELINE_FILE = "tokenizer.json"
-_SPECIAL_PIECES_OF_MODELS = 3  # <unk>, <s>, </s>
+_NUM_SPECIAL_TOKENS = 3  # <unk>, <s>, </s>
 _USUAL_TOKENS = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 
 
-def tokenizer_of_pieces(
+def vocabulary_tokenizer(
     directory: PretrainedDirectory,
     model: bytes,
-    pieces: Sequence[str],
+    tokens: Sequence[str],
     *,
     special: Collection[str] = (),
-    begins_with_pad: bool = False,
+    starts_with_pad: bool = False,
     leading_tags: bool = False,
 ) -> VocabularyTokenizer:
-    """Make a tokenizer of a SentencePiece model and a list of tokens by id.
+    """Return a tokenizer of a SentencePiece model and a list of tokens.
 
     Args:
-        directory: tokenizer_config.json names the special tokens and those that were added.
+        directory: of the model; tokenizer_config.json names special and added tokens.
         model: the SentencePiece model.
-        pieces: by id.
-        special: tokens that stand for no text, such as language tags.
-        begins_with_pad: whether there is no begin token.
-        leading_tags: as of `VocabularyTokenizer`.
+        tokens: by id.
+        special: special tokens, such as language tags.
+        starts_with_pad: whether there is no begin token.
+        leading_tags: as in `VocabularyTokenizer`.
 
     Raises:
         InteropError: a special or added token is not in the list.
-        TokenizerError: a model or tokens that cannot be used.
+        TokenizerError: the model or the tokens are not usable.
     """
-    known = {piece: i for i, piece in enumerate(pieces)}
-    ids = _special_ids(directory, known, without_begin=begins_with_pad)
+    known = {token: i for i, token in enumerate(tokens)}
+    ids = _special_ids(directory, known, without_bos=starts_with_pad)
     added = _added_tokens(directory)
-    for piece in added:
-        if piece not in known:
+    for token in added:
+        if token not in known:
             raise directory.error(
-                f"the added token {shown(piece)} is not in the vocabulary; such models are not read here",
+                f"the added token {shown(token)} is not in the vocabulary; such models are not supported",
                 file=TOKENIZER_FILE,
             )
-    four = {pieces[i] for i in (ids.pad, ids.unk, ids.bos, ids.eos)}
+    four = {tokens[i] for i in (ids.pad, ids.unk, ids.bos, ids.eos)}
     return VocabularyTokenizer(
         model,
-        pieces,
+        tokens,
         ids,
-        special=[*dict.fromkeys([*special, *(piece for piece in added if piece not in four)])],
+        special=[*dict.fromkeys([*special, *(token for token in added if token not in four)])],
         leading_tags=leading_tags,
         clean_up_spaces=_clean_up_spaces(directory),
         name=str(directory.path / "tokenizer"),
     )
 
 
-def fairseq_pieces(model: bytes) -> list[str]:
-    """The tokens of a SentencePiece model in fairseq's order: four of its own, then the model's but three.
+def fairseq_tokens(model: bytes) -> list[str]:
+    """Return the tokens of a SentencePiece model in fairseq's order: four special ones, then the others.
 
     Raises:
-        TokenizerError: no SentencePiece model.
+        TokenizerError: it is not a SentencePiece model.
     """
-    processor = load_processor(model, name="sentencepiece.bpe.model")
-    ordinary = range(_SPECIAL_PIECES_OF_MODELS, processor.get_piece_size())
-    return ["<s>", "<pad>", "</s>", "<unk>", *(processor.id_to_piece(i) for i in ordinary)]
+    spm = load_sentencepiece(model, name="sentencepiece.bpe.model")
+    ordinary = range(_NUM_SPECIAL_TOKENS, spm.get_piece_size())
+    return ["<s>", "<pad>", "</s>", "<unk>", *(spm.id_to_piece(i) for i in ordinary)]
 
 
 def tokenizer_of_pipeline(directory: PretrainedDirectory) -> HuggingFaceTokenizer:
@@ -75,7 +75,7 @@ def tokenizer_of_pipeline(directory: PretrainedDirectory) -> HuggingFaceTokenize
 
     Raises:
         InteropError: there is none, or it lacks a special token.
-        TokenizerError: it cannot be used.
+        TokenizerError: it is not usable.
         MissingExtraError: the tokenizers library is not installed.
     """
     added = directory.read_object(PIPELINE_FILE).get("added_tokens")
@@ -110,11 +110,11 @@ def check_special_ids(directory: PretrainedDirectory, tokenizer: Tokenizer) -> N
 
 
 def _special_ids(
-    directory: PretrainedDirectory, known: Mapping[str, int], *, without_begin: bool = False
+    directory: PretrainedDirectory, known: Mapping[str, int], *, without_bos: bool = False
 ) -> SpecialIds:
     ids: dict[str, int] = {}
     for kind, usual in _USUAL_TOKENS.items():
-        if kind == "bos" and without_begin:
+        if kind == "bos" and without_bos:
             ids["bos"] = ids["pad"]
             continue
         name = directory.token(f"{kind}_token", usual)
@@ -133,13 +133,13 @@ def _added_tokens(directory: PretrainedDirectory) -> list[str]:
 def _with_contents(
     directory: PretrainedDirectory, tokens: object, *, file: str
 ) -> list[tuple[dict[str, Any], str]]:
-    """The tokens that were added to a vocabulary, each with what it is written as; None: there are none."""
-    found: list[tuple[dict[str, Any], str]] = []
+    """Return the tokens added to a vocabulary, each with its content; None: there are none."""
+    added: list[tuple[dict[str, Any], str]] = []
     for token in [] if tokens is None else tokens if isinstance(tokens, list) else [tokens]:
         if not (isinstance(token, dict) and isinstance(token.get("content"), str)):
-            raise directory.error(f"{shown(token)} is no added token with its content", file=file)
-        found.append((token, token["content"]))
-    return found
+            raise directory.error(f"{shown(token)} is not an added token with its content", file=file)
+        added.append((token, token["content"]))
+    return added
 
 
 def _clean_up_spaces(directory: PretrainedDirectory) -> bool:

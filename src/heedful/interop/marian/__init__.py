@@ -1,1 +1,1 @@
-"""MarianMT: opus-mt models of transformers, in and out."""
+"""MarianMT: import and export of transformers' opus-mt models."""

@@ -1,4 +1,4 @@
-"""A bundle as a directory that transformers' MarianMTModel and MarianTokenizer load."""
+"""Export a bundle for transformers' MarianMTModel and MarianTokenizer."""
 
 import json
 from pathlib import Path
@@ -15,25 +15,23 @@ from heedful.interop.marian.weights import ACTIVATIONS, marian_tensors, refuse_w
 from heedful.interop.new_directory import new_directory
 from heedful.text import SentencePieceTokenizer, Tokenizer, VocabularyTokenizer
 from heedful.text.framing import Framing
-from heedful.text.vocabulary_tokenizer import PIECES
+from heedful.text.vocabulary_tokenizer import TOKENS
 
-_MAX_POSITIONS = 1024  # in transformers a table of sinusoids ends
+_MAX_POSITIONS = 1024  # transformers' table of sinusoids has a fixed size
 
 
 def export_marian(bundle: Bundle, output: Path) -> None:
     """Write config.json, generation_config.json, model.safetensors, the tokenizer files and a README.
 
-    The logits are the same. What a search here can do and `generate` cannot is replaced by what comes
-    nearest, and the README says so.
+    The logits are the same. Search settings that `generate` lacks are approximated, and the README says so.
 
     Args:
-        bundle: what to export; it is not changed.
-        output: the directory to make; it appears as a whole, or not at all.
+        bundle: the model; it is not changed.
+        output: the directory to create, atomically.
 
     Raises:
         RunError: the output exists.
-        InteropError: the model has a part, or the tokenizer is of a kind, that Marian has no like of; or the
-            directory cannot be written.
+        InteropError: Marian does not support the model or the tokenizer, or the directory cannot be written.
     """
     refuse_what_marian_lacks(bundle.model.config)
     framing = Framing.of(bundle.config, bundle.tokenizers)
@@ -59,12 +57,12 @@ def export_marian(bundle: Bundle, output: Path) -> None:
 
 
 def _refuse_other_framing(bundle: Bundle, framing: Framing) -> None:
-    """Marian reads a text and the end token; a tag before it is part of the text, such as `>>fra<<`."""
+    """Refuse other templates than Marian's: an end token, and a tag such as `>>fra<<` before the source."""
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
     tags = [src.pieces([i])[0] for i in framing.src_prefix]
     if framing.src_suffix != (src.eos_id,) or not all(tag.startswith(">>") for tag in tags):
         raise InteropError(
-            f"--to marian: MarianMT has no like of languages.src_tag={bundle.config.languages.src_tag!r}; "
+            f"--to marian: MarianMT does not support languages.src_tag={bundle.config.languages.src_tag!r}; "
             "use --to ctranslate2 or onnx"
         )
     for kind in ("pad", "eos"):
@@ -83,17 +81,17 @@ def _tokenizer_files(bundle: Bundle) -> dict[str, bytes]:
 
 
 def _model(tokenizer: Tokenizer) -> bytes:
-    """The SentencePiece model that tokenises."""
+    """Return the SentencePiece model."""
     if not isinstance(tokenizer, SentencePieceTokenizer | VocabularyTokenizer):
         raise InteropError(
-            "--to marian: MarianTokenizer cuts with a SentencePiece model, but this model's tokenizer is a "
+            "--to marian: MarianTokenizer needs a SentencePiece model, but this model's tokenizer is a "
             "tokenizer.json; use --to ctranslate2 or onnx"
         )
     return next(iter(tokenizer.to_files().values()))
 
 
 def _vocabulary(tokenizer: Tokenizer) -> bytes:
-    ids = {piece: i for i, piece in enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))}
+    ids = {token: i for i, token in enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))}
     return f"{json.dumps(ids, ensure_ascii=False, indent=0)}\n".encode()
 
 
@@ -108,28 +106,28 @@ def _tokenizer_settings(bundle: Bundle) -> dict[str, Any]:
         del names["bos"]
     return {f"{kind}_token": name for kind, name in names.items()} | {
         "additional_special_tokens": [tag for tag in src.tags() if not tag.startswith(">>")],
-        "clean_up_tokenization_spaces": closes_up_spaces(tgt),
+        "clean_up_tokenization_spaces": cleans_up_spaces(tgt),
         "model_max_length": _MAX_POSITIONS,
         "separate_vocabs": _are_separate(bundle),
         "tokenizer_class": "MarianTokenizer",
     }
 
 
-def closes_up_spaces(tokenizer: Tokenizer) -> bool:
-    """Whether decoding removes the spaces before punctuation."""
+def cleans_up_spaces(tokenizer: Tokenizer) -> bool:
+    """Return whether decoding removes the spaces before punctuation."""
     if not isinstance(tokenizer, VocabularyTokenizer):
         return False
-    return json.loads(tokenizer.to_files()[PIECES])["clean_up_spaces"] is True
+    return json.loads(tokenizer.to_files()[TOKENS])["clean_up_spaces"] is True
 
 
 def _architecture(bundle: Bundle, framing: Framing) -> dict[str, Any]:
     model, tgt = bundle.model.config, bundle.tokenizers.tgt
-    sides = {
-        f"{side}_{key}": value
-        for side in ("encoder", "decoder")
+    sizes = {
+        f"{stack}_{key}": value
+        for stack in ("encoder", "decoder")
         for key, value in (("attention_heads", model.num_heads), ("ffn_dim", model.d_ff))
     }
-    return sides | {
+    return sizes | {
         "activation_dropout": model.activation_dropout,
         "activation_function": ACTIVATIONS[model.activation],
         "architectures": ["MarianMTModel"],

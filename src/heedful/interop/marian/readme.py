@@ -30,12 +30,12 @@ $notes
 
 
 def readme(bundle: Bundle, framing: Framing, *, max_positions: int) -> str:
-    """Write it, in Markdown.
+    """Return the README in Markdown.
 
     Args:
-        bundle: what was exported.
+        bundle: the exported model.
         framing: the special-token template.
-        max_positions: how long a sequence may be there.
+        max_positions: the maximum length of a sequence in Marian.
     """
     model, src = bundle.model.config, bundle.tokenizers.src
     return _README.substitute(
@@ -48,13 +48,13 @@ def readme(bundle: Bundle, framing: Framing, *, max_positions: int) -> str:
 def _notes(bundle: Bundle, framing: Framing, max_positions: int) -> Iterable[str]:
     yield "The logits are those of the bundle that it was exported from."
     if bundle.model.config.positions == "sinusoidal":
-        yield "The dimensions of its states stand in the order of Marian's sinusoids, sines before cosines."
+        yield "The dimensions of its states are in the order of Marian's sinusoids, sines before cosines."
     if framing.src_prefix:
         yield f"Each text begins with the tag of its target language, here `{_tag(bundle, framing)}`."
     yield from departures_of_generate(bundle.config.decode)
     yield f"A text may have {max_positions:,} tokens, its end included."
     if isinstance(bundle.tokenizers.tgt, SentencePieceTokenizer):
-        yield "An unknown piece in an output is left out of the text, where heedful writes `⁇`."
+        yield "An unknown token of an output is omitted from the text, where heedful writes `⁇`."
 
 
 def _tag(bundle: Bundle, framing: Framing) -> str:

@@ -1,8 +1,8 @@
-"""The weights of a model as MarianMT's, for those that it can be.
+"""Convert the weights of a model to MarianMT's.
 
-Marian's sinusoids have all sines before all cosines. A model with the paper's, which alternate, becomes one
-with Marian's when the dimensions of its residual stream are permuted, in everything that reads the stream or
-writes it: attention and layer norms do not care for their order.
+Marian's sinusoids have all sines before all cosines, the paper's alternate. Permuting the dimensions of the
+residual stream, in all weights that read or write it, converts one model to the other: attention and layer
+norms do not depend on their order.
 """
 
 import torch
@@ -10,27 +10,22 @@ from torch import Tensor
 
 from heedful.config import ModelConfig
 from heedful.errors import InteropError
-from heedful.interop.conversion import SIDES
+from heedful.interop.conversion import STACKS
 from heedful.interop.fairseq.names import layer_modules
 from heedful.model import Transformer
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "swish": "swish"}
 _EPS = 1e-5  # fixed in Marian
-_READERS = (
-    "query",
-    "key",
-    "value",
-    "inner",
-    "tokens",
-)  # the last part of a name; their columns are the stream
-_WRITERS = ("output", "outer")  # their rows
+# Last parts of names: matrices whose columns, and matrices whose rows, are the residual stream.
+_READERS = ("query", "key", "value", "inner", "tokens")
+_WRITERS = ("output", "outer")
 
 
 def refuse_what_marian_lacks(config: ModelConfig) -> None:
-    """Compare a model with what MarianMT can be.
+    """Check that MarianMT supports a model.
 
     Raises:
-        InteropError: it has a part that Marian has no like of; it is named.
+        InteropError: it does not support a setting.
     """
     size = config.d_model // config.num_heads
     lacking = {
@@ -48,14 +43,14 @@ def refuse_what_marian_lacks(config: ModelConfig) -> None:
     for setting, is_lacking in lacking.items():
         if is_lacking:
             raise InteropError(
-                f"--to marian: MarianMT has no like of {setting}; use --to ctranslate2 or onnx"
+                f"--to marian: MarianMT does not support {setting}; use --to ctranslate2 or onnx"
             )
 
 
 def marian_tensors(model: Transformer) -> dict[str, Tensor]:
-    """Return the tensors of a model by the names of MarianMTModel; a shared matrix is there once.
+    """Return the tensors of a model by the names of MarianMTModel, a shared matrix once.
 
-    Biases that the model has not are zeros.
+    Missing biases become zeros.
     """
     config = model.config
     weights = {name: parameter.detach().float() for name, parameter in model.named_parameters()}
@@ -71,9 +66,9 @@ def marian_tensors(model: Transformer) -> dict[str, Tensor]:
     }
     bias = weights.get("output.bias", torch.zeros(config.tgt_vocab_size))
     tensors["final_logits_bias"] = bias.reshape(1, -1)
-    for side in SIDES:
-        for i in range(getattr(config, f"num_{side}_layers")):
-            for theirs, ours in layer_modules(side, i):
+    for stack in STACKS:
+        for i in range(getattr(config, f"num_{stack}_layers")):
+            for theirs, ours in layer_modules(stack, i):
                 weight = weights[f"{ours}.weight"]
                 tensors[f"model.{theirs}.weight"] = weight
                 tensors[f"model.{theirs}.bias"] = weights.get(f"{ours}.bias", torch.zeros(len(weight)))
@@ -81,7 +76,7 @@ def marian_tensors(model: Transformer) -> dict[str, Tensor]:
 
 
 def _reordered(name: str, weight: Tensor, order: Tensor) -> Tensor:
-    """One weight, or bias, of a model whose residual stream has its dimensions in another order."""
+    """Return a weight or bias for a residual stream with its dimensions in another order."""
     module, _, kind = name.rpartition(".")
     part = module.rpartition(".")[2]
     if module == "output" or part in _READERS:

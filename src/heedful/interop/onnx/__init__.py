@@ -1,1 +1,1 @@
-"""ONNX: export of a bundle, and translating from the exported files."""
+"""ONNX: export a bundle, and translate from the exported files."""

@@ -1,4 +1,4 @@
-"""A bundle as ONNX files: two graphs, tokenizer files, settings, and a README that shows their use."""
+"""Export a bundle to ONNX: two graphs, tokenizer files, settings, and a README."""
 
 import logging
 import warnings
@@ -21,30 +21,30 @@ from heedful.model import Transformer
 if TYPE_CHECKING:
     from torch.onnx import ONNXProgram
 
-OPSET = 18  # the one that torch's exporter is written in; others come of a conversion
+OPSET = 18  # the native one of torch's exporter; others need a conversion
 _CHATTY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
 
 def export_onnx(bundle: Bundle, output: Path) -> None:
-    """Write a model as ONNX files that `OnnxTranslator`, or any program with ONNX Runtime, decodes from.
+    """Write a model as ONNX files for `OnnxTranslator`, or any program with ONNX Runtime.
 
         encoder.onnx        src (B, S) -> source_mask (B, S), and for each layer i of the decoder
                             memory_keys_i (B, H, S, d_k) and memory_values_i (B, H, S, d_v)
-        decoder_step.onnx   ids (B,), what the encoder gave, past_keys_i (B, H, P, d_k) and past_values_i
+        decoder_step.onnx   ids (B,), the encoder's outputs, past_keys_i (B, H, P, d_k) and past_values_i
                             (B, H, P, d_v) -> log_probs (B, V), and keys_i and values_i of P + 1 positions
         onnx_model.json     special ids and the default search: `OnnxSettings`
-        README.md           how to use them; the tokenizers' files lie beside it
+        README.md           how to use them; the tokenizer files are in the same directory
 
-    B, S and P are free; P is 0 at the first step. Weights are float32. Those of a graph above 2 GB, the limit
-    of the format, lie in a file beside it.
+    B, S and P are dynamic; P is 0 at the first step. Weights are float32. Those of a graph above 2 GB, the
+    limit of the format, are in a separate file.
 
     Args:
-        bundle: what to export; it is not changed.
-        output: the directory to make; it appears as a whole, or not at all.
+        bundle: the model; it is not changed.
+        output: the directory to create, atomically.
 
     Raises:
         RunError: the output exists.
-        InteropError: a part of the model has no ONNX form, or the files cannot be written.
+        InteropError: a part of the model cannot be exported, or the files cannot be written.
         MissingExtraError: onnx or onnxscript is not installed.
     """
     _check_libraries()
@@ -70,7 +70,7 @@ def _check_libraries() -> None:
 
 
 def export_graphs(model: Transformer) -> tuple["ONNXProgram", "ONNXProgram"]:
-    """Trace encoder and decoder step of what `exportable` gave; the sizes of the examples mean nothing."""
+    """Trace encoder and decoder step of an `exportable` model; the example sizes are arbitrary."""
     encoder, step = EncoderGraph(model), DecoderStepGraph(model)
     src = torch.zeros(2, 3, dtype=torch.int64)
     with torch.no_grad():
@@ -115,13 +115,13 @@ def _trace(
         )
     assert program is not None
     for node in program.model.graph:
-        node.metadata_props.clear()  # the lines of Python that it came from, and where they are installed
+        node.metadata_props.clear()  # lines and paths of the Python source
     return program
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter's warnings are for its developers."""
+    """Suppress the exporter's logs and warnings, which are for its developers."""
     loggers = [logging.getLogger(name) for name in _CHATTY]
     levels = [logger.level for logger in loggers]
     try:

@@ -1,8 +1,8 @@
-"""The two graphs of an exported model: what encodes once, and what decodes one token more.
+"""The two graphs of an exported model: the encoder, and a decoder step.
 
-Both call the model's own parts, as `Transformer.encode` and `decode_step` do. They differ in what a graph
-cannot do: it remembers nothing, so caches come in and go out; and it learns lengths only when it runs, so
-that positions are computed or looked up from a length, never from a table that grows.
+Both call the model's own modules, like `Transformer.encode` and `decode_step`. A graph is stateless, so
+caches are inputs and outputs; and its lengths are dynamic, so positions are computed or looked up instead of
+cached.
 """
 
 import copy
@@ -33,7 +33,7 @@ InputPositions = SinusoidalPositions | LearnedPositions | NoPositions
 
 
 class EncoderGraph(nn.Module):
-    """Source ids to all that the decoder asks of the source."""
+    """Maps source ids to the mask, keys and values of the memory."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -43,8 +43,8 @@ class EncoderGraph(nn.Module):
         """Encode ids (B, S), padded on the right.
 
         Returns:
-            Which positions hold a token (B, S), bool; then of each decoder layer the keys (B, H, S, d_k) and
-            values (B, H, S, d_v) of its attention over the source.
+            The padding mask (B, S), bool, True = a token; then for each decoder layer the keys (B, H, S, d_k)
+            and values (B, H, S, d_v) of its cross-attention.
         """
         memory = self.model.encode(src)
         memories: list[Tensor] = []
@@ -54,7 +54,7 @@ class EncoderGraph(nn.Module):
 
 
 class DecoderStepGraph(nn.Module):
-    """The newest id of each row to the log-probabilities of the next."""
+    """Maps the last id of each row to the log-probabilities of the next."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()
@@ -63,22 +63,22 @@ class DecoderStepGraph(nn.Module):
     def forward(
         self, ids: Tensor, source_mask: Tensor, memories: Sequence[Tensor], pasts: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
-        """Decode one more input id of each row.
+        """Decode one step.
 
         Args:
             ids: (B,).
             source_mask: (B, S), from the encoder.
             memories: from the encoder, keys and values in turn.
-            pasts: of each layer the keys (B, H, P, d_k) and values (B, H, P, d_v) of the P input ids before.
+            pasts: of each layer the keys (B, H, P, d_k) and values (B, H, P, d_v) of the P previous ids.
 
         Returns:
-            Log-probabilities (B, V), then what `pasts` is at the next step, of length P + 1.
+            Log-probabilities (B, V), then the `pasts` of the next step, of length P + 1.
         """
         layers = []
         for i in range(0, len(pasts), 2):
             layers.append(LayerCache(FunctionalCache(*pasts[i : i + 2]), KeyValueCache()))
             layers[-1].memory.tensors = tuple(memories[i : i + 2])
-        no_states = source_mask.new_empty(0)  # their keys and values are there
+        no_states = source_mask.new_empty(0)  # not needed: their keys and values are inputs
         cache = DecoderCache(layers, no_states, source_mask[:, None, None])
         cache.length = layers[0].target.length
         log_probs = self.model.decode_step(ids, cache).log_softmax(dim=-1)
@@ -86,7 +86,7 @@ class DecoderStepGraph(nn.Module):
 
 
 class FunctionalCache(KeyValueCache):
-    """The cache of a self-attention that makes new tensors of the past and writes into none."""
+    """A self-attention cache that concatenates instead of writing in place."""
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
         self.tensors = (keys, values)
@@ -102,7 +102,7 @@ class FunctionalCache(KeyValueCache):
 
 
 class ComputedSinusoids(SinusoidalPositions):
-    """Sinusoids without a table: the graph computes those it needs; fairseq's in float32, as it does."""
+    """Sinusoids that the graph computes, without a table; fairseq's in float32."""
 
     rates: Tensor
 
@@ -116,7 +116,7 @@ class ComputedSinusoids(SinusoidalPositions):
             self.first, rates = 2, torch.exp(half.float() * -(math.log(10_000) / max(1, d_model // 2 - 1)))
         else:
             name = getattr(self.formula, "__name__", repr(self.formula))
-            raise InteropError(f"onnx: positions by {name} have no graph; export --to another engine")
+            raise InteropError(f"onnx: positions by {name} cannot be exported; export --to another engine")
         self.register_buffer("rates", rates, persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
@@ -128,7 +128,7 @@ class ComputedSinusoids(SinusoidalPositions):
 
 
 class LookedUpPositions(LearnedPositions):
-    """Learned vectors, taken by index; whoever runs the graph must know where they end."""
+    """Learned vectors by index; the caller of the graph must respect their maximum."""
 
     def __init__(self, positions: LearnedPositions) -> None:
         super().__init__(positions.weight.shape[1], 0)
@@ -140,7 +140,7 @@ class LookedUpPositions(LearnedPositions):
 
 
 class ComputedRotations(RotaryPositions):
-    """Rotary positions with cosines that every engine has."""
+    """Rotary positions without float64 cosines, which not every engine has."""
 
     def rotate(self, heads: Tensor, start: int) -> Tensor:
         """See `AttentionPositions`."""
@@ -152,9 +152,9 @@ class ComputedRotations(RotaryPositions):
 
 
 class DistanceBiases(AttentionPositions):
-    """T5's biases by distance, not by bucket: no logarithm, which engines round differently.
+    """T5's biases by distance instead of bucket: engines round the logarithm differently.
 
-    From `max_distance` on, and in a decoder from 0 on to the right, all distances have one bias.
+    All distances from `max_distance` on have the same bias, and in a decoder all to the right.
     """
 
     biases: Tensor
@@ -173,10 +173,10 @@ class DistanceBiases(AttentionPositions):
 
 
 def exportable(model: Transformer) -> Transformer:
-    """Return a copy in float32, on the CPU and in evaluation mode, whose positions a graph can compute.
+    """Return a copy in float32, on the CPU and in evaluation mode, with positions that can be exported.
 
     Raises:
-        InteropError: a part that no graph is known for.
+        InteropError: a part of the model cannot be exported.
     """
     model = copy.deepcopy(model).to("cpu", torch.float32).eval()
     for stack in (model.encoder, model.decoder):
@@ -200,9 +200,10 @@ def _attention_positions(positions: AttentionPositions) -> AttentionPositions:
 
 
 def _sines_and_cosines(start: int, length: int, rates: Tensor) -> tuple[Tensor, Tensor]:
-    """Sines and cosines (length, N) of position times rate (N,), from `start` on; float32 of the rates' type.
+    """Return sines and cosines (length, N) of position times rate (N,), from `start` on, in float32.
 
-    In float64 cosines are later sines: ONNX Runtime has none up to version 1.22 at least.
+    They are computed in the type of the rates. Float64 cosines are shifted sines, as ONNX Runtime (up to
+    version 1.22 at least) has no others.
     """
     positions = torch.arange(start, start + length, dtype=rates.dtype)
     angles = positions[:, None] * rates

@@ -1,4 +1,4 @@
-"""The README of an exported model: Python that translates with it, with heedful and without."""
+"""The README of an exported model: Python code that translates with and without heedful."""
 
 from string import Template
 
@@ -17,15 +17,15 @@ print(translator.translate(["..."], beam_size=$beam_size))
 
 ## Without heedful
 
-`encoder.onnx` takes `src` (B, S) and gives `source_mask` (B, S), `memory_keys_i` (B, H, S, K) and
-`memory_values_i` (B, H, S, L). `decoder_step.onnx` takes `ids` (B), all that the encoder gave, and of the
-tokens before them `past_keys_i` (B, H, P, K) and `past_values_i` (B, H, P, L); it gives `log_probs` (B, V) of
-the next token, and in `keys_i` and `values_i` the past of the next step. B is the number of rows, S of source
-tokens, P of tokens before, 0 at first; i runs over the layers of the decoder.
+`encoder.onnx` takes `src` (B, S) and returns `source_mask` (B, S), `memory_keys_i` (B, H, S, K) and
+`memory_values_i` (B, H, S, L). `decoder_step.onnx` takes `ids` (B), all outputs of the encoder, and the cache
+of the previous tokens, `past_keys_i` (B, H, P, K) and `past_values_i` (B, H, P, L); it returns `log_probs`
+(B, V) of the next token, and in `keys_i` and `values_i` the cache of the next step. B is the number of rows,
+S of source tokens, P of previous tokens, 0 at first; i is the index of a decoder layer.
 
-Ids are int64, the mask is bool, all else is float32. Shorter rows of `src` are filled up with $src_pad_id on
-the right. $end
-The other files hold the tokenizer and, in `onnx_model.json`, the special ids and the search that the model
+Ids are int64, the mask is bool, everything else is float32. Shorter rows of `src` are padded with $src_pad_id
+on the right. $end
+The other files have the tokenizer and, in `onnx_model.json`, the special ids and the search that the model
 was exported with.
 
 Greedy search over the ids of a text, after `pip install onnxruntime`:
@@ -45,16 +45,16 @@ with open("onnx_model.json") as file:
 
 def greedy(source_ids):
     src = np.array([model["src_prefix"] + source_ids + model["src_suffix"]])
-    fed = dict(zip(memories, encoder.run(None, {"src": src})))
-    fed |= {name: np.zeros((1, heads, 0, size), np.float32) for name, (_, heads, _, size) in pasts.items()}
+    inputs = dict(zip(memories, encoder.run(None, {"src": src})))
+    inputs |= {name: np.zeros((1, heads, 0, size), np.float32) for name, (_, heads, _, size) in pasts.items()}
     search = model["search"]
     limits = [src.shape[1] + search["max_length_offset"], search["max_length"], model["max_positions"]]
     last = min(limit for limit in limits if limit) - 1
     forced = {last: search["forced_last_id"], 0: search["forced_first_id"]}
     ids = [model["start_id"]]
     for step in range(last + 1):
-        log_probs, *present = decoder.run(None, {"ids": np.array(ids[-1:])} | fed)
-        fed |= dict(zip(pasts, present))
+        log_probs, *present = decoder.run(None, {"ids": np.array(ids[-1:])} | inputs)
+        inputs |= dict(zip(pasts, present))
         log_probs[:, search["suppressed_ids"]] = -np.inf
         is_free = forced.get(step) is None
         ids.append(int(log_probs.argmax()) if is_free else forced[step])
@@ -66,12 +66,12 @@ def greedy(source_ids):
 
 
 def readme(bundle: Bundle) -> str:
-    """Write it, in Markdown."""
+    """Return the README in Markdown."""
     model = bundle.config.model
-    learned = f"Positions end at {model.max_positions:,} tokens on either side."
+    learned = f"Source and target may have at most {model.max_positions:,} tokens."
     return _README.substitute(
         size=f"{model.num_encoder_layers}+{model.num_decoder_layers} x {model.d_model}",
         beam_size=bundle.config.decode.beam_size,
         src_pad_id=model.src_pad_id,
-        end=learned if model.positions == "learned" else "Positions have no end.",
+        end=learned if model.positions == "learned" else "Lengths are not limited.",
     )

@@ -1,4 +1,4 @@
-"""Translating from exported ONNX files alone: heedful's search, driven by ONNX Runtime."""
+"""Translate from exported ONNX files with heedful's search and ONNX Runtime."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,7 +48,7 @@ class OnnxStep:
         return ArrayTokens(log_probs)
 
     def reorder(self, rows: NDArray[np.int64]) -> None:
-        """See `StepFunction`; where each row stays with its sentence, the encoder's output is not copied."""
+        """See `StepFunction`; if every row stays with its sentence, the encoder's output is not copied."""
         self._past = {name: past[rows] for name, past in self._past.items()}
         sentences = self._sentences[rows]
         if not np.array_equal(sentences, self._sentences):
@@ -57,7 +57,7 @@ class OnnxStep:
 
 
 class OnnxTranslator:
-    """An exported model, ready to translate; its outputs are those of `Translator`, up to rounding.
+    """Translates with an exported model; the outputs are those of `Translator`, up to rounding.
 
     >>> translator = OnnxTranslator.load("exported")  # doctest: +SKIP
     >>> translator.translate(["the cat sleeps ."], beam_size=5)  # doctest: +SKIP
@@ -84,16 +84,16 @@ class OnnxTranslator:
         threads: int | None = None,
         providers: Sequence[str] = ("CPUExecutionProvider",),
     ) -> Self:
-        """Read what `export_onnx` wrote.
+        """Load a model that `export_onnx` wrote.
 
         Args:
-            directory: where the files are.
-            threads: of the CPU, for one operation; None leaves ONNX Runtime's own choice.
-            providers: of ONNX Runtime, what computes; the first that can.
+            directory: of the files.
+            threads: of the CPU, for one operation; None: ONNX Runtime's default.
+            providers: ONNX Runtime's execution providers, in order of preference.
 
         Raises:
-            InteropError: files that are missing or damaged.
-            TokenizerError: the same of a tokenizer.
+            InteropError: files are missing or damaged.
+            TokenizerError: tokenizer files are missing or damaged.
             MissingExtraError: onnxruntime is not installed.
         """
         try:
@@ -120,21 +120,21 @@ class OnnxTranslator:
 
         Args:
             texts: one sentence or line each.
-            beam_size: instead of the model's own; 1 is greedy search.
-            options: all that there is to say of the search; by default the model's own.
+            beam_size: instead of the model's default; 1 is greedy search.
+            options: of the search; by default the model's.
 
         Raises:
-            InputError: a text longer than learned positions allow, or options that cannot be.
+            InputError: a text is longer than learned positions allow, or the options are invalid.
         """
         return [
-            self.tokenizers.tgt.decode(found[0].ids).replace("\r", " ").replace("\n", " ") if found else ""
-            for found in self.hypotheses(texts, beam_size=beam_size, options=options)
+            self.tokenizers.tgt.decode(n_best[0].ids).replace("\r", " ").replace("\n", " ") if n_best else ""
+            for n_best in self.hypotheses(texts, beam_size=beam_size, options=options)
         ]
 
     def hypotheses(
         self, texts: Sequence[str], *, beam_size: int | None = None, options: SearchOptions | None = None
     ) -> list[list[Hypothesis]]:
-        """Return the n-best list of each text, best first, empty for an empty text; see `translate`."""
+        """Return the n-best hypotheses of each text, none for an empty text; see `translate`."""
         if isinstance(texts, str):
             raise InputError("texts: one string given; give a list of strings, as in translate([text])")
         if beam_size is not None and options is not None:
@@ -143,11 +143,11 @@ class OnnxTranslator:
         if self.settings.tgt_prefix:
             options = replace(options, forced_first_id=self.settings.tgt_prefix[0])
         sources = self._encode(texts)
-        found: list[list[Hypothesis]] = [[] for _ in texts]
+        n_best_lists: list[list[Hypothesis]] = [[] for _ in texts]
         for batch in plan_batches([len(ids) for ids in sources], tokens=self.settings.search.batch_tokens):
             for i, hypotheses in zip(batch, self._search([sources[i] for i in batch], options), strict=True):
-                found[i] = hypotheses
-        return found
+                n_best_lists[i] = hypotheses
+        return n_best_lists
 
     def _default_options(self, beam_size: int | None) -> SearchOptions:
         options = SearchOptions.from_config(self.settings.search)
@@ -165,7 +165,7 @@ class OnnxTranslator:
         for line, ids in enumerate(sources, start=1):
             if limit is not None and len(ids) > limit:
                 raise InputError(
-                    f"line {line:,}: {len(ids):,} pieces, but this model's learned positions end at "
+                    f"line {line:,}: {len(ids):,} tokens, but this model's learned positions end at "
                     f"{limit:,}; split the line"
                 )
         return sources
@@ -192,5 +192,5 @@ def _session(file: Path, options: object, providers: Sequence[str]) -> "Inferenc
         raise InteropError(f"{file}: missing; export the model again")
     try:
         return InferenceSession(file, options, providers=list(providers))
-    except Exception as error:  # those of onnxruntime have no common base
+    except Exception as error:  # onnxruntime's exceptions have no common base class
         raise InteropError(f"{file}: ONNX Runtime cannot load it: {str(error).splitlines()[0]}") from error

@@ -1,4 +1,4 @@
-"""Settings of decoding beside the graphs: `onnx_model.json`, a small file that any language reads."""
+"""`onnx_model.json`: the decoding settings of an exported model."""
 
 from pathlib import Path
 from typing import Literal
@@ -17,25 +17,25 @@ SETTINGS_FILE = "onnx_model.json"
 
 
 class OnnxSettings(Section):
-    """The special-token template, where positions end, and how the model is searched by default."""
+    """The special-token template, the maximum length, and the default search."""
 
     format_version: Literal[1] = 1
     src_prefix: tuple[Count, ...]  # before the ids of a source text
-    src_suffix: tuple[Count, ...]  # after them
-    src_pad_id: Count  # fills the shorter rows of a batch, on the right
-    tgt_prefix: tuple[Count, ...]  # a language tag that begins every output; search.forced_first_id too
+    src_suffix: tuple[Count, ...]  # after the ids of a source text
+    src_pad_id: Count  # pads the shorter rows of a batch on the right
+    tgt_prefix: tuple[Count, ...]  # a language tag at the start of every output, also search.forced_first_id
     start_id: Count  # the decoder's first input
     eos_id: Count  # ends an output
     tgt_pad_id: Count
-    max_positions: Positive | None  # of learned positions, source and target; None: there is no end
+    max_positions: Positive | None  # of learned positions, source and target; None: unlimited
     search: DecodeConfig  # suppressed and forced ids, beam, length penalty, limits
 
 
 def settings_of(bundle: Bundle) -> OnnxSettings:
-    """Return the settings of a bundle, with every id written out.
+    """Return the settings of a bundle, with all ids.
 
     Raises:
-        TokenizerError: a language tag that the tokenizer does not have.
+        TokenizerError: the tokenizer lacks a language tag.
     """
     model, search, tgt = bundle.config.model, bundle.config.decode, bundle.tokenizers.tgt
     framing = Framing.of(bundle.config, bundle.tokenizers)

@@ -1,1 +1,1 @@
-"""Published implementations from scratch: the weights of tutorials, notebooks and lectures."""
+"""Published from-scratch implementations: the weights of tutorials, notebooks and lectures."""

@@ -1,7 +1,7 @@
-"""A Developer Diary, "Coding Transformer Model from Scratch, part 1": pre-norm, norms of two numbers."""
+"""A Developer Diary, "Coding Transformer Model from Scratch, part 1": pre-norm, norms with two scalars."""
 
 from heedful.interop.algebra import eps_inside_the_root, gain_of_unbiased_norm, one_number_for_all
-from heedful.interop.conversion import SIDES, Conversion, Imported
+from heedful.interop.conversion import STACKS, Conversion, Imported
 from heedful.interop.position_tables import move_positions
 
 EPS = 1e-8  # added to the deviation
@@ -15,14 +15,14 @@ _ATTENTIONS = {
 
 
 def read(conversion: Conversion) -> Imported:
-    """Names, and ordinary norms for unbiased ones."""
+    """Convert the weights: rename them, and replace norms with the unbiased deviation by ordinary ones."""
     d_model = conversion.look("input_embed_block.embedding.weight").shape[-1]
-    for side in SIDES:
-        stack = f"{side}_seq_block.{side}_blocks"
-        for i in range(conversion.num_layers(stack)):
-            theirs, ours = f"{stack}.{i}", f"{side}.layers.{i}"
-            sublayers = list(_ATTENTIONS[side].values())
-            for block, attention in _ATTENTIONS[side].items():
+    for stack in STACKS:
+        their_stack = f"{stack}_seq_block.{stack}_blocks"
+        for i in range(conversion.num_layers(their_stack)):
+            theirs, ours = f"{their_stack}.{i}", f"{stack}.layers.{i}"
+            sublayers = list(_ATTENTIONS[stack].values())
+            for block, attention in _ATTENTIONS[stack].items():
                 for name, part in _PARTS.items():
                     conversion.move_parts(f"{theirs}.{block}.{name}", f"{ours}.{attention}.{part}")
             conversion.move_parts(f"{theirs}.ff_block.linear1", f"{ours}.feed_forward.inner")
@@ -30,11 +30,11 @@ def read(conversion: Conversion) -> Imported:
             for number, sublayer in enumerate([*sublayers, "feed_forward"]):
                 norm = f"{theirs}.skip_connections.{number}.layer_norm_block"
                 _move_norm(conversion, norm, f"{ours}.{sublayer}_norm", d_model)
-        _move_norm(conversion, f"{side}_seq_block.norm", f"{side}.final_norm", d_model)
-        embedding = f"{_EMBEDDINGS[side]}_embed_block.embedding.weight"
-        conversion.move(embedding, f"{side}.embedding.tokens.weight")
-    tables = {side: f"{name}_pos_block.positional_encoding" for side, name in _EMBEDDINGS.items()}
-    there = {side: table for side, table in tables.items() if table in conversion.left}
+        _move_norm(conversion, f"{stack}_seq_block.norm", f"{stack}.final_norm", d_model)
+        embedding = f"{_EMBEDDINGS[stack]}_embed_block.embedding.weight"
+        conversion.move(embedding, f"{stack}.embedding.tokens.weight")
+    tables = {stack: f"{name}_pos_block.positional_encoding" for stack, name in _EMBEDDINGS.items()}
+    there = {stack: table for stack, table in tables.items() if table in conversion.left}
     move_positions(conversion, there, fixed=True)
     conversion.move_parts("linear_softmax_block.linear", "output")
     return conversion.finish(norm="pre", layer_norm_eps=eps_inside_the_root(EPS))

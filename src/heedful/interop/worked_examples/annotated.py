@@ -1,7 +1,7 @@
 """The Annotated Transformer: pre-norm, norms with the unbiased deviation, sinusoids as a buffer."""
 
 from heedful.interop.algebra import eps_inside_the_root, gain_of_unbiased_norm
-from heedful.interop.conversion import SIDES, Conversion, Imported
+from heedful.interop.conversion import STACKS, Conversion, Imported
 from heedful.interop.position_tables import move_positions
 
 EPS = 1e-6  # added to the deviation
@@ -14,23 +14,23 @@ _EMBEDDINGS = {"encoder": "src_embed", "decoder": "tgt_embed"}
 
 
 def read(conversion: Conversion) -> Imported:
-    """Names, and ordinary norms for unbiased ones."""
+    """Convert the weights: rename them, and replace norms with the unbiased deviation by ordinary ones."""
     tables = {}
-    for side in SIDES:
-        for i in range(conversion.num_layers(f"{side}.layers")):
-            layer = f"{side}.layers.{i}"
-            for block, attention in _ATTENTIONS[side].items():
+    for stack in STACKS:
+        for i in range(conversion.num_layers(f"{stack}.layers")):
+            layer = f"{stack}.layers.{i}"
+            for block, attention in _ATTENTIONS[stack].items():
                 for number, part in enumerate(_PARTS):
                     conversion.move_parts(f"{layer}.{block}.linears.{number}", f"{layer}.{attention}.{part}")
             conversion.move_parts(f"{layer}.feed_forward.w_1", f"{layer}.feed_forward.inner")
             conversion.move_parts(f"{layer}.feed_forward.w_2", f"{layer}.feed_forward.outer")
-            for number, sublayer in enumerate([*_ATTENTIONS[side].values(), "feed_forward"]):
+            for number, sublayer in enumerate([*_ATTENTIONS[stack].values(), "feed_forward"]):
                 _move_norm(conversion, f"{layer}.sublayer.{number}.norm", f"{layer}.{sublayer}_norm")
-        _move_norm(conversion, f"{side}.norm", f"{side}.final_norm")
-        embedding = _EMBEDDINGS[side]
-        conversion.move(f"{embedding}.0.lut.weight", f"{side}.embedding.tokens.weight")
+        _move_norm(conversion, f"{stack}.norm", f"{stack}.final_norm")
+        embedding = _EMBEDDINGS[stack]
+        conversion.move(f"{embedding}.0.lut.weight", f"{stack}.embedding.tokens.weight")
         if f"{embedding}.1.pe" in conversion.left:
-            tables[side] = f"{embedding}.1.pe"
+            tables[stack] = f"{embedding}.1.pe"
     move_positions(conversion, tables, fixed=True)
     conversion.move_parts("generator.proj", "output")
     return conversion.finish(norm="pre", layer_norm_eps=eps_inside_the_root(EPS))

@@ -1,6 +1,6 @@
-"""The Kaggle notebook "Attention is all you need: implementation": the lecture, with another attention.
+"""The Kaggle notebook "Attention is all you need: implementation": like the lecture, except for attention.
 
-Its heads share one small matrix, and its scores are divided by sqrt(d_model), not by sqrt(d_k).
+Its heads share one small matrix, and its scores are divided by sqrt(d_model) instead of sqrt(d_k).
 """
 
 from heedful.interop.algebra import shared_by_heads
@@ -9,7 +9,7 @@ from heedful.interop.worked_examples.nptel_lecture import PARTS, move_blocks
 
 
 def read(conversion: Conversion) -> Imported:
-    """Spread the shared matrix over the heads; the wrong scale goes into the queries."""
+    """Convert the weights: repeat the shared matrix for all heads, and scale the queries."""
     d_model = conversion.look("encoder.word_embedding.weight").shape[-1]
     d_k = conversion.look("encoder.layers.0.attention.queries.weight").shape[0]
     if d_model % d_k:
@@ -30,7 +30,7 @@ def read(conversion: Conversion) -> Imported:
             if whole.shape != (d_model, d_model):
                 raise conversion.error(
                     f"the weight '{theirs}.fc_out.weight' has shape {tuple(whole.shape)}, "
-                    f"but the embeddings ask for {(d_model, d_model)}"
+                    f"but the embeddings need {(d_model, d_model)}"
                 )
             spread = shared_by_heads(weight, num_heads) * factor
             conversion.put(f"{ours}.{PARTS[name]}.weight", spread, origin=f"{theirs}.{name}.weight")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from heedful.interop.conversion import SIDES, Conversion, Imported
+from heedful.interop.conversion import STACKS, Conversion, Imported
 from heedful.interop.position_tables import move_positions
 
 PARTS = {"queries": "query", "keys": "key", "values": "value", "fc_out": "output"}
@@ -11,13 +11,13 @@ MoveAttention = Callable[[Conversion, str, str], None]
 
 
 def read(conversion: Conversion) -> Imported:
-    """All of it is a matter of names."""
+    """Rename the weights."""
     move_blocks(conversion, _move_attention)
     return conversion.finish(scale_embeddings=False)
 
 
 def move_blocks(conversion: Conversion, move_attention: MoveAttention) -> None:
-    """Move everything, attention by the given function (theirs, ours)."""
+    """Move all weights, those of attention by `move_attention` (theirs, ours)."""
     for i in range(conversion.num_layers("encoder.layers")):
         layer = f"encoder.layers.{i}"
         _move_block(conversion, layer, layer, "self_attention", move_attention)
@@ -26,9 +26,9 @@ def move_blocks(conversion: Conversion, move_attention: MoveAttention) -> None:
         move_attention(conversion, f"{layer}.attention", f"{layer}.self_attention")
         conversion.move_parts(f"{layer}.norm", f"{layer}.self_attention_norm")
         _move_block(conversion, f"{layer}.transformer_block", layer, "cross_attention", move_attention)
-    for side in SIDES:
-        conversion.move(f"{side}.word_embedding.weight", f"{side}.embedding.tokens.weight")
-    move_positions(conversion, {side: f"{side}.position_embedding.weight" for side in SIDES})
+    for stack in STACKS:
+        conversion.move(f"{stack}.word_embedding.weight", f"{stack}.embedding.tokens.weight")
+    move_positions(conversion, {stack: f"{stack}.position_embedding.weight" for stack in STACKS})
     conversion.move_parts("decoder.fc_out", "output")
 
 

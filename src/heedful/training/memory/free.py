@@ -1,4 +1,4 @@
-"""How much memory may still be taken: of a GPU, or of the machine and what it allows this process."""
+"""Free memory: of a GPU, or of the machine within the limits of this process."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,29 +6,29 @@ from pathlib import Path
 import psutil
 import torch
 
-# Below /sys/fs/cgroup: where version 2 and version 1 of Linux's control groups keep the limit, what is taken,
-# and how much of that is file cache which the system would give back. Kernel documentation, cgroup-v2.rst and
+# Files below /sys/fs/cgroup, for version 2 and version 1 of Linux's control groups: the limit, the usage, and
+# the file cache in that usage that can be reclaimed. Kernel documentation, cgroup-v2.rst and
 # cgroup-v1/memory.rst.
 _UNIFIED = "", "memory.max", "memory.current", "inactive_file"
 _LEGACY = "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
 
 
 def free_memory(device: torch.device, *, root: Path = Path("/")) -> int:
-    """Return how many bytes can still be taken.
+    """Return the bytes that can still be allocated.
 
     Args:
-        device: a GPU, of which what torch holds in reserve counts as free; or a CPU.
-        root: of the file system that has the limits of control groups.
+        device: a GPU, where torch's unused reserve counts as free; or a CPU.
+        root: of the file system with the limits of control groups.
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    available = int(psutil.virtual_memory().available)  # with caches that can be given back
+    available = int(psutil.virtual_memory().available)  # includes reclaimable caches
     return min([available, *_of_the_process(), *_of_the_control_groups(root)])
 
 
 def _of_the_process() -> Iterator[int]:
-    """Yield what a limit of the address space (`ulimit -v`) leaves, where there is one."""
+    """Yield the bytes left by a limit of the address space (`ulimit -v`), if there is one."""
     if psutil.LINUX:
         process = psutil.Process()
         limit, _ = process.rlimit(psutil.RLIMIT_AS)
@@ -37,9 +37,9 @@ def _of_the_process() -> Iterator[int]:
 
 
 def _of_the_control_groups(root: Path) -> Iterator[int]:
-    """Yield what the limit of each group of this process leaves, up to the outermost that can be seen.
+    """Yield the bytes left by the limit of each control group of this process, up to the outermost visible.
 
-    In a container the names of the outer groups may be there without their directories.
+    In a container the outer groups may have names without directories.
     """
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, name = line.split(":", 2)

@@ -1,4 +1,4 @@
-"""Split batches for which memory is too small into halves."""
+"""Split batches that do not fit into memory into halves."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,11 +18,11 @@ class OutOfMemoryError(Exception):
 
 
 @contextmanager
-def out_of_memory_noted(batch: Batch) -> Iterator[None]:
-    """Turn all the ways in which torch says that memory is used up, inside the block, into one.
+def reraise_out_of_memory(batch: Batch) -> Iterator[None]:
+    """Raise all of torch's out-of-memory errors inside the block as one class.
 
     Raises:
-        OutOfMemoryError: as said.
+        OutOfMemoryError: memory is too small for this batch.
     """
     try:
         yield
@@ -33,15 +33,15 @@ def out_of_memory_noted(batch: Batch) -> Iterator[None]:
 
 
 def halve_batches(batches: Sequence[Batch], *, like: Batch, pad_id: int) -> list[Batch]:
-    """Return the same rows, with all batches that are as large as one of them in halves.
+    """Return the same rows, with every batch at least as large as `like` split in two.
 
     Args:
         batches: of one step.
-        like: one of them, for which memory was too small.
+        like: the batch that did not fit into memory.
         pad_id: of the target.
 
     Raises:
-        TrainingError: it has one row.
+        TrainingError: `like` has only one row.
     """
     if len(like) == 1:
         raise TrainingError(
@@ -49,7 +49,7 @@ def halve_batches(batches: Sequence[Batch], *, like: Batch, pad_id: int) -> list
             "lower data.max_length, or take a smaller model"
         )
     if torch.cuda.is_available():
-        torch.cuda.empty_cache()  # what is free may be in blocks too small
+        torch.cuda.empty_cache()  # free memory may be fragmented
     return [
         part
         for batch in batches

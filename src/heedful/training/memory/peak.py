@@ -1,4 +1,4 @@
-"""How much memory training takes at most: on the GPU, or of all processes of a group together."""
+"""Peak memory of training: of the GPU, or of all processes of a group."""
 
 import multiprocessing
 import os
@@ -12,12 +12,12 @@ import psutil
 import torch
 
 _MIB = 1 << 20
-_SHORTEST_PAUSE = 0.005  # seconds between two looks
+_SHORTEST_PAUSE = 0.005  # seconds between two samples
 
 
 @dataclass
 class PeakMemory:
-    """The most that was seen, and how; None before the first look."""
+    """Peak memory, and what was measured; None before the first sample."""
 
     mib: float | None = None
     counted: str = ""
@@ -25,11 +25,11 @@ class PeakMemory:
 
 @contextmanager
 def peak_memory(device: torch.device) -> Iterator[PeakMemory]:
-    """Watch while the block runs; the result is complete when it ends, with what is there then.
+    """Measure the peak memory of the block; the result is final when the block ends.
 
-    On a GPU it is what the allocator has given out at most. On a CPU it is the resident memory of this
-    process and those that it started; on Linux, a page of n processes counts 1/n in each. A thread looks all
-    the time and says at once what it sees, which costs the watched work some time.
+    On a GPU it is the peak of torch's allocator. On a CPU it is the resident memory of this process and its
+    children, sampled by a thread, which slows the block down; on Linux a page shared by n processes counts
+    1/n in each.
     """
     peak = PeakMemory()
     if device.type == "cuda":
@@ -51,10 +51,10 @@ def _watched(peak: PeakMemory) -> Iterator[None]:
     def watch() -> None:
         is_last = False
         while not is_last:
-            is_last = over.is_set()  # one look comes after the end, however seldom this thread had its turn
-            begun = time.perf_counter()
+            is_last = over.is_set()  # one sample comes after the end, however rarely this thread ran
+            start = time.perf_counter()
             peak.mib = max(peak.mib or 0.0, sum(map(_resident, processes)) / _MIB)
-            over.wait(max(_SHORTEST_PAUSE, time.perf_counter() - begun))
+            over.wait(max(_SHORTEST_PAUSE, time.perf_counter() - start))
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -66,10 +66,7 @@ def _watched(peak: PeakMemory) -> Iterator[None]:
 
 
 def _resident(process: int) -> int:
-    """Return the resident bytes of a process, 0 where it has ended.
-
-    On Linux a page that n processes share counts as 1/n.
-    """
+    """Return the resident bytes of a process (on Linux, its proportional share), 0 if it has ended."""
     try:
         if psutil.LINUX:
             memory = psutil.Process(process).memory_full_info()

@@ -1,1 +1,1 @@
-"""Process groups: training by one process, by several on one machine, or by those that torchrun starts."""
+"""Process groups: one process, several processes of one machine, or those that torchrun starts."""

@@ -1,4 +1,4 @@
-"""The process group that trains: the one that torchrun started, several processes of this machine, or one."""
+"""Choose the process group: that of torchrun, several processes of this machine, or one."""
 
 import math
 
@@ -21,8 +21,8 @@ from heedful.training.parallel.shared_memory import (
 )
 from heedful.training.parallel.shared_memory_group import SharedMemoryGroup
 
-_ENOUGH_TOKENS = 512  # of a micro-batch for one process: below that, its matrix multiplications get small
-_MUCH_WORK = 500_000  # tokens, padding included; two processes make up for their start after some 50,000
+_ENOUGH_TOKENS = 512  # of a micro-batch per process: with fewer, matrix multiplications become inefficient
+_MUCH_WORK = 500_000  # tokens, padding included; starting two processes pays off after some 50,000
 
 
 def start_process_group(
@@ -32,10 +32,10 @@ def start_process_group(
     optimizer: torch.optim.Optimizer,
     average: MovingAverage | None,
 ) -> ProcessGroup:
-    """Start the process group that takes the steps of a training; the caller closes it in the end.
+    """Start the process group of a training; the caller closes it.
 
     Raises:
-        ConfigError: what is asked for cannot be had here: shared memory, or compiled kernels.
+        ConfigError: the settings need shared memory or compiled kernels, which are missing here.
     """
     if config.train.kernels == "compiled" and native().level is None:
         raise ConfigError(
@@ -60,7 +60,7 @@ def start_process_group(
 
 
 def describe(group: ProcessGroup, config: Config, device: torch.device) -> str:
-    """Return in a few words what, besides data and settings, the last bits of a step depend on."""
+    """Describe processes, threads and kernels: besides data and settings, the last bits depend on them."""
     processes = f"{group.size} process{'es' if group.size > 1 else ''}"
     layers = ", with compiled layers" if compiles(config.train, device) else ""
     if device.type != "cpu":
@@ -72,14 +72,14 @@ def describe(group: ProcessGroup, config: Config, device: torch.device) -> str:
 
 
 def process_group_size(config: Config, model: Transformer) -> tuple[int, int]:
-    """Return how many processes train here, and the threads of each.
+    """Return the number of processes, and the threads of each.
 
-    Where the settings leave it open: on a CPU one for each core, as long as each gets some hundred
-    tokens of every batch, there is enough to do to make up for starting them, and what they share fits into
-    the machine's shared memory (of which containers often have little); elsewhere one.
+    By default, on a CPU, one process for each core, if each gets a few hundred tokens of every batch, the run
+    is long enough to pay for starting them, and the shared memory (often small in containers) is large
+    enough; otherwise one.
 
     Raises:
-        ConfigError: more processes are asked for than fit into the shared memory.
+        ConfigError: the shared memory is too small for the configured processes.
     """
     threads, train = torch.get_num_threads(), config.train
     left = shared_memory_left()

@@ -1,7 +1,7 @@
-"""Data loaders: a rank's batches, made when they are asked for, or prefetched by worker processes.
+"""Data loaders: a rank's batches, made on demand or prefetched by worker processes.
 
-A batch is a pure function of its epoch and its index in the epoch's plan, and the index that follows is
-known. So workers can make it while a step runs, and no result depends on whether they do.
+A batch is a pure function of its epoch and its index in the epoch's plan, and the next index is known. So
+workers can make it while a step runs, without changing any result.
 """
 
 import os
@@ -25,7 +25,7 @@ from heedful.errors import TrainingError
 Ids = NDArray[np.int64]
 _Arrays = tuple[Ids, Ids, Ids, int]
 
-_MOST_WORKERS = 8
+_MAX_WORKERS = 8
 _GONE = "a process that makes batches ended unexpectedly (out of memory?); --resume from the last checkpoint"
 
 
@@ -33,7 +33,7 @@ class DataLoader(Protocol):
     """A rank's source of batches."""
 
     def batch(self, epoch: int, index: int) -> Batch | None:
-        """Return this rank's rows of a batch of an epoch's plan; None where it has none of them."""
+        """Return this rank's rows of a batch; None if it has none."""
         ...
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class DataLoader(Protocol):
 
 
 class InlineLoader:
-    """Makes a batch when it is asked for."""
+    """Makes batches on demand."""
 
     def __init__(self, source: BatchSource, *, number: int = 0, size: int = 1) -> None:
         """Take every `size`-th row of each batch, from `number` on."""
@@ -52,7 +52,7 @@ class InlineLoader:
         self._planned: tuple[int, list[Indices]] = (-1, [])
 
     def batch(self, epoch: int, index: int) -> Batch | None:
-        """Return this rank's rows of a batch of an epoch's plan; None where it has none of them."""
+        """Return this rank's rows of a batch; None if it has none."""
         indices = self._plan(epoch)[index]
         if self._size > 1:
             indices = indices[self._number :: self._size]
@@ -77,7 +77,7 @@ class InlineLoader:
 
 
 class PrefetchingLoader:
-    """Has batches made by worker processes in turn, each until its pipe is full."""
+    """Worker processes make the batches in turn, each until its pipe is full."""
 
     def __init__(self, loader: InlineLoader, *, workers: int) -> None:
         self._loader = loader
@@ -86,7 +86,7 @@ class PrefetchingLoader:
         self._turn = 0
 
     def batch(self, epoch: int, index: int) -> Batch | None:
-        """Return the next batch; an index that does not follow the one before restarts the workers.
+        """Return a batch; an index that does not follow the previous one restarts the workers.
 
         Raises:
             TrainingError: a process has died.
@@ -104,7 +104,7 @@ class PrefetchingLoader:
     def close(self) -> None:
         """Stop making batches."""
         for process, pipe in self._makers:
-            process.terminate()  # it has nothing to lose
+            process.terminate()  # it has no state to save
             process.join()
             pipe.close()
         self._makers = []
@@ -136,7 +136,7 @@ class PrefetchingLoader:
 def _make(
     pipe: "Connection[Any, Any]", loader: InlineLoader, start: tuple[int, int], number: int, stride: int
 ) -> None:
-    """Send every `stride`-th batch, which waits while the pipe is full, until the reader is gone."""
+    """Send every `stride`-th batch until the reader is gone; sending blocks while the pipe is full."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the trainer decides
     try:
         for at in islice(loader.positions(*start), number, None, stride):
@@ -144,12 +144,12 @@ def _make(
             pipe.send((at, None if batch is None else _as_arrays(batch)))
     except BrokenPipeError:
         return
-    except Exception as error:  # whatever it is, the trainer must get it
+    except Exception as error:  # the trainer raises it
         pipe.send(error)
 
 
 def _as_arrays(batch: Batch) -> _Arrays:
-    """Tensors would be sent through shared memory, of which there may be little."""
+    """Return the batch as arrays: tensors would be sent through shared memory, which may be small."""
     return batch.src.numpy(), batch.tgt_in.numpy(), batch.tgt_out.numpy(), batch.num_tgt_tokens
 
 
@@ -160,9 +160,8 @@ def _as_batch(src: Ids, tgt_in: Ids, tgt_out: Ids, num_tgt_tokens: int) -> Batch
 def num_workers(source: BatchSource, device: torch.device) -> int:
     """Return how many processes should make the batches of one rank.
 
-    None on CPUs, where training leaves no core idle, and the little work that there is only gets more
-    by being moved (docs/log.md). For a GPU one; or, where segmentations are sampled, which takes several
-    cores to keep up with a GPU, this rank's share of the machine's.
+    None on a CPU, where training leaves no core idle (docs/log.md). One for a GPU; if segmentations are
+    sampled, which needs several cores to keep up with a GPU, this rank's share of the machine's cores.
     """
     if device.type == "cpu":
         return 0
@@ -170,4 +169,4 @@ def num_workers(source: BatchSource, device: torch.device) -> int:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(1, min(_MOST_WORKERS, cores // ranks_here - 1))
+    return max(1, min(_MAX_WORKERS, cores // ranks_here - 1))

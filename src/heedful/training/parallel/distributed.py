@@ -1,7 +1,7 @@
-"""The processes that torchrun started, each with a copy of the weights: for GPUs, or several machines.
+"""Data parallelism over torchrun's processes, each with a copy of the weights: GPUs, or several machines.
 
 Gradients are summed by torch.distributed (gloo on CPUs, NCCL on GPUs); every process then takes the same
-step, so that the copies stay equal. Rank 0 broadcasts its weights and its optimiser's state at the start.
+step, so the copies stay equal. Rank 0 broadcasts its weights and its optimiser's state at the start.
 """
 
 import os
@@ -19,7 +19,7 @@ from heedful.data.batch_source import BatchSource
 from heedful.errors import ConfigError, TrainingError
 from heedful.model import Transformer
 from heedful.training.averaging import MovingAverage
-from heedful.training.interrupt import signals_left_to_rank_0
+from heedful.training.interrupt import ignore_signals
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
 from heedful.training.step import (
@@ -32,20 +32,20 @@ from heedful.training.step import (
 )
 from heedful.training.trained_weights import choose_trained_weights
 
-_OF_TORCHRUN = ("RANK", "MASTER_ADDR", "MASTER_PORT")  # beside WORLD_SIZE
-_PATIENCE = timedelta(hours=12)  # of workers, while rank 0 reads a corpus or validates
+_TORCHRUN_VARIABLES = ("RANK", "MASTER_ADDR", "MASTER_PORT")  # besides WORLD_SIZE
+_TIMEOUT = timedelta(hours=12)  # of workers, while rank 0 reads a corpus or validates
 
 
 def join_process_group(device: str) -> int | None:
-    """Join the process group that torchrun describes in the environment; return this process's rank in it.
+    """Join the process group that torchrun describes in the environment; return this process's rank.
 
-    None: torchrun did not start this process, or started it alone.
+    Returns None if torchrun did not start this process, or started it alone.
 
     Args:
         device: "cpu", "cuda", or "auto".
 
     Raises:
-        ConfigError: the environment describes no group that could be joined.
+        ConfigError: the environment is incomplete or contradictory.
     """
     if os.environ.get("WORLD_SIZE", "1") in ("", "0", "1"):
         return None
@@ -55,21 +55,22 @@ def join_process_group(device: str) -> int | None:
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if not dist.is_initialized():
-        # Building an optimiser imports this; if there were a group by then, it would be kept for ever, as
-        # a default of its functions.
+        # Building an optimiser imports this; if there were a group by then, it would live on as a default
+        # argument of its functions.
         from torch.distributed.nn import functional  # noqa: F401
 
-        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=_PATIENCE)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=_TIMEOUT)
     return dist.get_rank()
 
 
 def _check_environment() -> None:
-    """Refuse what is half of torchrun's environment: templates of clusters set WORLD_SIZE and RANK alone."""
+    """Refuse an incomplete environment: templates of clusters set only WORLD_SIZE and RANK."""
     size = os.environ["WORLD_SIZE"]
-    if missing := [name for name in _OF_TORCHRUN if not os.environ.get(name)]:
+    if missing := [name for name in _TORCHRUN_VARIABLES if not os.environ.get(name)]:
         raise ConfigError(
-            f"WORLD_SIZE={size}, but {', '.join(missing)} not set: torchrun sets {', '.join(_OF_TORCHRUN)} "
-            "and WORLD_SIZE; start with torchrun -m heedful, or unset WORLD_SIZE to train in one process"
+            f"WORLD_SIZE={size}, but {', '.join(missing)} not set: torchrun sets "
+            f"{', '.join(_TORCHRUN_VARIABLES)} and WORLD_SIZE; start with torchrun -m heedful, or unset "
+            "WORLD_SIZE to train in one process"
         )
     for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT"):
         if not os.environ.get(name, "0").isdecimal():
@@ -86,10 +87,10 @@ def in_process_group() -> bool:
 
 
 def leave_process_group() -> None:
-    """Leave the group of torch.distributed, at the end.
+    """Leave the group of torch.distributed, before the program ends.
 
-    The group's threads end here, as long as nothing else refers to the group: they let go of tensors, for
-    which they need Python, and abort the process where Python ends first.
+    This joins the group's threads if nothing else refers to the group. They free tensors, which needs Python,
+    and would abort the process if Python ended first.
     """
     if in_process_group():
         dist.destroy_process_group()
@@ -97,7 +98,7 @@ def leave_process_group() -> None:
 
 @dataclass(frozen=True)
 class _Setup:
-    """All that a worker needs before the first step."""
+    """The first message to a worker."""
 
     source: BatchSource
     config: Config
@@ -108,7 +109,7 @@ class DistributedGroup:
     """A process group as rank 0 sees it."""
 
     def __init__(self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
-        """Tell the workers, which wait in `run_worker`, what they train, and send them the weights."""
+        """Send the configuration and the weights to the workers, which wait in `run_worker`."""
         self.size = rank.size
         self.threads = torch.get_num_threads()
         self._average = average
@@ -128,18 +129,18 @@ class DistributedGroup:
         return metrics
 
     def close(self) -> None:
-        """Shut the workers down; in the middle of a step they wait for sums, and end as this process ends."""
+        """Shut the workers down; after a failed step they end when this process ends."""
         self._copy.rank.close()
         if self._is_between_steps:
             _broadcast(None)
 
 
 def run_worker(device: torch.device) -> None:
-    """Take the steps that rank 0 asks for until it sends no more, or is gone."""
-    with suppress(_DisconnectedError):  # whoever has failed says why
+    """Take the steps that rank 0 plans until it sends no more, or is gone."""
+    with suppress(_DisconnectedError):  # the process that failed reports why
         setup = _broadcast(None)
         assert isinstance(setup, _Setup)
-        with signals_left_to_rank_0():
+        with ignore_signals():
             _take_steps(setup, device)
 
 
@@ -175,7 +176,7 @@ class _Copy:
         rank.discard_gradients = self._discard_gradients
 
     def step(self, plan: StepPlan) -> StepMetrics:
-        """Take a step; all ranks see the same sums, and so do the same."""
+        """Take a step; all ranks get the same sums, so their weights stay equal."""
         self._discard_gradients()
         sums = _summed(self.rank.accumulate(plan), self._gradients.device)
         with _connected():
@@ -201,7 +202,7 @@ def _summed(sums: Sums, device: torch.device) -> Sums:
 
 
 def _broadcast(message: object) -> object:
-    """Return the message of rank 0 in every rank; what workers pass is ignored."""
+    """Return the message of rank 0 on every rank; the argument of workers is ignored."""
     box = [message]
     with _connected():
         dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
@@ -214,7 +215,7 @@ class _DisconnectedError(TrainingError):
 
 @contextmanager
 def _connected() -> Iterator[None]:
-    """Turn torch.distributed's errors inside the block into one that says in one line what they mean."""
+    """Raise torch.distributed's errors inside the block as one that explains them."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Which rank updates which weights."""
+"""Partition the weights: which rank updates which."""
 
 from collections.abc import Mapping, Sequence
 

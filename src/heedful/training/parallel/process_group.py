@@ -29,7 +29,7 @@ GROUP_IS_BROKEN = "a training process ended unexpectedly (out of memory?); --res
 
 @dataclass(frozen=True)
 class StepPlan:
-    """One optimiser step, as rank 0 asks for it.
+    """One optimiser step, as planned by rank 0.
 
     Attributes:
         number: of the step, counted from 1.
@@ -43,13 +43,13 @@ class StepPlan:
 
 
 class ProcessGroup(Protocol):
-    """`size` processes of `threads` threads each, which take the steps of a trainer."""
+    """`size` processes of `threads` threads each, which take the trainer's steps."""
 
     size: int
     threads: int
 
     def step(self, plan: StepPlan) -> StepMetrics:
-        """Update the weights once; where loss or gradient is not finite, they stay as they are."""
+        """Update the weights once, unless loss or gradient is not finite."""
         ...
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class Rank:
     """One process of a group: a model, and its rows of every batch.
 
     Attributes:
-        discard_gradients: forgets those of a step so far; a group that keeps them elsewhere sets its own.
+        discard_gradients: discards those of a step so far; a group that stores them elsewhere replaces it.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class Rank:
         return resolve_precision(self.config.train.precision, next(self.model.parameters()).device)
 
     def batches(self, plan: StepPlan) -> Iterator[Batch]:
-        """Yield this rank's rows of each micro-batch; of a small one it may have none.
+        """Yield this rank's rows of each micro-batch; a small one may have none for it.
 
-        Random numbers (dropout) begin anew from seed, step and rank: there is no state of them to keep.
+        The random generator (dropout) is seeded from seed, step and rank, so its state need not be saved.
         """
         identity = f"{self.config.train.seed} {plan.number} {self.number}".encode()
         torch.manual_seed(int.from_bytes(hashlib.blake2b(identity, digest_size=7).digest(), "big"))
@@ -96,7 +96,7 @@ class Rank:
                 yield batch
 
     def prefetch(self, workers: int | None = None) -> None:
-        """Have worker processes make the batches from now on; by default as many as pay off."""
+        """Let worker processes make the batches from now on; by default `num_workers`."""
         if workers is None:
             workers = num_workers(self.source, next(self.model.parameters()).device)
         if workers:
@@ -108,7 +108,7 @@ class Rank:
         self._loader.close()
 
     def accumulate(self, plan: StepPlan) -> Sums:
-        """Add the gradients of this rank's rows, summed over tokens, to those that the weights have."""
+        """Add the gradients of this rank's rows, summed over tokens, to those of the weights."""
         return accumulate_gradients(
             self.model,
             self.batches(plan),
@@ -119,7 +119,7 @@ class Rank:
 
 
 class SingleProcess:
-    """A group of one: the steps are taken by this process."""
+    """A group of one process."""
 
     size = 1
 

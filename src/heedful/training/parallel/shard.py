@@ -62,7 +62,7 @@ class Shard:
         self._hooks = [weight.register_post_accumulate_grad_hook(self._send) for weight in hooked]
 
     def accumulate(self, plan: StepPlan) -> Sums:
-        """Compute the gradients of this rank's rows, those of the others' weights into shared memory."""
+        """Compute the gradients of this rank's rows; those of other ranks' weights go to shared memory."""
         self._discard_gradients()
         sums = self.rank.accumulate(plan)
         for weight in self._outgoing.keys() - self._sent:  # where this rank had no rows
@@ -85,7 +85,7 @@ class Shard:
             self._average.update(self._weights, update.number)
 
     def handle(self, message: object) -> object:
-        """Do what rank 0 asks of a worker: return its sums, then its sum of squares, then nothing."""
+        """Handle a message of rank 0: return the sums, then the sum of squares, then nothing."""
         match message:
             case StepPlan():
                 return self.accumulate(message)
@@ -96,13 +96,13 @@ class Shard:
         return None
 
     def close(self) -> None:
-        """Leave the gradients of later backward passes where they are."""
+        """Remove the hooks: later backward passes accumulate gradients as usual."""
         self.rank.discard_gradients = self.rank.model.zero_grad
         for hook in self._hooks:
             hook.remove()
 
     def _discard_gradients(self) -> None:
-        """Begin anew: the first gradient of a weight that is sent overwrites its buffer."""
+        """Discard all gradients; the next one of a weight overwrites its buffer."""
         self.rank.model.zero_grad(set_to_none=True)
         self._sent.clear()
 

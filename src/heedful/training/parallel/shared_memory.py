@@ -1,4 +1,4 @@
-"""Weights, gradients, optimiser state and moving average in memory that several processes share."""
+"""Weights, gradients, optimiser state and moving average in shared memory."""
 
 import shutil
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ _FILE_SYSTEM = Path("/dev/shm")  # on Linux, where shared memory is a file syste
 
 
 class NoSharedMemoryError(Exception):
-    """The system gives no shared memory, or not enough; nothing has been moved into it."""
+    """The system has no shared memory, or too little; nothing was moved into it."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class SharedMemory:
     Attributes:
         weights: of the whole model.
         gradients: for each rank, its gradients of the weights that other ranks update.
-        state: of the optimiser, a vector for each dtype: step counters are float32 whatever the weights are.
-        average: the moving average of the weights, where there is one.
+        state: of the optimiser, a vector for each dtype (step counters are always float32).
+        average: the moving average of the weights, if there is one.
     """
 
     weights: Tensor
@@ -38,21 +38,21 @@ class SharedMemory:
 
 
 def shared_memory_needed(model: Transformer, size: int) -> int:
-    """Return the bytes that `size` processes share at most: weights, average, moments, and gradients sent."""
+    """Return an upper bound of the bytes that `size` processes share."""
     every = sum(weight.numel() * weight.element_size() for weight in model.parameters())
     trained = sum(weight.numel() * weight.element_size() for weight in trained_weights(model).values())
     return 2 * every + (1 + size) * trained
 
 
 def shared_memory_left() -> int | None:
-    """Return how many bytes of shared memory are left; None where the system does not say."""
+    """Return the free bytes of shared memory; None if unknown."""
     return shutil.disk_usage(_FILE_SYSTEM).free if _FILE_SYSTEM.is_dir() else None
 
 
 def move_to_shared_memory(
     model: Transformer, optimizer: torch.optim.Optimizer, average: MovingAverage | None, size: int
 ) -> SharedMemory:
-    """Move everything into shared memory; model, optimiser and average stay usable as before.
+    """Move weights, state and average into shared memory; model, optimiser and average become views of it.
 
     Raises:
         NoSharedMemoryError: there is none, or too little.
@@ -93,14 +93,14 @@ def attach_average(model: Transformer, average: MovingAverage, memory: SharedMem
 
 
 def views(vector: Tensor, like: Iterable[Tensor]) -> list[Tensor]:
-    """Return consecutive parts of a vector in the shapes of these tensors."""
+    """Return consecutive parts of a vector, in the shapes of these tensors."""
     tensors = list(like)
     parts = torch.split(vector, [tensor.numel() for tensor in tensors])
     return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 
 def _attach(tensors: Sequence[Tensor], vector: Tensor) -> None:
-    """Make tensors views of a vector, which holds their values one after the other."""
+    """Make tensors views of a vector that holds their values one after the other."""
     for tensor, view in zip(tensors, views(vector, tensors), strict=True):
         tensor.data = view
 
@@ -128,12 +128,12 @@ def _state(optimizer: torch.optim.Optimizer) -> dict[torch.dtype, list[Tensor]]:
         for weight in group["params"]
         for _, tensor in sorted(optimizer.state[weight].items())
     ]
-    found: dict[torch.dtype, list[Tensor]] = {}
-    for tensor in sorted(every, key=lambda tensor: tensor.dim() == 0):  # moments begin where kernels like it
-        found.setdefault(tensor.dtype, []).append(tensor)
-    return found
+    by_dtype: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in sorted(every, key=lambda tensor: tensor.dim() == 0):  # first the moments, for alignment
+        by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    return by_dtype
 
 
 def _averages(model: Transformer, average: MovingAverage) -> list[Tensor]:
-    """Return the moving averages in the model's order; those read from a file have the file's."""
+    """Return the moving averages in the order of the model's parameters."""
     return [average.weights[name] for name, _ in model.named_parameters()]

@@ -1,8 +1,8 @@
-"""Several processes on one machine that share the weights: for CPUs, where threads are worse at it.
+"""Data parallelism over processes of one machine that share the weights: on CPUs, faster than threads.
 
-A step of a small model is thousands of short operations, and threads meet after each. Processes meet three
-times a step: when all gradients are there, when they are summed, and when the weights are updated. Weights,
-the optimiser's state and the moving average exist once, in shared memory; each process updates and averages
+A step of a small model is thousands of short operations, and threads synchronise after each. Processes
+synchronise three times a step: when all gradients are computed, when they are summed, and when the weights
+are updated. Weights, optimiser state and moving average exist once, in shared memory; each process updates
 its own shard of them, for which the others send it their gradients.
 """
 
@@ -20,7 +20,7 @@ from heedful.errors import TrainingError
 from heedful.model import Transformer
 from heedful.threads import using_threads
 from heedful.training.averaging import MovingAverage
-from heedful.training.interrupt import signals_blocked, signals_left_to_rank_0
+from heedful.training.interrupt import block_signals, ignore_signals
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
 from heedful.training.parallel.shard import Shard, Update
@@ -46,11 +46,11 @@ class SharedMemoryGroup:
         Args:
             rank: number 0 of the group.
             optimizer: over all trained weights.
-            average: where there is one.
+            average: the moving average, or None.
             threads: of each process.
 
         Raises:
-            NoSharedMemoryError: there is none, or too little for all that is shared.
+            NoSharedMemoryError: there is none, or too little.
         """
         self.size = rank.size
         self.threads = threads
@@ -58,12 +58,12 @@ class SharedMemoryGroup:
         self._shard = Shard(rank, optimizer, average, memory)
         context = multiprocessing.get_context("spawn")
         self._workers: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
-        atexit.register(self.close)  # a program that ends waits for its workers, and they for a message
+        atexit.register(self.close)  # or the program would wait for its workers, and they for a message
         for number in range(1, rank.size):
             ours, theirs = context.Pipe()
             arguments = (theirs, rank.source, rank.config, number, rank.size, memory, threads)
             process = context.Process(target=_run_worker, args=arguments, daemon=True)
-            with signals_blocked():
+            with block_signals():
                 process.start()
             theirs.close()
             self._workers.append((process, ours))
@@ -89,9 +89,9 @@ class SharedMemoryGroup:
     def close(self) -> None:
         """Shut the workers down."""
         for process, pipe in self._workers:
-            pipe.close()  # which the worker takes as the end
+            pipe.close()  # ends the worker
             process.join(timeout=10)
-            process.kill()  # if it still lives
+            process.kill()  # if it is still alive
         self._workers = []
         self._shard.close()
         atexit.unregister(self.close)
@@ -114,7 +114,7 @@ class SharedMemoryGroup:
         return answers
 
 
-@signals_left_to_rank_0()
+@ignore_signals()
 def _run_worker(
     pipe: "Connection[Any, Any]",
     source: BatchSource,
@@ -149,7 +149,7 @@ def _received(pipe: "Connection[Any, Any]") -> object:
 
 
 def _answered(pipe: "Connection[Any, Any]", answer: object) -> bool:
-    """Send an answer; return whether rank 0 is there to get it, which it is not if it failed in mid-step."""
+    """Send an answer; return False if rank 0 is gone, after a failed step."""
     try:
         pipe.send(answer)
     except OSError:

@@ -106,7 +106,7 @@ def test_a_side_in_another_language_is_found(identifier: Identifier) -> None:
 
 def test_swapped_sides_are_found_and_are_no_other_language(identifier: Identifier) -> None:
     found = survey_of(TEN, identifier=identifier)
-    swapped, other = corpus.swapped_sides(found), corpus.other_language(found)
+    swapped, other = corpus.swapped_languages(found), corpus.other_language(found)
     assert swapped is not None
     assert other is not None
     for src, tgt in TEN:
@@ -125,4 +125,4 @@ def test_given_languages_are_taken_and_unknown_ones_refused(identifier: Identifi
 def test_without_an_identifier_languages_are_not_judged() -> None:
     found = survey_of(TEN)
     assert corpus.other_language(found) is None
-    assert corpus.swapped_sides(found) is None
+    assert corpus.swapped_languages(found) is None

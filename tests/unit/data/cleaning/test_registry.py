@@ -10,8 +10,8 @@ from ten_pairs import ENGLISH, GERMAN
 
 from heedful.data.cleaning import (
     FILTERS,
-    Judge,
     Pair,
+    PairChecker,
     character_filters,
     content_filters,
     corpus_filters,
@@ -36,7 +36,7 @@ def test_names_are_unique_and_every_filter_says_what_it_finds() -> None:
     assert len({each.name for each in FILTERS}) == len(FILTERS)
     for each in FILTERS:
         assert re.fullmatch(r"[a-z]+(-[a-z]+)*", each.name)
-        assert re.fullmatch(r"(A|At|Both|Brackets|Letters|Marks|Over|The|Under) .+[.:]?.*", each.finds), (
+        assert re.fullmatch(r"(A|At|Brackets|Letters|Marks|Over|Source|The|Under) .+[.:]?.*", each.finds), (
             each.finds
         )
 
@@ -55,20 +55,20 @@ def test_the_page_lists_every_filter_and_whether_fix_removes_what_it_finds() -> 
 
 
 def test_good_pairs_have_no_fault() -> None:
-    judge = Judge(survey_of(TEN))
+    checker = PairChecker(survey_of(TEN))
     for index, (src, tgt) in enumerate(TEN):
-        assert judge.faults(Pair(src, tgt, index)) == []
+        assert checker.faults(Pair(src, tgt, index)) == []
 
 
 def test_an_empty_side_is_the_only_fault_of_a_pair() -> None:
     pairs = [("", "12 12 12"), ("", "12 12 12")]
-    judge = Judge(survey_of(pairs))
-    assert [judge.faults(Pair(*pair, index)) for index, pair in enumerate(pairs)] == [["empty"], ["empty"]]
+    checker = PairChecker(survey_of(pairs))
+    assert [checker.faults(Pair(*pair, index)) for index, pair in enumerate(pairs)] == [["empty"], ["empty"]]
 
 
 def test_a_filter_without_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heedful.data.cleaning.registry.find_spec", lambda name: None)
-    assert Judge(survey_of(TEN)).missing == {
+    assert PairChecker(survey_of(TEN)).missing == {
         "language": "py3langid", "swapped": "py3langid", "mojibake": "ftfy"
     }  # fmt: skip
 

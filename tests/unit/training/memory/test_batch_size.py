@@ -12,7 +12,7 @@ from heedful.config import Config, load_config
 from heedful.data.batches import Batch
 from heedful.errors import ConfigError
 from heedful.model import Transformer
-from heedful.training.memory.batch_size import MOST_TOKENS, Fit, fitting_batch
+from heedful.training.memory.batch_size import MAX_TOKENS, Fit, fitting_batch
 from heedful.training.memory.peak import peak_memory
 from heedful.training.optimizer import build_optimizer
 from heedful.training.step import train_step
@@ -59,7 +59,7 @@ def test_training_with_what_fits_stays_within_the_given_memory() -> None:
     assert during.mib is not None
     assert before.mib is not None
     assert during.mib - before.mib < free / MIB
-    assert 2000 < found.tokens < MOST_TOKENS
+    assert 2000 < found.tokens < MAX_TOKENS
     assert found.needed <= free
 
 
@@ -100,7 +100,7 @@ def test_a_run_finds_its_batches_once(tmp_path: Path) -> None:
     begun = heedful("train", *arguments, *as_options({"train.max_steps": 2}))
     assert begun.code == 0, begun.err
     tokens = load_config(run / "config.toml").batch.tokens
-    assert 0 < tokens <= MOST_TOKENS
+    assert 0 < tokens <= MAX_TOKENS
     events = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     said = [event["message"] for event in events if event["event"] == "notice"]
     [line] = [message for message in said if message.startswith('batch.tokens="auto": ')]

@@ -122,14 +122,14 @@ def main() -> None:
 
 
 def count_events(run: Path) -> Counter[str]:
-    """Count what the run's log says of setbacks."""
+    """Count what the run's log says of rollbacks."""
     found: Counter[str] = Counter()
     for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines():
         event = json.loads(line)
         message = event.get("message", "")
         found["skipped"] += event["event"] == "skipped"
         found["back"] += "times the learning rate" in message
-        found["halved"] += "memory was too small" in message
+        found["halved"] += "did not fit into memory" in message
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from heedful.config import Config
-from heedful.training.milestones import Due, due_after_step, goes_by_the_clock
+from heedful.training.intervals import Due, due_after_step, is_time_based
 
 
 def settings(valid: dict[str, Any] | None = None, **train: Any) -> Config:  # noqa: ANN401
@@ -36,7 +36,7 @@ def times_of_validations(config: Config, *, step: float, validation: float) -> l
 )
 def test_runs_with_another_limit_go_by_steps(limits: dict[str, Any]) -> None:
     config = settings(**limits)
-    assert not goes_by_the_clock(config)
+    assert not is_time_based(config)
     for step in range(1, 31):
         due = due_after_step(config, step=step, seconds=1e9, validated_at=0.0)
         assert due == Due(validation=step % 3 == 0, checkpoint=step % 5 == 0)
@@ -44,13 +44,13 @@ def test_runs_with_another_limit_go_by_steps(limits: dict[str, Any]) -> None:
 
 def test_no_fraction_means_steps_for_runs_of_minutes_too() -> None:
     config = settings({"every_fraction": None})
-    assert not goes_by_the_clock(config)
+    assert not is_time_based(config)
     assert due_after_step(config, step=6, seconds=0.0, validated_at=0.0) == Due(True, False)
     assert due_after_step(config, step=7, seconds=1e9, validated_at=0.0) == Due(False, False)
 
 
 def test_a_run_of_minutes_is_validated_at_each_tenth_of_them() -> None:
-    assert goes_by_the_clock(settings())
+    assert is_time_based(settings())
     times = times_of_validations(settings(), step=1.0, validation=5.0)
     assert times == [60.0 * tenth for tenth in range(1, 11)]
 

@@ -12,7 +12,7 @@ from heedful.errors import BundleError, InputError, TrainingError
 from heedful.model import Transformer
 from heedful.model_files import unique_weights
 from heedful.training.checkpoint import latest_checkpoint
-from heedful.training.divergence import RECOVERY_STEPS, recovered
+from heedful.training.divergence import RECOVERY_STEPS, recovered_rate
 from heedful.training.events import (
     CheckpointEvent,
     SkippedEvent,
@@ -85,19 +85,19 @@ def test_several_in_a_row_are_taken_again_at_half_the_rate(tmp_path: Path, proce
     resumed = make(tmp_path / "spoiled", train=train)
     resumed.trainer.resume(tmp_path / "spoiled" / "checkpoints" / "step-12")
     assert resumed.trainer.progress.rate_factor == pytest.approx(0.5 * 2 ** (8 / RECOVERY_STEPS))
-    assert resumed.trainer.progress.setbacks == 1
+    assert resumed.trainer.progress.rollbacks == 1
 
 
 def test_the_rate_recovers_once_and_then_stays_lower() -> None:
     factor = 0.5
     for _ in range(RECOVERY_STEPS):
         assert factor < 1
-        factor = recovered(factor, setbacks=1)
-    assert recovered(factor, setbacks=1) == 1.0
-    assert recovered(1.0, setbacks=0) == 1.0
-    assert recovered(0.49, setbacks=2) > 0.49
-    assert recovered(0.5, setbacks=2) == 0.5
-    assert recovered(0.25, setbacks=3) == 0.25
+        factor = recovered_rate(factor, rollbacks=1)
+    assert recovered_rate(factor, rollbacks=1) == 1.0
+    assert recovered_rate(1.0, rollbacks=0) == 1.0
+    assert recovered_rate(0.49, rollbacks=2) > 0.49
+    assert recovered_rate(0.5, rollbacks=2) == 0.5
+    assert recovered_rate(0.25, rollbacks=3) == 0.25
 
 
 class LostError(Exception):
@@ -151,13 +151,13 @@ def test_a_validation_and_a_checkpoint_that_were_missed_are_made_up_for(
     assert [(event.step, event.scores) for event in resumed.of(ValidationEvent)] == [
         (event.step, event.scores) for event in whole.of(ValidationEvent)
     ]
-    assert resumed.trainer.progress.milestones == whole.trainer.progress.milestones
+    assert resumed.trainer.progress.regular_checkpoints == whole.trainer.progress.regular_checkpoints
     assert [name for name, _ in resumed.kept] == [name for name, _ in whole.kept]
     for (_, found), (_, wanted) in zip(resumed.kept, whole.kept, strict=True):
         assert all(torch.equal(weight, wanted[name]) for name, weight in found.items())
 
 
-def test_a_best_model_that_could_not_be_written_is_judged_again(tmp_path: Path) -> None:
+def test_a_best_model_that_could_not_be_written_is_validated_again(tmp_path: Path) -> None:
     """The checkpoint that is written then must not say that it is in best/."""
     sections = {"train": {"ema_decay": 0.9}, "valid": {"every_steps": 5}}
     full = make(tmp_path, **sections)
@@ -176,7 +176,7 @@ def test_a_best_model_that_could_not_be_written_is_judged_again(tmp_path: Path) 
     assert resumed.kept[0][0] == "best"
 
 
-def test_a_finished_run_that_is_resumed_is_not_judged_again(tmp_path: Path) -> None:
+def test_a_finished_run_that_is_resumed_is_not_validated_again(tmp_path: Path) -> None:
     train = {"ema_decay": 0.9}
     make(tmp_path, train=train, values=[1.5]).trainer.fit()
     again = make(tmp_path, train=train)
@@ -186,7 +186,7 @@ def test_a_finished_run_that_is_resumed_is_not_judged_again(tmp_path: Path) -> N
     assert [name for name, _ in again.kept] == ["last"]
 
 
-def test_a_finished_run_is_judged_on_another_validation_set(tmp_path: Path) -> None:
+def test_a_finished_run_is_validated_on_another_validation_set(tmp_path: Path) -> None:
     make(tmp_path, values=[1.5]).trainer.fit()
     again = make(tmp_path, values=[2.5])
     object.__setattr__(again.trainer.callbacks, "validation_set", "another")
@@ -196,7 +196,7 @@ def test_a_finished_run_is_judged_on_another_validation_set(tmp_path: Path) -> N
     assert [name for name, _ in again.kept] == ["best", "last"]
 
 
-def test_the_best_model_stays_the_best_when_training_goes_back(tmp_path: Path) -> None:
+def test_the_best_model_stays_the_best_after_a_rollback(tmp_path: Path) -> None:
     train = {"processes": 1, "checkpoint_every_steps": 4}
     world = make(tmp_path, train=train, valid={"every_steps": 5}, values=[1.0, 1.5, 1.2, 1.3])
     spoil(world, {6, 7, 8})
@@ -217,7 +217,7 @@ def test_no_checkpoint_is_written_among_steps_that_could_not_be_taken(tmp_path: 
     spoil(world, {8})
     world.trainer.fit()
     assert [event.step for event in world.of(CheckpointEvent)] == [4, 12]
-    assert world.trainer.progress.milestones == (4, 12)
+    assert world.trainer.progress.regular_checkpoints == (4, 12)
 
 
 def test_a_validation_set_that_cannot_be_used_ends_no_run(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""When a run is validated, and when it writes a checkpoint that may be averaged."""
+"""When a run validates, and when it writes a regular checkpoint (one that may be averaged)."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,16 @@ from heedful.config import Config
 
 @dataclass(frozen=True)
 class Due:
-    """The actions due after a step: a validation, a checkpoint that may be averaged."""
+    """The actions due after a step."""
 
     validation: bool
     checkpoint: bool
 
 
-def goes_by_the_clock(config: Config) -> bool:
-    """Return whether both come after fractions of the run: minutes alone limit it.
+def is_time_based(config: Config) -> bool:
+    """Return whether both are due after fractions of the run, because only minutes limit it.
 
-    How many steps fit into its minutes depends on the machine, so that a count of them may never be reached.
+    The number of steps in those minutes depends on the machine, so a count of steps may never be reached.
     """
     train = config.train
     return train.max_steps is None and train.max_epochs is None and config.valid.every_fraction is not None
@@ -25,8 +25,8 @@ def goes_by_the_clock(config: Config) -> bool:
 def due_after_step(config: Config, *, step: int, seconds: float, validated_at: float) -> Due:
     """Return what is due after a step.
 
-    By the clock both are due at each multiple of `valid.every_fraction` of the minutes; at least half of that
-    fraction lies between the end of a validation and the next one, however long a validation takes.
+    In a time-based run both are due at each multiple of `valid.every_fraction` of the minutes, but at least
+    half of that fraction after the end of the last validation.
 
     Args:
         config: of the run.
@@ -35,7 +35,7 @@ def due_after_step(config: Config, *, step: int, seconds: float, validated_at: f
         validated_at: the seconds at which the last validation ended; 0 before the first.
     """
     train, valid = config.train, config.valid
-    if not goes_by_the_clock(config):
+    if not is_time_based(config):
         return Due(step % valid.every_steps == 0, step % train.checkpoint_every_steps == 0)
     assert train.max_minutes is not None
     assert valid.every_fraction is not None
