@@ -87,7 +87,7 @@ class ExplainedSentence:
         told: Json = {
             "source": {
                 "text": self.translation.source,
-                "tokens": list(self.maps.source_pieces),
+                "tokens": list(self.maps.source_tokens),
                 "texts": list(self.source_texts),
             },
             "hypotheses": [
@@ -135,7 +135,7 @@ def explain_sentence(bundle: "Bundle", translation: "Translation") -> ExplainedS
     return ExplainedSentence(
         translation,
         maps,
-        source_texts=_source_texts(translation.source, src, maps.source_pieces),
+        source_texts=_source_texts(translation.source, src, maps.source_tokens),
         tokens=tuple(tuple(tgt.pieces(each.written_ids)) for each in hypotheses),
         texts=tuple(_target_texts(each, tgt) for each in hypotheses),
     )
