@@ -14,9 +14,8 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 TEXT = "A man in a blue shirt is standing on a ladder cleaning a window."
-LONG = " ".join([TEXT, "Two young dogs are playing in the snow.", "A woman reads a book in the park."] * 6)
-WIDE: ViewportSize = {"width": 1180, "height": 1010}
-PHONE: ViewportSize = {"width": 360, "height": 760}
+WIDE: ViewportSize = {"width": 1180, "height": 1290}
+PHONE: ViewportSize = {"width": 360, "height": 1220}
 
 
 def opened(browser: Browser, url: str, *, theme: str, size: ViewportSize, text: str = TEXT) -> Page:
@@ -32,6 +31,7 @@ def opened(browser: Browser, url: str, *, theme: str, size: ViewportSize, text: 
 def hover(page: Page, word: str) -> None:
     """Let a word of the translation light up."""
     page.locator("#output .w", has_text=word).first.hover()
+    page.wait_for_timeout(500)  # until colours have changed
 
 
 def take(browser: Browser, url: str, folder: Path) -> None:

@@ -6,9 +6,9 @@ import { readRamp } from "./ramp.js";
 import { explain } from "./service.js";
 
 const KINDS = [
-  ["cross", "Cross-attention", "what each token of the translation looked at in the text"],
-  ["encoder", "Encoder self-attention", "what each token of the text looked at in the text"],
-  ["decoder", "Decoder self-attention", "what each token of the translation looked at in what was written before it"],
+  ["cross", "Cross-attention", "What each token of the translation looked at in the text"],
+  ["encoder", "Encoder self-attention", "What each token of the text looked at in the text"],
+  ["decoder", "Decoder self-attention", "What each token of the translation looked at in what was written before it"],
 ];
 
 const clean = (token) => (/^<.*>$/.test(token) ? token : token.replace(/^[▁Ġ]/, "").replace(/(<\/w>|@@)$/, "") || token);
