@@ -75,7 +75,7 @@ class ExplainedSentence:
         return sum(layer.weights.nbytes for layer in self.maps.layers)
 
     def as_dict(self, attention: Kind | None, layer: int | None) -> Json:
-        """Return what a client is told; the heads' maps as `heads[head][row][column]`.
+        """Return the JSON for a client; the heads' maps as `heads[head][row][column]`.
 
         Raises:
             InvalidError: a layer that the model does not have.
@@ -84,7 +84,7 @@ class ExplainedSentence:
         cross = self.maps.of("cross")
         rows = len(best.token_log_probs)
         mean = sum(each.weights.mean(axis=0) for each in cross) / len(cross)
-        told: Json = {
+        answer: Json = {
             "source": {
                 "text": self.translation.source,
                 "tokens": list(self.maps.source_tokens),
@@ -97,8 +97,8 @@ class ExplainedSentence:
             "layers": {kind: len(self.maps.of(kind)) for kind in ("cross", "encoder", "decoder")},
         }
         if attention is not None:
-            told["attention"] = self._attention(attention, layer)
-        return told
+            answer["attention"] = self._attention(attention, layer)
+        return answer
 
     def _attention(self, kind: Kind, layer: int | None) -> Json:
         found = self.maps.of(kind)
@@ -171,12 +171,12 @@ class Explainer:
         with service.admission.admitted(characters):
             try:
                 async with asyncio.timeout(limits.seconds):
-                    told = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+                    answer = await asyncio.get_running_loop().run_in_executor(self._thread, work)
             except TimeoutError:
                 raise UnavailableError(
                     f"not done within {limits.seconds:g} seconds; try again, with less text", retry_after=5
                 ) from None
-        return {"source": pair.src, "target": pair.tgt, **told}
+        return {"source": pair.src, "target": pair.tgt, **answer}
 
     def close(self) -> None:
         """End the thread; what has not begun is given up."""
@@ -210,13 +210,13 @@ class Explainer:
         except HeedfulError as error:
             raise InvalidError(str(error)) from None
         found = [self._known[key] for each in chosen if (key := (model.name, pair, each)) in self._known]
-        self._forget(pair, model, chosen)
+        self._forget_oldest(pair, model, chosen)
         return {
             "complete": len(chosen) == len(sentences),
             "sentences": [each.as_dict(request.attention, request.layer) for each in found],
         }
 
-    def _forget(self, pair: Pair, model: ServedModel, used: Sequence[str]) -> None:
+    def _forget_oldest(self, pair: Pair, model: ServedModel, used: Sequence[str]) -> None:
         """Forget what was not used for longest, beyond what may be remembered."""
         for each in used:
             if (key := (model.name, pair, each)) in self._known:

@@ -40,20 +40,20 @@ def router(context: Context, explainer: Explainer) -> APIRouter:
         if isinstance(fields, list):
             raise InvalidError("Invalid JSON format: must be an object")
         client = context.admit(request, str(fields.get("api_key", "")))
-        given = validated(_ExplainFields, fields)
-        told = await unless_gone(
+        parameters = validated(_ExplainFields, fields)
+        answer = await unless_gone(
             request,
             explainer.explain(
                 ExplainRequest(
-                    text=given.q,
-                    source=None if given.source == _AUTO else given.source,
-                    target=given.target,
-                    attention=given.attention,
-                    layer=given.layer,
+                    text=parameters.q,
+                    source=None if parameters.source == _AUTO else parameters.source,
+                    target=parameters.target,
+                    attention=parameters.attention,
+                    layer=parameters.layer,
                 )
             ),
         )
-        context.clients.characters[client] += len(given.q)
-        return JSONResponse(told)
+        context.clients.characters[client] += len(parameters.q)
+        return JSONResponse(answer)
 
     return routes

@@ -190,11 +190,11 @@ function restore() {
 
 async function start() {
   try {
-    const [listed, told] = await Promise.all([service.languages(), service.settings()]);
+    const [listed, settings] = await Promise.all([service.languages(), service.settings()]);
     languages = new Languages(listed);
-    limits = told;
+    limits = settings;
     languages.begin();
-    byId("key-line").hidden = !told.keyRequired;
+    byId("key-line").hidden = !settings.keyRequired;
   } catch (error) {
     showProblem(error, start, new AbortController().signal);
     return;
