@@ -14,7 +14,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 TEXT = "A man in a blue shirt is standing on a ladder cleaning a window."
-WIDE: ViewportSize = {"width": 1180, "height": 1290}
+WIDE: ViewportSize = {"width": 1180, "height": 1340}
 PHONE: ViewportSize = {"width": 360, "height": 1220}
 
 
