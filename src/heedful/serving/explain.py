@@ -3,8 +3,9 @@
 import asyncio
 import functools
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -123,12 +124,7 @@ def explain_sentence(bundle: "Bundle", translation: "Translation") -> ExplainedS
     Raises:
         MissingPartError: torch is not installed.
     """
-    try:
-        from heedful.analysis.attention_maps import attention_maps
-    except ImportError:
-        raise MissingPartError(
-            "explanations need torch on the server: pip install 'heedful[torch]'"
-        ) from None
+    attention_maps = _attention_maps()
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
     hypotheses = translation.hypotheses
     maps = attention_maps(bundle, translation.source, hypotheses[0].ids)
@@ -141,6 +137,16 @@ def explain_sentence(bundle: "Bundle", translation: "Translation") -> ExplainedS
     )
 
 
+def _attention_maps() -> "Callable[[Bundle, str, Sequence[int]], AttentionMaps]":
+    try:
+        from heedful.analysis.attention_maps import attention_maps
+    except ImportError:
+        raise MissingPartError(
+            "explanations need torch on the server: pip install 'heedful[torch]'"
+        ) from None
+    return attention_maps
+
+
 class Explainer:
     """Explains texts in one thread of its own, within the limits of a service."""
 
@@ -148,6 +154,7 @@ class Explainer:
         """Make the thread; it starts with the first request."""
         self._service = service
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="heedful explain")
+        self._has_torch = False
         self._known: OrderedDict[tuple[str, Pair, str], ExplainedSentence] = OrderedDict()
 
     async def explain(self, request: ExplainRequest) -> Json:
@@ -194,6 +201,7 @@ class Explainer:
         bundle = model.bundle(pair)
         if bundle is None:
             raise MissingPartError("this model has no explanations")
+        self._import_torch()
         sentences = [sentence.text for sentence in take_apart(request.text, None).sentences]
         chosen, left = [], MOST_TOKENS
         for sentence in sentences:
@@ -215,6 +223,15 @@ class Explainer:
             "complete": len(chosen) == len(sentences),
             "sentences": [each.as_dict(request.attention, request.layer) for each in found],
         }
+
+    def _import_torch(self) -> None:
+        """Import torch while no model computes: a search would find a half of it."""
+        if not self._has_torch:
+            with ExitStack() as stack:
+                for model in self._service.models:
+                    stack.enter_context(model.idle())
+                _attention_maps()
+            self._has_torch = True
 
     def _forget_oldest(self, pair: Pair, model: ServedModel, used: Sequence[str]) -> None:
         """Forget what was not used for longest, beyond what may be remembered."""

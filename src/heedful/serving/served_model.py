@@ -2,7 +2,8 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -77,6 +78,12 @@ class ServedModel:
             directed = self._directed(pair)
             width = directed.options(1).beam_size
             return directed.engine.translations(texts, options=directed.options(min(width, _MOST_HYPOTHESES)))
+
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """Wait until no engine of this model works, and let none begin until the end of the block."""
+        with self._lock:
+            yield
 
     def bundle(self, pair: Pair) -> "Bundle | None":
         """Return the model of a pair; None where it cannot be had."""

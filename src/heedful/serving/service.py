@@ -117,6 +117,11 @@ class TranslationService:
             finally:
                 self.metrics.characters.inc(characters)
 
+    @property
+    def models(self) -> list[ServedModel]:
+        """All models."""
+        return [queue.model for queue in self._queues]
+
     def model_of(self, pair: Pair) -> ServedModel:
         """Return the model that translates a pair."""
         return self._queue_of[pair].model
