@@ -32,7 +32,7 @@ def serve(
     """Translate over HTTP, as LibreTranslate, DeepL and Microsoft's translator are asked.
 
     Clients of those work with the server's address in place of theirs; /docs on the server lists what it
-    answers, and /spec describes it in OpenAPI's form. SIGTERM and Ctrl-C end the server when what has begun
+    answers, and /spec describes it in OpenAPI's form. SIGTERM and Ctrl-C end the server when what has started
     is done.
     """
     if access.make_key is not None:

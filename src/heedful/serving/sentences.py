@@ -39,20 +39,20 @@ def split_sentences(text: str, *, within_lines: bool = True) -> list[Sentence]:
     """
     found: list[Sentence] = []
     space = ""
-    for piece in _pieces(text, within_lines=within_lines):
-        core = piece.strip()
+    for segment in _segments(text, within_lines=within_lines):
+        core = segment.strip()
         if not core:
-            space += piece
+            space += segment
             continue
-        start = piece.index(core)
-        found.append(Sentence(space + piece[:start], core))
-        space = piece[start + len(core) :]
+        start = segment.index(core)
+        found.append(Sentence(space + segment[:start], core))
+        space = segment[start + len(core) :]
     if space:
         found.append(Sentence(space, ""))
     return found
 
 
-def _pieces(text: str, *, within_lines: bool) -> Iterator[str]:
+def _segments(text: str, *, within_lines: bool) -> Iterator[str]:
     """Yield parts of a text, in order and complete: line ends, and sentences with the blanks around them."""
     at = 0
     for end in _LINE_END.finditer(text):

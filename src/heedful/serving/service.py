@@ -15,8 +15,8 @@ from heedful.serving.markup.placeholders import placeholders, without_placeholde
 from heedful.serving.markup.projection import phrases_of, project, text_to_translate
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, Outputs
-from heedful.serving.pieces import Pieces, has_letters, take_apart
 from heedful.serving.refusals import InvalidError, TextTooLongError, UnavailableError
+from heedful.serving.segments import Segments, has_letters, take_apart
 from heedful.serving.sentence_cache import SentenceCache
 from heedful.serving.served_model import ServedModel
 
@@ -146,43 +146,43 @@ class TranslationService:
         self, text: str, source: str | None, target: str, request: TranslationRequest, characters: int
     ) -> Answer:
         if len(text) > _SHORT:
-            pieces = await asyncio.to_thread(take_apart, text, request.rules, split=request.split)
+            segments = await asyncio.to_thread(take_apart, text, request.rules, split=request.split)
         else:
-            pieces = take_apart(text, request.rules, split=request.split)
+            segments = take_apart(text, request.rules, split=request.split)
         probability = 1.0
         if source is None:
-            read = " ".join(sentence.text for sentence in pieces.sentences)
+            read = " ".join(sentence.text for sentence in segments.sentences)
             detected = self.detector.source(read, self.catalogue.sources_of(target), target)
             source, probability = detected.language, detected.probability
         if source == target:
             return Answer(text=text, source=source, probability=probability)
         route = self.catalogue.required_route(source, target)
         job = _Job(request, route, characters)
-        best, *others = await self._joined(pieces, job)
+        best, *others = await self._joined(segments, job)
         return Answer(
             text=best, source=source, probability=probability, alternatives=tuple(others), pivot=route.pivot
         )
 
-    async def _joined(self, pieces: Pieces, job: _Job) -> list[str]:
+    async def _joined(self, segments: Segments, job: _Job) -> list[str]:
         """Return the translations of a text, best first, each made of the sentences' n-th best ones."""
-        outputs = await self._sentences(pieces.sentences, pieces, job)
+        outputs = await self._sentences(segments.sentences, segments, job)
         most = max(map(len, outputs), default=1)
-        texts = [pieces.joined([each[min(n, len(each) - 1)] for each in outputs]) for n in range(most)]
+        texts = [segments.joined([each[min(n, len(each) - 1)] for each in outputs]) for n in range(most)]
         return list(dict.fromkeys(texts))
 
     async def _sentences(
-        self, sentences: Sequence[MarkedText], pieces: Pieces, job: _Job
+        self, sentences: Sequence[MarkedText], segments: Segments, job: _Job
     ) -> list[tuple[str, ...]]:
         """Return the translations of sentences, with their markers, and no placeholder lost or changed."""
-        escape = pieces.document.escape
-        found = await self._marked(sentences, pieces, job)
+        escape = segments.document.escape
+        found = await self._marked(sentences, segments, job)
         lossy = [
             index
             for index, (sentence, outputs) in enumerate(zip(sentences, found, strict=True))
             if (kept := placeholders(sentence.text)) and placeholders(outputs[0][0]) != kept
         ]
         again = [without_placeholders(sentences[index], escape) for index in lossy]
-        for index, outputs in zip(lossy, await self._marked(again, pieces, job), strict=True):
+        for index, outputs in zip(lossy, await self._marked(again, segments, job), strict=True):
             found[index] = outputs
         return [
             tuple(written for text, written in outputs if placeholders(text) == placeholders(outputs[0][0]))
@@ -190,7 +190,7 @@ class TranslationService:
         ]
 
     async def _marked(
-        self, sentences: Sequence[MarkedText], pieces: Pieces, job: _Job
+        self, sentences: Sequence[MarkedText], segments: Segments, job: _Job
     ) -> list[list[tuple[str, str]]]:
         """Return for each sentence its translations: as they came, and with markers."""
         texts = [text_to_translate(sentence) for sentence in sentences]
@@ -205,7 +205,10 @@ class TranslationService:
         known = {phrase: found[0] for phrase, found in zip(lone, of_phrases, strict=True)}
         return [
             [
-                (text, project(sentence, text, pieces.document.escape, {n: known[p] for n, p in own.items()}))
+                (
+                    text,
+                    project(sentence, text, segments.document.escape, {n: known[p] for n, p in own.items()}),
+                )
                 for text in found
             ]
             for sentence, own, found in zip(sentences, phrases, outputs, strict=True)

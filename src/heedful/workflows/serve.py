@@ -61,7 +61,7 @@ class ServeRequest:
 
 
 def serve(request: ServeRequest) -> None:
-    """Load the models, and answer requests until SIGTERM or SIGINT; then finish what has begun.
+    """Load the models, and answer requests until SIGTERM or SIGINT; then finish what has started.
 
     Raises:
         BundleError: no usable bundle.
@@ -85,7 +85,7 @@ def serve(request: ServeRequest) -> None:
     if request.workers == 1:
         server.run(_application(request), options)
     else:
-        for each in request.models:  # mistakes are told once, and before the processes start
+        for each in request.models:  # mistakes are reported once, and before the processes start
             load_served(each, request)
         os.environ[_VARIABLE] = json.dumps(asdict(request))
         server.run("heedful.workflows.serve:application_of_worker", options)
@@ -93,10 +93,10 @@ def serve(request: ServeRequest) -> None:
 
 def application_of_worker() -> "FastAPI":
     """Return the application of one of several processes."""
-    told = json.loads(os.environ[_VARIABLE])
-    lists = {name: tuple(told[name]) for name in ("models", "origins")}
-    groups = {"limits": Limits(**told["limits"]), "runtime": Runtime(**told["runtime"])}
-    return _application(ServeRequest(**told | lists | groups))
+    settings = json.loads(os.environ[_VARIABLE])
+    lists = {name: tuple(settings[name]) for name in ("models", "origins")}
+    groups = {"limits": Limits(**settings["limits"]), "runtime": Runtime(**settings["runtime"])}
+    return _application(ServeRequest(**settings | lists | groups))
 
 
 def _application(request: ServeRequest) -> "FastAPI":
@@ -162,7 +162,7 @@ def _parse(argument: str) -> tuple[list[Pair], str]:
 def _parse_pair(text: str) -> Pair:
     parts = text.split("-")
     for at in range(1, len(parts)):
-        src, tgt = (language_code("-".join(side)) for side in (parts[:at], parts[at:]))
+        src, tgt = (language_code("-".join(half)) for half in (parts[:at], parts[at:]))
         if src is not None and tgt is not None:
             return Pair(src, tgt)
     raise InputError(f"{text!r}: no pair of languages; write the codes of both, as en-de")
@@ -185,8 +185,8 @@ def _tags(config: Config, src: Tokenizer, tgt: Tokenizer) -> dict[Pair, tuple[st
 
 
 def _languages(tokenizer: Tokenizer) -> dict[str, str]:
-    found = {code: tag for tag in tokenizer.tags() if (code := language_code(tag)) is not None}
-    return dict(sorted(found.items()))
+    tags = {code: tag for tag in tokenizer.tags() if (code := language_code(tag)) is not None}
+    return dict(sorted(tags.items()))
 
 
 def _pairs_of_files(config: Config) -> list[Pair]:

@@ -1,4 +1,4 @@
-"""A text as pieces: sentences to translate, and what is between them."""
+"""A text as segments: sentences to translate, and what is between them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -7,34 +7,34 @@ from heedful.serving.markup.documents import TagRules, parse_document
 from heedful.serving.markup.marked_text import Document, MarkedText, Marker, plain_document
 from heedful.serving.sentences import Sentence, split_sentences
 
-Piece = str | MarkedText
+Segment = str | MarkedText
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Segments:
     """A text taken apart.
 
     Attributes:
-        pieces: what stays as it is (str), and sentences, in order.
+        segments: what stays as it is (str), and sentences, in order.
         document: where they come from.
     """
 
-    pieces: Sequence[Piece]
+    segments: Sequence[Segment]
     document: Document
 
     @property
     def sentences(self) -> list[MarkedText]:
-        """The pieces that are translated."""
-        return [piece for piece in self.pieces if isinstance(piece, MarkedText)]
+        """The segments that are translated."""
+        return [segment for segment in self.segments if isinstance(segment, MarkedText)]
 
     def joined(self, translations: Sequence[str]) -> str:
         """Return the text with a translation for each sentence."""
         left = iter(translations)
-        return "".join(piece if isinstance(piece, str) else next(left) for piece in self.pieces)
+        return "".join(segment if isinstance(segment, str) else next(left) for segment in self.segments)
 
 
-def take_apart(text: str, rules: TagRules | None, *, split: bool = True) -> Pieces:
-    """Return the pieces of a text.
+def take_apart(text: str, rules: TagRules | None, *, split: bool = True) -> Segments:
+    """Return the segments of a text.
 
     Args:
         text: anything.
@@ -42,13 +42,13 @@ def take_apart(text: str, rules: TagRules | None, *, split: bool = True) -> Piec
         split: whether lines are split into sentences.
     """
     document = plain_document(text) if rules is None else parse_document(text, rules)
-    pieces: list[Piece] = []
+    segments: list[Segment] = []
     for part, lines_matter in zip(document.parts, document.lines_matter, strict=True):
         if isinstance(part, str):
-            pieces.append(part)
+            segments.append(part)
         else:
-            pieces += _sentences(part, document.escape, split=split, lines=split or lines_matter)
-    return Pieces(pieces, document)
+            segments += _sentences(part, document.escape, split=split, lines=split or lines_matter)
+    return Segments(segments, document)
 
 
 def has_letters(text: str) -> bool:
@@ -58,7 +58,7 @@ def has_letters(text: str) -> bool:
 
 def _sentences(
     part: MarkedText, escape: Callable[[str], str], *, split: bool, lines: bool
-) -> Iterator[Piece]:
+) -> Iterator[Segment]:
     cutter = _Cutter(part, escape)
     at = 0
     for sentence in split_sentences(part.text, within_lines=split) if lines else [_whole(part.text)]:
@@ -78,7 +78,7 @@ def _whole(text: str) -> Sentence:
 
 
 class _Cutter:
-    """Cuts a text with markers into pieces from left to right; each marker is in exactly one of them."""
+    """Cuts a text with markers into segments from left to right; each marker is in exactly one of them."""
 
     def __init__(self, part: MarkedText, escape: Callable[[str], str]) -> None:
         self._part = part
