@@ -74,8 +74,8 @@ def resolve_bundle(path: Path | str) -> Path:
             return candidate
     if (path / "config.toml").is_file():
         raise BundleError(f"{path}: this run has no bundle yet; wait for its first validation")
-    found = "holds no bundle" if path.is_dir() else "no such directory"
-    raise BundleError(f"{path}: {found}; give a run directory or a bundle (a directory with {CONFIG_FILE})")
+    reason = "holds no bundle" if path.is_dir() else "no such directory"
+    raise BundleError(f"{path}: {reason}; give a run directory or a bundle (a directory with {CONFIG_FILE})")
 
 
 def bundle_file_names(path: Path) -> list[str]:
@@ -145,7 +145,7 @@ def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
         MissingExtraError: they need the `tokenizers` library, which is not installed.
     """
     tokenizers = TokenizerPair.load(path)
-    for side, tokenizer, size in (
+    for name, tokenizer, size in (
         ("source", tokenizers.src, config.model.src_vocab_size),
         ("target", tokenizers.tgt, config.model.tgt_vocab_size),
     ):
@@ -153,7 +153,7 @@ def load_tokenizers(path: Path, config: Config) -> TokenizerPair:
         highest = max(tokenizer.vocab_size - 1, *special)
         if highest >= size or min(special) < 0:
             raise BundleError(
-                f"{path}: the {side} tokenizer has the id {min(*special, 0) or highest:,}, but the model has "
+                f"{path}: the {name} tokenizer has the id {min(*special, 0) or highest:,}, but the model has "
                 f"{size:,} tokens; the files are not of one model, copy the bundle again"
             )
     return tokenizers
@@ -187,10 +187,10 @@ def _read_checked(path: Path) -> tuple[dict[str, Any], Config]:
         if not (path / name).is_file():
             raise BundleError(f"{path / name}: missing; the bundle is incomplete, copy it again")
         try:
-            found = file_sha256(path / name)
+            digest = file_sha256(path / name)
         except OSError as error:
             raise BundleError(f"{path / name}: cannot be read ({error.strerror})") from None
-        if found != expected:
+        if digest != expected:
             raise BundleError(
                 f"{path / name}: truncated or altered (checksum differs); copy the bundle again"
             )

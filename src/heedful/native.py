@@ -173,24 +173,24 @@ def native() -> Native:
     Raises:
         ConfigError: HEEDFUL_ISA names a level that does not exist or that this machine cannot run.
     """
-    wanted = os.environ.get(VARIABLE, "").strip().lower()
+    forced = os.environ.get(VARIABLE, "").strip().lower()
     library = _load()
     if isinstance(library, str):
         return Native(None, None, library, ())
     levels = tuple(_levels(library))
     possible = [number for number, level in enumerate(levels) if level.why_not is None]
-    if not wanted:
+    if not forced:
         best = possible[-1]
         above = next((level.why_not for level in levels[best + 1 :]), None)
         return Native(levels[best].name, functions_of(levels[best].name), above, levels)
-    number = next((number for number, level in enumerate(levels) if level.name == wanted), None)
+    number = next((number for number, level in enumerate(levels) if level.name == forced), None)
     if number is None:
         known = ", ".join(level.name for level in levels)
-        raise ConfigError(f"{VARIABLE}={wanted}: the native library has no such level; it has {known}")
+        raise ConfigError(f"{VARIABLE}={forced}: the native library has no such level; it has {known}")
     if number not in possible:
-        raise ConfigError(f"{VARIABLE}={wanted}: not on this machine: {levels[number].why_not}")
-    reason = f"{VARIABLE}={wanted} forces it" if number < possible[-1] else None
-    return Native(wanted, functions_of(wanted), reason, levels)
+        raise ConfigError(f"{VARIABLE}={forced}: not on this machine: {levels[number].why_not}")
+    reason = f"{VARIABLE}={forced} forces it" if number < possible[-1] else None
+    return Native(forced, functions_of(forced), reason, levels)
 
 
 @cache
@@ -199,8 +199,8 @@ def functions_of(level: str) -> Functions:
     library = _load()
     assert not isinstance(library, str)
     number = [each.name for each in _levels(library)].index(level)
-    found: Functions = library.heedful_functions(number).contents
-    return found
+    functions: Functions = library.heedful_functions(number).contents
+    return functions
 
 
 def cpu_has_bf16() -> bool:

@@ -54,20 +54,20 @@ class StoredModel:
         return model_from_arrays(self.config, self.weight)
 
 
-def check_fits(expected: Mapping[str, Shape], found: Mapping[str, Shape], origin: Path) -> None:
+def check_fits(expected: Mapping[str, Shape], stored: Mapping[str, Shape], origin: Path) -> None:
     """Compare names and shapes of weights.
 
     Raises:
         BundleError: a weight is missing, unknown, or of another shape.
     """
-    if wrong := expected.keys() ^ found.keys():
+    if wrong := expected.keys() ^ stored.keys():
         name = min(wrong)
         kind = "missing" if name in expected else "unknown"
         raise BundleError(
             f"{origin}: weight {shown(name)} is {kind}; the file does not belong to its configuration"
         )
     for name, shape in expected.items():
-        if shape != found[name]:
+        if shape != stored[name]:
             raise BundleError(
-                f"{origin}: weight {name!r} has shape {found[name]}, the configuration says {shape}"
+                f"{origin}: weight {name!r} has shape {stored[name]}, the configuration says {shape}"
             )

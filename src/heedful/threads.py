@@ -82,8 +82,8 @@ def _set(count: int) -> None:
 @cache
 def _cores() -> int:
     """Return the cores that this process may use, as torch counts them; OMP_NUM_THREADS overrides it."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    if wanted.isdigit() and int(wanted):
-        return int(wanted)
+    requested = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if requested.isdigit() and int(requested):
+        return int(requested)
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(allowed, psutil.cpu_count(logical=False) or allowed)

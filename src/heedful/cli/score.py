@@ -30,8 +30,8 @@ def score(
         bool,
         typer.Option(
             "--tgt-ids",
-            help="Translations are ids between spaces, such as translate --json gives: the very pieces, the "
-            "end token the last unless an output was cut.",
+            help="Translations are ids between spaces, such as translate --json gives: the very tokens, the "
+            "end token the last unless an output was truncated.",
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each pair.")] = False,
@@ -43,23 +43,23 @@ def score(
     """Score given translations: how probable does the model find them?
 
     One line for each pair, in order: `log-probability<TAB>score<TAB>target`, in nats. The log-probability is
-    the model's own, summed over the target's tokens: its pieces and the end of the line. The score is that of
+    the model's own, summed over the target's tokens: its tokens and the end of the line. The score is that of
     translate --scores, over the length penalty, plus the coverage penalty where one is asked for; with
     --length-normalization average --length-penalty 1 it is the mean of a token.
 
     A score is what a search with the same settings gives this output. A token that the settings force costs
     nothing in it, one that they suppress makes it -inf, and where they renormalise, the probabilities of the
-    tokens that remain sum to 1. Beam, groups, chance and repetition penalty decide what is found, and change
-    no score; that of --mbr is no probability, and is not computed here. Pieces are cut as the tokenizer does;
-    a search may have written the same text in others, with another score: --tgt-ids.
+    tokens that remain sum to 1. Beam, groups, sampling and repetition penalty decide which outputs result,
+    and change no score; that of --mbr is no probability, and is not computed here. A text is tokenised by the
+    tokenizer; a search may have written it in other tokens, with another score: --tgt-ids.
 
     With --json, an object has the keys source, target, score, log_prob (the score's, before the penalties),
     model_log_prob and tokens (piece, log_prob and model_log_prob of each). null is the logarithm of 0. With
-    --shortlist, the model is one that knows no other pieces, and finds the others impossible.
+    --shortlist, the model is one that knows no other tokens, and finds the others impossible.
 
     The last line on stderr has the perplexity of all pairs by the model's own log-probabilities, per token
     and per word (between spaces; the end of each line is one too); with --json it is an object. A pair of
-    empty lines has the score 0 and is not counted. Where one side alone is empty, the model says how probable
+    empty lines has the score 0 and is not counted. Where one of the two is empty, the model says how probable
     that is.
     """
     if str(src) == str(tgt) == "-":
@@ -96,7 +96,7 @@ def _score_files(
             prefixes=prefixes, are_ids=files.are_ids, src_name=src_name, tgt_name=tgt_name,
         )  # fmt: skip
         pairs = score_pairs(
-            runs[0], task, request=request, runtime=runtime, ensemble=runs[1:], told=tell_precision
+            runs[0], task, request=request, runtime=runtime, ensemble=runs[1:], on_precision=tell_precision
         )
         # Where the lines themselves are to be seen, they show how far it is.
         show = stack.enter_context(bar()) if total and not sys.stdout.isatty() else None
@@ -128,7 +128,7 @@ def _checked_count(files: _Files) -> int | None:
 
 
 def _as_json(pair: "ScoredPair") -> str:
-    found = {
+    line = {
         "source": pair.source,
         "target": pair.target,
         "score": _number(pair.score),
@@ -136,30 +136,32 @@ def _as_json(pair: "ScoredPair") -> str:
         "model_log_prob": _number(pair.model_log_prob),
         "tokens": [
             {
-                "piece": token.piece,
+                "piece": token.token,
                 "log_prob": _number(token.log_prob),
                 "model_log_prob": _number(token.model_log_prob),
             }
             for token in pair.tokens
         ],
     }
-    return json.dumps(found, ensure_ascii=False)
+    return json.dumps(line, ensure_ascii=False)
 
 
-def _summary(found: "Perplexity", *, as_json: bool) -> str:
+def _summary(perplexity: "Perplexity", *, as_json: bool) -> str:
     if as_json:
         return json.dumps(
             {
-                "pairs": found.num_pairs,
-                "tokens": found.num_tokens,
-                "words": found.num_words,
-                "model_log_prob": _number(found.model_log_prob),
-                "perplexity": _number(found.per_token),
-                "word_perplexity": _number(found.per_word),
+                "pairs": perplexity.num_pairs,
+                "tokens": perplexity.num_tokens,
+                "words": perplexity.num_words,
+                "model_log_prob": _number(perplexity.model_log_prob),
+                "perplexity": _number(perplexity.per_token),
+                "word_perplexity": _number(perplexity.per_word),
             }
         )
-    counts = f"{found.num_pairs:,} pairs, {found.num_tokens:,} tokens, {found.num_words:,} words"
-    return f"{counts}: perplexity {found.per_token:.6g} per token, {found.per_word:.6g} per word"
+    counts = (
+        f"{perplexity.num_pairs:,} pairs, {perplexity.num_tokens:,} tokens, {perplexity.num_words:,} words"
+    )
+    return f"{counts}: perplexity {perplexity.per_token:.6g} per token, {perplexity.per_word:.6g} per word"
 
 
 def _number(value: float) -> float | None:

@@ -82,7 +82,7 @@ class LearnedPositions(nn.Module):
         max_positions = self.weight.shape[0]
         if start + length > max_positions:
             raise InputError(
-                f"a sequence of {start + length} pieces is longer than the {max_positions} learned positions "
+                f"a sequence of {start + length} tokens is longer than the {max_positions} learned positions "
                 "of this model; split it, or train with a larger model.max_positions"
             )
         return self.weight[start : start + length]

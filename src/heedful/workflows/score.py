@@ -46,7 +46,7 @@ class ScoredToken:
     `model_log_prob` is what the model says, whatever the options.
     """
 
-    piece: str
+    token: str
     log_prob: float
     model_log_prob: float
 
@@ -115,7 +115,7 @@ def score(
     runtime: Runtime,
     ensemble: Sequence[Path] = (),
     chunk_lines: int = 1024,
-    told: Callable[[str], None] = lambda precision: None,
+    on_precision: Callable[[str], None] = lambda precision: None,
 ) -> Iterator[ScoredPair]:
     """Load a model, then score pair by pair, in order, empty lines kept.
 
@@ -128,8 +128,8 @@ def score(
             has many.
         runtime: how to compute.
         ensemble: more models, whose probabilities are averaged with those of the run.
-        chunk_lines: how many pairs are read and scored together.
-        told: called with the precision that was chosen, once, where that is "auto".
+        chunk_lines: how many pairs are read and scored at a time.
+        on_precision: called with the precision that was chosen, once, where that is "auto".
 
     Raises:
         BundleError: no usable bundle.
@@ -139,7 +139,7 @@ def score(
     """
     translator = load_translator(run, request, runtime, ensemble=ensemble)
     if runtime.precision == "auto":
-        told(translator.precision_in_use)
+        on_precision(translator.precision_in_use)
     options = search_options(request, translator.bundle.config.decode)
     return _scored_pairs(translator, task, options, chunk_lines)
 
@@ -148,12 +148,14 @@ def _scored_pairs(
     translator: Translator, task: ScoringTask, options: SearchOptions, chunk_lines: int
 ) -> Iterator[ScoredPair]:
     reading, scored = tee(_pairs(task))
-    given = (
+    targets = (
         (source, _ids(target, line, task.tgt_name) if task.are_ids else target)
         for line, (source, target) in enumerate(scored, start=1)
     )
-    found = translator.score_lines(given, options=options, prefixes=task.prefixes, chunk_lines=chunk_lines)
-    for (source, target), each in zip(reading, found, strict=True):
+    results = translator.score_lines(
+        targets, options=options, prefixes=task.prefixes, chunk_lines=chunk_lines
+    )
+    for (source, target), each in zip(reading, results, strict=True):
         yield ScoredPair(
             source=source,
             target=each.text if task.are_ids else target,
@@ -176,7 +178,7 @@ def _pairs(task: ScoringTask) -> Iterator[tuple[str, str]]:
             short, long = (task.src_name, task.tgt_name)[:: 1 if source is None else -1]
             raise CorpusError(
                 f"{short}: {number - 1:,} lines but {long} has more; "
-                f"the two sides must be parallel (first unmatched line: {number:,})"
+                f"source and target must be parallel (first unmatched line: {number:,})"
             )
         yield source, target
     if number == 0:
@@ -190,8 +192,8 @@ def _ids(line: str, number: int, name: str) -> list[int]:
         raise InputError(f"{name}: line {number:,}: not ids between spaces, as in 5 12 2") from None
 
 
-def _tokens(found: ScoredText, tokenizer: Tokenizer) -> tuple[ScoredToken, ...]:
-    if not found.token_log_probs:
+def _tokens(scored: ScoredText, tokenizer: Tokenizer) -> tuple[ScoredToken, ...]:
+    if not scored.token_log_probs:
         return ()
-    pieces = tokenizer.pieces(found.written_ids)
-    return tuple(map(ScoredToken, pieces, found.token_log_probs, found.model_log_probs))
+    texts = tokenizer.pieces(scored.written_ids)
+    return tuple(map(ScoredToken, texts, scored.token_log_probs, scored.model_log_probs))

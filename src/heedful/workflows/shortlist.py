@@ -106,9 +106,9 @@ def make_shortlist(
         raise RunError(f"{output}: already exists; remove it, or give another --output")
     check_output(output, [task.src, task.tgt, task.check])
     checked = [] if task.check is None else [line for line in read_lines(task.check) if line.strip()]
-    begun = time.monotonic()
+    start = time.monotonic()
     shortlist = _learn(load_bundle(local_bundle(run)), task)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start
     shortlist.save(output)
     effect = None
     if checked:
@@ -148,9 +148,9 @@ def effect_of(
     sources = [framing.source(ids) for ids in bundle.tokenizers.src.encode_batch(texts)]
     without, within = (each.translations(texts, options=options) for each in (translator, restricted))
     sizes, tokens, outside = [], 0, 0
-    for source, found in zip(sources, without, strict=True):
+    for source, translation in zip(sources, without, strict=True):
         allowed = shortlist.ids(source)
-        written = [token for each in found.hypotheses[:1] for token in each.written_ids]
+        written = [token for each in translation.hypotheses[:1] for token in each.written_ids]
         sizes.append(len(allowed))
         tokens += len(written)
         outside += int((~np.isin(written, allowed)).sum())
@@ -171,7 +171,7 @@ def _learn(bundle: Bundle, task: ShortlistTask) -> Shortlist:
     tgt = tokenizers.tgt.encode_batch([text.tgt[i] for i in some])
     pairs = [each for each in zip(src, tgt, strict=True) if all(each)]
     if not pairs:
-        raise CorpusError(f"{text.name}: no pair has pieces on both sides; give other text")
+        raise CorpusError(f"{text.name}: no pair has tokens in both source and target; give other text")
     return Shortlist.learn(
         [source for source, _ in pairs],
         [target for _, target in pairs],

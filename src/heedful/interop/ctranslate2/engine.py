@@ -33,11 +33,11 @@ class CTranslate2Engine:
         precision = own.backends.precision_choice
         if precision == "auto":
             raise InputError("engine='ctranslate2' tries no precisions out; give float32, bf16 or int8")
-        for name, given in (
+        for name, is_there in (
             ("an ensemble", len(own.backends.models) > 1),
             ("a shortlist", own.shortlist is not None),
         ):
-            if given:
+            if is_there:
                 raise InputError(f"engine='ctranslate2' cannot search with {name}; engine='auto' can")
         if own.backends.device != "cpu":
             raise InputError(f"engine='ctranslate2': computes on the CPU, not on {own.backends.device!r}")

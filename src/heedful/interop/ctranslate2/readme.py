@@ -54,16 +54,16 @@ def readme(bundle: Bundle, framing: Framing, names: TokenNames, *, weights: str)
     """
     model, tokenizers = bundle.config.model, bundle.tokenizers
     packages = sorted({_package(tokenizers.src), _package(tokenizers.tgt)})
-    sides = {"tokenizer": (tokenizers.src, JOINT)}
+    files = {"tokenizer": (tokenizers.src, JOINT)}
     if not tokenizers.joint:
-        sides = {"source": (tokenizers.src, SOURCE), "target": (tokenizers.tgt, TARGET)}
-    first, *_, last = sides if len(sides) > 1 else [*sides, *sides]
+        files = {"source": (tokenizers.src, SOURCE), "target": (tokenizers.tgt, TARGET)}
+    first, *_, last = files if len(files) > 1 else [*files, *files]
     return _README.substitute(
         size=f"{model.num_encoder_layers}+{model.num_decoder_layers} x {model.d_model}",
         weights=weights,
         packages=" ".join(packages),
         imports="\n".join(f"import {package}" for package in packages),
-        tokenizers="\n".join(f"{variable} = {_loading(*side)}" for variable, side in sides.items()),
+        tokenizers="\n".join(f"{variable} = {_loading(*file)}" for variable, file in files.items()),
         special=_literal(_special(bundle, framing, names)),
         source=_cutting(tokenizers.src, first, framing, names),
         arguments=",\n        ".join(_arguments(bundle, framing, names)),

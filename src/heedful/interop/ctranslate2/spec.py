@@ -162,8 +162,8 @@ def _biases(positions: AttentionPositions, reach: int, *, both_ways: bool) -> Te
     biases = positions.bias(reach, 1, 2 * reach + 1, torch.zeros(()))
     assert biases is not None
     to_the_left, to_the_right = biases[:, 0, : reach + 1].flip(1).T, biases[:, 0, reach:].T
-    sides = [to_the_left, to_the_right] if both_ways else [to_the_left]
-    return _copy(torch.cat([torch.cat([side[:-1], side[-1:].expand(reach, -1)]) for side in sides]))
+    halves = [to_the_left, to_the_right] if both_ways else [to_the_left]
+    return _copy(torch.cat([torch.cat([half[:-1], half[-1:].expand(reach, -1)]) for half in halves]))
 
 
 def _set_feed_forward(spec: "FeedForwardSpec", layer: FeedForward) -> None:
