@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from heedful.errors import HeedfulError
 from heedful.serving.catalogue import Pair
-from heedful.serving.pieces import take_apart
 from heedful.serving.refusals import InvalidError, MissingPartError, TextTooLongError, UnavailableError
+from heedful.serving.segments import take_apart
 from heedful.serving.served_model import ServedModel
 
 if TYPE_CHECKING:
