@@ -68,5 +68,11 @@ class UnavailableError(RefusedError):
     status = 503
 
 
+class MissingPartError(RefusedError):
+    """Something that this server was installed without."""
+
+    status = 501
+
+
 class ClientGoneError(Exception):
     """The client closed its connection: nobody waits for the answer."""

@@ -1,15 +1,20 @@
 """A model as the service sees it: the pairs that it translates, and something that translates each."""
 
+import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from heedful.serving.catalogue import Pair
 
 if TYPE_CHECKING:
+    from heedful.bundle import Bundle
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
+
+_MOST_HYPOTHESES = 8  # of an n-best list that is shown
 
 
 class Engine(Protocol):
@@ -29,10 +34,12 @@ class Directed:
     Attributes:
         engine: of the pair.
         options: how it searches for the n best; the argument is n.
+        bundle: the model itself, for explanations; None: there are none.
     """
 
     engine: Engine
     options: "Callable[[int], SearchOptions]"
+    bundle: "Bundle | None" = None
 
 
 class ServedModel:
@@ -50,21 +57,38 @@ class ServedModel:
         self._open_pair = open_pair
         self._most_open = most_open
         self._open: OrderedDict[Pair, Directed] = OrderedDict()
+        self._lock = threading.Lock()  # an engine works for one thread at a time
 
     def translate(self, pair: Pair, texts: Sequence[str], *, alternatives: int) -> list[tuple[str, ...]]:
-        """Return the best translation of each text, then up to so many others, all different.
-
-        To be called from one thread at a time.
-        """
-        directed = self._directed(pair)
-        best = [each.text for each in directed.engine.translations(texts, options=directed.options(1))]
-        if not alternatives:
-            return [(text,) for text in best]
-        others = directed.engine.translations(texts, options=directed.options(alternatives + 1))
+        """Return the best translation of each text, then up to so many others, all different."""
+        with self._lock:
+            directed = self._directed(pair)
+            best = [each.text for each in directed.engine.translations(texts, options=directed.options(1))]
+            if not alternatives:
+                return [(text,) for text in best]
+            others = directed.engine.translations(texts, options=directed.options(alternatives + 1))
         return [
             tuple(dict.fromkeys([first, *(each.text for each in more.hypotheses)]))[: alternatives + 1]
             for first, more in zip(best, others, strict=True)
         ]
+
+    def hypotheses(self, pair: Pair, texts: Sequence[str]) -> "list[Translation]":
+        """Return the n-best list of each text, as long as the beam is wide."""
+        with self._lock:
+            directed = self._directed(pair)
+            width = directed.options(1).beam_size
+            return directed.engine.translations(texts, options=directed.options(min(width, _MOST_HYPOTHESES)))
+
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """Wait until no engine of this model works, and let none begin until the end of the block."""
+        with self._lock:
+            yield
+
+    def bundle(self, pair: Pair) -> "Bundle | None":
+        """Return the model of a pair; None where it cannot be had."""
+        with self._lock:
+            return self._directed(pair).bundle
 
     def _directed(self, pair: Pair) -> Directed:
         if pair not in self._open:

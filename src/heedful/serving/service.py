@@ -117,6 +117,15 @@ class TranslationService:
             finally:
                 self.metrics.characters.inc(characters)
 
+    @property
+    def models(self) -> list[ServedModel]:
+        """All models."""
+        return [queue.model for queue in self._queues]
+
+    def model_of(self, pair: Pair) -> ServedModel:
+        """Return the model that translates a pair."""
+        return self._queue_of[pair].model
+
     def close(self) -> None:
         """Translate what is waiting, and end the threads."""
         for queue in self._queues:

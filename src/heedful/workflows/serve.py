@@ -142,7 +142,9 @@ def load_served(argument: str, request: ServeRequest) -> ServedModel:
         chosen: Translator = translator
         if (src, tgt) != (None, None):
             chosen = translator.for_languages(src_lang=src, tgt_lang=tgt)
-        return Directed(chosen, lambda n: search_options(replace(search, n_best=n), config.decode))
+        return Directed(
+            chosen, lambda n: search_options(replace(search, n_best=n), config.decode), chosen.bundle
+        )
 
     return ServedModel(path, frozenset(said or tags), open_pair)
 

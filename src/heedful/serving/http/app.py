@@ -8,7 +8,8 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from heedful.serving import page
-from heedful.serving.http import deepl, libretranslate, operations
+from heedful.serving.explain import Explainer
+from heedful.serving.http import deepl, explanations, libretranslate, operations
 from heedful.serving.http.answering import Context, add_error_answers
 from heedful.serving.http.middleware import Observed
 
@@ -20,10 +21,12 @@ def application(context: Context, *, origins: Sequence[str] = ()) -> FastAPI:
         context: what answers.
         origins: of pages that may ask from a browser; "*": all.
     """
+    explainer = Explainer(context.service)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        explainer.close()
         context.service.close()
 
     app = FastAPI(
@@ -34,6 +37,7 @@ def application(context: Context, *, origins: Sequence[str] = ()) -> FastAPI:
     app.include_router(libretranslate.router(context))
     app.include_router(operations.router(app, context))
     app.include_router(deepl.router(context))
+    app.include_router(explanations.router(context, explainer))
     app.include_router(page.router())
     if origins:
         app.add_middleware(

@@ -61,6 +61,21 @@ def detect(limits: Limits) -> Schema:
     return _object({"q": text, "api_key": {"type": "string"}}, required=["q"])
 
 
+def explain(catalogue: Catalogue, limits: Limits) -> Schema:
+    """Return the schema of POST /explain."""
+    return _object(
+        {
+            "q": {"type": "string", "minLength": 1, "maxLength": limits.characters},
+            "source": {"type": "string", "enum": ["auto", *catalogue.sources]},
+            "target": {"type": "string", "enum": list(catalogue.targets)},
+            "attention": {"type": "string", "enum": ["cross", "encoder", "decoder"]},
+            "layer": {"type": "integer", "minimum": 1},
+            "api_key": {"type": "string"},
+        },
+        required=["q", "source", "target"],
+    )
+
+
 def deepl(catalogue: Catalogue, limits: Limits) -> Schema:
     """Return the schema of DeepL's POST /v2/translate."""
     names = {"type": "array", "items": {"type": "string"}, "maxItems": 100}

@@ -1,0 +1,292 @@
+"""How a text was translated: tokens, their probabilities, the n-best list, and what attended to what."""
+
+import asyncio
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from heedful.errors import HeedfulError
+from heedful.serving.catalogue import Pair
+from heedful.serving.refusals import InvalidError, MissingPartError, TextTooLongError, UnavailableError
+from heedful.serving.segments import take_apart
+from heedful.serving.served_model import ServedModel
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from heedful.analysis.attention_maps import AttentionMaps
+    from heedful.bundle import Bundle
+    from heedful.decoding.translation import TextHypothesis, Translation
+    from heedful.serving.service import TranslationService
+    from heedful.text.tokenizer import Tokenizer
+
+MOST_TOKENS = 200  # of the sources of one request
+_REMEMBERED_BYTES = 2**25  # of attention maps
+_DIGITS = 4
+
+Kind = Literal["cross", "encoder", "decoder"]
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainRequest:
+    """A text to explain.
+
+    Attributes:
+        text: to translate.
+        source: language; None: identified.
+        target: language.
+        attention: of which the map of every head is wanted; None: of none.
+        layer: the one whose heads are wanted, from 1; None: all.
+    """
+
+    text: str
+    source: str | None
+    target: str
+    attention: Kind | None = None
+    layer: int | None = None
+
+
+@dataclass(frozen=True)
+class ExplainedSentence:
+    """A sentence, its n-best list, and all attention of its best translation.
+
+    Attributes:
+        translation: the sentence and its hypotheses, best first; at least one.
+        maps: of the best hypothesis.
+        source_texts: the part of the sentence that each source token stands for; "" for special ones.
+        tokens: of each hypothesis, with the end token.
+        texts: the part of its text that each of them stands for.
+    """
+
+    translation: "Translation"
+    maps: "AttentionMaps"
+    source_texts: tuple[str, ...]
+    tokens: tuple[tuple[str, ...], ...]
+    texts: tuple[tuple[str, ...], ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the maps."""
+        return sum(layer.weights.nbytes for layer in self.maps.layers)
+
+    def as_dict(self, attention: Kind | None, layer: int | None) -> Json:
+        """Return the JSON for a client; the heads' maps as `heads[head][row][column]`.
+
+        Raises:
+            InvalidError: a layer that the model does not have.
+        """
+        best, *_ = hypotheses = self.translation.hypotheses
+        cross = self.maps.of("cross")
+        rows = len(best.token_log_probs)
+        mean = sum(each.weights.mean(axis=0) for each in cross) / len(cross)
+        answer: Json = {
+            "source": {
+                "text": self.translation.source,
+                "tokens": list(self.maps.source_tokens),
+                "texts": list(self.source_texts),
+            },
+            "hypotheses": [
+                _hypothesis(*each) for each in zip(hypotheses, self.tokens, self.texts, strict=True)
+            ],
+            "cross": _rounded(mean[:rows]),
+            "layers": {kind: len(self.maps.of(kind)) for kind in ("cross", "encoder", "decoder")},
+        }
+        if attention is not None:
+            answer["attention"] = self._attention(attention, layer)
+        return answer
+
+    def _attention(self, kind: Kind, layer: int | None) -> Json:
+        found = self.maps.of(kind)
+        if layer is not None and not 1 <= layer <= len(found):
+            raise InvalidError(f"layer parameter must be from 1 to {len(found)}")
+        rows, columns = self.maps.labels(kind)
+        return {
+            "kind": kind,
+            "rows": list(rows),
+            "columns": list(columns),
+            "maps": [
+                {"layer": each.layer, "heads": [_rounded(head) for head in each.weights]}
+                for each in found
+                if layer in (None, each.layer)
+            ],
+        }
+
+
+def explain_sentence(bundle: "Bundle", translation: "Translation") -> ExplainedSentence:
+    """Return an explanation of a translation, for which torch computes the attention.
+
+    Raises:
+        MissingPartError: torch is not installed.
+    """
+    attention_maps = _attention_maps()
+    src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
+    hypotheses = translation.hypotheses
+    maps = attention_maps(bundle, translation.source, hypotheses[0].ids)
+    return ExplainedSentence(
+        translation,
+        maps,
+        source_texts=_source_texts(translation.source, src, maps.source_tokens),
+        tokens=tuple(tuple(tgt.pieces(each.written_ids)) for each in hypotheses),
+        texts=tuple(_target_texts(each, tgt) for each in hypotheses),
+    )
+
+
+def _attention_maps() -> "Callable[[Bundle, str, Sequence[int]], AttentionMaps]":
+    try:
+        from heedful.analysis.attention_maps import attention_maps
+    except ImportError:
+        raise MissingPartError(
+            "explanations need torch on the server: pip install 'heedful[torch]'"
+        ) from None
+    return attention_maps
+
+
+class Explainer:
+    """Explains texts in one thread of its own, within the limits of a service."""
+
+    def __init__(self, service: "TranslationService") -> None:
+        """Make the thread; it starts with the first request."""
+        self._service = service
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="heedful explain")
+        self._has_torch = False
+        self._known: OrderedDict[tuple[str, Pair, str], ExplainedSentence] = OrderedDict()
+
+    async def explain(self, request: ExplainRequest) -> Json:
+        """Return languages and an explanation of each sentence, as far as there are not too many tokens.
+
+        Raises:
+            RefusedError: too much, a language that is not served, a pair without a model of its own, or
+                no torch.
+        """
+        service, limits = self._service, self._service.limits
+        characters = len(request.text)
+        if characters > limits.characters:
+            raise TextTooLongError(f"request ({characters}) exceeds text limit ({limits.characters})")
+        pair = self._pair(request)
+        if pair.src == pair.tgt:
+            return {"source": pair.src, "target": pair.tgt, "complete": True, "sentences": []}
+        route = service.catalogue.required_route(pair.src, pair.tgt)
+        if route.pivot is not None:
+            raise InvalidError(f"a translation through {route.pivot} has two models; explain one at a time")
+        work = functools.partial(self._explained, service.model_of(pair), pair, request)
+        with service.admission.admitted(characters):
+            try:
+                async with asyncio.timeout(limits.seconds):
+                    answer = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            except TimeoutError:
+                raise UnavailableError(
+                    f"not done within {limits.seconds:g} seconds; try again, with less text", retry_after=5
+                ) from None
+        return {"source": pair.src, "target": pair.tgt, **answer}
+
+    def close(self) -> None:
+        """End the thread; what has not begun is given up."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _pair(self, request: ExplainRequest) -> Pair:
+        catalogue = self._service.catalogue
+        target = catalogue.target(request.target)
+        if request.source is not None:
+            return Pair(catalogue.source(request.source), target)
+        found = self._service.detector.source(request.text, catalogue.sources_of(target), target)
+        return Pair(found.language, target)
+
+    def _explained(self, model: ServedModel, pair: Pair, request: ExplainRequest) -> Json:
+        bundle = model.bundle(pair)
+        if bundle is None:
+            raise MissingPartError("this model has no explanations")
+        self._import_torch()
+        sentences = [sentence.text for sentence in take_apart(request.text, None).sentences]
+        chosen, left = [], MOST_TOKENS
+        for sentence in sentences:
+            left -= len(bundle.tokenizers.src.encode(sentence))
+            if left < 0:
+                break
+            chosen.append(sentence)
+        new = list(dict.fromkeys(each for each in chosen if (model.name, pair, each) not in self._known))
+        try:
+            for translation in model.hypotheses(pair, new) if new else ():
+                if translation.hypotheses:
+                    key = (model.name, pair, translation.source)
+                    self._known[key] = explain_sentence(bundle, translation)
+        except HeedfulError as error:
+            raise InvalidError(str(error)) from None
+        found = [self._known[key] for each in chosen if (key := (model.name, pair, each)) in self._known]
+        self._forget_oldest(pair, model, chosen)
+        return {
+            "complete": len(chosen) == len(sentences),
+            "sentences": [each.as_dict(request.attention, request.layer) for each in found],
+        }
+
+    def _import_torch(self) -> None:
+        """Import torch while no model computes: a search would find a half of it."""
+        if not self._has_torch:
+            with ExitStack() as stack:
+                for model in self._service.models:
+                    stack.enter_context(model.idle())
+                _attention_maps()
+            self._has_torch = True
+
+    def _forget_oldest(self, pair: Pair, model: ServedModel, used: Sequence[str]) -> None:
+        """Forget what was not used for longest, beyond what may be remembered."""
+        for each in used:
+            if (key := (model.name, pair, each)) in self._known:
+                self._known.move_to_end(key)
+        size = sum(each.nbytes for each in self._known.values())
+        while self._known and size > _REMEMBERED_BYTES:
+            size -= self._known.popitem(last=False)[1].nbytes
+
+
+def _hypothesis(found: "TextHypothesis", tokens: Sequence[str], texts: Sequence[str]) -> Json:
+    return {
+        "text": found.text,
+        "score": round(found.score, _DIGITS),
+        "log_prob": round(found.log_prob, _DIGITS),
+        "tokens": list(tokens),
+        "texts": list(texts),
+        "log_probs": [round(each, _DIGITS) for each in found.token_log_probs],
+    }
+
+
+def _rounded(weights: "NDArray[np.float32]") -> list[list[float]]:
+    return [[round(float(each), _DIGITS) for each in row] for row in weights]
+
+
+def _source_texts(text: str, tokenizer: "Tokenizer", pieces: Sequence[str]) -> tuple[str, ...]:
+    """Cut a text into the parts of its tokens, which are all of it; special tokens around them have none."""
+    ends = [end for _, end in tokenizer.spans(text)]
+    own = tokenizer.pieces(tokenizer.encode(text))
+    first = next((at for at in range(len(pieces)) if list(pieces[at : at + len(own)]) == own), 0)
+    parts = _cut(text, ends)
+    return (*[""] * first, *parts, *[""] * (len(pieces) - first - len(parts)))
+
+
+def _target_texts(found: "TextHypothesis", tokenizer: "Tokenizer") -> tuple[str, ...]:
+    """Cut an output into the parts of its tokens: what each adds to the text of those before it."""
+    ends = []
+    for length in range(1, len(found.written_ids) + 1):
+        start = tokenizer.decode(found.written_ids[:length])
+        ends.append(len(start) if found.text.startswith(start) else _common(start, found.text))
+    return _cut(found.text, ends)
+
+
+def _common(a: str, b: str) -> int:
+    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _cut(text: str, ends: Sequence[int]) -> tuple[str, ...]:
+    """Return the parts of a text that end there; the last that has any has what remains."""
+    parts, at = [], 0
+    for end in ends:
+        parts.append(text[at : max(at, end)])
+        at = max(at, end)
+    if parts and at < len(text):
+        last = max((n for n, part in enumerate(parts) if part), default=0)
+        parts[last] += text[at:]
+    return tuple(parts)

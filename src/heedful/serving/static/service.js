@@ -1,0 +1,52 @@
+// The requests of the page, and refusals as errors that carry the server's own words.
+
+export class Refusal extends Error {
+  constructor(message, { status = 0, retryAfter = 0 } = {}) {
+    super(message);
+    this.status = status;
+    this.retryAfter = retryAfter;
+  }
+}
+
+let apiKey = "";
+export const setKey = (key) => { apiKey = key.trim(); };
+
+export const languages = () => answered("languages", {});
+export const settings = () => answered("frontend/settings", {});
+export const translate = (fields, signal) => posted("translate", fields, signal);
+export const explain = (fields, signal) => posted("explain", fields, signal);
+
+function posted(path, fields, signal) {
+  const body = JSON.stringify(apiKey ? { ...fields, api_key: apiKey } : fields);
+  return answered(path, { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
+}
+
+/** Ask, and once more where the connection broke: none of the requests changes anything. */
+async function fetched(path, init) {
+  try {
+    return await fetch(path, init);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    await new Promise((done) => { setTimeout(done, 300); });
+    return fetch(path, init);
+  }
+}
+
+async function answered(path, init) {
+  let response;
+  try {
+    response = await fetched(path, init);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refusal("The server does not answer. Is it still running?");
+  }
+  const content = await response.json().catch((error) => {
+    if (error.name === "AbortError") throw error;
+    return {};
+  });
+  if (response.ok) return content;
+  throw new Refusal(content.error || `The server answered ${response.status}.`, {
+    status: response.status,
+    retryAfter: Number(response.headers.get("Retry-After")) || 0,
+  });
+}

@@ -1,0 +1,202 @@
+"""Explanations: parts of texts, probabilities and maps, against the functions that they are made from."""
+
+import asyncio
+import math
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from small_services import RuleEngine, rule_model
+from tiny_bundle import PAIRS, memorised
+
+from heedful.analysis.attention_maps import attention_maps
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.translation import Translation
+from heedful.decoding.translator import Translator
+from heedful.serving import explain
+from heedful.serving.catalogue import Pair
+from heedful.serving.explain import Explainer, ExplainRequest, Kind
+from heedful.serving.limits import Limits
+from heedful.serving.metrics import Metrics
+from heedful.serving.refusals import InvalidError, MissingPartError, SlowDownError, TextTooLongError
+from heedful.serving.served_model import Directed, ServedModel
+from heedful.serving.service import TranslationService
+
+ENGLISH, GERMAN = PAIRS[0]
+TRANSLATOR = Translator(memorised())
+
+
+def options(n_best: int) -> SearchOptions:
+    return SearchOptions(beam_size=4, n_best=n_best)
+
+
+def service_of(*models: ServedModel, **limits: int) -> TranslationService:
+    return TranslationService(models, Limits(**limits), Metrics())
+
+
+def tiny_model() -> ServedModel:
+    return ServedModel(
+        "tiny", frozenset({Pair("en", "de")}), lambda pair: Directed(TRANSLATOR, options, TRANSLATOR.bundle)
+    )
+
+
+@pytest.fixture
+def explainer() -> Iterator[Explainer]:
+    service = service_of(tiny_model())
+    found = Explainer(service)
+    yield found
+    found.close()
+    service.close()
+
+
+def ask(explainer: Explainer, text: str, **request: object) -> dict[str, Any]:
+    wanted = {"text": text, "source": "en", "target": "de", **request}
+    return asyncio.run(explainer.explain(ExplainRequest(**wanted)))
+
+
+def test_the_parts_of_tokens_make_up_the_texts(explainer: Explainer) -> None:
+    told = ask(explainer, f"{ENGLISH}\n{PAIRS[2][0]}\n\nthe Kätze \U0001f600 sees 東京 .")
+    assert told["complete"]
+    assert len(told["sentences"]) == 3
+    for sentence in told["sentences"]:
+        source = sentence["source"]
+        assert "".join(source["texts"]) == source["text"]
+        assert len(source["texts"]) == len(source["tokens"])
+        for each in sentence["hypotheses"]:
+            assert "".join(each["texts"]) == each["text"]
+            assert len(each["texts"]) == len(each["tokens"]) == len(each["log_probs"])
+    first = told["sentences"][0]
+    assert first["source"]["texts"] == ["the", " cat", " sleep", "s", " .", ""]
+    assert first["source"]["tokens"][-1] == "</s>"
+
+
+def test_the_n_best_list_is_the_searchs(explainer: Explainer) -> None:
+    (sentence,) = ask(explainer, ENGLISH)["sentences"]
+    (expected,) = TRANSLATOR.translations([ENGLISH], options=options(4))
+    assert [each["text"] for each in sentence["hypotheses"]] == [each.text for each in expected.hypotheses]
+    assert sentence["hypotheses"][0]["text"] == GERMAN
+    for told, found in zip(sentence["hypotheses"], expected.hypotheses, strict=True):
+        assert told["log_probs"] == pytest.approx(found.token_log_probs, abs=1e-4)
+        assert (told["score"], told["log_prob"]) == pytest.approx((found.score, found.log_prob), abs=1e-4)
+        assert math.isclose(sum(told["log_probs"]), told["log_prob"], abs_tol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["cross", "encoder", "decoder"])
+def test_maps_are_those_of_the_analysis(explainer: Explainer, kind: Kind) -> None:
+    (sentence,) = ask(explainer, ENGLISH, attention=kind)["sentences"]
+    maps = attention_maps(TRANSLATOR.bundle, ENGLISH, TRANSLATOR.bundle.tokenizers.tgt.encode(GERMAN))
+    told = sentence["attention"]
+    assert (tuple(told["rows"]), tuple(told["columns"])) == maps.labels(kind)
+    assert [each["layer"] for each in told["maps"]] == [1, 2]
+    for each, expected in zip(told["maps"], maps.of(kind), strict=True):
+        weights = np.array(each["heads"])
+        assert weights.shape == (4, len(told["rows"]), len(told["columns"]))
+        np.testing.assert_allclose(weights, expected.weights, atol=1e-4)
+        np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-3)
+    (one,) = ask(explainer, ENGLISH, attention=kind, layer=2)["sentences"]
+    assert one["attention"]["maps"] == told["maps"][1:]
+
+
+def test_the_mean_of_cross_attention_is_over_layers_and_heads(explainer: Explainer) -> None:
+    (sentence,) = ask(explainer, ENGLISH, attention="cross")["sentences"]
+    every = np.array([each["heads"] for each in sentence["attention"]["maps"]])
+    mean = np.array(sentence["cross"])
+    assert mean.shape == (len(sentence["hypotheses"][0]["tokens"]), len(sentence["source"]["tokens"]))
+    np.testing.assert_allclose(mean, every.mean(axis=(0, 1)), atol=2e-4)
+    assert sentence["layers"] == {"cross": 2, "encoder": 2, "decoder": 2}
+
+
+def test_languages_are_identified_and_what_needs_no_translation_is_not_explained(
+    explainer: Explainer,
+) -> None:
+    told = ask(explainer, ENGLISH, source=None)
+    assert (told["source"], told["target"], len(told["sentences"])) == ("en", "de", 1)
+    assert ask(explainer, "Das alte Haus ist klein und steht im Garten.", source=None)["sentences"] == []
+    assert ask(explainer, "12 - 30")["sentences"] == []
+
+
+def test_a_text_of_many_tokens_is_explained_as_far_as_the_limit(
+    explainer: Explainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    length = len(TRANSLATOR.bundle.tokenizers.src.encode(ENGLISH))
+    monkeypatch.setattr(explain, "MOST_TOKENS", 2 * length)
+    told = ask(explainer, "\n".join([ENGLISH] * 3))
+    assert (told["complete"], len(told["sentences"])) == (False, 2)
+
+
+def test_maps_are_forgotten_beyond_a_size(explainer: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explain, "_REMEMBERED_BYTES", 0)
+    assert ask(explainer, ENGLISH) == ask(explainer, ENGLISH)
+    assert not explainer._known
+
+
+def test_mistakes_are_refused(explainer: Explainer) -> None:
+    with pytest.raises(TextTooLongError):
+        ask(explainer, "a" * 5001)
+    with pytest.raises(InvalidError, match="from 1 to 2"):
+        ask(explainer, ENGLISH, attention="cross", layer=3)
+    with pytest.raises(InvalidError, match="fr is not supported"):
+        ask(explainer, ENGLISH, target="fr")
+
+
+def test_the_characters_at_work_have_the_services_limit() -> None:
+    service = service_of(tiny_model(), characters=10, waiting_characters=10)
+    explainer = Explainer(service)
+    with service.admission.admitted(8), pytest.raises(SlowDownError):
+        ask(explainer, "the cat")
+    assert service.admission.characters == 0
+
+
+def test_pairs_through_a_third_language_and_models_without_a_bundle_are_refused() -> None:
+    rules = rule_model("rules", RuleEngine(str.upper), [("de", "nl")])
+    explainer = Explainer(service_of(tiny_model(), rules))
+    with pytest.raises(InvalidError, match="through de has two models"):
+        ask(explainer, ENGLISH, target="nl")
+    with pytest.raises(MissingPartError, match="no explanations"):
+        ask(explainer, "Haus", source="de", target="nl")
+
+
+def test_without_torch_the_message_says_how_to_install_it(
+    explainer: Explainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "heedful.analysis.attention_maps", None)
+    with pytest.raises(MissingPartError, match=r"pip install 'heedful\[torch\]'") as refused:
+        ask(explainer, ENGLISH)
+    assert refused.value.status == 501
+
+
+def test_an_explanation_and_a_translation_do_not_use_a_model_at_once() -> None:
+    busy = threading.Lock()
+
+    class Alone:
+        def translations(
+            self, texts: Sequence[str], *, options: SearchOptions | None = None
+        ) -> list[Translation]:
+            assert busy.acquire(blocking=False)
+            try:
+                return TRANSLATOR.translations(texts, options=options)
+            finally:
+                busy.release()
+
+    model = ServedModel("tiny", frozenset({Pair("en", "de")}), lambda pair: Directed(Alone(), options))
+    pair, failures = Pair("en", "de"), []
+
+    def work(index: int) -> None:
+        try:
+            for _ in range(5):
+                if index % 2:
+                    model.hypotheses(pair, [ENGLISH])
+                else:
+                    model.translate(pair, [ENGLISH], alternatives=2)
+        except AssertionError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert failures == []
