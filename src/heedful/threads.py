@@ -17,8 +17,9 @@ _chosen: int | None = None  # as long as torch, which keeps it itself, is not im
 
 def num_threads() -> int:
     """Return how many threads compute: those that were set, else one for each core."""
-    torch = sys.modules.get("torch")
-    return torch.get_num_threads() if torch is not None else _chosen or _cores()
+    # Another thread may be importing torch just now: then it has no such function yet.
+    of_torch = getattr(sys.modules.get("torch"), "get_num_threads", None)
+    return of_torch() if of_torch is not None else _chosen or _cores()
 
 
 def set_threads(name: str, count: int) -> None:
@@ -75,7 +76,7 @@ def _set(count: int) -> None:
     global _chosen
     _chosen = count
     torch = sys.modules.get("torch")
-    if torch is not None and torch.get_num_threads() != count:
+    if torch is not None and getattr(torch, "get_num_threads", lambda: count)() != count:
         torch.set_num_threads(count)
 
 

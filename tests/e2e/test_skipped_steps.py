@@ -53,8 +53,8 @@ def test_the_sentences_of_a_skipped_step_are_in_a_file_that_the_warning_names(
     outcome = heedful(*arguments)
     run = tmp_path / "run"
     assert outcome.code == 0, outcome.err
-    warnings = [line for line in outcome.err.splitlines() if "is not taken" in line]
-    assert [line.split(":")[1] for line in warnings] == [" step 2 is not taken", " step 5 is not taken"]
+    warnings = [line for line in outcome.err.splitlines() if "is skipped" in line]
+    assert [line.split(":")[1] for line in warnings] == [" step 2 is skipped", " step 5 is skipped"]
     assert all(
         line.endswith(f"is not finite; its sentences are in {run / 'skipped.tsv'}") for line in warnings
     )

@@ -274,7 +274,7 @@ def test_a_bundle_of_a_newer_format_is_refused_as_one(shared: Hub) -> None:
 
 
 def test_what_follows_the_prefix_must_be_an_id(hub: Hub) -> None:
-    assert_one_clear_line(heedful("translate", "hf:model"), "hf:model: no id of the hub", "hf:user/model")
+    assert_one_clear_line(heedful("translate", "hf:model"), "hf:model: not an id of the hub", "hf:user/model")
 
 
 def test_an_importer_gets_what_it_reads_and_nothing_else(hub: Hub) -> None:

@@ -33,7 +33,7 @@ from heedful.workflows import train
 from heedful.workflows.run_directory import RunDirectory
 
 PHASES: dict[CodeType, str] = {
-    RunDirectory.begin.__code__: "beginning",
+    RunDirectory.start.__code__: "beginning",
     Trainer._step.__code__: "step",
     Trainer._validate.__code__: "validation",
     save_checkpoint.__code__: "checkpoint",

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from heedful.decoding.beam import BeamSearch
 from heedful.serving.catalogue import Pair
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ class ServedModel:
         """Return the n-best list of each text, as long as the beam is wide."""
         with self._lock:
             directed = self._directed(pair)
-            width = directed.options(1).beam_size
+            strategy = directed.options(1).strategy
+            width = strategy.beam_size if isinstance(strategy, BeamSearch) else 1
             return directed.engine.translations(texts, options=directed.options(min(width, _MOST_HYPOTHESES)))
 
     @contextmanager
