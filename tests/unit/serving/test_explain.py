@@ -30,7 +30,7 @@ TRANSLATOR = Translator(memorised())
 
 
 def options(n_best: int) -> SearchOptions:
-    return SearchOptions(beam_size=4, n_best=n_best)
+    return SearchOptions(n_best=n_best)
 
 
 def service_of(*models: ServedModel, **limits: int) -> TranslationService:
