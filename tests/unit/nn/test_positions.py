@@ -56,7 +56,7 @@ def test_learned_positions_are_rows_of_one_matrix_and_get_gradients() -> None:
 def test_beyond_learned_positions_there_is_one_clear_line(start: int, length: int) -> None:
     positions = LearnedPositions(6, max_positions=11)
     positions(0, 11)
-    message = "a sequence of 12 pieces is longer than the 11 learned positions .* model.max_positions"
+    message = "a sequence of 12 tokens is longer than the 11 learned positions .* model.max_positions"
     with pytest.raises(InputError, match=message):
         positions(start, length)
 

@@ -104,7 +104,7 @@ def test_a_run_finds_its_batches_once(tmp_path: Path) -> None:
     events = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     said = [event["message"] for event in events if event["event"] == "notice"]
     [line] = [message for message in said if message.startswith('batch.tokens="auto": ')]
-    assert line.startswith(f'batch.tokens="auto": {tokens:,} tokens in a batch, ')
+    assert line.startswith(f'batch.tokens="auto": {tokens:,} tokens in a batch: ')
 
     config = run / "config.toml"
     config.write_text(
