@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +250,8 @@ def _levels(library: ctypes.CDLL) -> Iterator[Level]:
 def _folders() -> Iterator[Path]:
     """Where the library may be: beside this file, or where an editable installation has put it."""
     yield Path(__file__).parent
+    from importlib import metadata  # slow to import, and not needed where the library is beside this file
+
     try:
         yield Path(str(metadata.distribution("heedful").locate_file("heedful")))
     except metadata.PackageNotFoundError:

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-import psutil
-
 from heedful.errors import ConfigError
 
 _ALWAYS_ALLOWED = 64  # on any machine; more than it has cores only wait for each other
@@ -87,4 +85,6 @@ def _cores() -> int:
     if requested.isdigit() and int(requested):
         return int(requested)
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    import psutil  # slow to import, and not needed where threads are set
+
     return min(allowed, psutil.cpu_count(logical=False) or allowed)

@@ -1,7 +1,6 @@
 """The protocol of search strategies, and the strategies that have a name."""
 
 from dataclasses import MISSING, fields, is_dataclass
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args, get_origin, get_type_hints
 
 from heedful.decoding.hypotheses import Hypothesis
@@ -9,6 +8,8 @@ from heedful.decoding.steps import Start
 from heedful.errors import InputError, suggestion
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.task import SearchTask
     from heedful.decoding.translation import Translation
@@ -98,14 +99,16 @@ def parse_strategy(text: str) -> Strategy:
     return cast(Strategy, _with_settings(strategy, values))
 
 
-def _registered() -> dict[str, EntryPoint]:
+def _registered() -> "dict[str, EntryPoint]":
     """The strategies by name: heedful's own, then those of other packages."""
+    from importlib.metadata import EntryPoint, entry_points  # slow to import, and needed for --strategy alone
+
     own = [EntryPoint(name, value, ENTRY_POINTS) for name, value in _BUILT_IN.items()]
     others = [each for each in entry_points(group=ENTRY_POINTS) if each.name not in _BUILT_IN]
     return {each.name: each for each in (*own, *others)}
 
 
-def _loaded(entry: EntryPoint) -> type:
+def _loaded(entry: "EntryPoint") -> type:
     try:
         strategy = entry.load()
     except (ImportError, AttributeError) as error:
