@@ -30,7 +30,7 @@ class Contrastive(Strategy):
 
 def register(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
     entries = [EntryPoint(name, value, module.ENTRY_POINTS) for name, value in values.items()]
-    monkeypatch.setattr(module, "entry_points", lambda *, group: entries if group else [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda *, group: entries if group else [])
     monkeypatch.setattr(EntryPoint, "load", _loaded, raising=True)
 
 
