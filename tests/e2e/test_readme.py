@@ -78,7 +78,7 @@ def test_the_python_of_the_readme_runs(folder: Path) -> None:
 
 def test_the_make_targets_of_the_readme_exist() -> None:
     targets = re.findall(r"^make (\w+)$", "".join(blocks("sh")), re.MULTILINE)
-    assert targets == ["demo", "test"]
+    assert targets == ["demo", "test", "serve"]
     for target in targets:
         subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
 

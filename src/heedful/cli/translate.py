@@ -36,12 +36,12 @@ def translate(
     sampling: SamplingRequest = SamplingRequest(),
     runtime: Runtime = Runtime(),
 ) -> None:
-    """Translate lines, from stdin to stdout unless told otherwise.
+    """Translate lines, by default from stdin to stdout.
 
     One line out for each line in, in order; an empty line stays empty, with score 0. A score is the model's
     log-probability over the length penalty, plus the coverage penalty where one is asked for. The n-best form
     numbers the input lines from 0, as Moses does. With --json, an object has the keys source, text, score and
-    hypotheses; a hypothesis has text, score, log_prob (before the penalties) and ids, the pieces that were
+    hypotheses; a hypothesis has text, score, log_prob (before the penalties) and ids, the tokens that were
     written, for score --tgt-ids. A model of many languages takes --src-lang and --tgt-lang, with its own tags
     for them, such as fra_Latn or fr.
     """
@@ -115,7 +115,7 @@ def _translate_files(
         at_once = typed or form.line_buffered
         translations = translate_lines(
             runs[0], lines, request=search, runtime=runtime, prefixes=prefixes, ensemble=runs[1:],
-            chunk_lines=1 if at_once else 1024, told=tell_precision,
+            chunk_lines=1 if at_once else 1024, on_precision=tell_precision,
         )  # fmt: skip
         out = stack.enter_context(open_output(files.output, at_once=at_once))
         for number, translation in enumerate(translations):
@@ -147,8 +147,8 @@ def _render(translation: "Translation", number: int, form: _Form) -> Iterable[st
             ensure_ascii=False,
         )
     elif form.n_best > 1:
-        found = [(h.text, h.score) for h in translation.hypotheses] or [(translation.text, translation.score)]
-        yield from (f"{number} ||| {text} ||| {score:.6f}" for text, score in found)
+        n_best = translation.hypotheses or (translation,)
+        yield from (f"{number} ||| {each.text} ||| {each.score:.6f}" for each in n_best)
     elif form.scores:
         yield f"{translation.score:.6f}\t{translation.text}"
     else:

@@ -76,7 +76,7 @@ class Backends:
                 return_free_memory()
                 return backend
         if engine != "compiled" and precision != "int8":
-            return self._torch_backend(precision)
+            return self._torch_backend(precision, because=f"{reason}; ")
         raise InputError(
             f"engine={self._engine!r}, precision={self.precision_choice!r}: not possible here: {reason}; "
             "engine='torch' computes every model, in float32, bf16 and fp16"
@@ -180,10 +180,12 @@ class Backends:
             ways.append(("torch", "bf16"))
         return ways
 
-    def _torch_backend(self, precision: Precision, *, records_coverage: bool = False) -> "TorchBackend":
+    def _torch_backend(
+        self, precision: Precision, *, records_coverage: bool = False, because: str = ""
+    ) -> "TorchBackend":
         """Return the torch backend; stored models are loaded into torch by the first one."""
         if not has_torch():
-            raise MissingExtraError("engine='torch' needs torch: pip install 'heedful[torch]'")
+            raise MissingExtraError(f"{because}this needs torch: pip install 'heedful[torch]'")
         from heedful.decoding.torch_backend import TorchBackend
 
         models = [each.model if isinstance(each, StoredModel) else each for each in self.models]

@@ -107,11 +107,6 @@ class SearchOptions:
             repetition_penalty=config.repetition_penalty,
         )
 
-    @property
-    def needs_attention(self) -> bool:
-        """Whether outputs depend on what the decoder attends to; the compiled engine does not give that."""
-        return bool(self.coverage_penalty) or self.replace_unknown
-
     def penalty(self, length: int) -> float:
         """Return the length penalty: the divisor of the log-probability of an output of `length` tokens."""
         return length_penalty(length, self.length_penalty, self.length_normalization)

@@ -1,6 +1,7 @@
 """Text in, text out: what turns a bundle into a translator."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -61,7 +62,6 @@ class Translator:
             InputError: a precision or an engine that does not exist, a budget below 1, models that cannot
                 translate together, or another model's shortlist.
         """
-        self.bundle = bundle
         self.precision = precision
         self.engine = engine
         self.batch_tokens = bundle.config.decode.batch_tokens if batch_tokens is None else batch_tokens
@@ -69,24 +69,29 @@ class Translator:
         for name, size in (("batch_tokens", self.batch_tokens), ("batch_size", batch_size)):
             if size is not None and size < 1:
                 raise InputError(f"{name}={size}: must be at least 1")
-        self.ensemble, self.shortlist = tuple(ensemble), shortlist
-        check_ensemble([bundle, *ensemble])
-        check_shortlist(shortlist, bundle)
+        self.shortlist = shortlist
         self._backends = Backends(
             [each.network for each in (bundle, *ensemble)],
             precision=precision,
             engine=engine if isinstance(engine, str) else "auto",
         )
+        self._use(bundle, ensemble)
+
+    def _use(self, bundle: Bundle, ensemble: Sequence[Bundle]) -> None:
+        """Translate as these bundles say, whose models are those of the backends."""
+        self.bundle, self.ensemble = bundle, tuple(ensemble)
+        check_ensemble([bundle, *ensemble])
+        check_shortlist(self.shortlist, bundle)
         generator = StepwiseGenerator(
             self._backends,
             Framing.of(bundle.config, bundle.tokenizers),
             bundle.tokenizers,
             batch_tokens=self.batch_tokens,
-            batch_size=batch_size,
-            shortlist=shortlist,
+            batch_size=self.batch_size,
+            shortlist=self.shortlist,
         )
         self._texts = TextGenerator(
-            bundle, generator if isinstance(engine, str) else engine(bundle, generator)
+            bundle, generator if isinstance(self.engine, str) else self.engine(bundle, generator)
         )
 
     @classmethod
@@ -112,6 +117,8 @@ class Translator:
     def for_languages(self, *, src_lang: str | None = None, tgt_lang: str | None = None) -> Self:
         """Return a translator of other languages with the same model, where it is one of many languages.
 
+        Both compute with the same weights, packed once.
+
         Args:
             src_lang: the language to translate from, as the model's tag for it ("fra_Latn", "fr"); None keeps
                 the bundle's.
@@ -128,15 +135,9 @@ class Translator:
             )
 
         first, *others = map(chosen, (self.bundle, *self.ensemble))
-        return type(self)(
-            first,
-            precision=self.precision,
-            batch_tokens=self.batch_tokens,
-            batch_size=self.batch_size,
-            ensemble=others,
-            engine=self.engine,
-            shortlist=self.shortlist,
-        )
+        translator = copy(self)
+        translator._use(first, others)
+        return translator
 
     def translate(self, texts: Sequence[str], *, options: SearchOptions | None = None) -> list[str]:
         """The best translation of each text; an empty one for an empty text. See `translations`."""

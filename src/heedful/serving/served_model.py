@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from heedful.decoding.beam import BeamSearch
 from heedful.serving.catalogue import Pair
 
 if TYPE_CHECKING:
@@ -35,11 +34,13 @@ class Directed:
     Attributes:
         engine: of the pair.
         options: how it searches for the n best; the argument is n.
+        beam_size: how many hypotheses it keeps alive.
         bundle: the model itself, for explanations; None: there are none.
     """
 
     engine: Engine
     options: "Callable[[int], SearchOptions]"
+    beam_size: int = 1
     bundle: "Bundle | None" = None
 
 
@@ -77,9 +78,8 @@ class ServedModel:
         """Return the n-best list of each text, as long as the beam is wide."""
         with self._lock:
             directed = self._directed(pair)
-            strategy = directed.options(1).strategy
-            width = strategy.beam_size if isinstance(strategy, BeamSearch) else 1
-            return directed.engine.translations(texts, options=directed.options(min(width, _MOST_HYPOTHESES)))
+            n_best = min(directed.beam_size, _MOST_HYPOTHESES)
+            return directed.engine.translations(texts, options=directed.options(n_best))
 
     @contextmanager
     def idle(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heedful.config import Config
+from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError, MissingExtraError
 from heedful.requests import Runtime, SearchRequest
@@ -17,7 +18,7 @@ from heedful.serving.language_codes import language_code
 from heedful.serving.limits import Limits
 from heedful.serving.served_model import Directed, ServedModel
 from heedful.text.tokenizer import Tokenizer
-from heedful.workflows.loading import load_translator, search_options
+from heedful.workflows.loading import beam_size_of, load_translator, search_options
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -137,14 +138,15 @@ def load_served(argument: str, request: ServeRequest) -> ServedModel:
         if pair not in tags:
             raise InputError(f"{path}: does not translate {pair}; heedful inspect shows what it has")
 
+    def options(n_best: int) -> SearchOptions:
+        return search_options(replace(search, n_best=n_best), config.decode)
+
     def open_pair(pair: Pair) -> Directed:
         src, tgt = tags[pair]
         chosen: Translator = translator
         if (src, tgt) != (None, None):
             chosen = translator.for_languages(src_lang=src, tgt_lang=tgt)
-        return Directed(
-            chosen, lambda n: search_options(replace(search, n_best=n), config.decode), chosen.bundle
-        )
+        return Directed(chosen, options, beam_size_of(options(1)), chosen.bundle)
 
     return ServedModel(path, frozenset(said or tags), open_pair)
 

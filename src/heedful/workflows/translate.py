@@ -19,7 +19,7 @@ def translate(
     prefixes: Iterable[str] | None = None,
     ensemble: Sequence[Path] = (),
     chunk_lines: int = 1024,
-    told: Callable[[str], None] = lambda precision: None,
+    on_precision: Callable[[str], None] = lambda precision: None,
 ) -> Iterator[Translation]:
     """Load a model, then translate line by line, in order, empty lines kept.
 
@@ -32,9 +32,9 @@ def translate(
         runtime: how to compute.
         prefixes: for each line, what its translations begin with.
         ensemble: more models that translate with that of the run.
-        chunk_lines: how many lines are read before they are translated together; fewer where each has
+        chunk_lines: how many lines are read and translated at a time; fewer where each has
             hundreds of hypotheses.
-        told: called with the precision that was chosen, once, where that is "auto".
+        on_precision: called with the precision that was chosen, once, where that is "auto".
 
     Raises:
         BundleError: no usable bundle.
@@ -43,7 +43,7 @@ def translate(
     """
     translator = load_translator(run, request, runtime, ensemble=ensemble)
     if runtime.precision == "auto":
-        told(translator.precision_in_use)
+        on_precision(translator.precision_in_use)
     options = search_options(request, translator.bundle.config.decode)
     chunk_lines = min(
         chunk_lines, max(1, _HYPOTHESES_AT_ONCE // options.strategy.num_hypotheses(options.n_best))

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from tagged_bundle import nllb_like
 
 from heedful.bundle import load_bundle
 from heedful.decoding.beam import BeamSearch
+from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import SearchTask
 from heedful.decoding.torch_backend import ModelStep
@@ -46,6 +48,25 @@ def test_the_encoder_reads_the_framed_text_and_the_decoder_starts_as_the_model_s
         [[expected]] = searched(ModelStep(bundle.model, torch.tensor([ids])), task)
     assert translation.hypotheses[0].ids == expected.ids
     assert translation.score == pytest.approx(expected.score)
+
+
+def test_translators_of_several_languages_pack_the_weights_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[int] = []
+    pack = NativeBackend.__init__
+
+    def counted(self: NativeBackend, *arguments: Any) -> None:  # noqa: ANN401
+        packed.append(1)
+        pack(self, *arguments)
+
+    bundle = nllb_like()
+    if reason := NativeBackend.why_not([bundle.network], "float32"):
+        pytest.skip(reason)
+    monkeypatch.setattr(NativeBackend, "__init__", counted)
+    german = Translator(bundle)
+    for tag in ("deu_Latn", "fra_Latn", "eng_Latn"):
+        german.for_languages(tgt_lang=tag).translate(LINES)
+    german.translate(LINES)
+    assert packed == [1]
 
 
 def test_other_languages_share_the_model(tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ def service_of(*models: ServedModel, **limits: int) -> TranslationService:
 
 def tiny_model() -> ServedModel:
     return ServedModel(
-        "tiny", frozenset({Pair("en", "de")}), lambda pair: Directed(TRANSLATOR, options, TRANSLATOR.bundle)
+        "tiny",
+        frozenset({Pair("en", "de")}),
+        lambda pair: Directed(TRANSLATOR, options, 4, TRANSLATOR.bundle),
     )
 
 
