@@ -11,10 +11,10 @@ from typing import cast
 
 import torch
 
-from heedful.decoding.beam import BeamSearch
 from heedful import Translator
 from heedful.bundle import Bundle, load_bundle, resolve_bundle
 from heedful.decoding.backend_choice import EngineChoice
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
 from heedful.precision import Precision

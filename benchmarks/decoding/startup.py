@@ -2,7 +2,8 @@
 
     python benchmarks/decoding/startup.py RUN [--text "A man."] [--rounds 10]
 
-Both have the same weights and tokenizer. They take turns; medians of seconds, and the most memory of any round.
+Both have the same weights and tokenizer. They take turns; medians of seconds, and the most memory of any
+round.
 """
 
 import argparse
@@ -29,7 +30,9 @@ print(pieces.decode(result.hypotheses[0]))
 
 def main() -> int:
     """Measure, and print a line for each command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path)
     parser.add_argument("--text", default="A man.")
     parser.add_argument("--rounds", type=int, default=10)
@@ -49,19 +52,25 @@ def main() -> int:
             "heedful": [*heedful, "translate", str(bundle)],
             "ctranslate2": [sys.executable, str(script), str(exported), str(tokenizer), options.text],
         }
-        results = {name: [once(command, options.text) for _ in range(1)] for name, command in commands.items()}
+        results = {
+            name: [once(command, options.text) for _ in range(1)] for name, command in commands.items()
+        }
         for _ in range(options.rounds):
             for name, command in commands.items():
                 results[name].append(once(command, options.text))
     for name, (_, *rounds) in results.items():  # the first one has warmed the disk's cache
         seconds, cpu, mib = zip(*rounds, strict=True)
         row = {"command": name, "seconds": median(seconds), "cpu_seconds": median(cpu), "peak_mib": max(mib)}
-        print(json.dumps({key: round(value, 2) if isinstance(value, float) else value for key, value in row.items()}))
+        print(
+            json.dumps(
+                {key: round(value, 2) if isinstance(value, float) else value for key, value in row.items()}
+            )
+        )
     return 0
 
 
 def once(command: list[str], text: str) -> tuple[float, float, float]:
-    """Run a command with a line on its stdin; return its seconds, those of the CPU, and its peak memory in MiB."""
+    """Run a command with a line on its stdin; return seconds, those of the CPU, and peak memory in MiB."""
     start = time.perf_counter()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         assert process.stdin is not None

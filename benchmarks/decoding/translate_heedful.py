@@ -6,10 +6,10 @@ from typing import cast
 import torch
 from measuring import LONGER_BY, Ids, Task, Translate, measure, parse_task
 
-from heedful.decoding.beam import BeamSearch
 from heedful import Translator
 from heedful.bundle import load_bundle
 from heedful.decoding.backend_choice import EngineChoice
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.precision import Precision
 

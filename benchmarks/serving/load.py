@@ -197,6 +197,7 @@ def main() -> None:
     options = parser.parse_args()
     src, tgt = options.pair.split("-")
     from heedful.serving.pieces import has_letters
+
     from heedful.serving.sentences import split_sentences
 
     lines = dict.fromkeys(options.input.read_text(encoding="utf-8").splitlines())
