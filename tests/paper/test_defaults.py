@@ -6,7 +6,6 @@ import pytest
 
 from heedful.config import Config, preset
 from heedful.decoding.beam import BeamSearch
-from heedful.decoding.hypotheses import length_penalty
 from heedful.decoding.options import SearchOptions
 
 
@@ -64,4 +63,4 @@ def test_the_defaults_of_search_are_those_of_the_configuration() -> None:
 )
 def test_the_length_penalty_is_gnmts(length: int, alpha: float, wanted: float) -> None:
     """6.1: ((5 + |Y|) / 6)^alpha."""
-    assert length_penalty(length, alpha) == pytest.approx(wanted)
+    assert SearchOptions(length_penalty=alpha).penalty(length) == pytest.approx(wanted)

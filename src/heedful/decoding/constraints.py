@@ -12,6 +12,7 @@ from heedful.decoding.arrays import Array, copy_of, like, log_softmax, namespace
 from heedful.decoding.steps import NOT_NUMBERS, NextTokens
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
+from heedful.text.framing import suppressed_ids
 
 FREE = -1  # instead of an id: the search may choose
 
@@ -46,11 +47,12 @@ class Constraints:
 
     def __init__(self, task: SearchTask) -> None:
         """Prepare for a batch of sentences."""
-        options, suppressed, prefixes = task.options, task.options.suppressed_ids, task.prefixes or ()
+        options, prefixes = task.options, task.prefixes or ()
         self._options = options
         self._eos_id = task.eos_id
-        special = sorted({task.start_id, task.pad_id} - {task.eos_id})
-        self._suppressed_ids = special if suppressed is None else suppressed
+        self._suppressed_ids = suppressed_ids(
+            options.suppressed_ids, start_id=task.start_id, pad_id=task.pad_id, eos_id=task.eos_id
+        )
         self._limits = np.asarray(task.max_lengths, dtype=np.int64)
         num_before = 0 if options.forced_first_id is None else 1
         longest = max(map(len, prefixes), default=0)

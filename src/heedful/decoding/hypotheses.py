@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import InputError
 
-LengthNormalization = Literal["gnmt", "average"]
 _FIRST_PLACES = 64  # of an output that is written token by token
 NO_CONTINUATION = "search: the model gives no possible continuation any probability"
 
@@ -33,15 +31,6 @@ class Hypothesis:
     score: float
     token_log_probs: tuple[float, ...]
     finished: bool
-
-
-def length_penalty(length: int, alpha: float, normalization: LengthNormalization = "gnmt") -> float:
-    """The penalty ((5 + length) / 6) ** alpha of GNMT (Wu et al., 2016, section 7), or length ** alpha.
-
-    `length` counts the end token, everywhere in heedful; an output of that token alone has the penalty 1.
-    """
-    base = length if normalization == "average" else (5 + length) / 6
-    return float(base**alpha)
 
 
 def ended_hypothesis(

@@ -2,14 +2,15 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Literal, get_args
 
 from heedful.config import DecodeConfig
 from heedful.decoding.beam import BeamSearch
-from heedful.decoding.hypotheses import LengthNormalization, length_penalty
 from heedful.decoding.ranges import check_choice, check_range
 from heedful.decoding.strategies import Strategy
 from heedful.errors import InputError
+
+LengthNormalization = Literal["gnmt", "average"]
 
 _LEAST = {
     **dict.fromkeys(("n_best", "max_length"), 1),
@@ -108,5 +109,10 @@ class SearchOptions:
         )
 
     def penalty(self, length: int) -> float:
-        """Return the length penalty: the divisor of the log-probability of an output of `length` tokens."""
-        return length_penalty(length, self.length_penalty, self.length_normalization)
+        """Return the divisor of the log-probability of an output of `length` tokens, its end token counted.
+
+        ((5 + length) / 6) ** alpha of GNMT (Wu et al., 2016, section 7), or length ** alpha; an output of the
+        end token alone has the penalty 1.
+        """
+        base = length if self.length_normalization == "average" else (5 + length) / 6
+        return float(base**self.length_penalty)

@@ -66,6 +66,16 @@ class Framing:
         return [*self.tgt_prefix, *ids, *self.tgt_suffix]
 
 
+def suppressed_ids(
+    chosen: Sequence[int] | None, *, start_id: int, pad_id: int, eos_id: int
+) -> tuple[int, ...]:
+    """Return the ids that no output may contain: the chosen ones, by default those of start and padding.
+
+    Where one of these is the end token, it is not suppressed.
+    """
+    return tuple(sorted({start_id, pad_id} - {eos_id}) if chosen is None else chosen)
+
+
 def _tag(key: str, tag: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
     """Return the id of a tag, or no ids for None."""
     try:

@@ -1,21 +1,22 @@
 import numpy as np
 import pytest
 
-from heedful.decoding.hypotheses import Outputs, ended_hypothesis, length_penalty
+from heedful.decoding.hypotheses import Outputs, ended_hypothesis
+from heedful.decoding.options import SearchOptions
 from heedful.errors import InputError
 
 
 def test_the_length_penalty_is_gnmts() -> None:
-    assert length_penalty(1, 0.6) == 1.0
-    assert length_penalty(7, 1.0) == 2.0
-    assert length_penalty(19, 0.5) == 2.0
-    assert length_penalty(30, 0.0) == 1.0
+    assert SearchOptions(length_penalty=0.6).penalty(1) == 1.0
+    assert SearchOptions(length_penalty=1.0).penalty(7) == 2.0
+    assert SearchOptions(length_penalty=0.5).penalty(19) == 2.0
+    assert SearchOptions(length_penalty=0.0).penalty(30) == 1.0
 
 
 def test_the_average_is_over_tokens() -> None:
-    assert length_penalty(1, 0.6, "average") == 1.0
-    assert length_penalty(7, 1.0, "average") == 7.0
-    assert length_penalty(9, 0.5, "average") == 3.0
+    for length, alpha, penalty in ((1, 0.6, 1.0), (7, 1.0, 7.0), (9, 0.5, 3.0)):
+        options = SearchOptions(length_penalty=alpha, length_normalization="average")
+        assert options.penalty(length) == penalty
 
 
 def test_the_end_token_counts_in_the_score_but_is_no_part_of_the_output() -> None:

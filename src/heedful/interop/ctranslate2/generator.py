@@ -1,30 +1,31 @@
 """CTranslate2's search instead of heedful's: ids in, hypotheses out, by those options that it has."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.bundle import Bundle
 from heedful.decoding.batch_plan import plan_batches
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.generator import StepwiseGenerator
-from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
-from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
 from heedful.decoding.scoring import ScoredOutput
 from heedful.errors import InputError
 from heedful.interop.ctranslate2.position_limit import position_limit
+from heedful.interop.ctranslate2.search_settings import (
+    lacking,
+    sampled_by,
+    search_settings,
+    sum_of_log_probs,
+)
 from heedful.interop.ctranslate2.tokens import token_names
 from heedful.precision import Precision
-from heedful.text.framing import Framing
+from heedful.text.framing import Framing, suppressed_ids
 
 if TYPE_CHECKING:
     from ctranslate2 import Translator
@@ -106,8 +107,8 @@ class CTranslate2Generator:
         Raises:
             InputError: options that CTranslate2 does not have, each by its name.
         """
-        if lacking := ", ".join(_lacking(options, self._eos_id)):
-            raise InputError(f"engine='ctranslate2' cannot search with {lacking}; engine='auto' can")
+        if names := ", ".join(lacking(options, self._eos_id)):
+            raise InputError(f"engine='ctranslate2' cannot search with {names}; engine='auto' can")
         limits = [self.max_length(ids, options) for ids in sources]
         if max_lengths is not None:
             limits = list(map(min, limits, max_lengths))
@@ -163,7 +164,7 @@ class CTranslate2Generator:
             max_decoding_length=max(1, limit - (options.forced_last_id is not None)),
             suppress_sequences=self._suppressed(options),
             # Its scores leave out what is forced: with that, another hypothesis may be the best.
-            **_settings(options, whole_beam=any(begun) or options.forced_last_id is not None),
+            **search_settings(options, whole_beam=any(begun) or options.forced_last_id is not None),
         )
         eos = self._names.tgt[self._eos_id]
         outputs = [(row, tokens) for row, each in enumerate(results) for tokens in each.hypotheses]
@@ -177,7 +178,7 @@ class CTranslate2Generator:
         for (row, tokens), score, scored in zip(outputs, scores, own, strict=True):
             ids = [self._ids[token] for token in tokens]
             found[row].append(self._hypothesis(ids, scored.log_probs, score, len(begun[row]), options))
-        if _sampled(options) is None:
+        if sampled_by(options) is None:
             found = [sorted(each, key=lambda one: -one.score)[: options.n_best] for each in found]
         return found
 
@@ -188,7 +189,7 @@ class CTranslate2Generator:
         own = list(own[: len(ids)])  # an output that was truncated has no end token
         if options.forced_first_id is not None:
             own[0] = 0.0
-        found = sum(own[:num_begun]) + score * len(ids) ** options.length_penalty
+        found = sum(own[:num_begun]) + sum_of_log_probs(score, len(ids), options)
         if options.forced_last_id is not None and ids[-1:] != [self._eos_id]:
             ids, own = [*ids, self._eos_id], [*own, 0.0]
         penalty = options.penalty(len(ids))
@@ -205,90 +206,7 @@ class CTranslate2Generator:
         return [self._names.src[i] for i in (ids[:-1] if self._adds_end else ids)]
 
     def _suppressed(self, options: SearchOptions) -> list[list[str]]:
-        suppressed = options.suppressed_ids
-        if suppressed is None:
-            suppressed = tuple(sorted({self._start_id, self._pad_id} - {self._eos_id}))
-        return [self._named([i]) for i in suppressed]
-
-
-def _lacking(options: SearchOptions, eos_id: int) -> Iterator[str]:
-    """Yield each option that CTranslate2 does not have, and what it has instead."""
-    if options.forced_last_id not in (None, eos_id):
-        yield f"forced_last_id={options.forced_last_id}"
-    if options.coverage_penalty:
-        yield f"coverage_penalty={options.coverage_penalty}"
-    if options.prefix_bias is not None:
-        yield f"prefix_bias={options.prefix_bias}"
-    if sampled := _sampled(options):
-        for name in ("min_p", "epsilon", "seed"):
-            if value := getattr(sampled.strategy, name):
-                yield f"{name}={value}"
-        return
-    strategy = options.strategy
-    if not isinstance(strategy, Greedy | BeamSearch | DiverseBeamSearch):
-        yield f"strategy={strategy}"
-        return
-    beam = _beam(options)
-    if beam.beam_size == 1:
-        return
-    if isinstance(strategy, DiverseBeamSearch) and strategy.num_groups > 1:
-        yield f"num_groups={strategy.num_groups}"
-    if options.length_penalty and options.length_normalization != "average":
-        yield f"length_normalization={options.length_normalization!r} (but with 'average')"
-    provably_best = not options.length_penalty and options.n_best == 1
-    if beam.early_stopping != "first" and not (beam.early_stopping == "optimal" and provably_best):
-        yield f"early_stopping={beam.early_stopping!r} (but with 'first')"
-
-
-@dataclass(frozen=True)
-class _Sampled:
-    strategy: Sampling
-    count: int  # of each sentence
-
-
-def _sampled(options: SearchOptions) -> _Sampled | None:
-    """Return how outputs are drawn; None where they are searched."""
-    match options.strategy:
-        case Sampling() as sampling:
-            return _Sampled(sampling, options.n_best)
-        case MinimumBayesRisk(samples=samples, sampling=sampling):
-            return _Sampled(sampling, samples)
-    return None
-
-
-def _beam(options: SearchOptions) -> BeamSearch:
-    """Return the beam of a search: of one where it has none."""
-    match options.strategy:
-        case BeamSearch() as beam:
-            return beam
-        case DiverseBeamSearch(beam_size=beam_size, early_stopping=early_stopping):
-            return BeamSearch(beam_size=beam_size, early_stopping=early_stopping)
-    return BeamSearch(beam_size=1)
-
-
-def _settings(options: SearchOptions, *, whole_beam: bool) -> dict[str, Any]:
-    """The options as CTranslate2 names them, but for those that depend on the model."""
-    beam = _beam(options)
-    settings: dict[str, Any] = {
-        "beam_size": beam.beam_size,
-        "num_hypotheses": beam.beam_size if whole_beam else options.n_best,
-        # Without a length penalty it ends by "optimal", unless it is asked for patience.
-        "patience": 1.0 if beam.early_stopping == "optimal" else 1.0001,
-        "length_penalty": options.length_penalty,
-        "repetition_penalty": options.repetition_penalty,
-        "no_repeat_ngram_size": options.no_repeat_ngram_size,
-        "min_decoding_length": options.min_length,
-        "max_input_length": 0,
-        "return_end_token": True,
-        "return_scores": True,
-    }
-    if sampled := _sampled(options):
-        settings |= {
-            "beam_size": 1,
-            "num_hypotheses": sampled.count,
-            "patience": sampled.count,  # without which it refuses to draw several of the best token alone
-            "sampling_topk": sampled.strategy.top_k or 0,
-            "sampling_topp": sampled.strategy.top_p,
-            "sampling_temperature": sampled.strategy.temperature,
-        }
-    return settings
+        ids = suppressed_ids(
+            options.suppressed_ids, start_id=self._start_id, pad_id=self._pad_id, eos_id=self._eos_id
+        )
+        return [self._named([i]) for i in ids]

@@ -7,11 +7,14 @@ from string import Template
 from heedful.bundle import Bundle
 from heedful.config import Config
 from heedful.interop.ctranslate2.position_limit import position_limit
+from heedful.interop.ctranslate2.search_settings import penalties
 from heedful.interop.ctranslate2.tokens import TokenNames
 from heedful.text import HuggingFaceTokenizer, SentencePieceTokenizer, Tokenizer
-from heedful.text.framing import Framing
+from heedful.text.framing import Framing, suppressed_ids
 from heedful.text.pair import JOINT, SOURCE, TARGET
 
+# What CTranslate2 does by itself.
+_DEFAULTS = {"repetition_penalty": (1,), "no_repeat_ngram_size": (0,), "min_decoding_length": (0, 1)}
 _README = Template("""# Transformer $size, for CTranslate2
 
 Exported with heedful, with weights in $weights. After `pip install ctranslate2 $packages`:
@@ -124,22 +127,18 @@ def _arguments(bundle: Bundle, framing: Framing, names: TokenNames) -> Iterable[
     if first:
         yield f"target_prefix=[{_literal([names.tgt[i] for i in first])}] * len(lines)"
     yield f"beam_size={search.beam_size}"
-    yield f"length_penalty={search.length_penalty}"
+    for name, value in penalties(search).items():
+        if value not in _DEFAULTS.get(name, ()):
+            yield f"{name}={value}"
     if search.beam_size > 1 and search.early_stopping == "optimal":
         yield "patience=2"
-    suppressed: Iterable[int] | None = search.suppressed_ids
-    if suppressed is None:
-        suppressed = sorted({framing.start_id, tgt.pad_id} - {tgt.eos_id})
+    suppressed = suppressed_ids(
+        search.suppressed_ids, start_id=framing.start_id, pad_id=tgt.pad_id, eos_id=tgt.eos_id
+    )
     if sequences := [[names.tgt[i]] for i in suppressed]:
         yield f"suppress_sequences={_literal(sequences)}"
     if search.max_length is not None:
         yield f"max_decoding_length={search.max_length}"
-    if search.min_length > 1:  # 1 is its default
-        yield f"min_decoding_length={search.min_length}"
-    if search.no_repeat_ngram_size:
-        yield f"no_repeat_ngram_size={search.no_repeat_ngram_size}"
-    if search.repetition_penalty != 1:
-        yield f"repetition_penalty={search.repetition_penalty}"
     yield f"max_batch_size={search.batch_tokens}"
     yield 'batch_type="tokens"'
 
@@ -163,9 +162,10 @@ def _notes(config: Config, framing: Framing, names: TokenNames) -> Iterable[str]
         yield f"Positions end at {limit:,} tokens on either side; beyond, CTranslate2 stops with an error."
     yield (
         'It searches as heedful does with `length_normalization = "average"`, `early_stopping = "first"` and '
-        "`renormalize = true`: scores are log-probabilities divided by length ** length_penalty, a sentence "
-        "ends with its beam_size-th finished hypothesis, and what is suppressed leaves its probability to "
-        'the rest. With `patience=2` it ends with twice as many, and rarely misses what "optimal" finds.'
+        "`renormalize = true`: scores are log-probabilities divided by the length to the power of the "
+        "penalty, a sentence ends with its beam_size-th finished hypothesis, and what is suppressed leaves "
+        "its probability to the rest. With `patience=2` it ends with twice as many, and rarely misses what "
+        '"optimal" finds.'
     )
 
 

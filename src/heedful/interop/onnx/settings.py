@@ -9,7 +9,7 @@ from heedful.bundle import Bundle
 from heedful.config.schema import DecodeConfig
 from heedful.config.section import Count, Positive, Section
 from heedful.errors import InteropError
-from heedful.text.framing import Framing
+from heedful.text.framing import Framing, suppressed_ids
 
 ENCODER_FILE = "encoder.onnx"
 STEP_FILE = "decoder_step.onnx"
@@ -39,9 +39,12 @@ def settings_of(bundle: Bundle) -> OnnxSettings:
     """
     model, search, tgt = bundle.config.model, bundle.config.decode, bundle.tokenizers.tgt
     framing = Framing.of(bundle.config, bundle.tokenizers)
-    suppressed_ids, first_id = search.suppressed_ids, search.forced_first_id
-    if suppressed_ids is None:
-        suppressed_ids = tuple(sorted({framing.start_id, tgt.pad_id} - {tgt.eos_id}))
+    first_id, never = (
+        search.forced_first_id,
+        suppressed_ids(
+            search.suppressed_ids, start_id=framing.start_id, pad_id=tgt.pad_id, eos_id=tgt.eos_id
+        ),
+    )
     if framing.tgt_prefix:
         (first_id,) = framing.tgt_prefix
     return OnnxSettings(
@@ -53,7 +56,7 @@ def settings_of(bundle: Bundle) -> OnnxSettings:
         eos_id=tgt.eos_id,
         tgt_pad_id=tgt.pad_id,
         max_positions=model.max_positions if model.positions == "learned" else None,
-        search=search.replace(suppressed_ids=suppressed_ids, forced_first_id=first_id),
+        search=search.replace(suppressed_ids=never, forced_first_id=first_id),
     )
 
 
