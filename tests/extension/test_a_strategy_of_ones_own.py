@@ -22,6 +22,8 @@ from heedful.decoding.steps import Start
 from heedful.decoding.strategies import Strategy
 from heedful.decoding.task import SearchTask
 from heedful.decoding.translator import Translator
+from heedful.interop.onnx.backend import OnnxBackend
+from heedful.interop.onnx.export import export_onnx
 
 TESTS = Path(__file__).resolve().parents[1]
 SOURCES = [source for source, _ in PAIRS]
@@ -77,9 +79,15 @@ def test_it_takes_what_it_says_token_by_token(width: int) -> None:
         assert hypothesis.ids == tuple(token for token in written if token != EOS)
 
 
-@pytest.mark.parametrize("engine", ["torch", "compiled", bigrams])
-def test_it_runs_over_every_backend(engine: object) -> None:
+@pytest.mark.parametrize("engine", ["torch", "compiled", "onnx", bigrams])
+def test_it_runs_over_every_backend(engine: object, tmp_path: Path) -> None:
     bundle = memorised()
+    if engine == "onnx":
+        export_onnx(bundle, tmp_path / "exported")
+        backend = OnnxBackend.load(
+            tmp_path / "exported", src_pad_id=bundle.config.model.src_pad_id, threads=1
+        )
+        engine = lambda bundle, own: own.over(backend)  # noqa: E731
     if engine == "compiled" and (reason := NativeBackend.why_not([bundle.network], "float32")):
         pytest.skip(reason)
     translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]

@@ -11,13 +11,19 @@ import onnx
 import pytest
 import torch
 from command_line import Outcome, heedful
-from onnx_models import random_bundle, random_ids, random_texts, sessions, stepwise_log_probs
+from onnx_models import backend_of, random_bundle, random_ids, random_texts, stepwise_log_probs
 from option_models import LLAMA, OPTIONS
 from torch import Tensor
 
 from heedful import SearchOptions, Translator
 from heedful.bundle import Bundle
 from heedful.decoding.beam import BeamSearch
+from heedful.decoding.diverse_beam import DiverseBeamSearch
+from heedful.decoding.greedy import Greedy
+from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
+from heedful.decoding.sampling import Sampling
+from heedful.decoding.strategies import Strategy
+from heedful.errors import InputError
 from heedful.interop.onnx.export import export_onnx
 from heedful.interop.onnx.graphs import ComputedSinusoids, exportable
 from heedful.interop.onnx.runner import OnnxTranslator
@@ -103,8 +109,8 @@ def assert_outputs_are_equal(translator: Translator, theirs: OnnxTranslator, bea
     options = SearchOptions(strategy=BeamSearch(beam_size=beam_size), n_best=beam_size, max_length_offset=20)
     translations = translator.translations(TEXTS, options=options)
     ours = [[(each.ids, each.finished) for each in translation.hypotheses] for translation in translations]
-    found = theirs.hypotheses(TEXTS, options=options)
-    assert [[(each.ids, each.finished) for each in hypotheses] for hypotheses in found] == ours
+    found = theirs.translations(TEXTS, options=options)
+    assert [[(each.ids, each.finished) for each in translation.hypotheses] for translation in found] == ours
     assert theirs.translate(TEXTS, options=options) == [translation.text for translation in translations]
     assert len({ids for hypotheses in ours for ids, _ in hypotheses}) > 5
 
@@ -146,7 +152,7 @@ def test_the_bundles_own_search_goes_with_the_files(
     bundle = replace(bundle, config=bundle.config.replace(**changed))
     written = settings_of(bundle).model_dump_json()
     settings = OnnxSettings.model_validate_json(written)
-    theirs = OnnxTranslator(*sessions(directory), settings, bundle.tokenizers)
+    theirs = OnnxTranslator(backend_of(directory, settings.src_pad_id), settings, bundle.tokenizers)
     ours = Translator(bundle).translations(TEXTS)
     assert theirs.translate(TEXTS) == [translation.text for translation in ours]
     assert theirs.translate(TEXTS, beam_size=2) == Translator(bundle).translate(
@@ -202,3 +208,40 @@ def test_an_export_leaves_the_model_as_it_was() -> None:
     after = dict(bundle.model.named_parameters())
     assert str(bundle.model) == before[0]
     assert all(torch.equal(after[name], weight) for name, weight in before[1].items())
+
+
+STRATEGIES: dict[str, tuple[Strategy, int]] = {
+    "greedy": (Greedy(), 1),
+    "beam": (BeamSearch(beam_size=4), 4),
+    "diverse beam": (DiverseBeamSearch(beam_size=4, num_groups=2), 4),
+    "sampling": (Sampling(top_k=5, seed=3), 5),
+    "minimum Bayes risk": (MinimumBayesRisk(samples=6, sampling=Sampling(seed=3)), 2),
+}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_and_scores_over_the_backend(paper: tuple[Bundle, Path], name: str) -> None:
+    bundle, directory = paper
+    backend = backend_of(directory, bundle.config.model.src_pad_id)
+    translator = Translator(bundle, engine=lambda bundle, own: own.over(backend))
+    assert (translator.engine_in_use, translator.precision_in_use) == ("onnx", "float32")
+    strategy, n_best = STRATEGIES[name]
+    options = SearchOptions(strategy=strategy, n_best=n_best, max_length_offset=5)
+    for found in translator.translations(TEXTS[:6], options=options):
+        assert len(found.hypotheses) == n_best
+        ids = [each.written_ids for each in found.hypotheses]
+        for other in (translator, Translator(bundle, engine="torch")):
+            scored = other.score([found.source] * n_best, ids, options=options)
+            wanted = [each.log_prob for each in found.hypotheses]
+            assert [each.log_prob for each in scored] == pytest.approx(wanted, abs=1e-3)
+
+
+def test_a_shortlist_is_refused(paper: tuple[Bundle, Path]) -> None:
+    bundle, directory = paper
+    backend = backend_of(directory, bundle.config.model.src_pad_id)
+    allowed = [np.arange(5)]
+    with (
+        pytest.raises(InputError, match="engine='onnx': no shortlist there"),
+        backend.step([[5, 3]], allowed=allowed),
+    ):
+        pass

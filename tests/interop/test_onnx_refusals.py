@@ -9,6 +9,7 @@ from onnx_models import random_bundle
 
 from heedful import SearchOptions
 from heedful.errors import InputError, InteropError, MissingExtraError, RunError, TokenizerError
+from heedful.interop.onnx.backend import OnnxBackend
 from heedful.interop.onnx.export import export_onnx
 from heedful.interop.onnx.runner import OnnxTranslator
 from heedful.interop.onnx.settings import settings_of
@@ -96,12 +97,12 @@ def test_a_missing_or_damaged_graph_is_refused(tmp_path: Path) -> None:
 
 def test_texts_and_options_that_cannot_be_are_refused() -> None:
     bundle = random_bundle(positions="learned", max_positions=4)
-    translator = OnnxTranslator(None, None, settings_of(bundle), bundle.tokenizers)
+    translator = OnnxTranslator(OnnxBackend(None, None, src_pad_id=0), settings_of(bundle), bundle.tokenizers)
     with pytest.raises(InputError, match="texts: one string given"):
         translator.translate("r5 r6")
     with pytest.raises(InputError, match="give beam_size or options, not both"):
         translator.translate(["r5"], beam_size=2, options=SearchOptions())
     with pytest.raises(InputError, match="beam_size=0: must be at least 1"):
         translator.translate(["r5"], beam_size=0)
-    with pytest.raises(InputError, match="line 2: 5 tokens, but this model's learned positions end at 4"):
+    with pytest.raises(InputError, match="line 2: 5 tokens, but this model's positions end at 4"):
         translator.translate(["r5", "r5 r6 r7 r8"])

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from onnxruntime import InferenceSession, SessionOptions
 from option_models import SRC_PAD, SRC_VOCAB, TGT_PAD, TGT_VOCAB, option_model
 from torch import Tensor
 
 from heedful.bundle import Bundle
 from heedful.config import Config, TokenizerConfig
-from heedful.interop.onnx.runner import OnnxStep
+from heedful.interop.onnx.backend import OnnxBackend
 from heedful.text import TokenizerPair
 from heedful.text.word_list import tokenizer_from_words
 
@@ -49,18 +48,15 @@ def random_ids(rows: int, src_length: int, tgt_length: int) -> tuple[Tensor, Ten
     return src, tgt
 
 
-def sessions(directory: Path) -> tuple[InferenceSession, InferenceSession]:
-    """Encoder and decoder step, on one thread: those of such small models wait more than they compute."""
-    options = SessionOptions()
-    options.intra_op_num_threads = 1
-    encoder, step = (
-        InferenceSession(directory / name, options, providers=["CPUExecutionProvider"])
-        for name in ("encoder.onnx", "decoder_step.onnx")
-    )
-    return encoder, step
+def backend_of(directory: Path, src_pad_id: int) -> OnnxBackend:
+    """On one thread: those of such small models wait more than they compute."""
+    return OnnxBackend.load(directory, src_pad_id=src_pad_id, threads=1)
 
 
 def stepwise_log_probs(directory: Path, src: Tensor, tgt_in: Tensor) -> NDArray[np.float32]:
     """(B, T, V), one position after the other."""
-    step = OnnxStep(*sessions(directory), src.numpy())
-    return np.stack([step(tgt_in[:, t].numpy()).log_probs() for t in range(tgt_in.shape[1])], axis=1)
+    # A source ends in its padding, which the backend adds again.
+    sources = [[i for i in row if i != SRC_PAD] for row in src.tolist()]
+    with backend_of(directory, SRC_PAD).step(sources) as step:
+        log_probs = [step(ids).log_probs() for ids in tgt_in.numpy().T]
+    return np.stack(log_probs, axis=1)

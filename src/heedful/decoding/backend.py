@@ -60,3 +60,37 @@ class Backend(Protocol):
         It gives what `step` gives, up to rounding, and may compute all positions at once.
         """
         ...
+
+
+class BackendChoice(Protocol):
+    """The backends of a model, or of several that write together, for a generator."""
+
+    @property
+    def searching(self) -> Backend:
+        """The backend of searches and scores."""
+        ...
+
+    @property
+    def covering(self) -> Backend:
+        """The backend of searches with a coverage penalty, which needs attention.
+
+        Raises:
+            InputError: there is none.
+        """
+        ...
+
+    @property
+    def position_limit(self) -> int | None:
+        """How long a sequence may be; None: as long as memory allows."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """The size of the target vocabulary."""
+        ...
+
+    def attention(
+        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, start_id: int
+    ) -> list[NDArray[np.float64]]:
+        """Return for each output of a batch the cross-attention weights (T, S)."""
+        ...

@@ -56,7 +56,6 @@ class Backends:
         self.models = models
         self.precision_choice: PrecisionChoice = precision
         self._engine: EngineChoice = engine
-        self._custom: Backend | None = None
 
     @cached_property
     def searching(self) -> Backend:
@@ -89,11 +88,6 @@ class Backends:
         Raises:
             InputError: the compiled engine is asked for, or int8, which only that has.
         """
-        if self._custom is not None:
-            raise InputError(
-                f"engine={self._custom.name!r}: no coverage penalty there: it gives no attention; "
-                "engine='torch' does"
-            )
         if self._engine == "compiled" or self.precision_choice == "int8":
             raise InputError(
                 f"engine={self._engine!r}, precision={self.precision_choice!r}: no coverage penalty there: "
@@ -101,12 +95,6 @@ class Backends:
             )
         by_torch = Backends(self.models, precision=self.precision_choice, engine="torch")
         return self._torch_backend(by_torch.precision, records_coverage=True)
-
-    def using(self, backend: Backend) -> "Backends":
-        """Return the same with another backend for searches and scores, which gives no attention."""
-        other = Backends(self.models, precision=self.precision_choice, engine=self._engine)
-        other.searching = other._custom = backend
-        return other
 
     def attention(
         self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, start_id: int

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.bundle import Bundle
-from heedful.decoding.backend import Allowed, Backend
-from heedful.decoding.backend_choice import Backends
+from heedful.decoding.backend import Allowed, Backend, BackendChoice
 from heedful.decoding.batch_plan import plan_batches, share_out
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput, score_outputs
 from heedful.decoding.shortlist import Shortlist
+from heedful.decoding.single_backend import SingleBackend
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError, is_out_of_memory
 from heedful.precision import Precision
@@ -127,7 +127,7 @@ class StepwiseGenerator:
 
     def __init__(
         self,
-        backends: Backends,
+        backends: BackendChoice,
         framing: Framing,
         tokenizers: TokenizerPair,
         *,
@@ -145,7 +145,7 @@ class StepwiseGenerator:
             batch_size: of one batch.
             shortlist: of the model.
         """
-        self.backends = backends
+        self.backends: BackendChoice = backends
         self._start_id = framing.start_id
         self._eos_id, self._pad_id = tokenizers.tgt.eos_id, tokenizers.tgt.pad_id
         self.batch_tokens = batch_tokens
@@ -155,7 +155,13 @@ class StepwiseGenerator:
     def over(self, backend: Backend) -> "StepwiseGenerator":
         """Return the same generator over another backend, with all searches: a `ForeignEngine` may do so."""
         other = copy(self)
-        other.backends = self.backends.using(backend)
+        own = self.backends
+        other.backends = SingleBackend(
+            backend,
+            vocab_size=own.vocab_size,
+            position_limit=own.position_limit,
+            attention=own.attention,
+        )
         return other
 
     @property

@@ -49,7 +49,7 @@ def sources_and_prefixes(
         most = generator.max_length(source, options) - num_before_prefix(options)
         if len(prefix) > most:
             raise InputError(
-                f"line {line:,}: a prefix of {len(prefix):,} pieces, but the translation may have "
+                f"line {line:,}: a prefix of {len(prefix):,} tokens, but the translation may have "
                 f"{most:,}; shorten it, or raise max_length_offset and max_length"
             )
     return sources, begun
@@ -215,5 +215,5 @@ def _begun(output: list[int], options: SearchOptions) -> list[int]:
 def _check_length(name: str, ids: Sequence[int], longest: int | None) -> None:
     if longest is not None and len(ids) > longest:
         raise InputError(
-            f"{name}: {len(ids):,} pieces, but this model's positions end at {longest:,}; split the line"
+            f"{name}: {len(ids):,} tokens, but this model's positions end at {longest:,}; split the line"
         )

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from heedful.bundle import Bundle
 from heedful.decoding.alternatives import search_alternatives
 from heedful.decoding.generator import Generator
 from heedful.decoding.hypotheses import Hypothesis
@@ -19,6 +18,7 @@ from heedful.decoding.spelling import translations_of
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.text.framing import Framing
+from heedful.text.pair import TokenizerPair
 
 
 class TextGenerator:
@@ -28,12 +28,21 @@ class TextGenerator:
     where none are given; the number of the first line is for messages.
     """
 
-    def __init__(self, bundle: Bundle, generator: Generator) -> None:
-        """Take what a bundle says of its texts, and none of its weights."""
+    def __init__(
+        self, generator: Generator, framing: Framing, tokenizers: TokenizerPair, default: SearchOptions
+    ) -> None:
+        """Take a generator and what turns texts into its ids.
+
+        Args:
+            generator: of the outputs.
+            framing: the special tokens around texts.
+            tokenizers: of source and target.
+            default: the search where none is asked for.
+        """
         self.generator = generator
-        self._tokenizers = bundle.tokenizers
-        self._framing = Framing.of(bundle.config, bundle.tokenizers)
-        self._default = SearchOptions.from_config(bundle.config.decode)
+        self._framing = framing
+        self._tokenizers = tokenizers
+        self._default = default
 
     def translations(
         self,

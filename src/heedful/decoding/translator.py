@@ -82,16 +82,20 @@ class Translator:
         self.bundle, self.ensemble = bundle, tuple(ensemble)
         check_ensemble([bundle, *ensemble])
         check_shortlist(self.shortlist, bundle)
+        framing = Framing.of(bundle.config, bundle.tokenizers)
         generator = StepwiseGenerator(
             self._backends,
-            Framing.of(bundle.config, bundle.tokenizers),
+            framing,
             bundle.tokenizers,
             batch_tokens=self.batch_tokens,
             batch_size=self.batch_size,
             shortlist=self.shortlist,
         )
         self._texts = TextGenerator(
-            bundle, generator if isinstance(self.engine, str) else self.engine(bundle, generator)
+            generator if isinstance(self.engine, str) else self.engine(bundle, generator),
+            framing,
+            bundle.tokenizers,
+            SearchOptions.from_config(bundle.config.decode),
         )
 
     @classmethod

@@ -82,9 +82,9 @@ def test_what_is_longer_than_learned_positions_is_named(engine: str) -> None:
     bundle = replace(memorised(), config=changed, network=model)
     translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]
     translator.search_ids([[5] * 7], options=GREEDY, prefixes=[[5] * 100])
-    with pytest.raises(InputError, match=r"sources: sentence 2: 8 pieces, but .* positions end at 7"):
+    with pytest.raises(InputError, match=r"sources: sentence 2: 8 tokens, but .* positions end at 7"):
         translator.search_ids([[5], [5] * 8], options=GREEDY)
-    with pytest.raises(InputError, match="outputs: sentence 1: 8 pieces"):
+    with pytest.raises(InputError, match="outputs: sentence 1: 8 tokens"):
         translator.score_ids([[5]], [[5] * 8], options=GREEDY)
     with pytest.raises(InputError, match=r"line 1: .* positions end at 7"):
         translator.translate(["the cat " * 9])

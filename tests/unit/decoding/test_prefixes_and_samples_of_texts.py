@@ -67,7 +67,7 @@ def test_a_prefix_may_be_as_long_as_the_output_and_no_longer() -> None:
     [found] = translator.translations(LINES[:1], options=SearchOptions(max_length=length), prefixes=[prefix])
     assert (found.text, found.hypotheses[0].finished) == (prefix, False)
     short = SearchOptions(max_length=length - 1)
-    message = rf"^line 2: a prefix of {length} pieces, but the translation may have {length - 1}; "
+    message = rf"^line 2: a prefix of {length} tokens, but the translation may have {length - 1}; "
     with pytest.raises(InputError, match=message):
         translator.translations(LINES[:2], options=short, prefixes=["", prefix])
 

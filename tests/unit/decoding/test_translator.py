@@ -111,7 +111,7 @@ def test_a_stream_is_read_no_further_than_a_chunk_ahead(bundle: Bundle) -> None:
 
 def test_a_line_beyond_learned_positions_is_named(tokenizers: TokenizerPair) -> None:
     translator = Translator(make_bundle(tokenizers, positions="learned", max_positions=12))
-    with pytest.raises(InputError, match=r"line 3: \d+ pieces, but .* end at 12"):
+    with pytest.raises(InputError, match=r"line 3: \d+ tokens, but .* end at 12"):
         translator.translate(["ab", "", "ababababababa"])
     stream = translator.translate_lines(["ab", "b", "a", "ababababababa"], chunk_lines=2)
     assert [next(stream).source, next(stream).source] == ["ab", "b"]

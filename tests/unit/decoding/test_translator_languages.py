@@ -95,7 +95,7 @@ def test_learned_positions_count_the_frame() -> None:
     limited = nllb_like(positions="learned", max_positions=length)
     assert Translator(limited).translations([words])[0].hypotheses
     short = nllb_like(positions="learned", max_positions=length - 1)
-    with pytest.raises(InputError, match=rf"line 1: {length} pieces, but .* end at {length - 1}"):
+    with pytest.raises(InputError, match=rf"line 1: {length} tokens, but .* end at {length - 1}"):
         Translator(short).translate([words])
 
 

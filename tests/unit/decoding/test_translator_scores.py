@@ -211,12 +211,12 @@ def test_a_forced_first_token_that_the_text_does_not_show_stands_before_it() -> 
 def test_a_line_beyond_learned_positions_is_named_with_its_side() -> None:
     translator = Translator(fresh(positions="learned", max_positions=12))
     long_line = " ".join(["der Hund"] * 6)
-    with pytest.raises(InputError, match=r"^source line 2: \d+ pieces, but .* end at 12"):
+    with pytest.raises(InputError, match=r"^source line 2: \d+ tokens, but .* end at 12"):
         translator.score(["the dog", " ".join(["the dog"] * 6)], ["der Hund"] * 2)
     pairs = [("the dog", "der Hund"), ("the dog", "der Hund"), ("the dog", long_line)]
     stream = translator.score_lines(pairs, chunk_lines=2)
     assert [next(stream).text, next(stream).text] == ["der Hund"] * 2
-    with pytest.raises(InputError, match=r"^target line 3: \d+ pieces, but .* end at 12"):
+    with pytest.raises(InputError, match=r"^target line 3: \d+ tokens, but .* end at 12"):
         next(stream)
 
 

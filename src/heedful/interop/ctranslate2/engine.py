@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from heedful.bundle import Bundle
+from heedful.decoding.backend_choice import Backends
 from heedful.decoding.generator import StepwiseGenerator
 from heedful.errors import InputError, InteropError, MissingExtraError
 from heedful.interop.ctranslate2.export_cache import COMPUTE_TYPES, cached_export
@@ -30,17 +31,19 @@ class CTranslate2Engine:
                 CPU, an ensemble or a shortlist.
             MissingExtraError: ctranslate2 is not installed.
         """
-        precision = own.backends.precision_choice
+        backends = own.backends
+        assert isinstance(backends, Backends)  # a translator's own
+        precision = backends.precision_choice
         if precision == "auto":
             raise InputError("engine='ctranslate2' tries no precisions out; give float32, bf16 or int8")
         for name, is_there in (
-            ("an ensemble", len(own.backends.models) > 1),
+            ("an ensemble", len(backends.models) > 1),
             ("a shortlist", own.shortlist is not None),
         ):
             if is_there:
                 raise InputError(f"engine='ctranslate2' cannot search with {name}; engine='auto' can")
-        if own.backends.device != "cpu":
-            raise InputError(f"engine='ctranslate2': computes on the CPU, not on {own.backends.device!r}")
+        if backends.device != "cpu":
+            raise InputError(f"engine='ctranslate2': computes on the CPU, not on {backends.device!r}")
         _check_precision(precision)
         load = _Loader(bundle, precision)
         return CTranslate2Generator(bundle, own, load, precision=precision, threads=num_threads())
