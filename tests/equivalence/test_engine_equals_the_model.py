@@ -124,7 +124,7 @@ def test_what_comes_next_does_not_depend_on_how_many_ids_are_fed_at_once(
         counts = np.minimum(counts, 90 - lengths[rows])
         ends = lengths[rows] + counts
         fed = [ids[row, start:end] for row, start, end in zip(rows, lengths[rows], ends, strict=True)]
-        found = log_probs_of(at_once.feed(np.concatenate(fed), counts))
+        found = log_probs_of(at_once.decode_all(np.concatenate(fed), counts))
         for row, end, each in zip(rows, ends, found.split(counts.tolist()), strict=True):
             assert torch.equal(each, wanted[lengths[row] : end, row])
         lengths[rows] = ends
@@ -252,7 +252,7 @@ def test_numbers_out_of_range_are_refused_before_anything_is_read(level: str, ca
     step = EngineStep(engine, [[5, 6], [7]])
     ids, outputs, positions = (np.asarray(each, dtype=np.int64) for each in bad_feeds()[case])
     with pytest.raises(InputError, match="outside of the vocabulary"):
-        engine.step(step._past, ids, outputs=outputs, places=positions, end=1, threads=1)
+        engine.step(step._past, ids, outputs=outputs, at_positions=positions, end=1, threads=1)
 
 
 @pytest.mark.parametrize("ids", [[41], [-1], [10**12]])

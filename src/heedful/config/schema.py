@@ -315,7 +315,7 @@ class DecodeConfig(Section):
     no_repeat_ngram_size: Count = Field(
         0, description="Forbid repeating any n-gram of this size; 0 disables."
     )
-    repetition_penalty: PositiveFloat = Field(
+    repetition_penalty: Annotated[float, Field(gt=0.0, le=1000.0)] = Field(  # times a log-probability
         1.0, description="Above 1, tokens that were written already are penalised."
     )
     n_best: Beam = Field(1, description="Outputs of each sentence.")

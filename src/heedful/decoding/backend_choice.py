@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.decoding.backend import Backend
-from heedful.decoding.fastest_precision import Way, fastest, made_up_sources, try_precisions
+from heedful.decoding.fastest_precision import Way, fastest, random_sources, try_precisions
 from heedful.decoding.native_backend import NativeBackend
 from heedful.errors import InputError, MissingExtraError
 from heedful.free_memory import return_free_memory
@@ -140,13 +140,13 @@ class Backends:
     def _fastest(self) -> Way:
         """Try out what can compute these models, each with one thread on a CPU."""
         config, most = self.models[0].config, self.position_limit
-        sources = made_up_sources(config.src_vocab_size, pad_id=config.src_pad_id, most=most)
+        sources = random_sources(config.src_vocab_size, pad_id=config.src_pad_id, most=most)
         starts = {way: partial(self._backend(way).step, sources) for way in self._possible_ways()}
         # A thread's own clock is too coarse on Windows, and stands still while a GPU computes.
         is_wall = sys.platform == "win32" or self.device != "cpu"
         clock = time.perf_counter if is_wall else time.thread_time
         with using_threads(1):  # as the engine does for each batch
-            return fastest(try_precisions(starts, places=most, clock=clock))
+            return fastest(try_precisions(starts, num_positions=most, clock=clock))
 
     def _backend(self, way: Way) -> Backend:
         engine, precision = way
@@ -154,7 +154,7 @@ class Backends:
 
     def _possible_ways(self) -> list[Way]:
         """List what can compute these models, float32 first. Nothing that a CPU emulates is tried."""
-        # Without fp16: a CPU is slow in it, and made-up sources do not tell what overflows.
+        # Without fp16: a CPU is slow in it, and random sources do not show what overflows.
         names: Sequence[Precision] = ("float32", "bf16", "int8")
         ways: list[Way] = []
         if self._engine != "torch":

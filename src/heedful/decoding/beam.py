@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.coverage import coverage_penalties
 from heedful.decoding.greedy import Greedy
-from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, ended_hypothesis
+from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, hypothesis_of
 from heedful.decoding.ranges import check_choice, check_range
 from heedful.decoding.steps import Start, StepFunction
 from heedful.decoding.strategies import Strategy
@@ -80,7 +80,7 @@ class BeamSearch(Strategy):
             if beam.num_live and not np.array_equal(rows, np.arange(len(candidates.ids))):
                 step.reorder(rows)
             last_ids = next_ids
-        return best_of(beam.ended, task.options.n_best)
+        return best_of(beam.finished, task.options.n_best)
 
 
 def check_beam(beam_size: int, early_stopping: str) -> None:
@@ -103,20 +103,20 @@ def check_n_best(n_best: int, beam_size: int) -> None:
         raise InputError(f"n_best={n_best}: must be at most beam_size={beam_size}")
 
 
-def best_of(ended: Sequence[Sequence[tuple[float, Hypothesis]]], n_best: int) -> list[list[Hypothesis]]:
+def best_of(finished: Sequence[Sequence[tuple[float, Hypothesis]]], n_best: int) -> list[list[Hypothesis]]:
     """The n-best list of each sentence, of its ended hypotheses and their ranks, best first.
 
     Raises:
         InputError: a sentence has none.
     """
-    if not all(ended):
+    if not all(finished):
         raise InputError(NO_CONTINUATION)
-    return [[hypothesis for _, hypothesis in each[:n_best]] for each in ended]
+    return [[hypothesis for _, hypothesis in each[:n_best]] for each in finished]
 
 
-def by_rank(ended: tuple[float, Hypothesis]) -> tuple[float, tuple[int, ...]]:
+def by_rank(finished: tuple[float, Hypothesis]) -> tuple[float, tuple[int, ...]]:
     """Return the sort key of hypotheses: best rank first, ties broken by lower ids."""
-    rank, hypothesis = ended
+    rank, hypothesis = finished
     return -rank, hypothesis.ids
 
 
@@ -151,7 +151,7 @@ class Beam:
         self._limit_penalties = np.asarray([options.penalty(limit) for limit in task.max_lengths])
         self._num_kept = options.n_best if strategy.early_stopping == "optimal" else strategy.beam_size
         self._bars = np.full(num_sentences, -np.inf)  # -inf: fewer than num_kept have ended
-        self.ended: list[list[tuple[float, Hypothesis]]] = [[] for _ in task.max_lengths]
+        self.finished: list[list[tuple[float, Hypothesis]]] = [[] for _ in task.max_lengths]
 
     @property
     def num_live(self) -> int:
@@ -182,16 +182,16 @@ class Beam:
         count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()
         length = self.written.shape[1] + 1
         ends_BK = (best.ids == self._eos_id) | (self._limits[self._sentences] == length)[:, None]
-        self._keep_ended(best, ends_BK, candidates, coverage)
+        self._add_finished(best, ends_BK, candidates, coverage)
         is_live_BK = ~ends_BK & (best.totals > -np.inf)
         is_live_BK &= is_live_BK.cumsum(axis=1) <= self._strategy.beam_size
         best_live_B = best.totals.max(axis=1, initial=-np.inf, where=is_live_BK)
         is_going_on_B = self._is_going_on(best_live_B, length)
         self._sentences = self._sentences[is_going_on_B]
         # Live hypotheses to the left, in their order; as many columns as the fullest sentence needs.
-        kept_BK = is_live_BK[is_going_on_B]
-        width = int(kept_BK.sum(axis=1).max(initial=0))
-        columns_BW = (~kept_BK).argsort(axis=1, kind="stable")[:, :width]
+        lives_on_BK = is_live_BK[is_going_on_B]
+        width = int(lives_on_BK.sum(axis=1).max(initial=0))
+        columns_BW = (~lives_on_BK).argsort(axis=1, kind="stable")[:, :width]
         flat_BW = columns_BW + np.flatnonzero(is_going_on_B)[:, None] * is_live_BK.shape[1]
         is_live_BW, indices = is_live_BK.take(flat_BW), best.indices.take(flat_BW).ravel()
         self._totals_BW = np.where(is_live_BW, best.totals.take(flat_BW), -np.inf)
@@ -210,7 +210,7 @@ class Beam:
         indices_BK = order_BK + num_each * np.arange(num_sentences)[:, None]
         return _Extensions(totals_BN.take(indices_BK), candidates.ids.take(indices_BK), indices_BK)
 
-    def _keep_ended(
+    def _add_finished(
         self,
         best: _Extensions,
         ends_BK: NDArray[np.bool_],
@@ -223,24 +223,24 @@ class Beam:
         ranks_BK = best.totals / penalty
         if self._options.coverage_penalty:
             ranks_BK += coverage.take(best.indices // count)
-        is_kept_BK = ends_BK & (ranks_BK > self._bars[self._sentences][:, None])
-        if not is_kept_BK.any():
+        is_added_BK = ends_BK & (ranks_BK > self._bars[self._sentences][:, None])
+        if not is_added_BK.any():
             return
-        for b, k in np.argwhere(is_kept_BK[:, : self._strategy.beam_size]).tolist():
+        for b, k in np.argwhere(is_added_BK[:, : self._strategy.beam_size]).tolist():
             index, sentence = best.indices[b, k], self._sentences[b]
             row = index // count
-            hypothesis = ended_hypothesis(
+            hypothesis = hypothesis_of(
                 [*self.written[row].tolist(), int(best.ids[b, k])],
                 [*self._log_probs[row].tolist(), float(log_probs[index])],
                 eos_id=self._eos_id,
                 penalty=penalty,
                 coverage=float(coverage[row]),
             )
-            ended = [*self.ended[sentence], (float(ranks_BK[b, k]), hypothesis)]
-            ended.sort(key=by_rank)
-            self.ended[sentence] = ended = ended[: self._num_kept]
-            if len(ended) == self._num_kept:
-                self._bars[sentence] = ended[-1][0]
+            finished = [*self.finished[sentence], (float(ranks_BK[b, k]), hypothesis)]
+            finished.sort(key=by_rank)
+            self.finished[sentence] = finished = finished[: self._num_kept]
+            if len(finished) == self._num_kept:
+                self._bars[sentence] = finished[-1][0]
 
     def _is_going_on(self, best_B: NDArray[np.float64], length: int) -> NDArray[np.bool_]:
         """Which live sentences, with the best live total of each, are worth another step."""

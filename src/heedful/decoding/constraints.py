@@ -199,9 +199,9 @@ class Constraints:
         if 0 < size <= written.shape[1]:
             ngrams = sliding_window_view(written, size, axis=1)
             latest = written[:, None, written.shape[1] - size + 1 :]
-            rows, places = np.nonzero((ngrams[..., :-1] == latest).all(axis=-1))
+            rows, starts = np.nonzero((ngrams[..., :-1] == latest).all(axis=-1))
             log_probs = copy_of(log_probs)
-            log_probs[like(rows, log_probs), like(ngrams[rows, places, -1], log_probs)] = -math.inf
+            log_probs[like(rows, log_probs), like(ngrams[rows, starts, -1], log_probs)] = -math.inf
         if self._options.renormalize:
             log_probs = log_softmax(self._without_suppressed(log_probs, written))
         return log_probs

@@ -99,7 +99,7 @@ class DiverseBeamSearch(Strategy):
             if len(rows):
                 step.reorder(rows)
             last_ids = ids
-        return best_of(_merged([group.ended for group in groups]), options.n_best)
+        return best_of(_merged([group.finished for group in groups]), options.n_best)
 
 
 def _merged(
@@ -109,7 +109,7 @@ def _merged(
     merged = []
     for of_groups in zip(*groups, strict=True):
         best: dict[tuple[tuple[int, ...], bool], tuple[float, Hypothesis]] = {}
-        for ended in sorted((each for group in of_groups for each in group), key=by_rank):
-            best.setdefault((ended[1].ids, ended[1].finished), ended)
+        for ranked in sorted((each for group in of_groups for each in group), key=by_rank):
+            best.setdefault((ranked[1].ids, ranked[1].finished), ranked)
         merged.append(list(best.values()))
     return merged

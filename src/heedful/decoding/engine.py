@@ -32,7 +32,7 @@ _SIZES = {"float32": 4, "bf16": 2, "int8": 1}  # bytes of a weight
 _ACTIVATIONS = {"relu": 1, "gelu": 2, "swish": 3}
 _TABLED = (*SINUSOIDS, "learned")  # positions that are added to the input
 _WIDTH_STEP = 32  # widths are multiples of it: of the panels of every level, and of what it packs together
-FIRST_PLACES = 64  # of an output, for which tables are made at first
+FIRST_POSITIONS = 64  # of an output, for which tables are made at first
 
 _OK, _NO_MEMORY, _BAD_ARGUMENT = range(3)  # what native functions return
 
@@ -67,7 +67,7 @@ class Engine:
         self.width = config.d_model
         self.vocab_size = config.tgt_vocab_size
         self._precision = precision
-        self._kept: list[object] = []  # what the structures point to
+        self._referenced: list[object] = []  # what the structures point to
         self._tables: dict[str, NDArray[np.float32]] = {}  # position vectors for each stack
         if config.positions == "learned":
             self._tables = {
@@ -130,8 +130,8 @@ class Engine:
         """
         table = self._tables.get(stack)
         if table is None or (len(table) < length and self._config.positions in SINUSOIDS):
-            wanted = max(length, 0 if table is None else 2 * len(table), FIRST_PLACES)
-            table = SINUSOIDS[self._config.positions](wanted, self.width)
+            num_positions = max(length, 0 if table is None else 2 * len(table), FIRST_POSITIONS)
+            table = SINUSOIDS[self._config.positions](num_positions, self.width)
             self._tables[stack] = table
         return table
 
@@ -154,7 +154,7 @@ class Engine:
         ids: NDArray[np.int64],
         *,
         outputs: NDArray[np.int64],
-        places: NDArray[np.int64],
+        at_positions: NDArray[np.int64],
         end: int,
         threads: int,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -164,12 +164,12 @@ class Engine:
             The states there, (rows, D), and keys and values, (rows, layers, 2 D), to which the past points.
         """
         table = self.positions("decoder", end)
-        kept = np.empty((len(ids), self.num_layers, 2 * self.width), np.float32)
+        keys_and_values = np.empty((len(ids), self.num_layers, 2 * self.width), np.float32)
         states = np.empty((len(ids), self.width), np.float32)
-        rows = address_of(ids), address_of(outputs), address_of(places), len(ids)
-        rest = address_of(table), len(table), address_of(kept), address_of(states)
+        rows = address_of(ids), address_of(outputs), address_of(at_positions), len(ids)
+        rest = address_of(table), len(table), address_of(keys_and_values), address_of(states)
         self._call("step", threads, ctypes.byref(past), *rows, *rest)
-        return states, kept
+        return states, keys_and_values
 
     def top(
         self,
@@ -268,13 +268,13 @@ class Engine:
         return Linear(num_in, filled_up, self._pointer(packed), self._pointer(shift), *rest)
 
     def _pointer(self, array: NDArray[np.generic]) -> int:
-        kept = np.ascontiguousarray(array)
-        self._kept.append(kept)
-        return kept.ctypes.data
+        contiguous = np.ascontiguousarray(array)
+        self._referenced.append(contiguous)
+        return contiguous.ctypes.data
 
     def _array(self, kind: type[ctypes.Structure], items: Sequence[ctypes.Structure]) -> int:
         array = (kind * len(items))(*items)
-        self._kept.append(array)
+        self._referenced.append(array)
         return ctypes.addressof(array)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.decoding.engine import FIRST_PLACES, Engine, address_of
+from heedful.decoding.engine import FIRST_POSITIONS, Engine, address_of
 from heedful.decoding.engine_tokens import EngineShortlist, EngineTokens
 from heedful.native import Past
 
@@ -35,18 +35,18 @@ class EngineStep:
         self._sentences = self._rows = np.arange(len(sources))
         self._lengths = np.zeros(len(sources), np.int64)  # the number of input ids of each output so far
         self._end = 0  # of the longest, or beyond
-        self._kept: list[NDArray[np.float32]] = []  # keys and values: (rows, layers, 2 D) of each step
-        self._table = np.zeros((len(sources), FIRST_PLACES), np.intp)  # where those of each position are
+        self._keys_and_values: list[NDArray[np.float32]] = []  # (rows, layers, 2 D) of each step
+        self._table = np.zeros((len(sources), FIRST_POSITIONS), np.intp)  # where those of each position are
         self._past = self._pointers()
 
     def __call__(self, last_ids: NDArray[np.int64]) -> EngineTokens:
         """See `StepFunction`."""
         self._end += 1
-        tokens = self._feed(last_ids, self._rows, self._lengths)
+        tokens = self._decode(last_ids, self._rows, self._lengths)
         self._lengths += 1
         return tokens
 
-    def feed(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> EngineTokens:
+    def decode_all(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> EngineTokens:
         """Decode several input ids of each row at once; the result does not depend on how many, bit for bit.
 
         Args:
@@ -57,10 +57,10 @@ class EngineStep:
             What may follow each of the N ids.
         """
         firsts = self._lengths - (np.cumsum(counts) - counts)
-        places = firsts.repeat(counts) + np.arange(len(ids))
+        at_positions = firsts.repeat(counts) + np.arange(len(ids))
         self._lengths = self._lengths + counts
         self._end = int(self._lengths.max())
-        return self._feed(ids, self._rows.repeat(counts), places)
+        return self._decode(ids, self._rows.repeat(counts), at_positions)
 
     def reorder(self, rows: NDArray[np.int64]) -> None:
         """See `StepFunction`."""
@@ -68,20 +68,20 @@ class EngineStep:
         self._lengths, self._rows = self._lengths.take(rows), np.arange(len(rows))
         self._past = self._pointers()
 
-    def _feed(
-        self, ids: NDArray[np.int64], outputs: NDArray[np.int64], places: NDArray[np.int64]
+    def _decode(
+        self, ids: NDArray[np.int64], outputs: NDArray[np.int64], at_positions: NDArray[np.int64]
     ) -> EngineTokens:
         num_outputs, stride = self._table.shape
         if self._end > stride:
             before, self._table = self._table, np.zeros((num_outputs, max(self._end, 2 * stride)), np.intp)
             self._table[:, :stride] = before
             self._past = self._pointers()
-        states, kept = self._engine.step(
+        states, keys_and_values = self._engine.step(
             self._past,
             np.ascontiguousarray(ids, dtype=np.int64),
-            outputs=outputs, places=places, end=self._end, threads=self._threads,
+            outputs=outputs, at_positions=at_positions, end=self._end, threads=self._threads,
         )  # fmt: skip
-        self._kept.append(kept)
+        self._keys_and_values.append(keys_and_values)
         sentences = self._sentences.take(outputs)
         return EngineTokens(self._engine, states, sentences, self._shortlist, threads=self._threads)
 
@@ -110,7 +110,7 @@ class ForcedEngineStep:
         counts = np.asarray([len(output) for output in outputs])
         ids = [each for output in outputs for each in (start_id, *output[:-1])]
         step = EngineStep(engine, sources, threads=threads, shortlist=shortlist)
-        self._tokens = step.feed(np.asarray(ids, dtype=np.int64), counts)
+        self._tokens = step.decode_all(np.asarray(ids, dtype=np.int64), counts)
         self._rows = np.cumsum(counts) - counts  # of what comes next in each output
 
     def __call__(self, last_ids: NDArray[np.int64]) -> EngineTokens:

@@ -11,7 +11,7 @@ from heedful.decoding.steps import NOT_NUMBERS, ArrayTokens
 from heedful.errors import InputError
 from heedful.native import Shortlist
 
-_TOGETHER = 8  # sentences of a group: enough rows for a matrix multiplication, and not too many tokens
+_GROUP_SIZE = 8  # sentences of a group: enough rows for a matrix multiplication, and not too many tokens
 
 
 class EngineShortlist:
@@ -29,22 +29,22 @@ class EngineShortlist:
             engine: whose output layer it is.
             allowed: for each sentence the ids that may be written, ascending; at least one.
         """
-        groups, places = [], []
-        for first in range(0, len(allowed), _TOGETHER):
+        groups, indices = [], []
+        for first in range(0, len(allowed), _GROUP_SIZE):
             is_in = np.zeros(engine.vocab_size, dtype=bool)
-            together = np.concatenate(allowed[first : first + _TOGETHER])
-            is_in[together] = True
+            ids_of_group = np.concatenate(allowed[first : first + _GROUP_SIZE])
+            is_in[ids_of_group] = True
             groups.append(np.flatnonzero(is_in))
-            places.append((is_in.cumsum(dtype=np.int32) - np.int32(1))[together])
+            indices.append((is_in.cumsum(dtype=np.int32) - np.int32(1))[ids_of_group])
         layers, arrays = zip(*map(engine.pick, groups), strict=True)
         outputs = (type(layers[0]) * len(layers))(*layers)
-        kept = (
+        own = (
             *(np.concatenate(groups), np.cumsum([0, *map(len, groups)], dtype=np.int64)),
-            *(np.concatenate(places), np.cumsum([0, *map(len, allowed)], dtype=np.int64)),
+            *(np.concatenate(indices), np.cumsum([0, *map(len, allowed)], dtype=np.int64)),
         )
-        self._kept = outputs, arrays, kept
-        addresses = ctypes.addressof(outputs), *(each.ctypes.data for each in kept)
-        self._pointers = Shortlist(_TOGETHER, len(allowed), *addresses)
+        self._referenced = outputs, arrays, own
+        addresses = ctypes.addressof(outputs), *(each.ctypes.data for each in own)
+        self._pointers = Shortlist(_GROUP_SIZE, len(allowed), *addresses)
         self.address = ctypes.addressof(self._pointers)  # of a HeedfulShortlist
 
 
@@ -64,7 +64,7 @@ class EngineTokens:
         self._engine = engine
         self._states = states
         self._threads = threads
-        self._kept = sentences, shortlist  # as long as their addresses
+        self._referenced = sentences, shortlist  # as long as their addresses
         self._within = ALL if shortlist is None else (shortlist.address, sentences.ctypes.data)
 
     def top(
@@ -92,7 +92,7 @@ class EngineTokens:
 
     def __getitem__(self, rows: NDArray[np.int64]) -> "EngineTokens":
         """See `NextTokens`."""
-        sentences, shortlist = self._kept
+        sentences, shortlist = self._referenced
         return EngineTokens(
             self._engine, self._states[rows], sentences[rows], shortlist, threads=self._threads
         )

@@ -51,11 +51,11 @@ def check_ensemble(bundles: Sequence[Bundle]) -> None:
     first, *others = bundles
     for number, other in enumerate(others, start=2):
         name = f"ensemble: model {number}" if other.path is None else f"ensemble: {other.path}"
-        for side in ("src", "tgt"):
-            ours, theirs = getattr(first.tokenizers, side), getattr(other.tokenizers, side)
+        for role in ("src", "tgt"):
+            ours, theirs = getattr(first.tokenizers, role), getattr(other.tokenizers, role)
             if ours.digest() != theirs.digest():
                 raise InputError(
-                    f"{name}: its {side} tokenizer is another one than the first model's; "
+                    f"{name}: its {role} tokenizer is another one than the first model's; "
                     "only models that were trained with one tokenizer can translate together"
                 )
         if first.config.model.tgt_vocab_size != other.config.model.tgt_vocab_size:

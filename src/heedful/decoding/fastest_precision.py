@@ -25,7 +25,7 @@ LEAST_GAIN = (
 )
 _ORDER: tuple[Precision, ...] = ("float32", "bf16", "int8")  # the more exact ones first
 Way = tuple[Literal["compiled", "torch"], Precision]  # what computes, and in which precision
-_SENTENCES, _BEAM, _PLACES = 8, 4, 8
+_SENTENCES, _BEAM, _POSITIONS = 8, 4, 8
 _ROUNDS = 3
 
 
@@ -46,7 +46,7 @@ Clock = Callable[[], float]
 Start = Callable[[], AbstractContextManager[StepFunction]]  # the same sentences, from their beginning
 
 
-def made_up_sources(vocab_size: int, *, pad_id: int, most: int | None) -> list[list[int]]:
+def random_sources(vocab_size: int, *, pad_id: int, most: int | None) -> list[list[int]]:
     """Random sentences of 16 tokens, always the same; `most` is the longest that the models take."""
     length = 16 if most is None else min(16, most)
     ids = np.random.default_rng(0).integers(0, vocab_size, (_SENTENCES, length))
@@ -55,17 +55,17 @@ def made_up_sources(vocab_size: int, *, pad_id: int, most: int | None) -> list[l
 
 
 def try_precisions(
-    starts: Mapping[Way, Start], *, places: int | None, clock: Clock = time.perf_counter
+    starts: Mapping[Way, Start], *, num_positions: int | None, clock: Clock = time.perf_counter
 ) -> dict[Way, Trial]:
     """Take steps in each way, in turns, with the tokens that float32 finds the most probable.
 
     Args:
-        starts: of each way, the first of which is in float32; `made_up_sources` from their beginning.
-        places: the longest output that the models can write; None is no limit.
+        starts: of each way, the first of which is in float32; `random_sources` from their beginning.
+        num_positions: the longest output that the models can write; None is no limit.
         clock: in seconds; that of a thread does not count what others compute meanwhile.
     """
-    places = _PLACES if places is None else min(_PLACES, places)
-    exact = _log_probs(next(iter(starts.values())), [None] * places)
+    num_positions = _POSITIONS if num_positions is None else min(_POSITIONS, num_positions)
+    exact = _log_probs(next(iter(starts.values())), [None] * num_positions)
     written = [each.argmax(axis=-1) for each in exact]
     losses = {name: _divergence(exact, _log_probs(start, written)) for name, start in starts.items()}
     rounds = [
@@ -90,13 +90,13 @@ def fastest(trials: Mapping[Way, Trial]) -> Way:
 
 def _log_probs(start: Start, written: Sequence[NDArray[np.int64] | None]) -> list[NDArray[np.float32]]:
     """Return each step's log-probabilities after the tokens written before; None: its own best."""
-    found: list[NDArray[np.float32]] = []
+    steps: list[NDArray[np.float32]] = []
     last = np.ones(_SENTENCES, dtype=np.int64)
     with start() as step:
         for ids in written:
-            found.append(on_host(step(last).log_probs()).astype(np.float32, copy=False))
-            last = found[-1].argmax(axis=-1) if ids is None else ids
-    return found
+            steps.append(on_host(step(last).log_probs()).astype(np.float32, copy=False))
+            last = steps[-1].argmax(axis=-1) if ids is None else ids
+    return steps
 
 
 def _seconds(start: Start, written: Sequence[NDArray[np.int64]], clock: Clock) -> list[float]:
@@ -104,12 +104,12 @@ def _seconds(start: Start, written: Sequence[NDArray[np.int64]], clock: Clock) -
     taken = []
     last = np.ones(_SENTENCES, dtype=np.int64)
     with start() as step:
-        for place, ids in enumerate(written):
-            begun = clock()
+        for position, ids in enumerate(written):
+            start_time = clock()
             step(last).top(_BEAM + 1, ())
-            taken.append(clock() - begun)
+            taken.append(clock() - start_time)
             last = ids.repeat(_BEAM)
-            if place == 0:
+            if position == 0:
                 step.reorder(np.arange(_SENTENCES).repeat(_BEAM))
     return taken
 

@@ -25,7 +25,7 @@ from heedful.text.framing import Framing
 from heedful.text.pair import TokenizerPair
 
 _NOTHING = ScoredOutput((), 0.0, 0.0, (), finished=True, model_log_probs=())  # the output of an empty source
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 
 class Generator(Protocol):
@@ -199,26 +199,26 @@ class StepwiseGenerator:
         backend = self._backend_for(options)
 
         def search_some(batch: list[int], threads: int) -> list[list[Hypothesis]]:
-            together = [sources[i] for i in batch]
-            begun = None if prefixes is None else [prefixes[i] for i in batch]
-            allowed = self._allowed(together, begun)
+            of_batch = [sources[i] for i in batch]
+            prefixes_of_batch = None if prefixes is None else [prefixes[i] for i in batch]
+            allowed = self._allowed(of_batch, prefixes_of_batch)
             task = self._task(
                 options,
                 max_lengths=[limits[i] for i in batch],
-                sources=together,
-                prefixes=begun,
+                sources=of_batch,
+                prefixes=prefixes_of_batch,
             )
-            start = partial(backend.step, together, threads=threads, allowed=allowed)
+            start = partial(backend.step, of_batch, threads=threads, allowed=allowed)
             return options.strategy.search(start, task)
 
         lengths = [len(ids) for ids in sources]
         steps = [
             min(max(length, options.min_length), limit) for length, limit in zip(lengths, limits, strict=True)
         ]
-        found = self._in_batches(
+        n_best_lists = self._in_batches(
             search_some, lengths, steps, backend.parallel_batches, size=self._size_for(options)
         )
-        return [each or [] for each in found]
+        return [each or [] for each in n_best_lists]
 
     def score(
         self,
@@ -232,34 +232,34 @@ class StepwiseGenerator:
         backend = self._backend_for(options)
 
         def score_batch(batch: list[int], threads: int) -> list[ScoredOutput]:
-            together, given = [sources[i] for i in batch], [outputs[i] for i in batch]
-            begun = None if prefixes is None else [prefixes[i] for i in batch]
-            allowed = self._allowed(together, begun)
-            limits = [self.max_length(ids, options) for ids in together]
-            task = self._task(options, max_lengths=limits, sources=together, prefixes=begun)
+            of_batch, outputs_of_batch = [sources[i] for i in batch], [outputs[i] for i in batch]
+            prefixes_of_batch = None if prefixes is None else [prefixes[i] for i in batch]
+            allowed = self._allowed(of_batch, prefixes_of_batch)
+            limits = [self.max_length(ids, options) for ids in of_batch]
+            task = self._task(options, max_lengths=limits, sources=of_batch, prefixes=prefixes_of_batch)
             with backend.forced_step(
-                together, given, start_id=self._start_id, threads=threads, allowed=allowed
+                of_batch, outputs_of_batch, start_id=self._start_id, threads=threads, allowed=allowed
             ) as step:
-                return score_outputs(step, given, task)
+                return score_outputs(step, outputs_of_batch, task)
 
         lengths = [max(len(source), len(output)) for source, output in zip(sources, outputs, strict=True)]
-        found = self._in_batches(
+        scored = self._in_batches(
             score_batch, lengths, lengths, backend.parallel_batches, size=self.batch_size
         )
-        return [each or _NOTHING for each in found]
+        return [each or _NOTHING for each in scored]
 
     def attention(
         self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
     ) -> list[NDArray[np.float64]]:
         """See `Generator`; computed by torch."""
-        start_id, found = self._start_id, [np.zeros((0, 0)) for _ in sources]
+        start_id, weights = self._start_id, [np.zeros((0, 0)) for _ in sources]
         lengths = [max(len(source), len(output)) for source, output in zip(sources, outputs, strict=True)]
         for batch in plan_batches(lengths, tokens=self.batch_tokens, size=self.batch_size):
-            together, given = [sources[i] for i in batch], [outputs[i] for i in batch]
-            of_batch = self.backends.attention(together, given, start_id=start_id)
-            for i, weights_TS in zip(batch, of_batch, strict=True):
-                found[i] = weights_TS
-        return found
+            sources_of_batch, outputs_of_batch = [sources[i] for i in batch], [outputs[i] for i in batch]
+            weights_of_batch = self.backends.attention(sources_of_batch, outputs_of_batch, start_id=start_id)
+            for i, weights_TS in zip(batch, weights_of_batch, strict=True):
+                weights[i] = weights_TS
+        return weights
 
     def _size_for(self, options: SearchOptions) -> int | None:
         """The most sentences of one batch; None leaves it to the tokens."""
@@ -293,18 +293,18 @@ class StepwiseGenerator:
         """The ids that each output may be written with, where that is not all."""
         if self.shortlist is None:
             return None
-        begun = prefixes or [()] * len(sources)
-        return [self.shortlist.ids(*each) for each in zip(sources, begun, strict=True)]
+        beginnings = prefixes or [()] * len(sources)
+        return [self.shortlist.ids(*each) for each in zip(sources, beginnings, strict=True)]
 
     def _in_batches(
         self,
-        work_on: Callable[[list[int], int], list[_Found]],
+        work_on: Callable[[list[int], int], list[_Result]],
         lengths: Sequence[int],
         steps: Sequence[int],
         most: int,
         *,
         size: int | None,
-    ) -> list[_Found | None]:
+    ) -> list[_Result | None]:
         """Return the results for all sentences, in their order; None for one of length 0.
 
         A batch has one thread; where there are fewer batches than the `most` at a time, it has its share of
@@ -314,7 +314,7 @@ class StepwiseGenerator:
             InputError: there is no memory for a batch.
         """
 
-        def work_on_some(batch: list[int], threads: int) -> list[_Found]:
+        def work_on_some(batch: list[int], threads: int) -> list[_Result]:
             try:
                 return work_on(batch, threads)
             except (MemoryError, RuntimeError) as error:
@@ -329,10 +329,10 @@ class StepwiseGenerator:
         batches = share_out(lengths, steps, most, tokens=self.batch_tokens, size=size)
         at_once = min(most, len(batches))
         threads = [most // max(at_once, 1)] * len(batches)
-        found: list[_Found | None] = [None] * len(lengths)
+        of_all: list[_Result | None] = [None] * len(lengths)
         with ThreadPoolExecutor(at_once) if at_once > 1 else nullcontext() as pool:
             each = (pool.map if pool else map)(work_on_some, batches, threads)
             for batch, results in zip(batches, each, strict=True):
                 for i, result in zip(batch, results, strict=True):
-                    found[i] = result
-        return found
+                    of_all[i] = result
+        return of_all

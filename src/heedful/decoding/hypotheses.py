@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from heedful.errors import InputError
 
-_FIRST_PLACES = 64  # of an output that is written token by token
+_FIRST_POSITIONS = 64  # of an output that is written token by token
 NO_CONTINUATION = "search: the model gives no possible continuation any probability"
 
 
@@ -33,7 +33,7 @@ class Hypothesis:
     finished: bool
 
 
-def ended_hypothesis(
+def hypothesis_of(
     tokens: Sequence[int],
     token_log_probs: Sequence[float],
     *,
@@ -82,7 +82,7 @@ class Outputs:
         if np.isneginf(log_probs).any():
             raise InputError(NO_CONTINUATION)
         if self.length == self._ids_BT.shape[1]:
-            more = ((0, 0), (0, max(self.length, _FIRST_PLACES)))
+            more = ((0, 0), (0, max(self.length, _FIRST_POSITIONS)))
             self._ids_BT, self._log_probs_BT = np.pad(self._ids_BT, more), np.pad(self._log_probs_BT, more)
         self._ids_BT[self.live, self.length] = ids
         self._log_probs_BT[self.live, self.length] = log_probs
@@ -96,6 +96,6 @@ class Outputs:
         """All outputs in their order, with the length penalty of a number of tokens."""
         rows = zip(self._ids_BT.tolist(), self._log_probs_BT.tolist(), self._lengths.tolist(), strict=True)
         return [
-            ended_hypothesis(ids[:n], log_probs[:n], eos_id=self._eos_id, penalty=penalty(n))
+            hypothesis_of(ids[:n], log_probs[:n], eos_id=self._eos_id, penalty=penalty(n))
             for ids, log_probs, n in rows
         ]

@@ -14,7 +14,7 @@ from heedful.text.tokenizer import Tokenizer
 
 Ids = list[list[int]]
 _Item = TypeVar("_Item")
-Given = str | Sequence[int]  # an output: its text, or the ids that the decoder writes
+Target = str | Sequence[int]  # an output: its text, or the ids that the decoder writes
 
 
 def sources_and_prefixes(
@@ -43,8 +43,8 @@ def sources_and_prefixes(
     """
     _refuse_one_string("texts", texts)
     sources = [framing.source(ids) if ids else [] for ids in _encoded(tokenizers.src, texts)]
-    begun = encoded_prefixes(prefixes, texts=texts, tokenizer=tokenizers.tgt) or [[] for _ in texts]
-    for line, (source, prefix) in enumerate(zip(sources, begun, strict=True), start=first_line):
+    beginnings = encoded_prefixes(prefixes, texts=texts, tokenizer=tokenizers.tgt) or [[] for _ in texts]
+    for line, (source, prefix) in enumerate(zip(sources, beginnings, strict=True), start=first_line):
         _check_length(f"line {line:,}", source, generator.position_limit)
         most = generator.max_length(source, options) - num_before_prefix(options)
         if len(prefix) > most:
@@ -52,12 +52,12 @@ def sources_and_prefixes(
                 f"line {line:,}: a prefix of {len(prefix):,} tokens, but the translation may have "
                 f"{most:,}; shorten it, or raise max_length_offset and max_length"
             )
-    return sources, begun
+    return sources, beginnings
 
 
 def sources_and_outputs(
     sources: Sequence[str],
-    targets: Sequence[Given],
+    targets: Sequence[Target],
     *,
     tokenizers: TokenizerPair,
     framing: Framing,
@@ -88,12 +88,12 @@ def sources_and_outputs(
     written: Ids = []
     texts = [target if isinstance(target, str) else "" for target in targets]
     encoded = zip(_encoded(tokenizers.src, sources), _encoded(tokenizers.tgt, texts), targets, strict=True)
-    for line, (src, tgt, given) in enumerate(encoded, start=first_line):
-        output = _begun(framing.target(tgt), options) if isinstance(given, str) else [*given]
-        is_nothing = not src and not (tgt if isinstance(given, str) else given)
+    for line, (src, tgt, target) in enumerate(encoded, start=first_line):
+        output = _with_forced_first_id(framing.target(tgt), options) if isinstance(target, str) else [*target]
+        is_nothing = not src and not (tgt if isinstance(target, str) else target)
         read.append([] if is_nothing else framing.source(src))
         written.append([] if is_nothing else output)
-        if not isinstance(given, str) and not is_nothing:
+        if not isinstance(target, str) and not is_nothing:
             _check_ids(f"target line {line:,}", output, tokenizers.tgt)
         _check_length(f"source line {line:,}", read[-1], generator.position_limit)
         _check_length(f"target line {line:,}", written[-1], generator.position_limit)
@@ -113,13 +113,13 @@ def encoded_prefixes(
 
 
 def checked_ids(
-    name: str, given: Sequence[Sequence[int]], *, vocab_size: int, longest: int | None = None
+    name: str, rows: Sequence[Sequence[int]], *, vocab_size: int, longest: int | None = None
 ) -> Ids:
     """Ids that somebody gives, as lists, before anything looks them up.
 
     Args:
         name: of what they are, for messages.
-        given: for each sentence its ids.
+        rows: for each sentence its ids.
         vocab_size: they are below it.
         longest: as many as a sentence may have; None sets no limit.
 
@@ -127,17 +127,17 @@ def checked_ids(
         InputError: naming the first sentence with what is no id of the vocabulary, or with too many.
     """
     checked = []
-    for number, row in enumerate(given, start=1):
+    for number, row in enumerate(rows, start=1):
         where = f"{name}: sentence {number:,}"
         try:
             ids = [operator.index(each) for each in row]
         except TypeError:
             raise InputError(f"{where}: not a list of ids; give whole numbers, as in [[5, 12, 2]]") from None
-        for place, each in enumerate(ids):
+        for position, each in enumerate(ids):
             if not 0 <= each < vocab_size:
                 shown = f"{each:,}" if abs(each) < 1 << 63 else "a huge number"
                 raise InputError(
-                    f"{where}: {shown}, at place {place:,}, is no id; the model has those from 0 to "
+                    f"{where}: {shown}, at place {position:,}, is no id; the model has those from 0 to "
                     f"{vocab_size - 1:,}"
                 )
         _check_length(where, ids, longest)
@@ -145,14 +145,14 @@ def checked_ids(
     return checked
 
 
-def check_one_for_each(name: str, given: Sequence[object] | None, to: str, others: Sequence[object]) -> None:
+def check_one_for_each(name: str, values: Sequence[object] | None, to: str, others: Sequence[object]) -> None:
     """Refuse another number of things than there are others.
 
     Raises:
         InputError: it is.
     """
-    if given is not None and len(given) != len(others):
-        raise InputError(f"{name}: {len(given):,} for {len(others):,} {to}; give one for each")
+    if values is not None and len(values) != len(others):
+        raise InputError(f"{name}: {len(values):,} for {len(others):,} {to}; give one for each")
 
 
 def num_before_prefix(options: SearchOptions) -> int:
@@ -177,10 +177,12 @@ def chunks(
         raise InputError(f"chunk_lines={chunk_lines}: must be at least 1")
     beginnings, first_line = without_line_ends(prefixes or ()), 1
     while chunk := list(islice(items, chunk_lines)):
-        given = None if prefixes is None else list(islice(beginnings, len(chunk)))
-        if given is not None and len(given) < len(chunk):
-            raise InputError(f"line {first_line + len(given):,}: has no prefix; give one for each line")
-        yield first_line, chunk, given
+        prefixes_of_chunk = None if prefixes is None else list(islice(beginnings, len(chunk)))
+        if prefixes_of_chunk is not None and len(prefixes_of_chunk) < len(chunk):
+            raise InputError(
+                f"line {first_line + len(prefixes_of_chunk):,}: has no prefix; give one for each line"
+            )
+        yield first_line, chunk, prefixes_of_chunk
         first_line += len(chunk)
 
 
@@ -193,7 +195,9 @@ def _check_ids(name: str, ids: Sequence[int], tokenizer: Tokenizer) -> None:
     if not ids:
         raise InputError(f"{name}: no ids; an output without text is the end token, {tokenizer.eos_id}")
     if not 0 <= min(ids) <= max(ids) < tokenizer.vocab_size:
-        raise InputError(f"{name}: an id that is not below {tokenizer.vocab_size:,}, the number of pieces")
+        raise InputError(
+            f"{name}: an id that is not below {tokenizer.vocab_size:,}, the size of the vocabulary"
+        )
     if tokenizer.eos_id in ids[:-1]:
         raise InputError(
             f"{name}: the end token, {tokenizer.eos_id}, before the last place; it ends an output"
@@ -206,7 +210,7 @@ def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> Ids:
     return [ids if text.strip() else [] for ids, text in zip(encoded, texts, strict=True)]
 
 
-def _begun(output: list[int], options: SearchOptions) -> list[int]:
+def _with_forced_first_id(output: list[int], options: SearchOptions) -> list[int]:
     """An output as a search begins it: its text does not show the token that is forced to be first."""
     first = options.forced_first_id
     return output if first is None or first == output[0] else [first, *output]

@@ -78,8 +78,10 @@ class SearchOptions:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             check_range(name, getattr(self, name), least, _MOST.get(name, math.inf))
-        if not 0 < self.repetition_penalty < math.inf:
-            raise InputError(f"repetition_penalty={self.repetition_penalty}: must be a number above 0")
+        if not 0 < self.repetition_penalty <= 1000:
+            raise InputError(
+                f"repetition_penalty={self.repetition_penalty}: must be above 0 and at most 1000"
+            )
         if self.prefix_bias is not None and not 0 <= self.prefix_bias < 1:
             raise InputError(f"prefix_bias={self.prefix_bias}: must be at least 0 and below 1")
         if min(self.suppressed_ids or (), default=0) < 0:

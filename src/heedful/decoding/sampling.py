@@ -102,12 +102,13 @@ class Sampling(Strategy):
         random = _RandomNumbers(self.seed, task, copies, first)
         last_ids = task.start_ids()
         while num_live := len(outputs.live):
-            tokens, num_fed = step(last_ids), len(last_ids)
-            fed = np.arange(num_live) // (num_live // num_fed)  # the row of the step for each live output
+            tokens, num_inputs = step(last_ids), len(last_ids)
+            # The row of the step for each live output.
+            input_rows = np.arange(num_live) // (num_live // num_inputs)
             drawn = [
                 _draw(
                     *constraints.distribution(
-                        _rows_of(tokens, fed[block]),
+                        _rows_of(tokens, input_rows[block]),
                         written=outputs.written[block],
                         sentences=outputs.live[block] // copies,
                     ),
@@ -118,11 +119,11 @@ class Sampling(Strategy):
             ]
             ids, own_values = (np.concatenate(each) for each in zip(*drawn, strict=True))
             rows = outputs.append(ids, own_values)
-            if len(rows) and not np.array_equal(fed[rows], np.arange(num_fed)):
-                step.reorder(fed[rows])
+            if len(rows) and not np.array_equal(input_rows[rows], np.arange(num_inputs)):
+                step.reorder(input_rows[rows])
             last_ids = ids[rows]
-        ended = outputs.hypotheses(task.options.penalty)
-        return [ended[i : i + copies] for i in range(0, len(ended), copies)]
+        samples = outputs.hypotheses(task.options.penalty)
+        return [samples[i : i + copies] for i in range(0, len(samples), copies)]
 
 
 def samples_at_once(vocab_size: int) -> int:
@@ -207,12 +208,12 @@ def _blocks(num_rows: int, vocab_size: int) -> list[slice]:
     return [slice(start, min(start + most, num_rows)) for start in range(0, num_rows, most)]
 
 
-def _rows_of(tokens: NextTokens, fed: NDArray[np.int64]) -> NextTokens:
+def _rows_of(tokens: NextTokens, input_rows: NDArray[np.int64]) -> NextTokens:
     """Return some rows of a step, in ascending order, which may be there several times."""
-    first, end = int(fed[0]), int(fed[-1]) + 1
+    first, end = int(input_rows[0]), int(input_rows[-1]) + 1
     some = tokens[np.arange(first, end)]
     some = some.with_log_probs(some.log_probs())  # computed once, however many outputs a row has
-    return some[fed - first] if len(fed) > end - first else some
+    return some[input_rows - first] if len(input_rows) > end - first else some
 
 
 def _draw(

@@ -7,7 +7,7 @@ import numpy as np
 
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.coverage import coverage_penalties
-from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
+from heedful.decoding.hypotheses import Hypothesis, hypothesis_of
 from heedful.decoding.steps import StepFunction
 from heedful.decoding.task import SearchTask
 
@@ -57,36 +57,36 @@ def score_outputs(
     coverage_B = np.zeros(len(outputs))
     live = np.arange(len(outputs))
     last_ids = task.start_ids()
-    for place in range(ids_BT.shape[1]):
-        log_probs_BT[live, place], model_log_probs_BT[live, place] = constraints.log_probs_of(
-            ids_BT[live, place], step(last_ids), written=ids_BT[live, :place], sentences=live
+    for position in range(ids_BT.shape[1]):
+        log_probs_BT[live, position], model_log_probs_BT[live, position] = constraints.log_probs_of(
+            ids_BT[live, position], step(last_ids), written=ids_BT[live, :position], sentences=live
         )
         coverage_B[live] = coverage_penalties(step, task.options, len(live))
-        rows = np.flatnonzero(lengths[live] > place + 1)
+        rows = np.flatnonzero(lengths[live] > position + 1)
         if 0 < len(rows) < len(live):
             step.reorder(rows)
         live = live[rows]
-        last_ids = ids_BT[live, place]
-    found = []
+        last_ids = ids_BT[live, position]
+    scored = []
     for row, output in enumerate(outputs):
         n = len(output)
-        hypothesis = ended_hypothesis(
+        hypothesis = hypothesis_of(
             output,
             log_probs_BT[row, :n].tolist(),
             eos_id=task.eos_id,
             penalty=task.options.penalty(n),
             coverage=float(coverage_B[row]),
         )
-        found.append(_scored(hypothesis, model_log_probs_BT[row, :n].tolist()))
-    return found
+        scored.append(_scored(hypothesis, model_log_probs_BT[row, :n].tolist()))
+    return scored
 
 
-def _scored(found: Hypothesis, model_log_probs: Sequence[float]) -> ScoredOutput:
+def _scored(hypothesis: Hypothesis, model_log_probs: Sequence[float]) -> ScoredOutput:
     return ScoredOutput(
-        ids=found.ids,
-        log_prob=found.log_prob,
-        score=found.score,
-        token_log_probs=found.token_log_probs,
-        finished=found.finished,
+        ids=hypothesis.ids,
+        log_prob=hypothesis.log_prob,
+        score=hypothesis.score,
+        token_log_probs=hypothesis.token_log_probs,
+        finished=hypothesis.finished,
         model_log_probs=tuple(model_log_probs),
     )

@@ -82,10 +82,10 @@ class Shortlist:
         empty_word = sizes[0]  # target tokens may come from it
         lexicon = learn_lexicon([[empty_word, *ids] for ids in src], tgt)
         best = lexicon.best(candidates, without=always.tolist())
-        kept = best.src < empty_word
+        is_token = best.src < empty_word
         return cls(
             always,
-            Lexicon(best.src[kept], best.tgt[kept], best.probabilities[kept]),
+            Lexicon(best.src[is_token], best.tgt[is_token], best.probabilities[is_token]),
             vocab_sizes=sizes,
             copies=tokenizers.joint,
             tokenizers=tokenizers.fingerprint(),
@@ -198,7 +198,7 @@ def _check_version(path: Path, version: object) -> None:
 
 
 def _vocab_sizes(description: Mapping[str, Any]) -> tuple[int, int]:
-    src, tgt = (description.get(f"{side}_vocab_size") for side in ("src", "tgt"))
+    src, tgt = (description.get(f"{role}_vocab_size") for role in ("src", "tgt"))
     if not all(is_whole(size, most=_LARGEST_VOCABULARY) for size in (src, tgt)):
         raise ValueError("sizes that no vocabulary has")
     return int(src or 0), int(tgt or 0)

@@ -17,7 +17,7 @@ from heedful.text.tokenizer import Tokenizer
 def translations_of(
     lines: Sequence[str],
     sources: Sequence[Sequence[int]],
-    found: Sequence[Sequence[Hypothesis]],
+    n_best_lists: Sequence[Sequence[Hypothesis]],
     *,
     options: SearchOptions,
     tokenizers: TokenizerPair,
@@ -36,19 +36,22 @@ def translations_of(
     Args:
         lines: the texts that were translated.
         sources: their ids as the encoder reads them.
-        found: the hypotheses of each line.
+        n_best_lists: the hypotheses of each line.
         options: of the search.
         tokenizers: of the model.
         framing: its special-token template.
         generator: gives the attention.
     """
     tgt, num_before = tokenizers.tgt, len(framing.src_prefix)
-    spelled = [[tgt.decode(each.ids) for each in one] for one in found]
+    spelled = [[tgt.decode(each.ids) for each in one] for one in n_best_lists]
     if options.replace_unknown:
         incomplete = [
-            (i, k) for i, one in enumerate(found) for k, each in enumerate(one) if tgt.unk_id in each.ids
+            (i, k)
+            for i, one in enumerate(n_best_lists)
+            for k, each in enumerate(one)
+            if tgt.unk_id in each.ids
         ]
-        hypotheses = [found[i][k] for i, k in incomplete]
+        hypotheses = [n_best_lists[i][k] for i, k in incomplete]
         attention = generator.attention(
             [sources[i] for i, _ in incomplete],
             [(*each.ids, *[tgt.eos_id] * each.finished) for each in hypotheses],
@@ -57,7 +60,7 @@ def translations_of(
             spelled[i][k] = _replaced(each.ids, weights_TS[:, num_before:], lines[i], tokenizers)
     return [
         Translation.of(line, one, texts, eos_id=tgt.eos_id)
-        for line, one, texts in zip(lines, found, spelled, strict=True)
+        for line, one, texts in zip(lines, n_best_lists, spelled, strict=True)
     ]
 
 
@@ -65,8 +68,8 @@ def _replaced(
     ids: Sequence[int], weights_TS: NDArray[np.float64], line: str, tokenizers: TokenizerPair
 ) -> str:
     src, tgt = tokenizers.src, tokenizers.tgt
-    places = [place for place, i in enumerate(ids) if i == tgt.unk_id]
-    words = attended_words(weights_TS[places], line, src, whole=tgt.kind == "word")
+    positions = [position for position, i in enumerate(ids) if i == tgt.unk_id]
+    words = attended_words(weights_TS[positions], line, src, whole=tgt.kind == "word")
     return tgt.decode(ids, unknown=words)
 
 
@@ -83,11 +86,11 @@ def attended_words(
     """
     runs: list[list[int]] = []  # of tokens that belong together
     spans, last = tokenizer.spans(line), 0
-    for piece, (start, end) in enumerate(spans):
+    for token, (start, end) in enumerate(spans):
         if runs and whole and start == last and not line[start:end][:1].isspace():
-            runs[-1].append(piece)
+            runs[-1].append(token)
         else:
-            runs.append([piece])
+            runs.append([token])
         last = end
     texts = [line[spans[run[0]][0] : spans[run[-1]][1]] for run in runs]
     totals_UR = np.stack([weights_US[:, run].sum(axis=1) for run in runs], axis=1)

@@ -7,8 +7,8 @@ from heedful.decoding.alternatives import search_alternatives
 from heedful.decoding.generator import Generator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.inputs import (
-    Given,
     Ids,
+    Target,
     encoded_prefixes,
     sources_and_outputs,
     sources_and_prefixes,
@@ -54,9 +54,9 @@ class TextGenerator:
     ) -> list[Translation]:
         """See `Translator.translations`."""
         options = self._with_language(options)
-        sources, begun = self._encoded(texts, prefixes, options, first_line=first_line)
-        found = self.generator(sources, options=options, prefixes=begun)
-        spelled = self._spelled(texts, sources, found, options)
+        sources, beginnings = self._encoded(texts, prefixes, options, first_line=first_line)
+        n_best_lists = self.generator(sources, options=options, prefixes=beginnings)
+        spelled = self._spelled(texts, sources, n_best_lists, options)
         return [options.strategy.choose(each, options.n_best) for each in spelled]
 
     def alternatives(
@@ -68,17 +68,17 @@ class TextGenerator:
         options = replace(self._with_language(options), n_best=1, prefix_bias=None)
         if options.strategy.num_hypotheses(1) != 1:
             raise InputError("alternatives: each needs a search for one output, not a choice among many")
-        sources, begun = self._encoded(texts, prefixes, options, first_line=1)
+        sources, beginnings = self._encoded(texts, prefixes, options, first_line=1)
         eos_id = self._tokenizers.tgt.eos_id
-        found = search_alternatives(
-            sources, begun, count=count, options=options, generator=self.generator, eos_id=eos_id
+        n_best_lists = search_alternatives(
+            sources, beginnings, count=count, options=options, generator=self.generator, eos_id=eos_id
         )
-        return self._spelled(texts, sources, found, options)
+        return self._spelled(texts, sources, n_best_lists, options)
 
     def scores(
         self,
         sources: Sequence[str],
-        targets: Sequence[Given],
+        targets: Sequence[Target],
         *,
         options: SearchOptions | None,
         prefixes: Sequence[str] | None,
@@ -90,13 +90,13 @@ class TextGenerator:
             sources, targets, tokenizers=self._tokenizers, framing=self._framing, generator=self.generator,
             options=options, first_line=first_line,
         )  # fmt: skip
-        begun = encoded_prefixes(prefixes, texts=sources, tokenizer=tgt)
-        scored = self.generator.score(read, written, options=options, prefixes=begun)
+        beginnings = encoded_prefixes(prefixes, texts=sources, tokenizer=tgt)
+        scored = self.generator.score(read, written, options=options, prefixes=beginnings)
         return [
-            ScoredText.of_given(
-                each, given if isinstance(given, str) else tgt.decode(each.ids), eos_id=tgt.eos_id
+            ScoredText.of_scored(
+                each, target if isinstance(target, str) else tgt.decode(each.ids), eos_id=tgt.eos_id
             )
-            for each, given in zip(scored, targets, strict=True)
+            for each, target in zip(scored, targets, strict=True)
         ]
 
     def _with_language(self, options: SearchOptions | None) -> SearchOptions:
@@ -121,10 +121,10 @@ class TextGenerator:
         self,
         texts: Sequence[str],
         sources: Ids,
-        found: Sequence[Sequence[Hypothesis]],
+        n_best_lists: Sequence[Sequence[Hypothesis]],
         options: SearchOptions,
     ) -> list[Translation]:
         return translations_of(
-            texts, sources, found, options=options, tokenizers=self._tokenizers, framing=self._framing,
+            texts, sources, n_best_lists, options=options, tokenizers=self._tokenizers, framing=self._framing,
             generator=self.generator,
         )  # fmt: skip

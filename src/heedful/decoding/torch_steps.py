@@ -149,9 +149,9 @@ class ForcedStep:
         """See `StepFunction`; the ids are known."""
         if not self._ready:
             num_rows = len(self._rows)
-            num_places = max(1, _NUMBERS_AT_ONCE // (num_rows * self._model.config.tgt_vocab_size))
-            states_ND = self._states_TBD[:num_places, self._rows].flatten(0, 1)
-            self._states_TBD = self._states_TBD[num_places:]
+            num_positions = max(1, _NUMBERS_AT_ONCE // (num_rows * self._model.config.tgt_vocab_size))
+            states_ND = self._states_TBD[:num_positions, self._rows].flatten(0, 1)
+            self._states_TBD = self._states_TBD[num_positions:]
             # Shapes that repeat are prepared once and kept: those of bfloat16 GEMMs are many megabytes.
             filled = F.pad(states_ND, (0, 0, 0, -len(states_ND) % _ROWS_MULTIPLE))
             log_probs = _log_softmax(self._model.project(filled)[: len(states_ND)])

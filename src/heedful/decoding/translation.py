@@ -24,16 +24,16 @@ class TextHypothesis:
     written_ids: tuple[int, ...]
 
     @classmethod
-    def of(cls, found: Hypothesis, text: str, *, eos_id: int) -> Self:
+    def of(cls, hypothesis: Hypothesis, text: str, *, eos_id: int) -> Self:
         """The hypothesis with its text, on one line."""
         return cls(
             text=_one_line(text),
-            score=found.score,
-            log_prob=found.log_prob,
-            ids=found.ids,
-            token_log_probs=found.token_log_probs,
-            finished=found.finished,
-            written_ids=(*found.ids, *[eos_id] * found.finished),
+            score=hypothesis.score,
+            log_prob=hypothesis.log_prob,
+            ids=hypothesis.ids,
+            token_log_probs=hypothesis.token_log_probs,
+            finished=hypothesis.finished,
+            written_ids=(*hypothesis.ids, *[eos_id] * hypothesis.finished),
         )
 
 
@@ -44,7 +44,7 @@ class ScoredText(TextHypothesis):
     model_log_probs: tuple[float, ...]
 
     @classmethod
-    def of_given(cls, scored: ScoredOutput, text: str, *, eos_id: int) -> Self:
+    def of_scored(cls, scored: ScoredOutput, text: str, *, eos_id: int) -> Self:
         """The output with its text, on one line."""
         return cls(
             text=_one_line(text),
@@ -81,10 +81,10 @@ class Translation:
     hypotheses: tuple[TextHypothesis, ...]
 
     @classmethod
-    def of(cls, source: str, found: Sequence[Hypothesis], texts: Sequence[str], *, eos_id: int) -> Self:
+    def of(cls, source: str, n_best: Sequence[Hypothesis], texts: Sequence[str], *, eos_id: int) -> Self:
         """Return the translation of a line, from its hypotheses and the text of each."""
         hypotheses = tuple(
-            TextHypothesis.of(each, text, eos_id=eos_id) for each, text in zip(found, texts, strict=True)
+            TextHypothesis.of(each, text, eos_id=eos_id) for each, text in zip(n_best, texts, strict=True)
         )
         if not hypotheses:
             return cls(source, "", 0.0, ())

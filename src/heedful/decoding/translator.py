@@ -11,7 +11,7 @@ from heedful.decoding.backend_choice import Backends, EngineChoice, PrecisionCho
 from heedful.decoding.ensemble import check_ensemble
 from heedful.decoding.generator import ForeignEngine, StepwiseGenerator
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.inputs import Given, Ids, check_one_for_each, checked_ids, chunks, without_line_ends
+from heedful.decoding.inputs import Ids, Target, check_one_for_each, checked_ids, chunks, without_line_ends
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput
 from heedful.decoding.shortlist import Shortlist, check_shortlist
@@ -190,8 +190,10 @@ class Translator:
             InputError: a line that is longer than learned positions allow, one without a prefix, or one whose
                 prefix is too long; those of earlier chunks came out.
         """
-        for first_line, chunk, given in chunks(without_line_ends(lines), prefixes, chunk_lines):
-            yield from self._texts.translations(chunk, options=options, prefixes=given, first_line=first_line)
+        for first_line, chunk, prefixes_of_chunk in chunks(without_line_ends(lines), prefixes, chunk_lines):
+            yield from self._texts.translations(
+                chunk, options=options, prefixes=prefixes_of_chunk, first_line=first_line
+            )
 
     def alternatives(
         self,
@@ -223,7 +225,7 @@ class Translator:
     def score(
         self,
         sources: Sequence[str],
-        targets: Sequence[Given],
+        targets: Sequence[Target],
         *,
         options: SearchOptions | None = None,
         prefixes: Sequence[str] | None = None,
@@ -254,7 +256,7 @@ class Translator:
 
     def score_lines(
         self,
-        pairs: Iterable[tuple[str, Given]],
+        pairs: Iterable[tuple[str, Target]],
         *,
         options: SearchOptions | None = None,
         prefixes: Iterable[str] | None = None,
@@ -266,10 +268,10 @@ class Translator:
             InputError: a line that is longer than learned positions allow, or one without a prefix; those of
                 earlier chunks came out.
         """
-        for first_line, chunk, given in chunks(iter(pairs), prefixes, chunk_lines):
+        for first_line, chunk, prefixes_of_chunk in chunks(iter(pairs), prefixes, chunk_lines):
             sources, targets = zip(*chunk, strict=True)
             yield from self._texts.scores(
-                sources, targets, options=options, prefixes=given, first_line=first_line
+                sources, targets, options=options, prefixes=prefixes_of_chunk, first_line=first_line
             )
 
     def search_ids(

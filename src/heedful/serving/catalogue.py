@@ -82,7 +82,7 @@ class Catalogue:
         Raises:
             LanguageError: nothing translates from it.
         """
-        return _found(name, self.sources, "source")
+        return _known_language(name, self.sources, "source")
 
     def target(self, name: str) -> str:
         """Return the language that a client means by the name of a target.
@@ -90,7 +90,7 @@ class Catalogue:
         Raises:
             LanguageError: nothing translates into it.
         """
-        return _found(name, self.targets, "target")
+        return _known_language(name, self.targets, "target")
 
     def required_route(self, src: str, tgt: str) -> Route:
         """Return the way between two languages.
@@ -104,7 +104,7 @@ class Catalogue:
         return route
 
 
-def _found(name: str, known: Sequence[str], parameter: str) -> str:
+def _known_language(name: str, known: Sequence[str], parameter: str) -> str:
     code = language_code(name)
     closest = None if code is None else closest_code(code, known)
     if closest is None:

@@ -42,23 +42,23 @@ class Clients:
 
         Args:
             key: of the request; "" where it has none.
-            address: of the network, by which clients without keys are told apart.
+            address: of the network, which identifies clients without keys.
 
         Raises:
             KeyRefusedError: a key is needed, and this is none.
             SlowDownError: too many requests.
         """
-        found: ApiKey | None = None
+        api_key: ApiKey | None = None
         if self._keys is not None:
-            found = self._keys.find(key) if key else None
-            if found is None:
+            api_key = self._keys.find(key) if key else None
+            if api_key is None:
                 raise KeyRefusedError("Invalid API key" if key else "An API key is required")
         per_minute = self._limits.requests_per_minute
-        if found is not None and found.requests_per_minute:
-            per_minute = found.requests_per_minute
+        if api_key is not None and api_key.requests_per_minute:
+            per_minute = api_key.requests_per_minute
         if per_minute:
-            self._take(f"key {found.name}" if found else f"address {address}", per_minute)
-        return found.name if found else ""
+            self._take(f"key {api_key.name}" if api_key else f"address {address}", per_minute)
+        return api_key.name if api_key else ""
 
     def _take(self, client: str, per_minute: int) -> None:
         now = time.monotonic()

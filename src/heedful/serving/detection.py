@@ -36,8 +36,8 @@ class Detector:
         """Return the probable languages of a text, the most probable first; none for one without letters."""
         if not any(map(str.isalpha, text)):
             return []
-        found = self._probabilities(text)
-        ranked = sorted(found.items(), key=lambda item: -item[1])
+        by_code = self._probabilities(text)
+        ranked = sorted(by_code.items(), key=lambda item: -item[1])
         return [Detected(code, p) for code, p in ranked[:5] if p >= _MENTIONED] or [Detected(*ranked[0])]
 
     def source(self, text: str, sources: Sequence[str], target: str) -> Detected:
@@ -49,16 +49,16 @@ class Detector:
         letters = sum(map(str.isalpha, text))
         if not letters:
             return Detected(sources[0], 0.0)
-        found = self._probabilities(text)
-        best = max(sources, key=lambda code: _probability(code, found))
-        in_target = _probability(target, found)
-        if letters >= MIN_LETTERS and in_target > max(_SURE, _probability(best, found)):
+        by_code = self._probabilities(text)
+        best = max(sources, key=lambda code: _probability(code, by_code))
+        in_target = _probability(target, by_code)
+        if letters >= MIN_LETTERS and in_target > max(_SURE, _probability(best, by_code)):
             return Detected(target, in_target)
-        return Detected(best, _probability(best, found))
+        return Detected(best, _probability(best, by_code))
 
     def _probabilities(self, text: str) -> Mapping[str, float]:
         return {code: float(p) for code, p in self._identifier.probabilities(text).items()}
 
 
-def _probability(code: str, found: Mapping[str, float]) -> float:
-    return found.get(code, found.get(code.split("-")[0], 0.0))
+def _probability(code: str, by_code: Mapping[str, float]) -> float:
+    return by_code.get(code, by_code.get(code.split("-")[0], 0.0))

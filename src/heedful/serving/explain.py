@@ -102,9 +102,9 @@ class ExplainedSentence:
         return answer
 
     def _attention(self, kind: Kind, layer: int | None) -> Json:
-        found = self.maps.of(kind)
-        if layer is not None and not 1 <= layer <= len(found):
-            raise InvalidError(f"layer parameter must be from 1 to {len(found)}")
+        maps = self.maps.of(kind)
+        if layer is not None and not 1 <= layer <= len(maps):
+            raise InvalidError(f"layer parameter must be from 1 to {len(maps)}")
         rows, columns = self.maps.labels(kind)
         return {
             "kind": kind,
@@ -112,7 +112,7 @@ class ExplainedSentence:
             "columns": list(columns),
             "maps": [
                 {"layer": each.layer, "heads": [_rounded(head) for head in each.weights]}
-                for each in found
+                for each in maps
                 if layer in (None, each.layer)
             ],
         }
@@ -186,7 +186,7 @@ class Explainer:
         return {"source": pair.src, "target": pair.tgt, **answer}
 
     def close(self) -> None:
-        """End the thread; what has not begun is given up."""
+        """End the thread; what has not started is given up."""
         self._thread.shutdown(cancel_futures=True)
 
     def _pair(self, request: ExplainRequest) -> Pair:
@@ -194,8 +194,8 @@ class Explainer:
         target = catalogue.target(request.target)
         if request.source is not None:
             return Pair(catalogue.source(request.source), target)
-        found = self._service.detector.source(request.text, catalogue.sources_of(target), target)
-        return Pair(found.language, target)
+        detected = self._service.detector.source(request.text, catalogue.sources_of(target), target)
+        return Pair(detected.language, target)
 
     def _explained(self, model: ServedModel, pair: Pair, request: ExplainRequest) -> Json:
         bundle = model.bundle(pair)
@@ -217,11 +217,13 @@ class Explainer:
                     self._known[key] = explain_sentence(bundle, translation)
         except HeedfulError as error:
             raise InvalidError(str(error)) from None
-        found = [self._known[key] for each in chosen if (key := (model.name, pair, each)) in self._known]
+        explanations = [
+            self._known[key] for each in chosen if (key := (model.name, pair, each)) in self._known
+        ]
         self._forget_oldest(pair, model, chosen)
         return {
             "complete": len(chosen) == len(sentences),
-            "sentences": [each.as_dict(request.attention, request.layer) for each in found],
+            "sentences": [each.as_dict(request.attention, request.layer) for each in explanations],
         }
 
     def _import_torch(self) -> None:
@@ -243,14 +245,14 @@ class Explainer:
             size -= self._known.popitem(last=False)[1].nbytes
 
 
-def _hypothesis(found: "TextHypothesis", tokens: Sequence[str], texts: Sequence[str]) -> Json:
+def _hypothesis(hypothesis: "TextHypothesis", tokens: Sequence[str], texts: Sequence[str]) -> Json:
     return {
-        "text": found.text,
-        "score": round(found.score, _DIGITS),
-        "log_prob": round(found.log_prob, _DIGITS),
+        "text": hypothesis.text,
+        "score": round(hypothesis.score, _DIGITS),
+        "log_prob": round(hypothesis.log_prob, _DIGITS),
         "tokens": list(tokens),
         "texts": list(texts),
-        "log_probs": [round(each, _DIGITS) for each in found.token_log_probs],
+        "log_probs": [round(each, _DIGITS) for each in hypothesis.token_log_probs],
     }
 
 
@@ -258,22 +260,22 @@ def _rounded(weights: "NDArray[np.float32]") -> list[list[float]]:
     return [[round(float(each), _DIGITS) for each in row] for row in weights]
 
 
-def _source_texts(text: str, tokenizer: "Tokenizer", pieces: Sequence[str]) -> tuple[str, ...]:
+def _source_texts(text: str, tokenizer: "Tokenizer", tokens: Sequence[str]) -> tuple[str, ...]:
     """Cut a text into the parts of its tokens, which are all of it; special tokens around them have none."""
     ends = [end for _, end in tokenizer.spans(text)]
     own = tokenizer.pieces(tokenizer.encode(text))
-    first = next((at for at in range(len(pieces)) if list(pieces[at : at + len(own)]) == own), 0)
+    first = next((at for at in range(len(tokens)) if list(tokens[at : at + len(own)]) == own), 0)
     parts = _cut(text, ends)
-    return (*[""] * first, *parts, *[""] * (len(pieces) - first - len(parts)))
+    return (*[""] * first, *parts, *[""] * (len(tokens) - first - len(parts)))
 
 
-def _target_texts(found: "TextHypothesis", tokenizer: "Tokenizer") -> tuple[str, ...]:
+def _target_texts(hypothesis: "TextHypothesis", tokenizer: "Tokenizer") -> tuple[str, ...]:
     """Cut an output into the parts of its tokens: what each adds to the text of those before it."""
     ends = []
-    for length in range(1, len(found.written_ids) + 1):
-        start = tokenizer.decode(found.written_ids[:length])
-        ends.append(len(start) if found.text.startswith(start) else _common(start, found.text))
-    return _cut(found.text, ends)
+    for length in range(1, len(hypothesis.written_ids) + 1):
+        start = tokenizer.decode(hypothesis.written_ids[:length])
+        ends.append(len(start) if hypothesis.text.startswith(start) else _common(start, hypothesis.text))
+    return _cut(hypothesis.text, ends)
 
 
 def _common(a: str, b: str) -> int:

@@ -1,4 +1,4 @@
-"""API keys: random, told once, and kept as hashes."""
+"""API keys: random, shown once, and stored as hashes."""
 
 import hashlib
 import hmac
@@ -46,11 +46,11 @@ class KeyRing:
     def find(self, key: str) -> ApiKey | None:
         """Return the key, in a time that does not depend on which it is; None for an unknown one."""
         digest = _sha256(key)
-        found = None
+        match = None
         for each in self._keys:
             if hmac.compare_digest(each.sha256, digest):
-                found = each
-        return found
+                match = each
+        return match
 
 
 def load_keys(path: Path) -> list[ApiKey]:

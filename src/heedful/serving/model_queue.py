@@ -53,7 +53,7 @@ class ModelQueue:
         *,
         observe_batch: Callable[[int], None] = lambda sentences: None,
     ) -> None:
-        """Start the thread; `observe_batch` is told the size of each batch."""
+        """Start the thread; `observe_batch` is called with the size of each batch."""
         self.model = model
         self._limits = limits
         self._cache = cache
@@ -85,9 +85,9 @@ class ModelQueue:
         for text in texts:
             future: Future[Outputs] = Future()
             futures.append(future)
-            found = self._cache.get(self._key(pair, alternatives, text))
-            if found is not None:
-                future.set_result(found)
+            cached = self._cache.get(self._key(pair, alternatives, text))
+            if cached is not None:
+                future.set_result(cached)
             else:
                 waiting.append(_Waiting(deadline, next(self._numbers), pair, alternatives, text, future))
         if waiting:
@@ -139,7 +139,7 @@ class ModelQueue:
         while self._waiting and len(batch) < most and len(others) < _SCANNED * most:
             each = heapq.heappop(self._waiting)
             if not each.future.cancelled():
-                (batch if _go_together(first, each) else others).append(each)
+                (batch if _fit_a_batch(first, each) else others).append(each)
         for each in others:
             heapq.heappush(self._waiting, each)
         return batch
@@ -168,7 +168,7 @@ class ModelQueue:
             each.future.set_result(results[each.text])
 
 
-def _go_together(first: _Waiting, other: _Waiting) -> bool:
+def _fit_a_batch(first: _Waiting, other: _Waiting) -> bool:
     if (first.pair, first.alternatives) != (other.pair, other.alternatives):
         return False
     short, long = sorted((len(first.text), len(other.text)))

@@ -34,14 +34,14 @@ class StaticFile:
 
 def static_files() -> dict[str, StaticFile]:
     """Return the files of the page by their names."""
-    found = {}
+    by_path = {}
     for path in files("heedful.serving").joinpath("static").iterdir():
         kind = _TYPES.get("." + path.name.rpartition(".")[2])
         if kind is not None:
             content = path.read_bytes()
             tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
-            found[path.name] = StaticFile(content, kind, tag)
-    return found
+            by_path[path.name] = StaticFile(content, kind, tag)
+    return by_path
 
 
 def router() -> APIRouter:

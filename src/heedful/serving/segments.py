@@ -64,12 +64,12 @@ def _sentences(
     for sentence in split_sentences(part.text, within_lines=split) if lines else [_whole(part.text)]:
         start = at + len(sentence.space)
         at = start + len(sentence.text)
-        yield cutter.kept(start)
+        yield cutter.untranslated(start)
         if has_letters(sentence.text):
             yield cutter.sentence(at)
         elif sentence.text:
-            yield cutter.kept(at - 1)
-    yield cutter.kept(len(part.text))
+            yield cutter.untranslated(at - 1)
+    yield cutter.untranslated(len(part.text))
 
 
 def _whole(text: str) -> Sentence:
@@ -86,7 +86,7 @@ class _Cutter:
         self._at = 0
         self._marker = 0
 
-    def kept(self, end: int) -> str:
+    def untranslated(self, end: int) -> str:
         """Return what is before `end`, as it was written, with the markers up to there."""
         written: list[str] = []
         for marker in self._markers(end):

@@ -34,10 +34,10 @@ class SentenceCache:
     def get(self, key: SentenceKey) -> tuple[str, ...] | None:
         """Return the translations of a sentence; None where they are not remembered."""
         with self._lock:
-            found = self._entries.get(key)
-            if found is not None:
+            outputs = self._entries.get(key)
+            if outputs is not None:
                 self._entries.move_to_end(key)
-            return found
+            return outputs
 
     def put(self, key: SentenceKey, texts: tuple[str, ...]) -> None:
         """Remember the translations of a sentence."""

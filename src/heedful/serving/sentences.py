@@ -37,7 +37,7 @@ def split_sentences(text: str, *, within_lines: bool = True) -> list[Sentence]:
         text: anything; the concatenation of all `space + text` is that text.
         within_lines: whether lines are split as well; line ends always separate sentences.
     """
-    found: list[Sentence] = []
+    sentences: list[Sentence] = []
     space = ""
     for segment in _segments(text, within_lines=within_lines):
         core = segment.strip()
@@ -45,11 +45,11 @@ def split_sentences(text: str, *, within_lines: bool = True) -> list[Sentence]:
             space += segment
             continue
         start = segment.index(core)
-        found.append(Sentence(space + segment[:start], core))
+        sentences.append(Sentence(space + segment[:start], core))
         space = segment[start + len(core) :]
     if space:
-        found.append(Sentence(space, ""))
-    return found
+        sentences.append(Sentence(space, ""))
+    return sentences
 
 
 def _segments(text: str, *, within_lines: bool) -> Iterator[str]:
@@ -77,10 +77,10 @@ def _starts(line: str) -> list[int]:
     from syntok.tokenizer import Tokenizer
 
     tokens = Tokenizer().tokenize(line)
-    found = [sentence[0].offset for sentence in map(list, segmenter.split(tokens)) if sentence]
-    return found[:1] + [
+    starts = [sentence[0].offset for sentence in map(list, segmenter.split(tokens)) if sentence]
+    return starts[:1] + [
         start
-        for start in found[1:]
+        for start in starts[1:]
         if not _goes_on(line[max(0, start - _TAIL) : start], line[start : start + _TAIL])
     ]
 

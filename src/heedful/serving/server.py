@@ -60,7 +60,7 @@ def run(app: FastAPI | str, options: ServerOptions) -> None:
 
 def _log_config(*, requests: bool) -> dict[str, Any]:
     """Return what is logged, to stderr: how the server does, and requests where that is asked for."""
-    told = {"level": "INFO", "handlers": ["stderr"], "propagate": False}
+    on_stderr = {"level": "INFO", "handlers": ["stderr"], "propagate": False}
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -69,8 +69,8 @@ def _log_config(*, requests: bool) -> dict[str, Any]:
             "stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}
         },
         "loggers": {
-            "uvicorn": told,
-            "heedful.serving": told,
+            "uvicorn": on_stderr,
+            "heedful.serving": on_stderr,
             "heedful.serving.access": {"level": "INFO" if requests else "WARNING"},
         },
     }

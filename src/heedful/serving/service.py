@@ -175,18 +175,18 @@ class TranslationService:
     ) -> list[tuple[str, ...]]:
         """Return the translations of sentences, with their markers, and no placeholder lost or changed."""
         escape = segments.document.escape
-        found = await self._marked(sentences, segments, job)
+        translations = await self._marked(sentences, segments, job)
         lossy = [
             index
-            for index, (sentence, outputs) in enumerate(zip(sentences, found, strict=True))
-            if (kept := placeholders(sentence.text)) and placeholders(outputs[0][0]) != kept
+            for index, (sentence, outputs) in enumerate(zip(sentences, translations, strict=True))
+            if (expected := placeholders(sentence.text)) and placeholders(outputs[0][0]) != expected
         ]
         again = [without_placeholders(sentences[index], escape) for index in lossy]
         for index, outputs in zip(lossy, await self._marked(again, segments, job), strict=True):
-            found[index] = outputs
+            translations[index] = outputs
         return [
             tuple(written for text, written in outputs if placeholders(text) == placeholders(outputs[0][0]))
-            for outputs in found
+            for outputs in translations
         ]
 
     async def _marked(
@@ -202,27 +202,27 @@ class TranslationService:
                 self._through(lone, job, alternatives=0),
             ]
         )
-        known = {phrase: found[0] for phrase, found in zip(lone, of_phrases, strict=True)}
+        known = {phrase: outputs[0] for phrase, outputs in zip(lone, of_phrases, strict=True)}
         return [
             [
                 (
                     text,
                     project(sentence, text, segments.document.escape, {n: known[p] for n, p in own.items()}),
                 )
-                for text in found
+                for text in phrases_of_sentence
             ]
-            for sentence, own, found in zip(sentences, phrases, outputs, strict=True)
+            for sentence, own, phrases_of_sentence in zip(sentences, phrases, outputs, strict=True)
         ]
 
     async def _through(self, texts: Sequence[str], job: _Job, *, alternatives: int) -> list[Outputs]:
         """Return the translations of sentences by one model after the other."""
         translatable = [index for index, text in enumerate(texts) if has_letters(text)]
-        found: list[Outputs] = [(text,) for text in texts]
+        translations: list[Outputs] = [(text,) for text in texts]
         for leg in job.route.legs:
             last = leg == job.route.legs[-1]
             futures = self._queue_of[leg].submit(
                 leg,
-                [found[index][0] for index in translatable],
+                [translations[index][0] for index in translatable],
                 alternatives=alternatives if last else 0,
                 request_characters=job.characters,
             )
@@ -230,5 +230,5 @@ class TranslationService:
             self.metrics.cached_sentences.inc(sum(future.done() for future in futures))
             done = await gathered([asyncio.wrap_future(future) for future in futures])
             for index, outputs in zip(translatable, done, strict=True):
-                found[index] = outputs
-        return found
+                translations[index] = outputs
+        return translations

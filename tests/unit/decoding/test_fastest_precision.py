@@ -23,7 +23,7 @@ from heedful.decoding.fastest_precision import (
     Trial,
     Way,
     fastest,
-    made_up_sources,
+    random_sources,
     try_precisions,
 )
 from heedful.decoding.native_backend import NativeBackend
@@ -126,7 +126,7 @@ def test_steps_are_timed_and_compared_with_those_of_float32() -> None:
         compiled("bf16"): partial(started, 0.0, 0.02),
         compiled("int8"): partial(started, 0.01, 1.0),
     }
-    trials = try_precisions(starts, places=None)
+    trials = try_precisions(starts, num_positions=None)
     found = {precision: trial for (_, precision), trial in trials.items()}
     assert found["float32"].seconds > 0.03
     assert 0.01 < found["int8"].seconds < found["float32"].seconds
@@ -179,8 +179,8 @@ def fresh() -> Bundle:
 
 def trials_of(bundle: Bundle) -> dict[Precision, Trial]:
     config = bundle.config.model
-    sources = made_up_sources(config.src_vocab_size, pad_id=config.src_pad_id, most=None)
+    sources = random_sources(config.src_vocab_size, pad_id=config.src_pad_id, most=None)
     names = [name for name in NAMES if not NativeBackend.why_not([bundle.model], name)]
     ways = {name: Backends([bundle.model], precision=name, engine="compiled").searching for name in names}
     starts: dict[Way, Start] = {compiled(name): partial(way.step, sources) for name, way in ways.items()}
-    return {name: trial for (_, name), trial in try_precisions(starts, places=None).items()}
+    return {name: trial for (_, name), trial in try_precisions(starts, num_positions=None).items()}

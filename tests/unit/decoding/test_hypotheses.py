@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from heedful.decoding.hypotheses import Outputs, ended_hypothesis
+from heedful.decoding.hypotheses import Outputs, hypothesis_of
 from heedful.decoding.options import SearchOptions
 from heedful.errors import InputError
 
@@ -20,9 +20,9 @@ def test_the_average_is_over_tokens() -> None:
 
 
 def test_the_end_token_counts_in_the_score_but_is_no_part_of_the_output() -> None:
-    finished = ended_hypothesis([5, 6, 2], [-1.0, -2.0, -3.0], eos_id=2, penalty=2.0)
+    finished = hypothesis_of([5, 6, 2], [-1.0, -2.0, -3.0], eos_id=2, penalty=2.0)
     assert (finished.ids, finished.log_prob, finished.score, finished.finished) == ((5, 6), -6.0, -3.0, True)
-    cut = ended_hypothesis([5, 6], [-1.0, -2.0], eos_id=2, penalty=2.0)
+    cut = hypothesis_of([5, 6], [-1.0, -2.0], eos_id=2, penalty=2.0)
     assert (cut.ids, cut.log_prob, cut.score, cut.finished) == ((5, 6), -3.0, -1.5, False)
 
 

@@ -48,6 +48,7 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
         ("no_repeat_ngram_size", -1),
         ("repetition_penalty", 0.0),
         ("repetition_penalty", float("inf")),
+        ("repetition_penalty", 5e37),
         ("length_normalization", "none"),
         ("max_length", 0),
         ("forced_first_id", -1),

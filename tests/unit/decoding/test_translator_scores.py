@@ -12,7 +12,7 @@ from heedful.config import Config
 from heedful.decoding.backend_choice import Backends, EngineChoice
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.inputs import Given
+from heedful.decoding.inputs import Target
 from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
@@ -53,7 +53,7 @@ def assert_scored_as_found(translator: Translator, options: SearchOptions | None
     encode, texts_compared = memorised().tokenizers.tgt.encode, 0
     for translation in translator.translations(SOURCES, options=options):
         found = translation.hypotheses
-        given: list[Given] = [each.written_ids for each in found]
+        given: list[Target] = [each.written_ids for each in found]
         scored = translator.score([translation.source] * len(found), given, options=options)
         as_texts = translator.score(
             [translation.source] * len(found), [each.text for each in found], options=options

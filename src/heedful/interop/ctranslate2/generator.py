@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from heedful.bundle import Bundle
 from heedful.decoding.batch_plan import plan_batches
 from heedful.decoding.generator import StepwiseGenerator
-from heedful.decoding.hypotheses import Hypothesis, ended_hypothesis
+from heedful.decoding.hypotheses import Hypothesis, hypothesis_of
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput
 from heedful.errors import InputError
@@ -113,22 +113,22 @@ class CTranslate2Generator:
         if max_lengths is not None:
             limits = list(map(min, limits, max_lengths))
         first = () if options.forced_first_id is None else (options.forced_first_id,)
-        begun = [(*first, *ids) for ids in prefixes or [()] * len(sources)]
+        beginnings = [(*first, *ids) for ids in prefixes or [()] * len(sources)]
         at_once = 1 if sum(map(bool, sources)) == 1 else self._threads
         engine = self._load(at_once, self._threads // at_once)
 
         def search_batch(batch: list[int]) -> list[list[Hypothesis]]:
             return self._search_batch(
-                engine, [sources[i] for i in batch], [begun[i] for i in batch], limits[batch[0]], options
+                engine, [sources[i] for i in batch], [beginnings[i] for i in batch], limits[batch[0]], options
             )
 
-        found: list[list[Hypothesis]] = [[] for _ in sources]
+        n_best_lists: list[list[Hypothesis]] = [[] for _ in sources]
         batches = self._batches(sources, limits, at_once)
         with ThreadPoolExecutor(at_once) as pool:
             for batch, results in zip(batches, pool.map(search_batch, batches), strict=True):
                 for i, hypotheses in zip(batch, results, strict=True):
-                    found[i] = hypotheses
-        return found
+                    n_best_lists[i] = hypotheses
+        return n_best_lists
 
     def _batches(
         self, sources: Sequence[Sequence[int]], limits: Sequence[int], at_once: int
@@ -152,7 +152,7 @@ class CTranslate2Generator:
         self,
         engine: "Translator",
         sources: Sequence[Sequence[int]],
-        begun: Sequence[Sequence[int]],
+        beginnings: Sequence[Sequence[int]],
         limit: int,
         options: SearchOptions,
     ) -> list[list[Hypothesis]]:
@@ -160,11 +160,11 @@ class CTranslate2Generator:
         read = [self._named_source(ids) for ids in sources]
         results = engine.translate_batch(
             read,
-            [self._named(ids) for ids in begun],
+            [self._named(ids) for ids in beginnings],
             max_decoding_length=max(1, limit - (options.forced_last_id is not None)),
             suppress_sequences=self._suppressed(options),
             # Its scores leave out what is forced: with that, another hypothesis may be the best.
-            **search_settings(options, whole_beam=any(begun) or options.forced_last_id is not None),
+            **search_settings(options, whole_beam=any(beginnings) or options.forced_last_id is not None),
         )
         eos = self._names.tgt[self._eos_id]
         outputs = [(row, tokens) for row, each in enumerate(results) for tokens in each.hypotheses]
@@ -174,28 +174,32 @@ class CTranslate2Generator:
             max_input_length=0,
         )
         scores = (score for each in results for score in each.scores)
-        found: list[list[Hypothesis]] = [[] for _ in sources]
+        n_best_lists: list[list[Hypothesis]] = [[] for _ in sources]
         for (row, tokens), score, scored in zip(outputs, scores, own, strict=True):
             ids = [self._ids[token] for token in tokens]
-            found[row].append(self._hypothesis(ids, scored.log_probs, score, len(begun[row]), options))
+            n_best_lists[row].append(
+                self._hypothesis(ids, scored.log_probs, score, len(beginnings[row]), options)
+            )
         if sampled_by(options) is None:
-            found = [sorted(each, key=lambda one: -one.score)[: options.n_best] for each in found]
-        return found
+            n_best_lists = [
+                sorted(each, key=lambda one: -one.score)[: options.n_best] for each in n_best_lists
+            ]
+        return n_best_lists
 
     def _hypothesis(
-        self, ids: list[int], own: Sequence[float], score: float, num_begun: int, options: SearchOptions
+        self, ids: list[int], own: Sequence[float], score: float, num_in_prefix: int, options: SearchOptions
     ) -> Hypothesis:
         """An output of these ids, from the model's log-probabilities `own` and the score of the search."""
         own = list(own[: len(ids)])  # an output that was truncated has no end token
         if options.forced_first_id is not None:
             own[0] = 0.0
-        found = sum(own[:num_begun]) + sum_of_log_probs(score, len(ids), options)
+        log_prob = sum(own[:num_in_prefix]) + sum_of_log_probs(score, len(ids), options)
         if options.forced_last_id is not None and ids[-1:] != [self._eos_id]:
             ids, own = [*ids, self._eos_id], [*own, 0.0]
         penalty = options.penalty(len(ids))
-        hypothesis = ended_hypothesis(ids, own, eos_id=self._eos_id, penalty=penalty)
+        hypothesis = hypothesis_of(ids, own, eos_id=self._eos_id, penalty=penalty)
         if options.renormalize:
-            hypothesis = replace(hypothesis, log_prob=found, score=found / penalty)
+            hypothesis = replace(hypothesis, log_prob=log_prob, score=log_prob / penalty)
         return hypothesis
 
     def _named(self, ids: Iterable[int]) -> list[str]:

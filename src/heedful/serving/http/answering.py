@@ -1,4 +1,4 @@
-"""Parts that the dialects share: who asks, answers nobody waits for, and how mistakes are told."""
+"""Parts that the dialects share: who asks, answers nobody waits for, and the form of errors."""
 
 import asyncio
 import logging
@@ -45,20 +45,20 @@ class Context:
     def admit(self, request: Request, key: str = "") -> str:
         """Return the name of the client; see `Clients.admit`. A key may be in a header as well."""
         words = request.headers.get("authorization", "").split(None, 1)
-        given = key or (words[1] if len(words) == 2 and words[0] in ("DeepL-Auth-Key", "Bearer") else "")
-        given = given or request.headers.get("ocp-apim-subscription-key", "")
-        return self.clients.admit(given, request.client.host if request.client else "")
+        api_key = key or (words[1] if len(words) == 2 and words[0] in ("DeepL-Auth-Key", "Bearer") else "")
+        api_key = api_key or request.headers.get("ocp-apim-subscription-key", "")
+        return self.clients.admit(api_key, request.client.host if request.client else "")
 
-    async def translate(self, request: Request, client: str, wanted: TranslationRequest) -> list[Answer]:
+    async def translate(self, request: Request, client: str, asked: TranslationRequest) -> list[Answer]:
         """Return the answers, unless the client goes away before.
 
         Raises:
             ClientGoneError: it did; its place is free again.
         """
         if self.log_text:
-            _log.info("%s -> %s: %r", wanted.source or "auto", wanted.target, wanted.texts)
-        answers = await unless_gone(request, self.service.translate(wanted))
-        self.clients.characters[client] += sum(map(len, wanted.texts))
+            _log.info("%s -> %s: %r", asked.source or "auto", asked.target, asked.texts)
+        answers = await unless_gone(request, self.service.translate(asked))
+        self.clients.characters[client] += sum(map(len, asked.texts))
         return answers
 
 

@@ -104,23 +104,23 @@ def router(context: Context) -> APIRouter:
         if isinstance(fields, list):
             raise InvalidError("Bad request. Reason: the body must be an object")
         client = context.admit(request, str(fields.get("auth_key", "")))
-        given = validated(_Fields, fields)
-        if given.glossary_id:
+        parameters = validated(_Fields, fields)
+        if parameters.glossary_id:
             return JSONResponse({"message": "Glossaries are not supported by this server."}, 404)
-        if given.formality in ("more", "less"):
+        if parameters.formality in ("more", "less"):
             raise InvalidError("'formality' is not supported for given 'target_lang'.")
-        texts = given.text
-        if given.split_sentences == "nonewlines" and not given.tag_handling:
+        texts = parameters.text
+        if parameters.split_sentences == "nonewlines" and not parameters.tag_handling:
             texts = [_LINE_ENDS.sub(" ", text) for text in texts]
         answers = await context.translate(
             request,
             client,
             TranslationRequest(
                 texts=tuple(texts),
-                source=given.source_lang or None,
-                target=given.target_lang,
-                rules=_rules(given),
-                split=given.split_sentences != "0",
+                source=parameters.source_lang or None,
+                target=parameters.target_lang,
+                rules=_rules(parameters),
+                split=parameters.split_sentences != "0",
             ),
         )
         return DeepLTranslations(
@@ -129,9 +129,9 @@ def router(context: Context) -> APIRouter:
                     detected_source_language=_source_code(answer.source),
                     text=answer.text,
                     billed_characters=len(text),
-                    model_type_used=_MODEL if given.model_type else None,
+                    model_type_used=_MODEL if parameters.model_type else None,
                 )
-                for text, answer in zip(given.text, answers, strict=True)
+                for text, answer in zip(parameters.text, answers, strict=True)
             ]
         )
 
@@ -158,10 +158,10 @@ def _add_languages(routes: APIRouter, context: Context) -> None:
     async def languages(request: Request) -> list[DeepLLanguage]:
         """Return the languages to translate from (`type=source`, the default) or into (`type=target`)."""
         fields = await read_fields(request, limits)
-        wanted = fields.get("type", "source") if isinstance(fields, dict) else ""
-        if wanted not in ("source", "target"):
+        which = fields.get("type", "source") if isinstance(fields, dict) else ""
+        if which not in ("source", "target"):
             raise InvalidError("Value for 'type' not supported.")
-        if wanted == "target":
+        if which == "target":
             return [
                 DeepLLanguage(language=code.upper(), name=language_name(code), supports_formality=False)
                 for code in catalogue.targets
@@ -202,13 +202,13 @@ def _source_code(code: str) -> str:
     return code.split("-")[0].upper()
 
 
-def _rules(given: _Fields) -> TagRules | None:
-    if given.tag_handling == "html":
+def _rules(parameters: _Fields) -> TagRules | None:
+    if parameters.tag_handling == "html":
         return html_rules(
-            splitting=given.splitting_tags,
-            not_splitting=given.non_splitting_tags,
-            ignored=given.ignore_tags,
+            splitting=parameters.splitting_tags,
+            not_splitting=parameters.non_splitting_tags,
+            ignored=parameters.ignore_tags,
         )
-    if given.tag_handling == "xml":
-        return xml_rules(splitting=given.splitting_tags, ignored=given.ignore_tags)
+    if parameters.tag_handling == "xml":
+        return xml_rules(splitting=parameters.splitting_tags, ignored=parameters.ignore_tags)
     return None

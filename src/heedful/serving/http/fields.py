@@ -143,16 +143,16 @@ async def _multipart(request: Request, body: bytes) -> list[tuple[str, str]]:
 
 
 def _collected(items: Iterable[tuple[str, str]], repeated: frozenset[str]) -> Fields:
-    found: Fields = {}
+    values: Fields = {}
     for name, value in items:
         name = name.removesuffix("[]")
         _check_text(value)
-        if name in repeated and name in found:
-            before = found[name]
-            found[name] = [*before, value] if isinstance(before, list) else [before, value]
+        if name in repeated and name in values:
+            before = values[name]
+            values[name] = [*before, value] if isinstance(before, list) else [before, value]
         else:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def _check_text(value: str) -> None:

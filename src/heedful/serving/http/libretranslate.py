@@ -96,20 +96,20 @@ def router(context: Context) -> APIRouter:
         if isinstance(fields, list):
             return await microsoft.translate(request, context, fields)
         client = context.admit(request, str(fields.get("api_key", "")))
-        given = validated(_TranslateFields, fields)
-        texts = [given.q] if isinstance(given.q, str) else given.q
+        parameters = validated(_TranslateFields, fields)
+        texts = [parameters.q] if isinstance(parameters.q, str) else parameters.q
         answers = await context.translate(
             request,
             client,
             TranslationRequest(
                 texts=tuple(texts),
-                source=None if given.source == _AUTO else given.source,
-                target=given.target,
-                rules=html_rules() if given.format == "html" else None,
-                alternatives=given.alternatives,
+                source=None if parameters.source == _AUTO else parameters.source,
+                target=parameters.target,
+                rules=html_rules() if parameters.format == "html" else None,
+                alternatives=parameters.alternatives,
             ),
         )
-        return _translated(given, answers)
+        return _translated(parameters, answers)
 
     @routes.post(
         "/detect", response_model=list[DetectedLanguage], openapi_extra=schemas.body(schemas.detect(limits))
@@ -122,14 +122,14 @@ def router(context: Context) -> APIRouter:
         context.admit(request, str(fields.get("api_key", "")))
         text = validated(_DetectFields, fields).q
         known = {*catalogue.sources, *catalogue.targets}
-        found = [
+        languages = [
             DetectedLanguage(
                 confidence=round(100 * each.probability, 1),
                 language=closest_code(each.language, known) or each.language,
             )
             for each in context.service.detector.ranked(text)
         ]
-        return found or [DetectedLanguage(confidence=0.0, language=catalogue.sources[0])]
+        return languages or [DetectedLanguage(confidence=0.0, language=catalogue.sources[0])]
 
     _add_languages(routes, context)
     return routes
@@ -170,21 +170,21 @@ def _add_languages(routes: APIRouter, context: Context) -> None:
         }
 
 
-def _translated(given: _TranslateFields, answers: list[Answer]) -> Translated:
-    found = [
+def _translated(parameters: _TranslateFields, answers: list[Answer]) -> Translated:
+    languages = [
         DetectedLanguage(confidence=round(100 * each.probability, 1), language=each.source)
         for each in answers
     ]
-    many = not isinstance(given.q, str)
+    many = not isinstance(parameters.q, str)
     with_pivot = any(each.pivot for each in answers)
     return Translated.model_construct(
         text=[each.text for each in answers] if many else answers[0].text,
-        detected=None if given.source != _AUTO else found if many else found[0],
-        alternatives=_alternatives(answers, many=many) if given.alternatives else None,
+        detected=None if parameters.source != _AUTO else languages if many else languages[0],
+        alternatives=_alternatives(answers, many=many) if parameters.alternatives else None,
         pivot=None if not with_pivot else [each.pivot for each in answers] if many else answers[0].pivot,
     )
 
 
 def _alternatives(answers: list[Answer], *, many: bool) -> list[str] | list[list[str]]:
-    found = [list(each.alternatives) for each in answers]
-    return found if many else found[0]
+    alternatives = [list(each.alternatives) for each in answers]
+    return alternatives if many else alternatives[0]

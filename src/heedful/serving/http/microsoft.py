@@ -56,10 +56,10 @@ async def translate(request: Request, context: Context, items: list[Any]) -> lis
     if not targets[0]:
         raise InvalidError("Invalid request: missing to parameter")
     rules = html_rules() if request.query_params.get("textType") == "html" else None
-    found: list[list[Answer]] = []
+    of_targets: list[list[Answer]] = []
     for target in targets:
-        wanted = TranslationRequest(texts=tuple(texts), source=source, target=target, rules=rules)
-        found.append(await context.translate(request, client, wanted))
+        asked = TranslationRequest(texts=tuple(texts), source=source, target=target, rules=rules)
+        of_targets.append(await context.translate(request, client, asked))
     return [
         Translations(
             translations=[
@@ -70,7 +70,7 @@ async def translate(request: Request, context: Context, items: list[Any]) -> lis
             if source
             else Detected(language=answers[0].source, score=round(answers[0].probability, 3)),
         )
-        for answers in zip(*found, strict=True)
+        for answers in zip(*of_targets, strict=True)
     ]
 
 

@@ -95,7 +95,7 @@ def _partners(tokens: Sequence[Token]) -> dict[int, int]:
     """Return the index of the end tag for each start tag that has one, properly nested."""
     waiting: dict[str, list[int]] = {}
     depth: list[int] = []
-    found: dict[int, int] = {}
+    index_of_start: dict[int, int] = {}
     for index, token in enumerate(tokens):
         if token.kind is Kind.OPEN:
             waiting.setdefault(token.name, []).append(index)
@@ -104,21 +104,21 @@ def _partners(tokens: Sequence[Token]) -> dict[int, int]:
             start = waiting[token.name][-1]
             while depth and depth[-1] >= start:  # what was left open inside has no end
                 waiting[tokens[depth.pop()].name].pop()
-            found[start] = index
-    return found
+            index_of_start[start] = index
+    return index_of_start
 
 
 def _not_too_deep(ends: Mapping[int, int]) -> dict[int, int]:
     """Return the elements that are inside at most `_MAX_DEPTH` others."""
-    kept: dict[int, int] = {}
+    end_of_start: dict[int, int] = {}
     around: list[int] = []
     for start, end in sorted(ends.items()):
         while around and around[-1] < start:
             around.pop()
         around.append(end)
         if len(around) <= _MAX_DEPTH:
-            kept[start] = end
-    return kept
+            end_of_start[start] = end
+    return end_of_start
 
 
 def _marked(run: Sequence[Token], *, preformatted: bool) -> MarkedText:

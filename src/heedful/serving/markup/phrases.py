@@ -31,7 +31,7 @@ def find_phrase(phrase: str, text: str, spans: Sequence[Span], *, near: float) -
     Returns:
         None where nothing is like it.
     """
-    wanted = _letter_pairs(phrase)
+    pairs_of_phrase = _letter_pairs(phrase)
     length = sum(phrase[start].isalnum() for start, _ in words(phrase))
     best, best_score = None, _ALIKE
     for first in range(len(spans)):
@@ -42,7 +42,7 @@ def find_phrase(phrase: str, text: str, spans: Sequence[Span], *, near: float) -
             if not (text[start].isalnum() and text[end - 1].isalnum()):
                 continue
             distance = abs((start + end) / 2 / len(text) - near)
-            score = _dice(wanted, _letter_pairs(text[start:end])) - _DISTANCE_COST * distance
+            score = _dice(pairs_of_phrase, _letter_pairs(text[start:end])) - _DISTANCE_COST * distance
             if score > best_score:
                 best, best_score = (first, behind), score
     return best

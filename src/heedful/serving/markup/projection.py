@@ -47,15 +47,15 @@ def phrases_of(sentence: MarkedText) -> dict[int, str]:
     """Return the content of each element whose place should be looked for, by the element's number."""
     most = _MOST_OF_SENTENCE * len(words(sentence.text))
     opened: dict[int, int] = {}
-    found: dict[int, str] = {}
+    phrases: dict[int, str] = {}
     for marker in sentence.markers:
         if marker.kind == "open":
             opened[marker.element] = marker.position
         elif marker.kind == "close" and marker.element in opened:
             phrase = sentence.text[opened[marker.element] : marker.position].strip()
-            if 0 < len(words(phrase)) <= min(_MOST_PHRASE_WORDS, most) and len(found) < _MOST_PHRASES:
-                found[marker.element] = phrase
-    return found
+            if 0 < len(words(phrase)) <= min(_MOST_PHRASE_WORDS, most) and len(phrases) < _MOST_PHRASES:
+                phrases[marker.element] = phrase
+    return phrases
 
 
 def text_to_translate(sentence: MarkedText) -> str:
@@ -80,7 +80,7 @@ def project(
         return escape(translation)
     spans = words(translation)
     root = _tree(sentence)
-    _place(root.children, _Target(translation, spans, _Ruler(sentence.text, spans), phrases))
+    _insert(root.children, _Target(translation, spans, _Ruler(sentence.text, spans), phrases))
     _fit(root.children, 0, len(spans))
     writer = _Writer(translation, spans, escape)
     for node in root.children:
@@ -113,7 +113,7 @@ def _point(marker: Marker) -> _Node:
     return _Node(marker.raw, marker.position, end=marker.position)
 
 
-def _place(nodes: Sequence[_Node], target: "_Target") -> None:
+def _insert(nodes: Sequence[_Node], target: "_Target") -> None:
     """Set the span of each node to where it would be best, whatever the others do."""
     source, spans = target.ruler.source, target.spans
     for node in nodes:
@@ -129,7 +129,7 @@ def _place(nodes: Sequence[_Node], target: "_Target") -> None:
         if node.element >= 0 and node.closing is None:
             end = len(spans)
         node.span = (max(0, start), end)
-        _place(node.children, target)
+        _insert(node.children, target)
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,12 @@ class _Ruler:
 
     def gap(self, position: int) -> int:
         """Return the number of words that stands for the characters before a position of the source."""
-        wanted = self._words[-1] * self._letters[position] / max(1, self._letters[-1])
-        above = bisect_left(self._words, wanted)
+        words_before = self._words[-1] * self._letters[position] / max(1, self._letters[-1])
+        above = bisect_left(self._words, words_before)
         below = max(0, above - 1)
-        nearer = above < len(self._words) and self._words[above] - wanted < wanted - self._words[below]
+        nearer = (
+            above < len(self._words) and self._words[above] - words_before < words_before - self._words[below]
+        )
         return above if nearer else below
 
 

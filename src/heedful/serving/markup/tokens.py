@@ -58,24 +58,24 @@ class _Tokenizer(HTMLParser):
         self._document = document
         self._void = frozenset() if xml else _VOID
         self._line_starts = [0, *accumulate(len(line) + 1 for line in document.split("\n"))]
-        self._found: list[tuple[int, Kind, str, bool]] = []
+        self._tokens: list[tuple[int, Kind, str, bool]] = []
 
     def tokens(self) -> list[Token]:
         self.feed(self._document)
         self.close()
-        starts = [start for start, *_ in self._found]
+        starts = [start for start, *_ in self._tokens]
         raws = (self._document[a:b] for a, b in pairwise([*starts, len(self._document)]))
         return [
             Token(kind, raw, name, untranslated)
-            for raw, (_, kind, name, untranslated) in zip(raws, self._found, strict=True)
+            for raw, (_, kind, name, untranslated) in zip(raws, self._tokens, strict=True)
             if raw
         ]
 
     def _add(self, kind: Kind, name: str = "", *, untranslated: bool = False) -> None:
         line, column = self.getpos()
         start = self._line_starts[line - 1] + column
-        # What is before the first event, or was not told of, belongs to the token before.
-        self._found.append((start if self._found else 0, kind, name, untranslated))
+        # What is before the first event, or was not reported, belongs to the token before.
+        self._tokens.append((start if self._tokens else 0, kind, name, untranslated))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
