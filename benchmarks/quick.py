@@ -49,10 +49,11 @@ def main() -> int:
 
 def write_material(directory: Path) -> None:
     """Write sentences, their translations, and a bundle with tokenizers of the phrase book."""
-    from heedful.bundle import Bundle, save_bundle
+    from heedful.bundle import Bundle
     from heedful.config import TokenizerConfig, preset
     from heedful.data.phrasebook import phrase_book
     from heedful.model import Transformer
+    from heedful.model_files import save_bundle
     from heedful.text import train_tokenizers
 
     book = phrase_book()

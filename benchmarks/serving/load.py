@@ -1,9 +1,10 @@
 """Load a server: latency and throughput for several numbers of clients, overload, and SIGTERM under load.
 
-    python benchmarks/serving/load.py runs/en-de en-de input.en --seconds 30
+    python benchmarks/serving/load.py runs/en-de en-de input.en --seconds 60 --requests 20000 --peer PYTHON
 
 Every answer is compared with that of `heedful translate`. Each request is one line of the input, and no line
-comes twice as long as there are others, so that the cache of sentences hardly helps.
+comes twice as long as there are others, so that the cache of sentences hardly helps. With --peer, a Python
+that has requirements-flask.txt, flask_ctranslate2.py is loaded in turns with it.
 """
 
 import argparse
@@ -14,12 +15,16 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from heedful.serving.segments import has_letters
+from heedful.serving.sentences import split_sentences
 
 HEEDFUL = [sys.executable, "-m", "heedful"]
 
@@ -47,11 +52,10 @@ class Phase:
 
 
 class Server:
-    """`heedful serve` on a free port."""
+    """A server on a free port, which it says on stderr."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *command: str) -> None:
         """Start it, and wait until it listens."""
-        command = [*HEEDFUL, "serve", *arguments, "--port", "0"]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         for line in self.process.stderr:
@@ -111,13 +115,20 @@ class Client:
             self._streams = None
 
 
+def serve(*arguments: str) -> Server:
+    """Start `heedful serve`."""
+    return Server(*HEEDFUL, "serve", *arguments, "--port", "0")
+
+
 async def ask(
     server: Server, texts: Iterator[str], phase: Phase, until: float, pair: tuple[str, str]
 ) -> None:
     """Send one request after the other."""
     client = Client(server)
     while time.monotonic() < until:
-        text = next(texts)
+        text = next(texts, None)
+        if text is None:
+            break
         started = time.monotonic()
         try:
             content = {"q": text, "source": pair[0], "target": pair[1]}
@@ -141,7 +152,7 @@ async def ask(
 async def run_phase(
     server: Server, texts: Iterator[str], pair: tuple[str, str], clients: int, seconds: float
 ) -> Phase:
-    """Let clients ask at once."""
+    """Let clients ask at once, until the time is over or there are no texts left."""
     phase, until = Phase(), time.monotonic() + seconds
     await asyncio.gather(*(ask(server, texts, phase, until, pair) for _ in range(clients)))
     return phase
@@ -194,33 +205,66 @@ def main() -> None:
     parser.add_argument("input", type=Path)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--clients", type=int, nargs="*", default=[1, 8, 64])
+    parser.add_argument("--requests", type=int, help="in one more phase, for the memory")
+    parser.add_argument("--peer", help="a Python with requirements-flask.txt")
     options = parser.parse_args()
     src, tgt = options.pair.split("-")
-    from heedful.serving.pieces import has_letters
-
-    from heedful.serving.sentences import split_sentences
-
+    pair = (src, tgt)
     lines = dict.fromkeys(options.input.read_text(encoding="utf-8").splitlines())
     single = [line for line in lines if has_letters(line) and len(split_sentences(line)) == 1]
     texts = itertools.cycle(single)
     model = f"{options.pair}={options.bundle}"
-    server = Server(model)
-    asyncio.run(run_phase(server, texts, (src, tgt), 2, 2))
-    for clients in options.clients:
-        phase = asyncio.run(run_phase(server, texts, (src, tgt), clients, options.seconds))
-        wrong = count_wrong(options.bundle, phase.answers)
-        figures = phase.summary(clients, options.seconds)
-        print(json.dumps(figures | {"wrong": wrong, "resident_mb": resident_mb(server)}), flush=True)
-    ended = asyncio.run(terminate_under_load(server, texts, (src, tgt)))
+    with tempfile.TemporaryDirectory() as folder:
+        servers = {"heedful": serve(model)}
+        if options.peer:
+            servers["flask and ctranslate2"] = peer(options.peer, options.bundle, Path(folder) / "exported")
+        for server in servers.values():
+            asyncio.run(run_phase(server, texts, pair, 2, 2))
+        for clients in options.clients:
+            for name, server in servers.items():
+                phase = asyncio.run(run_phase(server, texts, pair, clients, options.seconds))
+                figures = {"server": name} | phase.summary(clients, options.seconds)
+                figures |= {"resident_mb": resident_mb(server)}
+                if name == "heedful":
+                    figures |= {"wrong": count_wrong(options.bundle, phase.answers)}
+                print(json.dumps(figures), flush=True)
+        if options.peer:
+            servers["flask and ctranslate2"].stop()
+    server = servers["heedful"]
+    if options.requests:
+        for part in range(4):
+            some = itertools.islice(texts, options.requests // 4)
+            phase = asyncio.run(run_phase(server, some, pair, 64, 3600))
+            figures = {"part": part + 1, "statuses": dict(phase.statuses), "resident_mb": resident_mb(server)}
+            print(json.dumps(figures | {"wrong": count_wrong(options.bundle, phase.answers)}), flush=True)
+    ended = asyncio.run(terminate_under_load(server, texts, pair))
     phase = ended.pop("phase")
     assert isinstance(phase, Phase)
     print(json.dumps({"SIGTERM": ended, "wrong": count_wrong(options.bundle, phase.answers)}), flush=True)
-    small = Server(model, "--max-waiting", "1000", "--max-characters", "1000")
-    phase = asyncio.run(run_phase(small, texts, (src, tgt), 64, options.seconds))
-    wrong = count_wrong(options.bundle, phase.answers)
+    small = serve(model, "--max-waiting", "1000", "--max-characters", "1000")
+    phase = asyncio.run(run_phase(small, texts, pair, 64, options.seconds))
     figures = phase.summary(64, options.seconds)
-    print(json.dumps({"overload": figures, "without_retry_after": phase.without_retry_after, "wrong": wrong}))
+    wrong = count_wrong(options.bundle, phase.answers)
+    after = asyncio.run(run_phase(small, texts, pair, 1, 1))  # at once after the load
+    back = {"statuses": dict(after.statuses)}
+    print(
+        json.dumps(
+            {
+                "overload": figures,
+                "without_retry_after": phase.without_retry_after,
+                "wrong": wrong,
+                "the second after": back,
+            }
+        )
+    )
     small.stop()
+
+
+def peer(python: str, bundle: str, exported: Path) -> Server:
+    """Export a model, and serve it by Flask and CTranslate2."""
+    command = [*HEEDFUL, "export", bundle, "--to", "ctranslate2", "--output", str(exported)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return Server(python, str(Path(__file__).parent / "flask_ctranslate2.py"), str(exported))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class DiverseBeamSearch(Strategy):
     def __post_init__(self) -> None:
         check_beam(self.beam_size, self.early_stopping)
         check_range("num_groups", self.num_groups, 1, 1000)
-        check_range("diversity_penalty", self.diversity_penalty, 0)
+        check_range("diversity_penalty", self.diversity_penalty, 0, 1000)
         if self.beam_size % self.num_groups:
             raise InputError(f"num_groups={self.num_groups}: must divide beam_size={self.beam_size}")
 

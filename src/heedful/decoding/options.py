@@ -17,7 +17,7 @@ _LEAST = {
     **dict.fromkeys(("max_length_offset", "min_length", "no_repeat_ngram_size"), 0),
     **dict.fromkeys(("forced_first_id", "forced_last_id", "length_penalty", "coverage_penalty"), 0),
 }
-_MOST = {"length_penalty": 30, "n_best": 100_000}
+_MOST = {"length_penalty": 30, "coverage_penalty": 1000, "n_best": 100_000}
 
 
 @dataclass(frozen=True, kw_only=True)
