@@ -1,4 +1,4 @@
-"""A service as LibreTranslate 1.9.6 is built: Flask, waitress with four threads, CTranslate2 for each request.
+"""A service as LibreTranslate 1.9.6 is built: Flask, waitress with four threads, and CTranslate2.
 
     python flask_ctranslate2.py EXPORTED --beam-size 5
 
