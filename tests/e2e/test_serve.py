@@ -347,7 +347,7 @@ def test_a_package_that_is_missing_is_one_line(bundle: Path, name: str) -> None:
 
 
 def test_a_model_without_languages_is_one_line(bundle: Path) -> None:
-    outcome = heedful("serve", bundle)
+    outcome = heedful("serve", bundle, "--port", 0)
     assert outcome.code == 1
     assert outcome.err.splitlines() == [
         f"error: {bundle}: nothing says which languages it translates; say it with a source and a target: "
@@ -367,7 +367,16 @@ def test_a_model_without_languages_is_one_line(bundle: Path) -> None:
     ],
 )
 def test_mistakes_at_the_start_are_one_line(arguments: list[str], message: str) -> None:
-    outcome = heedful("serve", *arguments)
+    outcome = heedful("serve", *arguments, "--port", 0)
     assert outcome.code in {1, 2}
     assert message in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_an_address_that_is_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        outcome = heedful("serve", "en-de=nowhere", "--port", port)
+    assert outcome.code == 1
+    assert outcome.err.startswith(f"error: cannot listen on 127.0.0.1, port {port}: ")
     assert len(outcome.err.splitlines()) == 1

@@ -1,12 +1,15 @@
 """Run the application under uvicorn, in this process or in several."""
 
+import os
 import signal
+import socket
 from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
+from heedful.errors import InputError
 from heedful.serving.http.protocol import PunctualProtocol
 
 _MOST_HEAD_BYTES = 32_768
@@ -30,6 +33,23 @@ class ServerOptions:
     workers: int
     drain_seconds: float
     log_requests: bool
+
+
+def check_address(host: str, port: int) -> None:
+    """Check that this machine can listen there, before models are loaded.
+
+    Raises:
+        InputError: it cannot, such as where another program listens.
+    """
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as probe:
+                if os.name == "posix":  # as the server does: connections that have ended hold no port
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"cannot listen on {host}, port {port}: {reason}; see --host and --port") from None
 
 
 def run(app: FastAPI | str, options: ServerOptions) -> None:

@@ -66,7 +66,8 @@ def serve(request: ServeRequest) -> None:
 
     Raises:
         BundleError: no usable bundle.
-        InputError: a model whose languages are not known, or options that cannot be.
+        InputError: a model whose languages are not known, an address that is in use, or options that cannot
+            be.
         MissingExtraError: the service's packages are not installed.
     """
     for name in _NEEDED:
@@ -76,6 +77,7 @@ def serve(request: ServeRequest) -> None:
             raise MissingExtraError(f"serving needs {name}: pip install 'heedful[serve]'") from None
     from heedful.serving import server
 
+    server.check_address(request.host, request.port)
     options = server.ServerOptions(
         host=request.host,
         port=request.port,
