@@ -11,7 +11,10 @@ import { readState, writeState } from "./state.js";
 import { tabs } from "./tabs.js";
 import { themeButton } from "./theme-button.js";
 
-const DEBOUNCE = 150; // milliseconds after the last key
+// Milliseconds after the last key. Translations are quick; explanations cost more, and browsers allow few changes
+// of the address.
+const DEBOUNCE = 20;
+const PAUSE = 250;
 const field = byId("source");
 const output = byId("output");
 const panel = new AttentionPanel();
@@ -20,6 +23,7 @@ let languages;
 let limits = { charLimit: 5000, alternativesLimit: 3 };
 let running = new AbortController();
 let timer = 0;
+let remembering = 0;
 let typedAt = 0;
 let explainable = true;
 let explained = null;
@@ -40,7 +44,8 @@ async function translateNow() {
   running = controller;
   const { signal } = controller;
   const text = field.value;
-  writeState({ text, from: languages.from.value, to: languages.to.value });
+  clearTimeout(remembering);
+  remembering = setTimeout(remember, untilPause());
   if (!text.trim()) return showNothing();
   const fields = { q: text, source: languages.from.value, target: languages.to.value };
   byId("empty").hidden = true;
@@ -52,6 +57,8 @@ async function translateNow() {
     if (signal.aborted) return;
     if (languages.turn(answer.detectedLanguage?.language)) return void translateNow();
     showAnswer(text, answer);
+    await new Promise((done) => { setTimeout(done, untilPause()); });
+    if (signal.aborted) return;
     await explainNow(text, fields, signal);
   } catch (error) {
     if (signal.aborted || error.name === "AbortError") return;
@@ -64,6 +71,12 @@ async function translateNow() {
       output.ariaBusy = "false";
     }
   }
+}
+
+const untilPause = () => Math.max(0, typedAt + PAUSE - performance.now());
+
+function remember() {
+  writeState({ text: field.value, from: languages.from.value, to: languages.to.value });
 }
 
 function showAnswer(text, answer) {
@@ -161,7 +174,10 @@ function wire() {
   field.addEventListener("input", typed);
   byId("clear").addEventListener("click", () => setText("", { now: true }));
   byId("copy").addEventListener("click", (event) => copyFrom(event.currentTarget, translation()));
-  byId("link").addEventListener("click", (event) => copyFrom(event.currentTarget, location.href));
+  byId("link").addEventListener("click", (event) => {
+    remember();
+    copyFrom(event.currentTarget, location.href);
+  });
   byId("key").addEventListener("change", (event) => { service.setKey(event.target.value); translateNow(); });
   byId("sentence").addEventListener("change", (event) => showSentence(Number(event.target.value)));
   languages.from.addEventListener("change", () => { languages.detect(""); languages.changed(); translateNow(); });
