@@ -167,12 +167,12 @@ def test_evaluate_refuses_what_it_cannot_score_before_it_translates(run: Path, t
     assert_one_clear_line(heedful(*args[:4]), 2, "--ref")
 
 
-@pytest.mark.parametrize("ending", ["png", "html", "json"])
+@pytest.mark.parametrize("ending", ["png", "svg", "html", "json"])
 def test_attention_writes_what_the_name_asks_for(run: Path, tmp_path: Path, ending: str) -> None:
     path = tmp_path / "new" / f"map.{ending}"
     outcome = heedful("attention", run, SOURCES[2], "--output", path)
     assert (outcome.code, outcome.out) == (0, f"{TARGETS[2]}\n")
-    start = {"png": b"\x89PNG", "html": b"<!doctype html>", "json": b'{"source"'}[ending]
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "html": b"<!doctype html>", "json": b'{"source"'}[ending]
     assert path.read_bytes().startswith(start)
 
 
@@ -187,6 +187,23 @@ def test_attention_refuses_what_it_cannot_show(run: Path, tmp_path: Path) -> Non
     assert_one_clear_line(heedful("attention", run, "a", "-o", tmp_path / "a.gif"), 1, "a.gif", ".png")
     layer = heedful("attention", run, "a", "-o", tmp_path / "a.png", "--layer", 9)
     assert_one_clear_line(layer, 1, "layer 9")
+    for option, value, message in (
+        ("--attention", "crosss", "did you mean 'cross'?"),
+        ("--layer", "0", "layer '0': not a number from 1 on"),
+        ("--layer", "1,x", "layer 'x'"),
+        ("--head", "5", "head 5 does not exist; a layer has heads 1 to 4"),
+    ):
+        for ending in ("svg", "html", "json"):
+            path = tmp_path / f"a.{ending}"
+            assert_one_clear_line(heedful("attention", run, "a", "-o", path, option, value), 1, message)
+            assert not path.exists()
+
+
+def test_a_page_of_attention_begins_with_the_chosen_map(run: Path, tmp_path: Path) -> None:
+    chosen = ["--attention", "decoder", "--layer", "1", "--head", "3"]
+    heedful("attention", run, SOURCES[0], "-o", tmp_path / "a.html", *chosen)
+    data = (tmp_path / "a.html").read_text(encoding="utf-8").split('id="data">')[1].split("</script>")[0]
+    assert json.loads(data)["start"] == {"kind": "decoder", "layer": 1, "head": 2}
 
 
 def test_inspect_shows_sizes_scores_and_settings(run: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.analysis.plotting import BLUE, FAINT, GREEN, INK, ORANGE, new_figure, save_png, style_axes
+from heedful.analysis.plotting import BLUE, FAINT, GREEN, INK, ORANGE, new_figure, save_figure, style_axes
 from heedful.errors import RunError
 from heedful.parsing import is_whole, parse_json
 
@@ -85,7 +85,7 @@ def draw_curves(curves: Curves, path: Path, *, title: str) -> None:
             _draw_panel(axes, panels[index], last)
         else:
             axes.set_visible(False)
-    save_png(figure, path)
+    save_figure(figure, path)
 
 
 def _read_events(log: Path) -> list[dict[str, object]]:
