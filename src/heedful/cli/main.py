@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from heedful.cli.align import align
 from heedful.cli.attention import attention
 from heedful.cli.average import average
 from heedful.cli.bench import BENCHES
@@ -31,8 +32,8 @@ from heedful.cli.translate import translate
 
 # In the order of a typical first use.
 VERBS: tuple[Callable[..., None], ...] = (
-    demo, train, translate, serve, evaluate, score, attention, plot, average, shortlist, inspect, import_,
-    export, push,
+    demo, train, translate, serve, evaluate, score, align, attention, plot, average, shortlist, inspect,
+    import_, export, push,
 )  # fmt: skip
 
 app = typer.Typer(

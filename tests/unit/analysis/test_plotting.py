@@ -18,7 +18,7 @@ from heedful.analysis.plotting import (
 )
 from heedful.errors import InputError, MissingExtraError
 
-# Okabe and Ito, 2008, without yellow: blue, vermillion, bluish green, reddish purple, orange, sky blue, black.
+# Okabe and Ito, 2008, but yellow: blue, vermillion, bluish green, reddish purple, orange, sky blue, black.
 PUBLISHED = [
     (0, 114, 178),
     (213, 94, 0),
