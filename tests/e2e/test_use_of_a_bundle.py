@@ -1,6 +1,7 @@
 """The verbs that use a trained model, through the command line."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -243,5 +244,23 @@ def test_inspect_and_plot_show_a_run_that_has_no_bundle_yet(tmp_path: Path) -> N
     assert "steps     7 in 1.0 minutes" in heedful("inspect", tmp_path).out
     assert heedful("plot", tmp_path).out == f"{tmp_path / 'curves.png'}\n"
     assert (tmp_path / "curves.png").is_file()
-    assert_one_clear_line(heedful("plot", tmp_path, "-o", "a.svg"), 1, "a.svg")
+    assert_one_clear_line(heedful("plot", tmp_path, "-o", "a.pdf"), 1, "a.pdf", ".png or .svg")
     assert_one_clear_line(heedful("plot", tmp_path / "nowhere"), 1, "no such run")
+    assert_one_clear_line(heedful("plot", tmp_path, tmp_path / "nowhere"), 1, "nowhere: no such run")
+
+
+def test_plot_compares_runs_by_their_names_or_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for run in ("a/first", "a/second", "b/first"):
+        Path(run).mkdir(parents=True)
+        Path(run, "log.jsonl").write_text('{"event": "step", "step": 7, "nll": 1.5}\n')
+    assert heedful("plot", "a/first", "a/second").out == "curves.png\n"
+    assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
+    names: dict[tuple[str, ...], list[str]] = {
+        ("a/first", "a/second"): ["first", "second"],
+        ("a/first", "b/first", "a/first"): ["a/first", "b/first"],
+    }
+    for runs, shown in names.items():
+        assert heedful("plot", *runs, "-o", "c.svg").code == 0
+        texts = re.findall(r">([^<]+)</text>", Path("c.svg").read_text(encoding="utf-8"))
+        assert [text for text in texts if "first" in text or "second" in text] == shown
