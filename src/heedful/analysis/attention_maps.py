@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from heedful.bundle import Bundle
 from heedful.durable import put_text_in_place
 from heedful.errors import InputError, suggestion
+from heedful.notebook_html import weight_table
 from heedful.ops.recorder import AttentionMap, record_attention
 from heedful.text import Framing
 
@@ -138,6 +139,13 @@ class AttentionMaps:
                         )
                 selected.append((layer, heads))
         return selected
+
+    def _repr_html_(self) -> str:
+        """Return the mean cross-attention of the last layer as a table, for notebooks."""
+        layer = self.of("cross")[-1]
+        rows, columns = self.labels("cross")
+        caption = f"cross-attention, layer {layer.layer}, mean of {len(layer.weights)} heads"
+        return weight_table(caption, rows, columns, layer.of_head(MEAN).tolist())
 
     def as_dict(self) -> dict[str, object]:
         """Return the maps for JSON; weights to four digits, as `weights[head][row][column]`."""

@@ -33,7 +33,7 @@ _TITLES: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class HeadImportance:
-    """What the loss of a model rises by without each of its heads.
+    """How much the loss of a model rises without each of its heads.
 
     Attributes:
         nll: of the whole model, in nats per target token.
