@@ -6,6 +6,7 @@ import pytest
 from tiny_bundle import PAIRS, memorised
 
 from heedful.analysis.attention_maps import attention_maps
+from heedful.analysis.plotting import readable_tokens
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.evaluation.metrics import evaluate_texts
@@ -56,8 +57,8 @@ def test_attention_shows_the_mean_of_the_last_cross_attention() -> None:
     html = maps._repr_html_()
     caption, header, *rows = cells(html)
     assert caption == ["cross-attention, layer 2, mean of 4 heads"]
-    assert header == ["", *maps.source_tokens]
-    assert [row[0] for row in rows] == list(maps.target_tokens)
+    assert header == ["", *readable_tokens(maps.source_tokens)]
+    assert [row[0] for row in rows] == readable_tokens(maps.target_tokens)
     shown = [
         [float(cell.get("title") or 0) for cell in row.iter("td")] for row in ET.fromstring(html).iter("tr")
     ][1:]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from heedful.analysis.plotting import readable_tokens
 from heedful.bundle import Bundle
 from heedful.durable import put_text_in_place
 from heedful.errors import InputError, suggestion
@@ -143,7 +144,7 @@ class AttentionMaps:
     def _repr_html_(self) -> str:
         """Return the mean cross-attention of the last layer as a table, for notebooks."""
         layer = self.of("cross")[-1]
-        rows, columns = self.labels("cross")
+        rows, columns = (readable_tokens(labels) for labels in self.labels("cross"))
         caption = f"cross-attention, layer {layer.layer}, mean of {len(layer.weights)} heads"
         return weight_table(caption, rows, columns, layer.of_head(MEAN).tolist())
 

@@ -30,8 +30,8 @@ table { border-collapse: collapse; font-size: 13px }
 td { width: 30px; min-width: 30px; height: 26px; border: 1px solid var(--line); padding: 0 }
 th { font-weight: 400; white-space: nowrap; padding: 0 .5rem; text-align: right }
 thead th { height: 7.5rem; padding: 0; vertical-align: bottom }
-thead span { display: block; width: 30px; transform-origin: 15px 50%; transform: rotate(-55deg);
-             text-align: left }
+thead span { display: block; width: 30px; transform-origin: 15px 50%;
+             transform: translateY(-8px) rotate(-55deg); text-align: left }
 th.on { color: rgb(var(--rgb)); font-weight: 600 }
 td:hover { outline: 2px solid rgb(var(--rgb)) }
 #value { min-height: 1.5em; color: var(--ink) }
