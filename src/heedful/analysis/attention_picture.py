@@ -29,7 +29,7 @@ from heedful.analysis.plotting import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import FigureBase
+    from matplotlib.figure import Figure, FigureBase
     from matplotlib.image import AxesImage
 
 _CELL = 0.36  # inches of one token in the large map, if they fit
@@ -49,24 +49,31 @@ _ROWS_AND_COLUMNS: dict[Kind, str] = {
 
 
 def draw_attention(maps: AttentionMaps, path: Path, *, choice: MapChoice = LAST_CROSS) -> None:
-    """Draw attention maps as PNG or SVG.
-
-    Of one layer: a large map, which is the mean of the heads where that is among the chosen, and a small one
-    of each other head. Of several: a row for each layer, a column for each head.
+    """Write `attention_figure` as PNG or SVG.
 
     Raises:
         InputError: the model does not have such a layer or head, or the name is not that of a picture.
         MissingExtraError: matplotlib is not installed.
     """
     check_picture(path)
+    save_figure(attention_figure(maps, choice=choice), path)
+
+
+def attention_figure(maps: AttentionMaps, *, choice: MapChoice = LAST_CROSS) -> "Figure":
+    """Draw attention maps.
+
+    Of one layer: a large map, which is the mean of the heads where that is among the chosen, and a small one
+    of each other head. Of several: a row for each layer, a column for each head.
+
+    Raises:
+        InputError: the model does not have such a layer or head.
+        MissingExtraError: matplotlib is not installed.
+    """
     selected = maps.select(choice)
-    if len(selected) == 1:
-        _draw_layer(maps, *selected[0], path)
-    else:
-        _draw_grid(maps, selected, path)
+    return _layer(maps, *selected[0]) if len(selected) == 1 else _grid(maps, selected)
 
 
-def _draw_layer(maps: AttentionMaps, layer: LayerAttention, heads: tuple[Head, ...], path: Path) -> None:
+def _layer(maps: AttentionMaps, layer: LayerAttention, heads: tuple[Head, ...]) -> "Figure":
     rows, columns = (readable_tokens(labels) for labels in maps.labels(layer.kind))
     width = min(max(_CELL * len(columns), _SMALLEST), _LARGEST)
     height = min(max(_CELL * len(rows), _SMALLEST), _LARGEST)
@@ -102,12 +109,10 @@ def _draw_layer(maps: AttentionMaps, layer: LayerAttention, heads: tuple[Head, .
     bar = left.colorbar(image, ax=large, location="bottom", shrink=0.5, aspect=32, pad=0.03)
     bar.ax.tick_params(labelsize=7, colors=FAINT, length=2)
     bar.outline.set_visible(False)
-    save_figure(figure, path)
+    return figure
 
 
-def _draw_grid(
-    maps: AttentionMaps, selected: list[tuple[LayerAttention, tuple[Head, ...]]], path: Path
-) -> None:
+def _grid(maps: AttentionMaps, selected: list[tuple[LayerAttention, tuple[Head, ...]]]) -> "Figure":
     tiles = [[(layer, head) for head in heads] for layer, heads in selected]
     kinds = list(dict.fromkeys(layer.kind for layer, _ in selected))
     if len(tiles[0]) == 1:  # a row for each kind instead
@@ -128,7 +133,7 @@ def _draw_grid(
         size = min(_SMALL * 72 * 0.6 / max(len(rows), len(columns)), 7.0)
         if size >= _LEGIBLE:
             _label(line[0], rows, columns, size=size)
-    save_figure(figure, path)
+    return figure
 
 
 def _name(head: Head) -> str:

@@ -90,13 +90,7 @@ def read_curves(log: Path) -> Curves:
 
 
 def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:
-    """Draw the curves of one run, or of several in the same axes, as PNG or SVG.
-
-    There is a panel for each quantity; of several runs, each has a colour of its own.
-
-    Args:
-        runs: their curves by name, at least one.
-        path: of the image.
+    """Write `curves_figure` as PNG or SVG.
 
     Raises:
         InputError: the name is not that of a picture.
@@ -104,6 +98,21 @@ def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:
         RunError: nothing was logged yet.
     """
     check_picture(path)
+    save_figure(curves_figure(runs), path)
+
+
+def curves_figure(runs: Mapping[str, Curves]) -> "Figure":
+    """Draw the curves of one run, or of several in the same axes.
+
+    There is a panel for each quantity; of several runs, each has a colour of its own.
+
+    Args:
+        runs: their curves by name, at least one.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        RunError: nothing was logged yet.
+    """
     only = next(iter(runs.values())) if len(runs) == 1 else None
     panels = [panel for panel in (_panels(only) if only else _compared(runs)) if panel.num_points]
     if not panels:
@@ -120,7 +129,7 @@ def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:
             axes.set_visible(False)
     if only is None:
         _add_legend(figure, list(runs), num_columns)
-    save_figure(figure, path)
+    return figure
 
 
 def _read_events(log: Path) -> list[dict[str, object]]:
