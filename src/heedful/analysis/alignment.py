@@ -73,6 +73,7 @@ def align(
     *,
     method: AlignmentMethod = PENULTIMATE,
     batch_tokens: int = 4096,
+    first_line: int = 1,
 ) -> list[Alignment]:
     """Align the words of sentence pairs, by teacher forcing; words are what is between spaces.
 
@@ -83,6 +84,7 @@ def align(
         pairs: (source, target).
         method: how.
         batch_tokens: of a batch, rows x max(src_len, tgt_len).
+        first_line: the number of the first pair, for messages.
 
     Raises:
         InputError: the decoder does not have that layer, or a text is longer than its learned positions.
@@ -101,6 +103,8 @@ def align(
         key=lambda i: -max(map(len, ids[i])),
     )
     framing = Framing.of(bundle.config, bundle.tokenizers)
+    for i in sorted(longest_first):
+        _check_length(bundle, framing, *ids[i], line=first_line + i)
     alignments = [Alignment(())] * len(pairs)
     while longest_first:
         # Special tokens are few, at most four.
@@ -130,6 +134,17 @@ def align_words(
         for tgt in of_target
     }
     return Alignment(tuple(sorted(links, key=lambda link: link[::-1])))
+
+
+def _check_length(
+    bundle: Bundle, framing: Framing, source: Sequence[int], target: Sequence[int], *, line: int
+) -> None:
+    limit = bundle.config.model.max_positions
+    longest = max(len(framing.source(source)), len(framing.target(target)))
+    if bundle.config.model.positions == "learned" and longest > limit:
+        raise InputError(
+            f"line {line:,}: {longest:,} tokens, but the model has {limit:,} positions; split the line"
+        )
 
 
 def _best_words(row: NDArray[np.float32], src_words: Sequence[Sequence[int]]) -> Sequence[int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 
 from heedful.analysis.alignment import Alignment, AlignmentMethod, align
@@ -54,5 +54,14 @@ def align_lines(run: Path, task: AlignmentTask, *, languages: Languages) -> Iter
 
 def _alignments(translator: Translator, task: AlignmentTask) -> Iterator[Alignment]:
     pairs = parallel_lines(task.sources, task.targets, src_name=task.src_name, tgt_name=task.tgt_name)
-    while chunk := list(islice(pairs, _CHUNK_LINES)):
-        yield from align(translator.bundle, chunk, method=task.method, batch_tokens=translator.batch_tokens)
+    for first_line in count(1, _CHUNK_LINES):
+        chunk = list(islice(pairs, _CHUNK_LINES))
+        if not chunk:
+            break
+        yield from align(
+            translator.bundle,
+            chunk,
+            method=task.method,
+            batch_tokens=translator.batch_tokens,
+            first_line=first_line,
+        )

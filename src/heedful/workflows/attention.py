@@ -81,7 +81,7 @@ def write_attention(maps: AttentionMaps, output: Path, *, choice: MapChoice = LA
         case ".html":
             write_attention_page(maps, output, choice=choice)
         case ".json":
-            maps.select(choice)  # a layer that does not exist is no typing error to be silent about
+            maps.select(choice)  # a layer that does not exist is an error in every format
             write_attention_json(maps, output)
         case _:
             draw_attention(maps, output, choice=choice)

@@ -130,3 +130,12 @@ def test_the_layer_is_the_last_but_one_where_there_are_two() -> None:
     for layer in (0, 3):
         with pytest.raises(InputError, match=f"layer {layer} does not exist; the decoder has layers 1 to 2"):
             align(bundle, PAIRS, method=AlignmentMethod(layer=layer))
+
+
+def test_a_line_that_is_longer_than_learned_positions_is_named() -> None:
+    bundle = nllb_like(positions="learned", max_positions=20)
+    pairs = [("the dog .", "der Hund ."), ("the dog .", "der Hund . " * 9), ("the dog . " * 9, "der Hund .")]
+    assert align(bundle, pairs[:1])[0].links
+    for too_long in pairs[1:]:
+        with pytest.raises(InputError, match=r"line 1,002: \d+ tokens, but the model has 20 positions"):
+            align(bundle, [pairs[0], too_long], first_line=1001)
