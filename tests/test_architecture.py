@@ -21,7 +21,7 @@ NATIVE = ROOT / "native"
 LAYERS: dict[str, float] = {
     "errors": -1,
     "requests": 0,
-    **dict.fromkeys(("parsing", "precision"), -0.5),
+    **dict.fromkeys(("notebook_html", "parsing", "precision"), -0.5),
     **dict.fromkeys(("config", "durable"), 0),
     **dict.fromkeys(("native", "threads", "free_memory", "safetensors_files", "weight_format"), 0.5),
     "weight_files": 0.6,

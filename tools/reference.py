@@ -17,6 +17,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from typer.models import ArgumentInfo, OptionInfo
 
 from heedful.cli.bench import BENCHES
+from heedful.cli.draw import DRAWINGS
 from heedful.cli.main import VERBS
 from heedful.cli.option_groups import with_option_groups
 from heedful.config import Config
@@ -45,6 +46,7 @@ def command_line() -> str:
         NOT_BY_HAND,
         OF_COMMANDS,
         *(_command(f"heedful {_name(verb)}", verb) for verb in VERBS),
+        *(_command(f"heedful draw {_name(verb)}", verb) for verb in DRAWINGS),
         *(_command(f"heedful bench {_name(verb)}", verb) for verb in BENCHES),
     ]
     return "\n\n".join(parts) + "\n"

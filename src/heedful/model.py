@@ -24,7 +24,7 @@ from heedful.variants.gated_feed_forward import GatedFeedForward
 from heedful.variants.relative_positions import BucketedBiases, LinearBiases, RotaryPositions
 from heedful.variants.sinusoids import concatenated_sinusoids, fairseq_sinusoids
 
-_SINUSOIDS = {"sinusoidal": sinusoids, "concatenated": concatenated_sinusoids, "fairseq": fairseq_sinusoids}
+SINUSOIDS = {"sinusoidal": sinusoids, "concatenated": concatenated_sinusoids, "fairseq": fairseq_sinusoids}
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,8 @@ def _decoder_layers(config: ModelConfig) -> list[DecoderLayer]:
 
 def _input_embedding(config: ModelConfig, tokens: nn.Embedding) -> InputEmbedding:
     positions: SinusoidalPositions | LearnedPositions | NoPositions = NoPositions()
-    if config.positions in _SINUSOIDS:
-        positions = SinusoidalPositions(config.d_model, _SINUSOIDS[config.positions])
+    if config.positions in SINUSOIDS:
+        positions = SinusoidalPositions(config.d_model, SINUSOIDS[config.positions])
     elif config.positions == "learned":
         positions = LearnedPositions(config.d_model, config.max_positions)
     return InputEmbedding(

@@ -135,7 +135,7 @@ def test_files_of_no_lines_are_refused(run: Path, tmp_path: Path) -> None:
     (tmp_path / "nothing").write_bytes(b"")
     (tmp_path / "one").write_bytes(text(SOURCES[:1]))
     outcome = heedful("score", run, "--src", tmp_path / "nothing", "--tgt", tmp_path / "nothing")
-    assert_one_clear_line(outcome, 1, "nothing: no lines; there is nothing to score")
+    assert_one_clear_line(outcome, 1, "nothing: no lines; give one sentence a line")
     outcome = heedful("score", run, "--src", "-", "--tgt", tmp_path / "nothing", stdin=b"")
     assert_one_clear_line(outcome, 1, "stdin and ", "nothing: no lines")
     outcome = heedful("score", run, "--src", tmp_path / "one", "--tgt", tmp_path / "nothing")

@@ -1,6 +1,7 @@
 """The verbs that use a trained model, through the command line."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -167,12 +168,12 @@ def test_evaluate_refuses_what_it_cannot_score_before_it_translates(run: Path, t
     assert_one_clear_line(heedful(*args[:4]), 2, "--ref")
 
 
-@pytest.mark.parametrize("ending", ["png", "html", "json"])
+@pytest.mark.parametrize("ending", ["png", "svg", "html", "json"])
 def test_attention_writes_what_the_name_asks_for(run: Path, tmp_path: Path, ending: str) -> None:
     path = tmp_path / "new" / f"map.{ending}"
     outcome = heedful("attention", run, SOURCES[2], "--output", path)
     assert (outcome.code, outcome.out) == (0, f"{TARGETS[2]}\n")
-    start = {"png": b"\x89PNG", "html": b"<!doctype html>", "json": b'{"source"'}[ending]
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "html": b"<!doctype html>", "json": b'{"source"'}[ending]
     assert path.read_bytes().startswith(start)
 
 
@@ -187,6 +188,23 @@ def test_attention_refuses_what_it_cannot_show(run: Path, tmp_path: Path) -> Non
     assert_one_clear_line(heedful("attention", run, "a", "-o", tmp_path / "a.gif"), 1, "a.gif", ".png")
     layer = heedful("attention", run, "a", "-o", tmp_path / "a.png", "--layer", 9)
     assert_one_clear_line(layer, 1, "layer 9")
+    for option, value, message in (
+        ("--attention", "crosss", "did you mean 'cross'?"),
+        ("--layer", "0", "layer '0': not a number from 1 on"),
+        ("--layer", "1,x", "layer 'x'"),
+        ("--head", "5", "head 5 does not exist; a layer has heads 1 to 4"),
+    ):
+        for ending in ("svg", "html", "json"):
+            path = tmp_path / f"a.{ending}"
+            assert_one_clear_line(heedful("attention", run, "a", "-o", path, option, value), 1, message)
+            assert not path.exists()
+
+
+def test_a_page_of_attention_begins_with_the_chosen_map(run: Path, tmp_path: Path) -> None:
+    chosen = ["--attention", "decoder", "--layer", "1", "--head", "3"]
+    heedful("attention", run, SOURCES[0], "-o", tmp_path / "a.html", *chosen)
+    data = (tmp_path / "a.html").read_text(encoding="utf-8").split('id="data">')[1].split("</script>")[0]
+    assert json.loads(data)["start"] == {"kind": "decoder", "layer": 1, "head": 2}
 
 
 def test_inspect_shows_sizes_scores_and_settings(run: Path) -> None:
@@ -226,5 +244,23 @@ def test_inspect_and_plot_show_a_run_that_has_no_bundle_yet(tmp_path: Path) -> N
     assert "steps     7 in 1.0 minutes" in heedful("inspect", tmp_path).out
     assert heedful("plot", tmp_path).out == f"{tmp_path / 'curves.png'}\n"
     assert (tmp_path / "curves.png").is_file()
-    assert_one_clear_line(heedful("plot", tmp_path, "-o", "a.svg"), 1, "a.svg")
+    assert_one_clear_line(heedful("plot", tmp_path, "-o", "a.pdf"), 1, "a.pdf", ".png or .svg")
     assert_one_clear_line(heedful("plot", tmp_path / "nowhere"), 1, "no such run")
+    assert_one_clear_line(heedful("plot", tmp_path, tmp_path / "nowhere"), 1, "nowhere: no such run")
+
+
+def test_plot_compares_runs_by_their_names_or_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for run in ("a/first", "a/second", "b/first"):
+        Path(run).mkdir(parents=True)
+        Path(run, "log.jsonl").write_text('{"event": "step", "step": 7, "nll": 1.5}\n')
+    assert heedful("plot", "a/first", "a/second").out == "curves.png\n"
+    assert Path("curves.png").read_bytes().startswith(b"\x89PNG")
+    names: dict[tuple[str, ...], list[str]] = {
+        ("a/first", "a/second"): ["first", "second"],
+        ("a/first", "b/first", "a/first"): ["a/first", "b/first"],
+    }
+    for runs, shown in names.items():
+        assert heedful("plot", *runs, "-o", "c.svg").code == 0
+        texts = re.findall(r">([^<]+)</text>", Path("c.svg").read_text(encoding="utf-8"))
+        assert [text for text in texts if "first" in text or "second" in text] == shown

@@ -119,7 +119,7 @@ def test_logs(cases: int, tmp_path: Path) -> None:
         finally:
             EventLog(file).drop_after(1)
         if form < 2:
-            draw_curves(curves, tmp_path / "curves.png", title="A run")
+            draw_curves(dict.fromkeys(["A run", "Another"][: form + 1], curves), tmp_path / "curves.png")
 
     read_many(cases * 2, st.tuples(WOUNDS, CHANGES, st.integers(0, 39)), read)
 

@@ -2,22 +2,28 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from heedful.analysis.plotting import readable_tokens
 from heedful.bundle import Bundle
 from heedful.durable import put_text_in_place
-from heedful.errors import InputError
+from heedful.errors import InputError, suggestion
+from heedful.notebook_html import weight_table
 from heedful.ops.recorder import AttentionMap, record_attention
 from heedful.text import Framing
 
 Kind = Literal["encoder", "decoder", "cross"]
+KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
+Head = int | Literal["mean"]  # counts from 1
+MEAN: Literal["mean"] = "mean"
+ALL = "all"
 
 _NAME = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(self|cross)_attention")
 
@@ -29,6 +35,51 @@ class LayerAttention:
     kind: Kind
     layer: int
     weights: NDArray[np.float32]
+
+    def of_head(self, head: Head) -> NDArray[np.float32]:
+        """Return the weights (T, S) of one head, or the mean of all."""
+        weights: NDArray[np.float32] = self.weights.mean(axis=0) if head == MEAN else self.weights[head - 1]
+        return weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapChoice:
+    """The maps to be shown, of all that a model has.
+
+    Attributes:
+        kinds: of attention.
+        layers: of each kind, from 1; None: all; empty: the last.
+        heads: of each layer; None: their mean, and each.
+    """
+
+    kinds: tuple[Kind, ...] = ("cross",)
+    layers: tuple[int, ...] | None = ()
+    heads: tuple[Head, ...] | None = None
+
+    @classmethod
+    def parse(cls, kinds: str = "cross", layers: str | None = None, heads: str | None = None) -> Self:
+        """Read a choice as the command line has it: names or numbers with commas, or `all`.
+
+        >>> MapChoice.parse("encoder,cross", "1,2", "mean,3")
+        MapChoice(kinds=('encoder', 'cross'), layers=(1, 2), heads=('mean', 3))
+
+        Raises:
+            InputError: a kind that does not exist, or what is no number from 1 on.
+        """
+        chosen = []
+        for name in KINDS if kinds == ALL else _listed(kinds):
+            known: Kind | None = next((kind for kind in KINDS if kind == name), None)
+            if known is None:
+                raise InputError(f"attention {name!r} does not exist{suggestion(name, [*KINDS, ALL])}")
+            chosen.append(known)
+        return cls(
+            kinds=tuple(chosen),
+            layers=() if layers is None else None if layers == ALL else tuple(_numbers("layer", layers)),
+            heads=None if heads in (None, ALL) else tuple(_heads(heads)),
+        )
+
+
+LAST_CROSS = MapChoice()  # the cross-attention of the last layer
 
 
 @dataclass(frozen=True)
@@ -63,6 +114,39 @@ class AttentionMaps:
     def of(self, kind: Kind) -> list[LayerAttention]:
         """Return the layers of one kind, the first first."""
         return [layer for layer in self.layers if layer.kind == kind]
+
+    def select(self, choice: MapChoice) -> list[tuple[LayerAttention, tuple[Head, ...]]]:
+        """Return the chosen layers, each with the chosen heads.
+
+        Raises:
+            InputError: the model does not have such a layer or head.
+        """
+        selected = []
+        for kind in choice.kinds:
+            layers, stack = self.of(kind), "encoder" if kind == "encoder" else "decoder"
+            every = range(1, len(layers) + 1)
+            for number in every if choice.layers is None else choice.layers or every[-1:]:
+                if number not in every:
+                    raise InputError(
+                        f"attention: layer {number} does not exist; the {stack} has layers 1 to {len(layers)}"
+                    )
+                layer = layers[number - 1]
+                num_heads = len(layer.weights)
+                heads = (MEAN, *range(1, num_heads + 1)) if choice.heads is None else choice.heads
+                for head in heads:
+                    if head != MEAN and not 1 <= head <= num_heads:
+                        raise InputError(
+                            f"attention: head {head} does not exist; a layer has heads 1 to {num_heads}"
+                        )
+                selected.append((layer, heads))
+        return selected
+
+    def _repr_html_(self) -> str:
+        """Return the mean cross-attention of the last layer as a table, for notebooks."""
+        layer = self.of("cross")[-1]
+        rows, columns = (readable_tokens(labels) for labels in self.labels("cross"))
+        caption = f"cross-attention, layer {layer.layer}, mean of {len(layer.weights)} heads"
+        return weight_table(caption, rows, columns, layer.of_head(MEAN).tolist())
 
     def as_dict(self) -> dict[str, object]:
         """Return the maps for JSON; weights to four digits, as `weights[head][row][column]`."""
@@ -134,5 +218,22 @@ def _in_order(maps: Sequence[AttentionMap]) -> tuple[LayerAttention, ...]:
         stack, number, what = match.groups()
         kind: Kind = "cross" if what == "cross" else "encoder" if stack == "encoder" else "decoder"
         layers.append(LayerAttention(kind, int(number) + 1, recorded.weights[0].float().cpu().numpy()))
-    kinds: list[Kind] = ["encoder", "decoder", "cross"]
-    return tuple(sorted(layers, key=lambda layer: (kinds.index(layer.kind), layer.layer)))
+    return tuple(sorted(layers, key=lambda layer: (KINDS.index(layer.kind), layer.layer)))
+
+
+def _listed(text: str) -> list[str]:
+    return list(dict.fromkeys(each.strip() for each in text.split(",")))
+
+
+def _numbers(name: str, text: str) -> Iterator[int]:
+    for each in _listed(text):
+        if not (each.isascii() and each.isdigit() and int(each)):
+            raise InputError(
+                f"{name} {each!r}: not a number from 1 on; give one, several with commas, or all"
+            )
+        yield int(each)
+
+
+def _heads(text: str) -> Iterator[Head]:
+    for each in _listed(text):
+        yield from (MEAN,) if each == MEAN else _numbers("head", each)

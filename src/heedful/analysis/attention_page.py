@@ -4,7 +4,7 @@ import json
 from html import escape
 from pathlib import Path
 
-from heedful.analysis.attention_maps import AttentionMaps
+from heedful.analysis.attention_maps import LAST_CROSS, MEAN, AttentionMaps, MapChoice
 from heedful.durable import put_text_in_place
 
 _PAGE = """<!doctype html>
@@ -13,9 +13,9 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Attention: @TITLE@</title>
 <style>
-:root { --ink: #1f2430; --faint: #6b7180; --paper: #fff; --line: #e4e7ee; --rgb: 36, 71, 168 }
+:root { --ink: #1f2430; --faint: #6b7180; --paper: #fff; --line: #e4e7ee; --rgb: 0, 94, 150 }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e8eaf0; --faint: #9aa1b2; --paper: #14171f; --line: #2b303c; --rgb: 120, 165, 255 }
+  :root { --ink: #e8eaf0; --faint: #9aa1b2; --paper: #14171f; --line: #2b303c; --rgb: 120, 190, 240 }
 }
 body { margin: 2rem auto; padding: 0 1rem; max-width: 76rem; background: var(--paper); color: var(--ink);
        font: 15px/1.5 system-ui, sans-serif }
@@ -30,8 +30,8 @@ table { border-collapse: collapse; font-size: 13px }
 td { width: 30px; min-width: 30px; height: 26px; border: 1px solid var(--line); padding: 0 }
 th { font-weight: 400; white-space: nowrap; padding: 0 .5rem; text-align: right }
 thead th { height: 7.5rem; padding: 0; vertical-align: bottom }
-thead span { display: block; width: 30px; transform-origin: 15px 50%; transform: rotate(-55deg);
-             text-align: left }
+thead span { display: block; width: 30px; transform-origin: 15px 50%;
+             transform: translateY(-8px) rotate(-55deg); text-align: left }
 th.on { color: rgb(var(--rgb)); font-weight: 600 }
 td:hover { outline: 2px solid rgb(var(--rgb)) }
 #value { min-height: 1.5em; color: var(--ink) }
@@ -50,7 +50,7 @@ td:hover { outline: 2px solid rgb(var(--rgb)) }
 <script type="application/json" id="data">@DATA@</script>
 <script>
 "use strict";
-const data = JSON.parse(document.getElementById("data").textContent);
+const data = JSON.parse(document.getElementById("data").textContent), start = data.start;
 const $ = id => document.getElementById(id);
 const kinds = [
   ["cross", "decoder on source", data.target_pieces, data.source_pieces],
@@ -68,13 +68,14 @@ const mean = heads => heads[0].map((row, t) => row.map((_, s) =>
 
 function chooseKind() {
   const maps = mapsOf($("kind").value);
-  fill($("layer"), maps.map(map => [map.layer, map.layer + " of " + maps.length]), maps.length);
+  const chosen = $("kind").value === start.kind ? start.layer : maps.length;
+  fill($("layer"), maps.map(map => [map.layer, map.layer + " of " + maps.length]), chosen);
   chooseLayer();
 }
 function chooseLayer() {
   const heads = mapsOf($("kind").value)[$("layer").value - 1].weights;
   const options = heads.map((_, i) => [i, String(i + 1)]);
-  fill($("head"), [["mean", "mean of " + heads.length], ...options], $("head").value || "mean");
+  fill($("head"), [["mean", "mean of " + heads.length], ...options], $("head").value || start.head);
   draw();
 }
 function draw() {
@@ -103,7 +104,7 @@ function draw() {
 }
 $("source").textContent = data.source;
 $("target").textContent = data.target;
-fill($("kind"), kinds.filter(kind => mapsOf(kind[0]).length), "cross");
+fill($("kind"), kinds.filter(kind => mapsOf(kind[0]).length), start.kind);
 $("kind").onchange = chooseKind;
 $("layer").onchange = chooseLayer;
 $("head").onchange = draw;
@@ -113,10 +114,18 @@ chooseKind();
 """
 
 
-def write_attention_page(maps: AttentionMaps, path: Path) -> None:
-    """Write a page with a choice of attention, layer and head."""
+def write_attention_page(maps: AttentionMaps, path: Path, *, choice: MapChoice = LAST_CROSS) -> None:
+    """Write a page with a choice of attention, layer and head, which shows the first of the chosen maps.
+
+    Raises:
+        InputError: the model does not have such a layer or head.
+    """
+    layer, (head, *_) = maps.select(choice)[0]
+    start = {"kind": layer.kind, "layer": layer.layer, "head": head if head == MEAN else head - 1}
     # "</" would end the script element, so "<" is escaped.
-    data = json.dumps(maps.as_dict(), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(maps.as_dict() | {"start": start}, ensure_ascii=False, separators=(",", ":")).replace(
+        "<", "\\u003c"
+    )
     page = _PAGE.replace("@TITLE@", escape(maps.source)).replace("@DATA@", data)
     path.parent.mkdir(parents=True, exist_ok=True)
     put_text_in_place(path, page)

@@ -1,4 +1,4 @@
-"""Attention maps as a PNG: the mean cross-attention of one layer, and each head."""
+"""Attention maps as an image: one layer with its heads, or a grid of layers and heads."""
 
 import math
 from pathlib import Path
@@ -7,77 +7,144 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.analysis.attention_maps import AttentionMaps
-from heedful.analysis.plotting import FAINT, INK, fonts, new_figure, readable_tokens, save_png
-from heedful.errors import InputError
+from heedful.analysis.attention_maps import (
+    LAST_CROSS,
+    MEAN,
+    AttentionMaps,
+    Head,
+    Kind,
+    LayerAttention,
+    MapChoice,
+)
+from heedful.analysis.plotting import (
+    FAINT,
+    INK,
+    check_picture,
+    fonts,
+    new_figure,
+    readable_tokens,
+    save_figure,
+    weight_colours,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure, FigureBase
     from matplotlib.image import AxesImage
 
 _CELL = 0.36  # inches of one token in the large map, if they fit
 _LARGEST, _SMALLEST = 11.0, 3.4  # inches of its width and height
-_COLOURS = ("#ffffff", "#dbe6fb", "#9cbcf3", "#4f7fe0", "#2447a8", "#0f1f5c")
+_SMALL = 2.1  # inches of a map of a grid
+_LEGIBLE = 4.0  # points of the smallest labels
+_TITLES: dict[Kind, str] = {
+    "cross": "Cross-attention: what the decoder reads of the source",
+    "encoder": "Self-attention of the encoder",
+    "decoder": "Self-attention of the decoder",
+}
+_ROWS_AND_COLUMNS: dict[Kind, str] = {
+    "cross": "row: token that is written next, column: source token",
+    "encoder": "row: token that attends, column: token attended to",
+    "decoder": "row: token that is written next, column: token already written",
+}
 
 
-def draw_attention(maps: AttentionMaps, path: Path, *, layer: int | None = None) -> None:
-    """Draw the cross-attention of one layer, by default the last.
+def draw_attention(maps: AttentionMaps, path: Path, *, choice: MapChoice = LAST_CROSS) -> None:
+    """Write `attention_figure` as PNG or SVG.
 
     Raises:
-        InputError: the decoder does not have that layer.
+        InputError: the model does not have such a layer or head, or the name is not that of a picture.
         MissingExtraError: matplotlib is not installed.
     """
-    layers = maps.of("cross")
-    number = len(layers) if layer is None else layer
-    if not 1 <= number <= len(layers):
-        raise InputError(
-            f"attention: layer {number} does not exist; the decoder has layers 1 to {len(layers)}"
-        )
-    weights = layers[number - 1].weights
-    rows, columns = readable_tokens(maps.target_tokens), readable_tokens(maps.source_tokens)
+    check_picture(path)
+    save_figure(attention_figure(maps, choice=choice), path)
+
+
+def attention_figure(maps: AttentionMaps, *, choice: MapChoice = LAST_CROSS) -> "Figure":
+    """Draw attention maps.
+
+    Of one layer: a large map, which is the mean of the heads where that is among the chosen, and a small one
+    of each other head. Of several: a row for each layer, a column for each head.
+
+    Raises:
+        InputError: the model does not have such a layer or head.
+        MissingExtraError: matplotlib is not installed.
+    """
+    selected = maps.select(choice)
+    return _layer(maps, *selected[0]) if len(selected) == 1 else _grid(maps, selected)
+
+
+def _layer(maps: AttentionMaps, layer: LayerAttention, heads: tuple[Head, ...]) -> "Figure":
+    rows, columns = (readable_tokens(labels) for labels in maps.labels(layer.kind))
     width = min(max(_CELL * len(columns), _SMALLEST), _LARGEST)
     height = min(max(_CELL * len(rows), _SMALLEST), _LARGEST)
-    num_heads = len(weights)
-    grid_rows = max(1, min(num_heads, round(height / 1.9)))
-    grid_columns = math.ceil(num_heads / grid_rows)
-    grid_rows = math.ceil(num_heads / grid_columns)
-    small_width = min(max(1.2, width / 3), 2.6)
-
-    figure = new_figure(width + small_width * grid_columns + 1.9, height + 1.9)
-    widths = [width + 1.4, small_width * grid_columns + 0.5]
-    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=widths)[0]
-    colours = _colour_map()
+    title = f"{_TITLES[layer.kind]}, layer {layer.layer} of {len(maps.of(layer.kind))}"
+    first, *others = heads
+    grid_rows = max(1, min(len(others), round(height / 1.9)))
+    grid_columns = math.ceil(len(others) / grid_rows)
+    small_width = min(max(1.2, width / 3), 2.6) * grid_columns
+    total_width = max(width + small_width + 1.9, 0.092 * len(title) + 0.4)  # the title fits
+    figure = new_figure(total_width, height + 1.9, title=title)
+    left: FigureBase = figure
+    if others:
+        grid_rows = math.ceil(len(others) / grid_columns)
+        left, right = figure.subfigures(
+            1, 2, squeeze=False, width_ratios=[total_width - small_width - 0.5, small_width + 0.5]
+        )[0]
+        for index, axes in enumerate(right.subplots(grid_rows, grid_columns, squeeze=False).flat):
+            if index < len(others):
+                _heat(axes, layer.of_head(others[index]), top=1.0)
+                axes.set_title(_name(others[index]), fontsize=8, color=FAINT, loc="left", pad=3)
+            else:
+                axes.set_visible(False)
     large = left.subplots()
-    mean = weights.mean(axis=0)
-    # The mean is paler than its heads: its scale, shown by the bar, ends at its maximum, rounded up to a
-    # tenth. Uniform attention stays pale.
-    image = _heat(large, mean, colours, top=max(0.3, math.ceil(float(mean.max()) * 10) / 10))
-    _label(large, rows, columns, cell=min(width / len(columns), height / len(rows)))
-    subtitle = "mean of the heads  (row: written, column: read)"
+    weights = layer.of_head(first)
+    # A mean is paler than its heads: its scale, shown by the bar, ends at its maximum, rounded up to a tenth.
+    # Uniform attention stays pale.
+    top = max(0.3, math.ceil(float(weights.max()) * 10) / 10) if first == MEAN else 1.0
+    image = _heat(large, weights, top=top)
+    _label(large, rows, columns, size=min(width / len(columns), height / len(rows)) * 72 * 0.62)
+    _grid_between(large, len(rows), len(columns))
+    subtitle = f"{_name(first)}  ({_ROWS_AND_COLUMNS[layer.kind]})"
     large.set_title(subtitle, fontsize=9, color=FAINT, loc="left", pad=8)
     bar = left.colorbar(image, ax=large, location="bottom", shrink=0.5, aspect=32, pad=0.03)
     bar.ax.tick_params(labelsize=7, colors=FAINT, length=2)
     bar.outline.set_visible(False)
-    for index, axes in enumerate(right.subplots(grid_rows, grid_columns, squeeze=False).flat):
-        if index < num_heads:
-            _heat(axes, weights[index], colours, top=1.0)
-            axes.set_title(f"head {index + 1}", fontsize=8, color=FAINT, loc="left", pad=3)
-        else:
+    return figure
+
+
+def _grid(maps: AttentionMaps, selected: list[tuple[LayerAttention, tuple[Head, ...]]]) -> "Figure":
+    tiles = [[(layer, head) for head in heads] for layer, heads in selected]
+    kinds = list(dict.fromkeys(layer.kind for layer, _ in selected))
+    if len(tiles[0]) == 1:  # a row for each kind instead
+        tiles = [[tile for (tile,) in tiles if tile[0].kind == kind] for kind in kinds]
+    num_columns = max(map(len, tiles))
+    title = _TITLES[kinds[0]] if len(kinds) == 1 else "Attention"
+    width = max(_SMALL * num_columns + 1.2, 0.1 * len(title))
+    figure = new_figure(width, _SMALL * len(tiles) + 0.9, title=title)
+    grid = figure.subplots(len(tiles), num_columns, squeeze=False)
+    for line, chosen in zip(grid, tiles, strict=True):
+        for axes, (layer, head) in zip(line, chosen, strict=False):
+            _heat(axes, layer.of_head(head), top=1.0)
+            name = f"{layer.kind} {layer.layer}, {_name(head)}"
+            axes.set_title(name, fontsize=8, color=FAINT, loc="left", pad=3)
+        for axes in line[len(chosen) :]:
             axes.set_visible(False)
-    title = f"What the decoder looked at  ·  cross-attention, layer {number} of {len(layers)}"
-    figure.suptitle(title, fontsize=12, color=INK, x=0.02, ha="left", fontweight="bold")
-    save_png(figure, path)
+        rows, columns = (readable_tokens(labels) for labels in maps.labels(chosen[0][0].kind))
+        size = min(_SMALL * 72 * 0.6 / max(len(rows), len(columns)), 7.0)
+        if size >= _LEGIBLE:
+            _label(line[0], rows, columns, size=size)
+    return figure
 
 
-def _colour_map() -> "Colormap":
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("heedful", _COLOURS)
+def _name(head: Head) -> str:
+    return "mean of the heads" if head == MEAN else f"head {head}"
 
 
-def _heat(axes: "Axes", weights: NDArray[np.float32], colours: "Colormap", *, top: float) -> "AxesImage":
-    image = axes.imshow(weights, cmap=colours, vmin=0.0, vmax=top, aspect="auto", interpolation="nearest")
+def _heat(axes: "Axes", weights: NDArray[np.float32], *, top: float) -> "AxesImage":
+    # Without interpolation an SVG holds one pixel for each weight.
+    image = axes.imshow(
+        weights, cmap=weight_colours(), vmin=0.0, vmax=top, aspect="auto", interpolation="none"
+    )
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
@@ -86,14 +153,17 @@ def _heat(axes: "Axes", weights: NDArray[np.float32], colours: "Colormap", *, to
     return image
 
 
-def _label(axes: "Axes", rows: list[str], columns: list[str], *, cell: float) -> None:
-    size = min(max(cell * 72 * 0.62, 4.0), 10.0)
-    axes.xaxis.tick_top()
+def _label(axes: "Axes", rows: list[str], columns: list[str], *, size: float) -> None:
     plain = {"parse_math": False}  # or dollar signs would start a formula
+    axes.xaxis.tick_top()
     axes.set_xticks(range(len(columns)), columns, rotation=50, ha="left", rotation_mode="anchor", **plain)
     axes.set_yticks(range(len(rows)), rows, **plain)
+    size = min(max(size, _LEGIBLE), 10.0)
     axes.tick_params(length=0, labelsize=size, labelcolor=INK, labelfontfamily=fonts())
-    axes.set_xticks([x - 0.5 for x in range(1, len(columns))], minor=True)
-    axes.set_yticks([y - 0.5 for y in range(1, len(rows))], minor=True)
+
+
+def _grid_between(axes: "Axes", num_rows: int, num_columns: int) -> None:
+    axes.set_xticks([x - 0.5 for x in range(1, num_columns)], minor=True)
+    axes.set_yticks([y - 0.5 for y in range(1, num_rows)], minor=True)
     axes.grid(which="minor", color="#edf0f6", linewidth=0.5)
     axes.tick_params(which="minor", length=0)

@@ -2,18 +2,32 @@
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from heedful.analysis.plotting import BLUE, FAINT, GREEN, INK, ORANGE, new_figure, save_png, style_axes
+from heedful.analysis.plotting import (
+    BLUE,
+    FAINT,
+    GREEN,
+    INK,
+    LINE_COLOURS,
+    ORANGE,
+    check_picture,
+    fonts,
+    new_figure,
+    printable,
+    save_figure,
+    style_axes,
+    title_axes,
+)
 from heedful.errors import RunError
 from heedful.parsing import is_whole, parse_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
+    from matplotlib.figure import Figure
 _TRAINING = ("loss", "nll", "learning_rate", "tokens_per_second", "seconds")
 _VALIDATION = ("nll", "perplexity", "bleu", "chrf", "seconds")
 _MAX_DRAWN = 1e30  # larger and non-finite values leave a gap
@@ -36,18 +50,28 @@ class Curves:
 
 
 @dataclass(frozen=True)
+class _Line:
+    """A curve as it is drawn; one without a label is not in the legend of its axes."""
+
+    curve: Curve
+    colour: str
+    label: str = ""
+    style: Literal["-", "--", "-.", ":"] = "-"
+
+
+@dataclass(frozen=True)
 class _Panel:
-    """One set of axes: its title and its curves as (label, curve, colour)."""
+    """One set of axes: its title and its curves."""
 
     title: str
-    lines: Sequence[tuple[str, Curve, str]]
+    lines: Sequence[_Line]
     log_scale: bool = False
     marked: bool = False  # whether to mark each point
     from_zero: bool = False
 
     @property
     def num_points(self) -> int:
-        return sum(len(curve.steps) for _, curve, _ in self.lines)
+        return sum(len(line.curve.steps) for line in self.lines)
 
 
 def read_curves(log: Path) -> Curves:
@@ -65,27 +89,47 @@ def read_curves(log: Path) -> Curves:
     )
 
 
-def draw_curves(curves: Curves, path: Path, *, title: str) -> None:
-    """Draw the curves as a PNG, one panel for each kind of quantity.
+def draw_curves(runs: Mapping[str, Curves], path: Path) -> None:
+    """Write `curves_figure` as PNG or SVG.
+
+    Raises:
+        InputError: the name is not that of a picture.
+        MissingExtraError: matplotlib is not installed.
+        RunError: nothing was logged yet.
+    """
+    check_picture(path)
+    save_figure(curves_figure(runs), path)
+
+
+def curves_figure(runs: Mapping[str, Curves]) -> "Figure":
+    """Draw the curves of one run, or of several in the same axes.
+
+    There is a panel for each quantity; of several runs, each has a colour of its own.
+
+    Args:
+        runs: their curves by name, at least one.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
         RunError: nothing was logged yet.
     """
-    panels = [panel for panel in _panels(curves) if panel.num_points]
+    only = next(iter(runs.values())) if len(runs) == 1 else None
+    panels = [panel for panel in (_panels(only) if only else _compared(runs)) if panel.num_points]
     if not panels:
         raise RunError("plot: no steps are logged yet; wait for the first ones")
     num_columns = min(3, len(panels))
     num_rows = -(-len(panels) // num_columns)
-    figure = new_figure(4.3 * num_columns, 3.0 * num_rows + 0.5)
-    figure.suptitle(title, fontsize=12, color=INK, x=0.02, ha="left", fontweight="bold", parse_math=False)
-    last = max(max(curve.steps) for panel in panels for _, curve, _ in panel.lines if curve.steps)
+    title = f"Learning curves of {', '.join(runs)}" if only else f"Learning curves of {len(runs)} runs"
+    figure = new_figure(4.3 * num_columns, 3.0 * num_rows + 0.5, title=title)
+    last = max(max(line.curve.steps) for panel in panels for line in panel.lines if line.curve.steps)
     for index, axes in enumerate(figure.subplots(num_rows, num_columns, squeeze=False).flat):
         if index < len(panels):
             _draw_panel(axes, panels[index], last)
         else:
             axes.set_visible(False)
-    save_png(figure, path)
+    if only is None:
+        _add_legend(figure, list(runs), num_columns)
+    return figure
 
 
 def _read_events(log: Path) -> list[dict[str, object]]:
@@ -135,46 +179,71 @@ def _drawn(curve: Curve, *, log_scale: bool) -> list[float]:
 
 
 def _panels(curves: Curves) -> list[_Panel]:
+    """Return the panels of a single run."""
     train, valid = curves.training, curves.validation
     return [
         _Panel(
             "loss, nats per target token",
             [
-                ("training, smoothed labels", train["loss"], FAINT),
-                ("training", train["nll"], BLUE),
-                ("validation", valid["nll"], ORANGE),
+                _Line(train["loss"], FAINT, "training, smoothed labels"),
+                _Line(train["nll"], BLUE, "training"),
+                _Line(valid["nll"], ORANGE, "validation"),
             ],
         ),
-        _Panel("validation perplexity", [("", valid["perplexity"], ORANGE)], log_scale=True, marked=True),
+        _Panel("validation perplexity", [_Line(valid["perplexity"], ORANGE)], log_scale=True, marked=True),
         _Panel(
             "validation score",
-            [("BLEU", valid["bleu"], BLUE), ("chrF", valid["chrf"], GREEN)],
+            [_Line(valid["bleu"], BLUE, "BLEU"), _Line(valid["chrf"], GREEN, "chrF")],
             marked=True,
         ),
-        _Panel("learning rate", [("", train["learning_rate"], BLUE)]),
-        _Panel("target tokens per second", [("", train["tokens_per_second"], BLUE)], from_zero=True),
+        _Panel("learning rate", [_Line(train["learning_rate"], BLUE)]),
+        _Panel("target tokens per second", [_Line(train["tokens_per_second"], BLUE)], from_zero=True),
+    ]
+
+
+def _compared(runs: Mapping[str, Curves]) -> list[_Panel]:
+    """Return the panels of several runs: one quantity in each, a line for each run."""
+
+    def lines(curves: Iterable[Curve]) -> list[_Line]:
+        return [_Line(curve, _colour(number), style=_style(number)) for number, curve in enumerate(curves)]
+
+    def trained(name: str) -> list[_Line]:
+        return lines(curves.training[name] for curves in runs.values())
+
+    def validated(name: str) -> list[_Line]:
+        return lines(curves.validation[name] for curves in runs.values())
+
+    return [
+        _Panel("training loss, nats per target token", trained("nll")),
+        _Panel("validation loss, nats per target token", validated("nll"), marked=True),
+        _Panel("validation BLEU", validated("bleu"), marked=True),
+        _Panel("validation chrF", validated("chrf"), marked=True),
+        _Panel("learning rate", trained("learning_rate")),
+        _Panel("target tokens per second", trained("tokens_per_second"), from_zero=True),
     ]
 
 
 def _draw_panel(axes: "Axes", panel: _Panel, last_step: int) -> None:
     style_axes(axes)
     is_positive = False
-    for label, curve, colour in panel.lines:
-        if not curve.steps:
+    for line in panel.lines:
+        steps = line.curve.steps
+        if not steps:
             continue
-        values = _drawn(curve, log_scale=panel.log_scale)
+        values = _drawn(line.curve, log_scale=panel.log_scale)
         is_positive |= any(value > 0 for value in values)
-        few = len(curve.steps) <= 60
-        marker = "o" if (panel.marked and few) or len(curve.steps) == 1 else ""
-        axes.plot(curve.steps, values, color=colour, label=label, linewidth=1.6, marker=marker, markersize=3)
+        marker = "o" if (panel.marked and len(steps) <= 60) or len(steps) == 1 else ""
+        axes.plot(
+            steps, values, color=line.colour, linestyle=line.style, label=line.label, linewidth=1.6,
+            marker=marker, markersize=3,
+        )  # fmt: skip
     if panel.log_scale and is_positive:
         _set_log_scale(axes)
     if panel.from_zero:
         axes.set_ylim(bottom=0)
     axes.set_xlim(0, max(1, last_step) * 1.02)
-    axes.set_title(panel.title, fontsize=10, color=INK, loc="left")
-    axes.set_xlabel("step", fontsize=8, color=FAINT)
-    if any(label for label, curve, _ in panel.lines if curve.steps):
+    title_axes(axes, panel.title, x="step")
+    if any(line.label for line in panel.lines if line.curve.steps):
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
 
 
@@ -185,3 +254,25 @@ def _set_log_scale(axes: "Axes") -> None:
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _colour(number: int) -> str:
+    return LINE_COLOURS[number % len(LINE_COLOURS)]
+
+
+def _style(number: int) -> Literal["-", "--", "-.", ":"]:
+    """Return the style of the line of a run: another one when the colours begin again."""
+    styles: tuple[Literal["-", "--", "-.", ":"], ...] = ("-", "--", ":", "-.")
+    return styles[number // len(LINE_COLOURS) % 4]
+
+
+def _add_legend(figure: "Figure", names: Sequence[str], num_columns: int) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], color=_colour(i), linestyle=_style(i)) for i in range(len(names))]
+    legend = figure.legend(
+        handles, ["-"] * len(names), loc="outside lower left", ncols=num_columns, frameon=False, fontsize=9,
+        labelcolor=INK,
+    )  # fmt: skip
+    for text, name in zip(legend.get_texts(), names, strict=True):  # a label may not begin with `_`
+        text.set(text=printable(name), parse_math=False, fontfamily=fonts())

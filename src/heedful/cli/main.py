@@ -10,10 +10,12 @@ from typing import Annotated
 
 import typer
 
+from heedful.cli.align import align
 from heedful.cli.attention import attention
 from heedful.cli.average import average
 from heedful.cli.bench import BENCHES
 from heedful.cli.demo import demo
+from heedful.cli.draw import DRAWINGS
 from heedful.cli.evaluate import evaluate
 from heedful.cli.export import export
 from heedful.cli.grouped_help import GroupedCommand
@@ -31,8 +33,8 @@ from heedful.cli.translate import translate
 
 # In the order of a typical first use.
 VERBS: tuple[Callable[..., None], ...] = (
-    demo, train, translate, serve, evaluate, score, attention, plot, average, shortlist, inspect, import_,
-    export, push,
+    demo, train, translate, serve, evaluate, score, align, attention, plot, average, shortlist, inspect,
+    import_, export, push,
 )  # fmt: skip
 
 app = typer.Typer(
@@ -42,12 +44,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-bench = typer.Typer(rich_markup_mode=None)
-for group, verbs in ((app, VERBS), (bench, BENCHES)):
+bench, draw = typer.Typer(rich_markup_mode=None), typer.Typer(rich_markup_mode=None)
+for group, verbs in ((app, VERBS), (bench, BENCHES), (draw, DRAWINGS)):
     for verb in verbs:
         group.command(verb.__name__.rstrip("_"), cls=GroupedCommand)(
             one_line_for_mistakes()(with_option_groups(verb))
         )
+app.add_typer(draw, name="draw", help="Draw parts of the paper, lengths of text, or heads of a model.")
 app.add_typer(bench, name="bench", help="Measure the speed of training or translation.")
 
 

@@ -7,18 +7,23 @@ import typer
 
 
 def plot(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A .png file. [default: RUN/curves.png]")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="A .png or .svg file. [default: curves.png, in RUN if there is one, else here]",
+        ),
     ] = None,
 ) -> None:
-    """Draw the learning curves of a run.
+    """Draw the learning curves of a run, or of several in the same axes.
 
-    Loss, perplexity, scores, learning rate and speed over the logged steps.
+    Loss, scores, learning rate and speed over the logged steps.
     """
     from heedful.workflows.outputs import check_output
     from heedful.workflows.plot import plot as draw
 
     if output is not None:
-        check_output(output, models=[run], makes_folder=True)
-    print(draw(run, output=output))
+        check_output(output, models=runs, makes_folder=True)
+    print(draw(list(dict.fromkeys(runs)), output=output))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.cli.streams import Lines, count_lines, open_input, tell_precision, write_line
+from heedful.cli.streams import Lines, count_pairs, open_input, tell_precision, write_line
 from heedful.errors import InputError
 from heedful.requests import Runtime, ScoreRequest
 
@@ -83,7 +83,7 @@ def _score_files(
     from heedful.workflows.score import Perplexity, ScoringTask
     from heedful.workflows.score import score as score_pairs
 
-    total = _checked_count(files)
+    total = count_pairs(files.src, files.tgt)
     perplexity = Perplexity()
     with ExitStack() as stack:
         src, src_name = stack.enter_context(open_input(files.src))
@@ -111,20 +111,6 @@ def _score_files(
             raise InputError(f"{files.prefix}: has more lines than the sources; give one for each line")
     sys.stdout.flush()
     print(_summary(perplexity, as_json=as_json), file=sys.stderr)
-
-
-def _checked_count(files: _Files) -> int | None:
-    """How many pairs there are, where that can be seen beforehand: files are read twice.
-
-    Raises:
-        CorpusError: files that are not parallel, before anything is computed.
-    """
-    from heedful.data.corpus import check_parallel
-
-    num_src, num_tgt = count_lines(files.src), count_lines(files.tgt)
-    if num_src is not None and num_tgt is not None:
-        check_parallel(str(files.src), range(num_src), str(files.tgt), range(num_tgt))
-    return num_src if num_tgt is None else num_tgt
 
 
 def _as_json(pair: "ScoredPair") -> str:

@@ -112,6 +112,20 @@ def count_lines(path: Path) -> int | None:
             raise CorpusError(f"{name}: {_DAMAGED}") from None
 
 
+def count_pairs(src: Path, tgt: Path) -> int | None:
+    """Return the number of pairs of two files, where it is known before they are read; None for two streams.
+
+    Raises:
+        CorpusError: files that are not parallel, before anything is computed, or that cannot be read.
+    """
+    from heedful.data.corpus import check_parallel
+
+    num_src, num_tgt = count_lines(src), count_lines(tgt)
+    if num_src is not None and num_tgt is not None:
+        check_parallel(str(src), range(num_src), str(tgt), range(num_tgt))
+    return num_src if num_tgt is None else num_tgt
+
+
 @contextmanager
 def open_output(path: Path | None, *, at_once: bool = False) -> Iterator[BinaryIO]:
     """Open a file for writing, or stdout for None or `-`.

@@ -3,8 +3,9 @@
 import gzip
 import io
 import zlib
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from heedful import parsing
@@ -136,6 +137,27 @@ def check_parallel(src_name: str, src: Sized, tgt_name: str, tgt: Sized) -> None
         f"{short_name}: {short:,} lines but {long_name} has {long:,}; "
         f"source and target must be parallel (first unmatched line: {short + 1:,})"
     )
+
+
+def parallel_lines(
+    src: Iterable[str], tgt: Iterable[str], *, src_name: str, tgt_name: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of two streams of lines, as they are read.
+
+    Raises:
+        CorpusError: source or target ends before the other, or both are empty; earlier pairs came out.
+    """
+    number = 0
+    for number, (source, target) in enumerate(zip_longest(src, tgt), start=1):
+        if source is None or target is None:
+            short, long = (src_name, tgt_name)[:: 1 if source is None else -1]
+            raise CorpusError(
+                f"{short}: {number - 1:,} lines but {long} has more; "
+                f"source and target must be parallel (first unmatched line: {number:,})"
+            )
+        yield source, target
+    if number == 0:
+        raise CorpusError(f"{src_name} and {tgt_name}: no lines; give one sentence a line")
 
 
 def overlap(train: ParallelText, held_out: ParallelText) -> int:

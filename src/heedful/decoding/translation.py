@@ -6,6 +6,7 @@ from typing import Self
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.scoring import ScoredOutput
+from heedful.notebook_html import text_table
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,11 @@ class Translation:
         if not hypotheses:
             return cls(source, "", 0.0, ())
         return cls(source, hypotheses[0].text, hypotheses[0].score, hypotheses)
+
+    def _repr_html_(self) -> str:
+        """Return the hypotheses as a table, for notebooks."""
+        rows = [[each.text, f"{each.score:.4f}", f"{each.log_prob:.4f}"] for each in self.hypotheses]
+        return text_table(self.source, ["translation", "score", "log-probability"], rows)
 
 
 def _one_line(text: str) -> str:

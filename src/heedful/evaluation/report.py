@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from heedful.notebook_html import text_table
+
 
 @dataclass(frozen=True)
 class EvaluationReport:
@@ -31,3 +33,8 @@ class EvaluationReport:
         if seconds is not None:
             report["seconds"] = seconds
         return report
+
+    def _repr_html_(self) -> str:
+        """Return the scores as a table, for notebooks."""
+        rows = [[name, f"{score:.2f}", self.signatures[name]] for name, score in self.scores.items()]
+        return text_table(f"{self.num_sentences:,} sentences", ["metric", "score", "signature"], rows)

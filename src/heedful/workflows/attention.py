@@ -2,16 +2,24 @@
 
 from pathlib import Path
 
-from heedful.analysis.attention_maps import AttentionMaps, attention_maps, write_attention_json
+from heedful.analysis.attention_maps import (
+    LAST_CROSS,
+    AttentionMaps,
+    MapChoice,
+    attention_maps,
+    write_attention_json,
+)
 from heedful.analysis.attention_page import write_attention_page
 from heedful.analysis.attention_picture import draw_attention
+from heedful.analysis.plotting import FORMATS as PICTURES
+from heedful.analysis.plotting import check_picture
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.requests import Runtime, SearchRequest
 from heedful.text import Framing
 from heedful.workflows.loading import load_translator, search_options
 
-FORMATS = (".png", ".html", ".json")
+FORMATS = (*PICTURES, ".html", ".json")
 
 
 def attention(
@@ -20,7 +28,7 @@ def attention(
     *,
     output: Path,
     target: str | None = None,
-    layer: int | None = None,
+    choice: MapChoice = LAST_CROSS,
     request: SearchRequest,
     runtime: Runtime,
 ) -> AttentionMaps:
@@ -29,24 +37,26 @@ def attention(
     Args:
         run: a run directory, a bundle, or the id of one on the hub.
         source: one sentence.
-        output: `.png` for an image of one layer, `.html` or `.json` for all of them.
+        output: `.png` or `.svg` for an image of the chosen maps, `.html` or `.json` for all maps.
         target: the translation to explain; None: the model's own.
-        layer: the decoder layer of the image, from 1; None: the last.
+        choice: the maps of the image, and the one that a page shows first.
         request: overrides of the search, and the languages of a multilingual model.
         runtime: how to compute.
 
     Raises:
         BundleError: there is no usable bundle.
-        InputError: no sentence, an unknown format, a layer that does not exist, or invalid settings.
+        InputError: no sentence, an unknown format, a layer or head that does not exist, or invalid settings.
         MissingExtraError: an image needs matplotlib, which is not installed.
     """
     if output.suffix.lower() not in FORMATS:
         raise InputError(f"{output}: unknown kind of file; end the name in {', '.join(FORMATS)}")
+    if output.suffix.lower() in PICTURES:
+        check_picture(output)
     if not source.strip():
         raise InputError("attention: the sentence is empty; give one")
     translator = load_translator(run, request, runtime)
     maps = attention_of(translator, source, target=target, request=request)
-    write_attention(maps, output, layer=layer)
+    write_attention(maps, output, choice=choice)
     return maps
 
 
@@ -65,12 +75,13 @@ def attention_of(
     return attention_maps(bundle, source, translation.hypotheses[0].ids)
 
 
-def write_attention(maps: AttentionMaps, output: Path, *, layer: int | None = None) -> None:
+def write_attention(maps: AttentionMaps, output: Path, *, choice: MapChoice = LAST_CROSS) -> None:
     """Write maps in the format of the file's suffix."""
     match output.suffix.lower():
-        case ".png":
-            draw_attention(maps, output, layer=layer)
         case ".html":
-            write_attention_page(maps, output)
-        case _:
+            write_attention_page(maps, output, choice=choice)
+        case ".json":
+            maps.select(choice)  # a layer that does not exist is an error in every format
             write_attention_json(maps, output)
+        case _:
+            draw_attention(maps, output, choice=choice)

@@ -1,29 +1,42 @@
-"""Draw the learning curves of a run."""
+"""Draw the learning curves of runs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from heedful.analysis.curves import draw_curves, read_curves
-from heedful.errors import InputError, RunError
+from heedful.analysis.plotting import check_picture
+from heedful.errors import RunError
 
 LOG = "log.jsonl"
 PICTURE = "curves.png"
 
 
-def plot(run: Path, *, output: Path | None = None) -> Path:
-    """Draw the learning curves of a run; return the path of the image, by default `RUN/curves.png`.
+def plot(runs: Sequence[Path], *, output: Path | None = None) -> Path:
+    """Draw the learning curves of a run, or of several in the same axes; return the path of the image.
+
+    Args:
+        runs: their directories, at least one.
+        output: a `.png` or `.svg` file; None: `curves.png`, in the directory of a single run, else here.
 
     Raises:
-        InputError: the name does not end in .png.
+        InputError: the name is not that of a picture.
         MissingExtraError: matplotlib is not installed.
         RunError: there is no run, or nothing was logged yet.
     """
-    path = run / PICTURE if output is None else output
-    if path.suffix.lower() != ".png":
-        raise InputError(f"{path}: learning curves are drawn as PNG; end the name in .png")
-    if not run.is_dir():
-        raise RunError(f"{run}: no such run; give a directory that `heedful train` made")
-    draw_curves(read_curves(run / LOG), path, title=f"Learning curves of {_printable(run.resolve().name)}")
+    path = output or (runs[0] / PICTURE if len(runs) == 1 else Path(PICTURE))
+    check_picture(path)
+    for run in runs:
+        if not run.is_dir():
+            raise RunError(f"{run}: no such run; give a directory that `heedful train` made")
+    names = _names(runs)
+    draw_curves({name: read_curves(run / LOG) for name, run in zip(names, runs, strict=True)}, path)
     return path
+
+
+def _names(runs: Sequence[Path]) -> list[str]:
+    """Return the names of the directories, or, where two are equal, their paths."""
+    names = [_printable(run.resolve().name) for run in runs]
+    return names if len(set(names)) == len(names) else [_printable(str(run)) for run in runs]
 
 
 def _printable(name: str) -> str:

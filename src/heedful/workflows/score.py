@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import tee, zip_longest
+from itertools import tee
 from pathlib import Path
 
+from heedful.data.corpus import parallel_lines
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import ScoredText
 from heedful.decoding.translator import Translator
-from heedful.errors import CorpusError, InputError
+from heedful.errors import InputError
 from heedful.requests import Runtime, ScoreRequest
 from heedful.text import Tokenizer
 from heedful.workflows.loading import load_translator, search_options
@@ -147,7 +148,9 @@ def score(
 def _scored_pairs(
     translator: Translator, task: ScoringTask, options: SearchOptions, chunk_lines: int
 ) -> Iterator[ScoredPair]:
-    reading, scored = tee(_pairs(task))
+    reading, scored = tee(
+        parallel_lines(task.sources, task.targets, src_name=task.src_name, tgt_name=task.tgt_name)
+    )
     targets = (
         (source, _ids(target, line, task.tgt_name) if task.are_ids else target)
         for line, (source, target) in enumerate(scored, start=1)
@@ -164,25 +167,6 @@ def _scored_pairs(
             model_log_prob=each.model_log_prob,
             tokens=_tokens(each, translator.bundle.tokenizers.tgt),
         )
-
-
-def _pairs(task: ScoringTask) -> Iterator[tuple[str, str]]:
-    """The pairs, as they are read.
-
-    Raises:
-        CorpusError: source or target ends before the other, or both are empty.
-    """
-    number = 0
-    for number, (source, target) in enumerate(zip_longest(task.sources, task.targets), start=1):
-        if source is None or target is None:
-            short, long = (task.src_name, task.tgt_name)[:: 1 if source is None else -1]
-            raise CorpusError(
-                f"{short}: {number - 1:,} lines but {long} has more; "
-                f"source and target must be parallel (first unmatched line: {number:,})"
-            )
-        yield source, target
-    if number == 0:
-        raise CorpusError(f"{task.src_name} and {task.tgt_name}: no lines; there is nothing to score")
 
 
 def _ids(line: str, number: int, name: str) -> list[int]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tiny_bundle import memorised
 
-from heedful.analysis.attention_maps import AttentionMaps, attention_maps, write_attention_json
+from heedful.analysis.attention_maps import AttentionMaps, MapChoice, attention_maps, write_attention_json
 from heedful.analysis.attention_page import write_attention_page
 from heedful.analysis.attention_picture import draw_attention
 from heedful.analysis.plotting import readable_tokens
@@ -68,12 +68,12 @@ def test_a_sentence_without_text_is_refused() -> None:
 
 
 def test_the_picture_is_a_png_of_the_chosen_layer(maps: AttentionMaps, tmp_path: Path) -> None:
-    for layer in (None, 1):
-        draw_attention(maps, tmp_path / "a.png", layer=layer)
+    for layer in ((), (1,)):
+        draw_attention(maps, tmp_path / "a.png", choice=MapChoice(layers=layer))
         assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
     with pytest.raises(InputError, match="layer 3 does not exist; the decoder has layers 1 to 2"):
-        draw_attention(maps, tmp_path / "a.png", layer=3)
+        draw_attention(maps, tmp_path / "a.png", choice=MapChoice(layers=(3,)))
 
 
 def test_characters_that_no_font_has_do_no_harm(maps: AttentionMaps, tmp_path: Path) -> None:

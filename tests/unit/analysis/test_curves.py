@@ -1,4 +1,6 @@
 import json
+import re
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -55,13 +57,13 @@ def test_a_missing_log_is_named(tmp_path: Path) -> None:
 
 def test_curves_are_drawn_from_one_point_on(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", step(1, 3.0))
-    draw_curves(read_curves(log), tmp_path / "curves.png", title="a run")
+    draw_curves({"a run": read_curves(log)}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_title_is_no_formula(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", step(1, 3.0))
-    draw_curves(read_curves(log), tmp_path / "curves.png", title="a $\\frac$ run")
+    draw_curves({"a $\\frac$ run": read_curves(log)}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -69,7 +71,7 @@ def test_a_title_is_no_formula(tmp_path: Path) -> None:
 def test_values_that_cannot_be_drawn_leave_a_gap(tmp_path: Path, value: float) -> None:
     validation = {"event": "validation", "step": 5, "perplexity": value, "bleu": value}
     log = write_log(tmp_path / "log.jsonl", step(10, 3.0), step(20, 2.0) | {"loss": value}, validation)
-    draw_curves(read_curves(log), tmp_path / "curves.png", title="a run")
+    draw_curves({"a run": read_curves(log)}, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -89,4 +91,42 @@ def test_steps_that_are_no_whole_numbers_do_not_count(tmp_path: Path) -> None:
 def test_nothing_to_draw_is_one_clear_line(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", {"event": "start"})
     with pytest.raises(RunError, match="no steps are logged yet"):
-        draw_curves(read_curves(log), tmp_path / "curves.png", title="a run")
+        draw_curves({"a run": read_curves(log)}, tmp_path / "curves.png")
+
+
+def drawn_texts(path: Path) -> list[str]:
+    svg = "{http://www.w3.org/2000/svg}"
+    return ["".join(each.itertext()).strip() for each in ET.parse(path).iter(f"{svg}text")]
+
+
+def test_several_runs_share_the_axes_and_differ_in_colour_or_style(tmp_path: Path) -> None:
+    runs = {}
+    for number in range(9):
+        validation = {"event": "validation", "step": 15, "nll": 2.5, "bleu": 30.0 + number}
+        log = write_log(tmp_path / "log.jsonl", step(10, 3.0), step(20, 2.0), validation)
+        runs[f"run {number}"] = read_curves(log)
+    draw_curves(runs, tmp_path / "curves.svg")
+    texts = drawn_texts(tmp_path / "curves.svg")
+    assert [text for text in texts if text.startswith("run ")] == list(runs)
+    titles = {"training loss, nats per target token", "validation loss, nats per target token"}
+    assert titles | {"validation BLEU", "target tokens per second", "Learning curves of 9 runs"} <= set(texts)
+    assert "validation chrF" not in texts  # which no run has
+    styles = set(
+        re.findall(r'style="(fill: none; stroke[^"]*)"', (tmp_path / "curves.svg").read_text("utf-8"))
+    )
+    assert (
+        len([style for style in styles if "stroke-width: 1.6" in style or "stroke-width: 1.5" in style]) >= 9
+    )
+
+
+def test_runs_with_other_quantities_and_any_names_can_be_compared(tmp_path: Path) -> None:
+    one = read_curves(write_log(tmp_path / "one", step(10, 3.0)))
+    other = read_curves(write_log(tmp_path / "other", {"event": "validation", "step": 9, "chrf": 40.0}))
+    empty = read_curves(write_log(tmp_path / "empty", {"event": "start"}))
+    names = ["_hidden", "a $\\frac$ <b>&", "漢字\x07"]
+    draw_curves(dict(zip(names, (one, other, empty), strict=True)), tmp_path / "curves.svg")
+    assert {"_hidden", "a $\\frac$ <b>&", "漢字\ufffd", "validation chrF"} <= set(
+        drawn_texts(tmp_path / "curves.svg")
+    )
+    with pytest.raises(RunError, match="no steps are logged yet"):
+        draw_curves({"a": empty, "b": empty}, tmp_path / "curves.svg")

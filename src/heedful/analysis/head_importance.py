@@ -1,0 +1,135 @@
+"""The importance of each attention head: the loss of a model without it (Michel et al., 2019).
+
+Michel, Levy and Neubig ("Are Sixteen Heads Really Better than One?") mask one head at a time and measure the
+change of BLEU; here it is that of the negative log-likelihood, which needs no decoding and resolves more.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from heedful.analysis.attention_maps import KINDS, Kind
+from heedful.analysis.plotting import FAINT, INK, new_figure, signed_colours, title_axes
+from heedful.data.batches import Batch
+from heedful.model import Transformer
+from heedful.nn.attention import MultiHeadAttention
+from heedful.training import measure_nll
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_TITLES: dict[Kind, str] = {
+    "encoder": "encoder",
+    "decoder": "decoder",
+    "cross": "decoder on encoder",
+}
+
+
+@dataclass(frozen=True)
+class HeadImportance:
+    """How much the loss of a model rises without each of its heads.
+
+    Attributes:
+        nll: of the whole model, in nats per target token.
+        increases: by kind of attention, (layers, H): the nll without that head, less `nll`; below 0 the model
+            is better without it.
+    """
+
+    nll: float
+    increases: dict[Kind, NDArray[np.float64]]
+
+
+def head_importance(
+    model: Transformer,
+    batches: Sequence[Batch],
+    *,
+    on_progress: Callable[[str, float], None] = lambda what, share: None,
+) -> HeadImportance:
+    """Measure the loss of a model on batches, and that without each head.
+
+    Args:
+        model: in evaluation mode; it is as before afterwards.
+        batches: on any device; they are read once for each head.
+        on_progress: called with what is measured and the share (0 to 1) that is done.
+    """
+    attentions = {kind: _attentions(model, kind) for kind in KINDS}
+    todo = [
+        (kind, layer, head)
+        for kind, layers in attentions.items()
+        for layer, attention in enumerate(layers)
+        for head in range(attention.num_heads)
+    ]
+    increases = {
+        kind: np.zeros((len(layers), max((each.num_heads for each in layers), default=0)))
+        for kind, layers in attentions.items()
+    }
+    nll = measure_nll(model, batches, precision="float32")["nll"]
+    for number, (kind, layer, head) in enumerate(todo, start=1):
+        with head_masked(attentions[kind][layer], head):
+            without = measure_nll(model, batches, precision="float32")["nll"]
+        increases[kind][layer, head] = without - nll
+        on_progress(f"{number:,} of {len(todo):,} heads", number / len(todo))
+    return HeadImportance(nll, increases)
+
+
+@contextmanager
+def head_masked(attention: MultiHeadAttention, head: int) -> Iterator[None]:
+    """Set the output of a head, counted from 0, to zero inside the `with` block."""
+
+    def mask(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
+        heads = inputs[0].reshape(*inputs[0].shape[:-1], attention.num_heads, -1).clone()
+        heads[..., head, :] = 0.0
+        return (heads.flatten(-2),)
+
+    hook = attention.output.register_forward_pre_hook(mask)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def importance_figure(importance: HeadImportance) -> "Figure":
+    """Draw a row for each layer and a column for each head, of each kind of attention.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    present = {kind: values for kind, values in importance.increases.items() if values.size}
+    top = max(float(np.abs(values).max()) for values in present.values()) or 1.0
+    num_layers = max(len(values) for values in present.values())
+    num_heads = max(values.shape[1] for values in present.values())
+    title = f"Loss without each head, over {importance.nll:.3f} nats per token"
+    figure = new_figure(len(present) * max(2.4, 0.55 * num_heads) + 1.4, 0.42 * num_layers + 1.9, title=title)
+    all_axes = figure.subplots(1, len(present), squeeze=False)[0]
+    for axes, (kind, values) in zip(all_axes, present.items(), strict=True):
+        image = axes.imshow(values, cmap=signed_colours(), vmin=-top, vmax=top, interpolation="none")
+        axes.set_xticks(range(values.shape[1]), [str(i + 1) for i in range(values.shape[1])])
+        axes.set_yticks(range(len(values)), [str(i + 1) for i in range(len(values))])
+        axes.tick_params(length=0, labelsize=8, labelcolor=INK)
+        axes.set_aspect("auto")
+        for (layer, head), value in np.ndenumerate(values):
+            ink = "white" if abs(value) > 0.6 * top else INK
+            axes.text(
+                head, layer, f"{round(value, 3) + 0.0:.3f}", ha="center", va="center", fontsize=6.5, color=ink
+            )
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        title_axes(axes, _TITLES[kind], x="head", y="layer")
+    bar = figure.colorbar(image, ax=list(all_axes), aspect=32, pad=0.02)
+    bar.ax.tick_params(labelsize=7, colors=FAINT, length=2)
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _attentions(model: Transformer, kind: Kind) -> list[MultiHeadAttention]:
+    layers = model.encoder.layers if kind == "encoder" else model.decoder.layers
+    parts = [
+        layer.get_submodule("cross_attention" if kind == "cross" else "self_attention") for layer in layers
+    ]
+    return [part for part in parts if isinstance(part, MultiHeadAttention)]

@@ -1,0 +1,64 @@
+"""docs/pictures.md is run: its commands on little text, and its Python."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from command_line import heedful
+from tiny_bundle import PAIRS, save_memorised
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "pictures.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for language, i in (("en", 0), ("de", 1)):
+        for name in ("train", "test"):
+            lines = [pair[i] + "\n" for pair in PAIRS]
+            Path(f"{name}.{language}").write_text("".join(lines), encoding="utf-8")
+    for run in ("en-de", "other", "demo"):
+        save_memorised(tmp_path / "runs" / run / "best")
+        log = tmp_path / "runs" / run / "log.jsonl"
+        log.write_text('{"event": "step", "step": 7, "nll": 1.5}\n', encoding="utf-8")
+    return tmp_path
+
+
+def test_every_command_of_the_page_runs(folder: Path) -> None:
+    lines = "".join(blocks("sh")).splitlines()
+    assert len(lines) > 10
+    for line in lines:
+        out = b""
+        for command in line.split(" | "):
+            words, _, stdin = command.partition(" < ")
+            outcome = heedful(*shlex.split(words)[1:], stdin=Path(stdin).read_bytes() if stdin else out)
+            assert outcome.code == 0, (line, outcome.err)
+            out = outcome.out.encode()
+    for name in re.findall(r"--output (\S+)", "\n".join(lines)):
+        assert (folder / name).stat().st_size
+    pictures = {path.name for path in folder.glob("*.png")}
+    assert {
+        "positions.png",
+        "masks.png",
+        "schedule.png",
+        "smoothing.png",
+        "lengths.png",
+        "heads.png",
+    } <= pictures
+
+
+def test_the_python_of_the_page_runs(folder: Path) -> None:
+    (code,) = blocks("python")
+    exec(compile(code, "pictures.md", "exec"), {})
+
+
+def test_its_images_are_small() -> None:
+    images = re.findall(r"\]\((images/\S+)\)", PAGE)
+    assert len(images) == 2
+    for image in images:
+        assert (Path(__file__).resolve().parents[2] / "docs" / image).stat().st_size < 60_000

@@ -1,0 +1,141 @@
+"""Word alignments: of a model whose attention is known, and by a naive reading of the attention maps."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from tagged_bundle import nllb_like
+from tiny_bundle import PAIRS, memorised
+
+from heedful.analysis.alignment import Alignment, AlignmentMethod, align, align_words
+from heedful.analysis.attention_maps import attention_maps
+from heedful.bundle import Bundle
+from heedful.config import Config, ModelConfig, TokenizerConfig
+from heedful.errors import InputError
+from heedful.model import Transformer
+from heedful.text import Framing, train_tokenizers
+
+# The i-th word of one is a translation of the i-th of the other.
+ENGLISH = ["the", "dog", "small", "house", "reads", "writes", "today", "never", "old", "tree"]
+GERMAN = ["der", "Hund", "kleine", "Haus", "liest", "schreibt", "heute", "nie", "alte", "Baum"]
+BOTH_STEPS = (AlignmentMethod(), AlignmentMethod(shift=True))
+
+
+@pytest.fixture(scope="module")
+def dictionary() -> Bundle:
+    """A model whose cross-attention is a dictionary: a word's translation has the same vector as the word."""
+    settings = TokenizerConfig(vocab_size=60, kind="word", joint=False)
+    tokenizers = train_tokenizers([" ".join(ENGLISH)], [" ".join(GERMAN)], settings, seed=1)
+    src, tgt = tokenizers.src, tokenizers.tgt
+    sizes = ModelConfig.model_validate(
+        {
+            "d_model": 64, "num_heads": 2, "d_ff": 8, "num_encoder_layers": 1, "num_decoder_layers": 1,
+            "positions": "rotary", "tied": "none", "dropout": 0.0,
+            "src_vocab_size": src.vocab_size, "tgt_vocab_size": tgt.vocab_size,
+        }
+    )  # fmt: skip
+    torch.manual_seed(1)
+    model = Transformer.from_config(sizes).eval()
+    vectors = torch.randn(tgt.vocab_size, 64)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" not in name:
+                parameter.zero_()
+        model.decoder.embedding.tokens.weight.copy_(vectors)
+        for english, german in zip(ENGLISH, GERMAN, strict=True):
+            [src_id], [tgt_id] = src.encode(english), tgt.encode(german)
+            model.encoder.embedding.tokens.weight[src_id] = vectors[tgt_id]
+        attention = model.decoder.layers[0].get_submodule("cross_attention")
+        for name in ("query", "key"):
+            attention.get_submodule(name).weight.copy_(math.sqrt(3.0) * torch.eye(64))
+    return Bundle(Config(model=sizes, tokenizer=settings), tokenizers, model)
+
+
+def shuffled(length: int, seed: int) -> tuple[str, str, list[tuple[int, int]]]:
+    """A sentence of different words, the same in other words and another order, and which is which."""
+    random = np.random.default_rng(seed)
+    words, order = random.permutation(len(ENGLISH))[:length], random.permutation(length)
+    source, target = [ENGLISH[i] for i in words], [GERMAN[words[i]] for i in order]
+    return " ".join(source), " ".join(target), [(int(i), k) for k, i in enumerate(order)]
+
+
+def test_the_words_of_a_model_that_is_a_dictionary_are_aligned_as_it_says(dictionary: Bundle) -> None:
+    sentences = [shuffled(length, seed) for length in (1, 2, 5, 8, 10) for seed in range(4)]
+    pairs = [(source, target) for source, target, _ in sentences]
+    found = align(dictionary, pairs, method=AlignmentMethod(shift=True), batch_tokens=40)
+    assert [list(each.links) for each in found] == [links for _, _, links in sentences]
+    # One step earlier the decoder's input is the word before.
+    for (_, _, links), earlier in zip(sentences, align(dictionary, pairs), strict=True):
+        assert list(earlier.links)[1:] == [(src, tgt + 1) for src, tgt in links[:-1]]
+
+
+def naive(bundle: Bundle, source: str, target: str, layer: int, shift: int) -> set[tuple[str, str]]:
+    """The links, as words, of texts whose tokens begin a word where they begin with its mark."""
+
+    def word_numbers(tokens: Sequence[str]) -> list[int]:
+        return (np.cumsum([token.startswith("▁") for token in tokens]) - 1).tolist()
+
+    framing, tgt = Framing.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
+    ids = tgt.encode(target)
+    maps = attention_maps(bundle, source, [*framing.tgt_prefix, *ids])
+    first, last = len(framing.src_prefix), len(maps.source_tokens) - len(framing.src_suffix)
+    src_words, tgt_words = word_numbers(maps.source_tokens[first:last]), word_numbers(tgt.pieces(ids))
+    mean = maps.of("cross")[layer - 1].weights.mean(axis=0)[len(framing.tgt_prefix) + shift :, first:last]
+    return {(src_words[int(mean[k].argmax())], word) for k, word in enumerate(tgt_words)}
+
+
+@pytest.mark.parametrize(
+    "method", [*BOTH_STEPS, AlignmentMethod(layer=2), AlignmentMethod(layer=2, shift=True)]
+)
+@pytest.mark.parametrize("bundle", [memorised, nllb_like])
+def test_a_batch_is_aligned_as_the_attention_maps_of_each_pair_say(
+    bundle: type[Bundle], method: AlignmentMethod
+) -> None:
+    model = bundle()
+    pairs = [*PAIRS, ("the dog .", "der Hund sieht die Katze . der Hund schläft ."), PAIRS[0][::-1]]
+    for batch_tokens in (1, 40, 4096):
+        found = align(model, pairs, method=method, batch_tokens=batch_tokens)
+        for (source, target), alignment in zip(pairs, found, strict=True):
+            assert set(alignment.links) == naive(model, source, target, method.layer or 1, method.shift)
+            assert {tgt for _, tgt in alignment.links} == set(range(len(target.split())))
+
+
+def test_words_are_aligned_where_any_of_their_tokens_are() -> None:
+    weights = np.array([[0.6, 0.1, 0.3], [0.1, 0.5, 0.4], [0.2, 0.1, 0.7]], dtype=np.float32)
+    # The source is one word of two tokens and one of one, the target the reverse.
+    assert str(align_words(weights, [[0], [0], [1]], [[0], [1], [1]])) == "0-0 0-1 1-1"
+    # What is no part of a word counts for nothing.
+    assert str(align_words(weights, [[0], [1], []], [[0], [], [1]])) == "0-0 0-1"
+    # A token of several words aligns them all.
+    assert str(align_words(weights[:1], [[0, 1], [], []], [[0]])) == "0-0 1-0"
+    assert str(align_words(weights[:1], [[], [], []], [[0]])) == ""
+
+
+def test_empty_texts_have_no_links_and_change_no_others() -> None:
+    bundle = memorised()
+    pairs = [("", ""), PAIRS[0], ("", "die Katze"), ("the cat", " "), PAIRS[2]]
+    found = align(bundle, pairs)
+    assert [bool(each.links) for each in found] == [False, True, False, False, True]
+    assert [found[1], found[4]] == align(bundle, [PAIRS[0], PAIRS[2]])
+    assert align(bundle, []) == []
+    assert str(Alignment(())) == ""
+
+
+def test_the_layer_is_the_last_but_one_where_there_are_two() -> None:
+    bundle = memorised()
+    assert align(bundle, PAIRS) == align(bundle, PAIRS, method=AlignmentMethod(layer=1))
+    assert align(bundle, PAIRS) != align(bundle, PAIRS, method=AlignmentMethod(layer=2))
+    for layer in (0, 3):
+        with pytest.raises(InputError, match=f"layer {layer} does not exist; the decoder has layers 1 to 2"):
+            align(bundle, PAIRS, method=AlignmentMethod(layer=layer))
+
+
+def test_a_line_that_is_longer_than_learned_positions_is_named() -> None:
+    bundle = nllb_like(positions="learned", max_positions=20)
+    pairs = [("the dog .", "der Hund ."), ("the dog .", "der Hund . " * 9), ("the dog . " * 9, "der Hund .")]
+    assert align(bundle, pairs[:1])[0].links
+    for too_long in pairs[1:]:
+        with pytest.raises(InputError, match=r"line 1,002: \d+ tokens, but the model has 20 positions"):
+            align(bundle, [pairs[0], too_long], first_line=1001)

@@ -1,0 +1,91 @@
+"""Pictures show the numbers of the paper's formulas, written down here once more."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from heedful.analysis.paper_pictures import (
+    masks_figure,
+    positions_figure,
+    schedule_figure,
+    smoothed_target,
+    smoothing_figure,
+)
+from heedful.config import Config, ModelConfig
+from heedful.config.loading import validate
+from heedful.errors import InputError
+
+
+def line(figure: Figure, axes: int, number: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    drawn = figure.axes[axes].get_lines()[number]
+    return np.asarray(drawn.get_xdata(), dtype=float), np.asarray(drawn.get_ydata(), dtype=float)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "concatenated"])
+def test_positions_are_the_sinusoids_of_3_5(positions: str) -> None:
+    figure = positions_figure(
+        ModelConfig.model_validate({"d_model": 16, "num_heads": 2, "positions": positions})
+    )
+    angles = np.arange(100)[:, None] / 10_000 ** (2 * np.arange(8) / 16)
+    for axes, expected in ((0, np.sin(angles)), (1, np.cos(angles))):
+        np.testing.assert_allclose(figure.axes[axes].get_images()[0].get_array(), expected, atol=1e-6)
+    # sin a sin b + cos a cos b = cos(a - b): it depends on the distance alone.
+    _, products = line(figure, 2)
+    np.testing.assert_allclose(products, np.cos(angles - angles[50]).sum(axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi", "relative"])
+def test_positions_that_are_no_sinusoids_are_refused(positions: str) -> None:
+    with pytest.raises(InputError, match=f"'{positions}': only sinusoids"):
+        positions_figure(ModelConfig.model_validate({"positions": positions}))
+
+
+def test_masks_hide_padding_and_later_tokens() -> None:
+    figure = masks_figure([("a </s>", "<s> b c"), ("d e f </s>", "<s> g")])
+    shown = [axes.collections[0].get_array()[::-1].astype(int).tolist() for axes in figure.axes]
+    causal = [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    assert shown == [
+        [[1, 1, 0, 0]] * 4, causal, [[1, 1, 0, 0]] * 3,
+        [[1, 1, 1, 1]] * 4, causal, [[1, 1, 1, 1]] * 3,
+    ]  # fmt: skip
+    assert [label.get_text() for label in figure.axes[2].get_xticklabels()] == ["a", "</s>", "<pad>", "<pad>"]
+    assert [label.get_text() for label in figure.axes[4].get_yticklabels()] == ["<pad>", "g", "<s>"]
+
+
+def test_the_papers_schedule_is_equation_3() -> None:
+    steps, rates = line(schedule_figure(Config()), 0)
+    assert (steps[0], steps[-1]) == (1, 100_000)
+    assert steps[rates.argmax()] == 4000
+    np.testing.assert_allclose(rates, 512**-0.5 * np.minimum(steps**-0.5, steps * 4000**-1.5))
+
+
+def test_a_schedule_ends_where_training_does() -> None:
+    schedule = {"name": "cosine", "peak": 0.5, "warmup_steps": 10, "floor": 0.2}
+    steps, rates = line(schedule_figure(validate({"schedule": schedule, "train": {"max_steps": 50}})), 0)
+    np.testing.assert_array_equal(steps, np.arange(1, 51))
+    expected = np.where(steps < 10, steps / 20, 0.5 * (0.2 + 0.8 * (0.5 + 0.5 * np.cos(np.pi * steps / 50))))
+    np.testing.assert_allclose(rates, expected)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
+def test_the_target_of_label_smoothing_is_spread_over_all_but_padding(smoothing: float) -> None:
+    target = smoothed_target(smoothing, 2, 6)
+    share = smoothing / 5
+    np.testing.assert_allclose(target, [0, share, 1 - smoothing + share, share, share, share], atol=1e-12)
+    bars: Any = smoothing_figure(smoothing).axes[0].containers[0]
+    heights = [bar.get_height() for bar in bars]
+    np.testing.assert_allclose(heights, smoothed_target(smoothing, 4, 8))
+    assert sum(heights) == pytest.approx(1.0)
+
+
+def test_the_smoothed_loss_is_least_at_its_own_target() -> None:
+    figure = smoothing_figure(0.1)
+    p, plain = line(figure, 1, 0)
+    _, smoothed = line(figure, 1, 1)
+    np.testing.assert_allclose(plain, -np.log(p), atol=1e-9)
+    others = np.log((1 - p) / 36_998)
+    share = 0.1 / 36_999
+    np.testing.assert_allclose(smoothed, -(0.9 + share) * np.log(p) - 36_998 * share * others, atol=1e-9)
+    assert p[smoothed.argmin()] == pytest.approx(0.9, abs=0.01)
