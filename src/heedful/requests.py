@@ -109,7 +109,8 @@ class SamplingRequest:
         str | None,
         Option(
             "Search strategy: greedy, beam, diverse-beam, sampling, mbr, or one that another package "
-            "registers, with its settings. [default: beam]",
+            "registers, with its settings, as in mbr:samples=50,temperature=0.8; those not named are the "
+            "strategy's own defaults. [default: the bundle's beam search]",
             SEARCH,
             metavar="NAME[:KEY=VALUE,...]",
         ),
@@ -125,7 +126,7 @@ class SamplingRequest:
         float | None, Option("Only the most probable tokens that have this probability together.", SAMPLING)
     ] = None
     min_p: Annotated[
-        float | None, Option("Only tokens of this share of the best one's probability.", SAMPLING)
+        float | None, Option("Only tokens of at least this share of the best one's probability.", SAMPLING)
     ] = None
     epsilon: Annotated[float | None, Option("Only tokens of at least this probability.", SAMPLING)] = None
     seed: Annotated[
@@ -173,7 +174,8 @@ class SearchRequest(ScoreRequest):
     num_groups: Annotated[
         int | None,
         Option(
-            "Groups of diverse beam search, which divide the beam. [default: 1]",
+            "Groups of diverse beam search, which divide the beam. [default: 2 with --diversity-penalty, "
+            "else 1]",
             SEARCH,
             minimum=1,
         ),
@@ -181,7 +183,8 @@ class SearchRequest(ScoreRequest):
     diversity_penalty: Annotated[
         float | None,
         Option(
-            "Penalty of a token that an earlier group writes in the same position. [default: 0]",
+            "Penalty of a token that an earlier group writes in the same position. [default: 0.5 with "
+            "--num-groups]",
             SEARCH,
             minimum=0.0,
         ),

@@ -105,7 +105,7 @@ def test_lengths_and_repetitions_are_held_to_what_is_asked(run: Path) -> None:
     [
         (["--temperature", 2], 2, "need --sample"),
         (["--seed", 0], 2, "need --sample"),
-        (["--sample", "--beam-size", 4], 2, "--beam-size and --sample or --mbr exclude each other"),
+        (["--sample", "--beam-size", 4], 2, "--sample and --mbr exclude --beam-size"),
         (["--strategy", "beam", "--beam-size", 4], 2, "--strategy excludes the options of other searches"),
         (["--strategy", "sampling", "--seed", 4], 2, "--strategy excludes the options of other searches"),
         (["--strategy", "beem"], 1, "strategy 'beem': unknown; did you mean 'beam'?"),

@@ -168,11 +168,11 @@ def test_tokens_are_drawn_by_the_same_probabilities(sampling: Sampling) -> None:
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        ({"length_normalization": "gnmt"}, "length_normalization='gnmt' (but with 'average')"),
-        ({"strategy": BeamSearch(early_stopping="optimal")}, "early_stopping='optimal' (but with 'first')"),
+        ({"length_normalization": "gnmt"}, "length_normalization='gnmt' (use 'average')"),
+        ({"strategy": BeamSearch(early_stopping="optimal")}, "early_stopping='optimal' (use 'first')"),
         (
             {"strategy": BeamSearch(early_stopping="estimate"), "length_penalty": 0.0},
-            "early_stopping='estimate' (but with 'first')",
+            "early_stopping='estimate' (use 'first')",
         ),
         ({"strategy": DiverseBeamSearch(num_groups=2, early_stopping="first")}, "num_groups=2"),
         ({"forced_last_id": 5}, "forced_last_id=5"),
@@ -193,7 +193,7 @@ def test_what_is_no_option_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> No
         by_ctranslate2(memorised(), ensemble=[memorised()])
     for precision, kind in (("bf16", "bfloat16"), ("fp16", "float16")):
         if kind not in ctranslate2.get_supported_compute_types("cpu"):
-            refused = rf"precision='{precision}': .* on this CPU, but float32, int8"
+            refused = rf"precision='{precision}': CTranslate2 supports float32, int8.* on this CPU"
             with pytest.raises(InputError, match=refused):
                 by_ctranslate2(memorised(), precision=precision)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=rf"line 1: .* positions end at {NUM_POSITIONS:,}; split the line"):
@@ -280,6 +280,6 @@ def test_the_command_translates_with_ctranslate2(tmp_path: Path) -> None:
     assert refused.code == 1
     assert refused.out == ""
     assert refused.err == (
-        "error: engine='ctranslate2' cannot search with length_normalization='gnmt' (but with 'average'), "
-        "early_stopping='optimal' (but with 'first'); engine='auto' can\n"
+        "error: engine='ctranslate2' cannot search with length_normalization='gnmt' (use 'average'), "
+        "early_stopping='optimal' (use 'first'); engine='auto' can\n"
     )

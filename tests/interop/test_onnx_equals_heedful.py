@@ -241,7 +241,7 @@ def test_a_shortlist_is_refused(paper: tuple[Bundle, Path]) -> None:
     backend = backend_of(directory, bundle.config.model.src_pad_id)
     allowed = [np.arange(5)]
     with (
-        pytest.raises(InputError, match="engine='onnx': no shortlist there"),
+        pytest.raises(InputError, match="exported ONNX files take no shortlist"),
         backend.step([[5, 3]], allowed=allowed),
     ):
         pass

@@ -28,7 +28,7 @@ class BigramStep:
 
 
 class BigramBackend:
-    """Counts of which token follows which, plus one."""
+    """Counts of which token follows which, plus 0.001."""
 
     name = "bigrams"
     precision: Precision = "float32"

@@ -12,7 +12,7 @@ def serve(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PAIR=]RUN...",
+            metavar="[PAIR=]RUN",
             help="Runs, bundles or models of the hub. Write en-de=RUN where its languages are not known.",
         ),
     ] = None,
@@ -40,6 +40,11 @@ def serve(
         return
     if not models:
         raise typer.BadParameter("no model; give at least one, as en-de=runs/en-de")
+    if bounds.max_waiting < bounds.max_characters:
+        raise typer.BadParameter(
+            f"--max-waiting {bounds.max_waiting:,}: must be at least --max-characters "
+            f"{bounds.max_characters:,}, or a request of that length is never let in"
+        )
     from heedful.serving.limits import Limits
     from heedful.workflows.serve import ServeRequest
     from heedful.workflows.serve import serve as run_server

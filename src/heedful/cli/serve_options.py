@@ -38,7 +38,10 @@ class Bounds:
     max_texts: Annotated[int, Option("Texts of a request.", _LIMITS, minimum=1)] = 128
     max_alternatives: Annotated[int, Option("Alternatives of a text.", _LIMITS, minimum=0)] = 5
     max_waiting: Annotated[
-        int, Option("Characters of all requests at work; above, status 429.", _LIMITS, minimum=1)
+        int,
+        Option(
+            "Characters of all requests that are not answered yet; above, status 429.", _LIMITS, minimum=1
+        ),
     ] = 100_000
     timeout: Annotated[float, Option("Seconds for a request.", _LIMITS, minimum=0.1)] = 60.0
 
@@ -48,4 +51,4 @@ class Logging:
     """Lines in the log beside those of how the server does."""
 
     log_requests: Annotated[bool, Option("A line for each request, without texts.", _LOG)] = False
-    log_text: Annotated[bool, Option("The texts, too.", _LOG)] = False
+    log_text: Annotated[bool, Option("A line for each request, with its texts.", _LOG)] = False

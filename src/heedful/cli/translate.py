@@ -58,9 +58,10 @@ def _checked(sampling: SamplingRequest, search: SearchRequest) -> SamplingReques
     Raises:
         BadParameter: options that say nothing together, or that exclude each other.
     """
+    beam = (search.beam_size, search.early_stopping, search.num_groups, search.diversity_penalty)
+    has_beam = any(each is not None for each in beam)
     if sampling.strategy is not None:
-        beam = (search.beam_size, search.early_stopping, search.num_groups, search.diversity_penalty)
-        if sampling != SamplingRequest(strategy=sampling.strategy) or any(each is not None for each in beam):
+        if sampling != SamplingRequest(strategy=sampling.strategy) or has_beam:
             raise typer.BadParameter(
                 "--strategy excludes the options of other searches; its settings follow its name, as in "
                 "--strategy beam:beam_size=8"
@@ -69,12 +70,13 @@ def _checked(sampling: SamplingRequest, search: SearchRequest) -> SamplingReques
     if not sampling.sample and sampling.mbr is None:
         if sampling != SamplingRequest():
             raise typer.BadParameter(
-                "--temperature, --top-k, --top-p, --min-p, --epsilon, --seed need --sample"
+                "--temperature, --top-k, --top-p, --min-p, --epsilon, --seed need --sample or --mbr"
             )
         return None
-    if search.beam_size is not None:
+    if has_beam:
         raise typer.BadParameter(
-            "--beam-size and --sample or --mbr exclude each other; sampling needs no beam"
+            "--sample and --mbr exclude --beam-size, --early-stopping, --num-groups and --diversity-penalty; "
+            "sampling needs no beam"
         )
     return sampling
 

@@ -1,4 +1,4 @@
-"""A backend computes the steps of a search: for one model, or for several that write together."""
+"""A backend computes the steps of a search: for one model or an ensemble."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -63,7 +63,7 @@ class Backend(Protocol):
 
 
 class BackendChoice(Protocol):
-    """The backends of a model, or of several that write together, for a generator."""
+    """The backends of a model or an ensemble, for a generator."""
 
     @property
     def searching(self) -> Backend:

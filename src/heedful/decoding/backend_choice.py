@@ -33,7 +33,7 @@ _chosen: "WeakKeyDictionary[Transformer | StoredModel, dict[tuple[object, ...], 
 
 
 class Backends:
-    """The backends of models that write together, each made when it is first needed."""
+    """The backends of a model or an ensemble, each made when it is first needed."""
 
     def __init__(
         self,

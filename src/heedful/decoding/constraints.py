@@ -22,8 +22,8 @@ class Candidates:
     """Tokens that may come next, best first; each array is (rows, C).
 
     Attributes:
-        scores: what the search goes by: log-probabilities, less what holds a token back; -inf is impossible.
-        log_probs: the model's own; the same array where nothing holds a token back.
+        scores: what the search goes by: log-probabilities, less all penalties; -inf is impossible.
+        log_probs: the model's own; the same array where there is no penalty.
         ids: the tokens.
     """
 
@@ -40,9 +40,8 @@ class Constraints:
     search goes by, and no log-probability.
 
     A forced token is the only one possible, whatever else forbids it; a prefix forces its tokens unless the
-    options give it a bias only. Of a prefix it has the log-probability
-    that the model gives it; as the first or last token that the options name it has the log-probability 0,
-    for it is no choice. It counts in the length.
+    options give it a bias only. A token of a prefix has the model's log-probability; `forced_first_id` and
+    `forced_last_id` have 0, since they are no choice. All of them count in the length.
     """
 
     def __init__(self, task: SearchTask) -> None:
@@ -166,16 +165,16 @@ class Constraints:
         discounts: NDArray[np.float64] | None = None,
     ) -> tuple[Array, Array]:
         """Return the scores to search by and the model's log-probabilities, each (rows, V); often equal."""
-        own, held_back = self._possible(log_probs, written), log_probs
+        own, penalised = self._possible(log_probs, written), log_probs
         if self._options.repetition_penalty != 1 and written.size:
             ids, rows = like(written, log_probs), like(np.arange(len(written))[:, None], log_probs)
-            held_back = copy_of(log_probs)
-            held_back[rows, ids] = self._options.repetition_penalty * log_probs[rows, ids]
+            penalised = copy_of(log_probs)
+            penalised[rows, ids] = self._options.repetition_penalty * log_probs[rows, ids]
         if discounts is not None:
-            held_back = held_back - namespace(log_probs).astype(like(discounts, log_probs), log_probs.dtype)
+            penalised = penalised - namespace(log_probs).astype(like(discounts, log_probs), log_probs.dtype)
         if self._options.prefix_bias:
-            held_back = self._leaning(held_back, self._options.prefix_bias, written, sentences)
-        return (own if held_back is log_probs else self._possible(held_back, written)), own
+            penalised = self._leaning(penalised, self._options.prefix_bias, written, sentences)
+        return (own if penalised is log_probs else self._possible(penalised, written)), own
 
     def _leaning(
         self, scores: Array, bias: float, written: NDArray[np.int64], sentences: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Several models that write one output together."""
+"""An ensemble: several models whose probabilities are averaged at each step."""
 
 import math
 from collections.abc import Sequence

@@ -166,7 +166,7 @@ class StepwiseGenerator:
 
     @property
     def name(self) -> str:
-        """See `Generator`: "compiled" or "torch"."""
+        """See `Generator`: that of the backend."""
         return self.backends.searching.name
 
     @property
@@ -307,8 +307,8 @@ class StepwiseGenerator:
     ) -> list[_Result | None]:
         """Return the results for all sentences, in their order; None for one of length 0.
 
-        A batch has one thread; where there are fewer batches than the `most` at a time, it has its share of
-        them.
+        Up to `most` batches are worked on at the same time, each with one thread; with fewer batches, the
+        threads are divided among them.
 
         Raises:
             InputError: there is no memory for a batch.

@@ -11,7 +11,9 @@ from heedful.errors import InputError
 
 
 class SingleBackend:
-    """Uses the same backend for every search and score; see `BackendChoice`. It gives no attention.
+    """Uses the same backend for every search and score; see `BackendChoice`.
+
+    It has no coverage penalty, and attention weights only where another choice of backends lends them.
 
     Attributes:
         searching: the backend.
@@ -63,4 +65,4 @@ class SingleBackend:
 
     def _without_attention(self, lacking: str) -> InputError:
         name = self.searching.name
-        return InputError(f"engine={name!r}: no {lacking} there: it gives no attention; engine='torch' does")
+        return InputError(f"engine={name!r} has no {lacking}: it records no attention; engine='torch' does")

@@ -100,7 +100,7 @@ class TextGenerator:
         ]
 
     def _with_language(self, options: SearchOptions | None) -> SearchOptions:
-        """The options, or the bundle's, with the language of the outputs."""
+        """The options, or the default ones; the tag of a language comes first, whatever they force there."""
         options, tag = options or self._default, self._framing.tgt_prefix
         return replace(options, forced_first_id=tag[0]) if tag else options
 

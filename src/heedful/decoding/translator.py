@@ -78,7 +78,7 @@ class Translator:
         self._use(bundle, ensemble)
 
     def _use(self, bundle: Bundle, ensemble: Sequence[Bundle]) -> None:
-        """Translate as these bundles say, whose models are those of the backends."""
+        """Set the bundles, whose languages may have changed; the backends keep their packed weights."""
         self.bundle, self.ensemble = bundle, tuple(ensemble)
         check_ensemble([bundle, *ensemble])
         check_shortlist(self.shortlist, bundle)
@@ -109,6 +109,8 @@ class Translator:
         tgt_lang: str | None = None,
     ) -> Self:
         """Load a bundle, or the best one of a run; for the languages, see `for_languages`.
+
+        For an engine, a shortlist or an ensemble: `Translator(load_bundle(path), engine=...)`.
 
         Raises:
             BundleError: nothing there, or a bundle that is damaged or too new.

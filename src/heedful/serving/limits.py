@@ -14,7 +14,8 @@ class Limits:
         texts: of one request.
         body_bytes: of a request's body.
         alternatives: of one text.
-        waiting_characters: of all requests that are waited for; beyond them the answer is 429.
+        waiting_characters: of all requests that are admitted and not yet answered; beyond them the answer
+            is 429.
         seconds: for one request, before it is given up.
         body_seconds: for a client to send its body.
         requests_per_minute: of one key or address; 0: any number.

@@ -23,8 +23,9 @@ from heedful.serving.served_model import ServedModel
 
 _SECONDS_A_CHARACTER = 0.001  # by which a request's length puts its deadline off
 _SCANNED = 8  # times the size of a batch: so many sentences are looked through for ones of similar length
-_LONGER = 1.5  # times as long, and
-_MORE = 20  # characters more, is still of similar length
+# Sentences of a batch are up to so many times as long as the first, or up to so many characters longer.
+_LONGER = 1.5
+_MORE = 20
 
 Outputs = tuple[str, ...]
 _log = logging.getLogger("heedful.serving")

@@ -66,6 +66,7 @@ class ServedModel:
         with self._lock:
             directed = self._directed(pair)
             best = [each.text for each in directed.engine.translations(texts, options=directed.options(1))]
+            # A second search: the beam is wider there, and alternatives must not change the answer.
             if not alternatives:
                 return [(text,) for text in best]
             others = directed.engine.translations(texts, options=directed.options(alternatives + 1))

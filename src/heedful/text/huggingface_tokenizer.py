@@ -87,7 +87,13 @@ class HuggingFaceTokenizer(Tokenizer):
         """Return the ids of many texts; much faster than one call for each."""
         with _library_mistakes(f"{self._name}: cannot tokenise this text"):
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+        batch = [encoding.ids for encoding in encodings]
+        highest = max((max(ids) for ids in batch if ids), default=0)
+        if highest >= self.vocab_size:  # a count of tokens: the file may give one of them any id
+            raise TokenizerError(
+                f"{self._name}: gives a token the id {highest:,}, but {self.vocab_size:,} tokens; restore it"
+            )
+        return batch
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return the span (start, end) in the text of each of its ids."""

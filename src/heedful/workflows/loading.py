@@ -61,14 +61,10 @@ def beam_size_of(options: SearchOptions) -> int:
 
 def _beam(asked: Mapping[str, Any], beam_size: int, config: DecodeConfig) -> Strategy:
     early_stopping = asked.get("early_stopping", config.early_stopping)
-    if not {"num_groups", "diversity_penalty"} & asked.keys():
+    diversity = {name: asked[name] for name in ("num_groups", "diversity_penalty") if name in asked}
+    if not diversity:
         return BeamSearch(beam_size=beam_size, early_stopping=early_stopping)
-    return DiverseBeamSearch(
-        beam_size=beam_size,
-        num_groups=asked.get("num_groups", 1),
-        diversity_penalty=asked.get("diversity_penalty", 0.0),
-        early_stopping=early_stopping,
-    )
+    return DiverseBeamSearch(beam_size=beam_size, early_stopping=early_stopping, **diversity)
 
 
 def _sampled_or_named(request: SamplingRequest) -> Strategy:

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 _NEEDED = ("uvicorn", "fastapi", "prometheus_client", "langcodes", "language_data", "syntok", "py3langid")
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
 _MARIAN = ">>"
-
-Tags = Mapping[Pair, tuple[str | None, str | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +118,8 @@ def load_served(argument: str, request: ServeRequest) -> ServedModel:
     """Return a model of the command line, loaded.
 
     Raises:
-        InputError: nothing says which languages it translates, or it has others.
+        InputError: nothing says which languages it translates, it has others, or the engine does not have
+            its search.
     """
     said, path = _parse(argument)
     search = SearchRequest(n_best=1, beam_size=request.beam_size)
@@ -150,6 +148,8 @@ def load_served(argument: str, request: ServeRequest) -> ServedModel:
             chosen = translator.for_languages(src_lang=src, tgt_lang=tgt)
         return Directed(chosen, options, beam_size_of(options(1)), chosen.bundle)
 
+    # What cannot be searched so is an error now, and not of each client; the first answer comes sooner.
+    open_pair(next(iter(tags))).engine.translations(["."], options=options(1))
     return ServedModel(path, frozenset(said or tags), open_pair)
 
 

@@ -74,3 +74,14 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.special.json").write_text(json.dumps({"ids": {}}))
     with pytest.raises(TokenizerError, match=r"tokenizer\.special\.json: not usable"):
         TokenizerPair.load(tmp_path)
+
+
+def test_an_id_beyond_the_vocabulary_is_one_line() -> None:
+    """The library takes any ids, and gives the number of tokens as the size of the vocabulary."""
+    document = json.loads(nllb_json())
+    intact = HuggingFaceTokenizer(nllb_json(), FAIRSEQ_IDS)
+    [token, *_] = intact.pieces(intact.encode("the"))
+    document["model"]["vocab"][token] = 10**6
+    tokenizer = HuggingFaceTokenizer(json.dumps(document).encode(), FAIRSEQ_IDS)
+    with pytest.raises(TokenizerError, match=r"^tokenizer\.json: gives a token the id 1,000,000, but has"):
+        tokenizer.encode("the")

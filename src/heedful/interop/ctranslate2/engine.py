@@ -91,4 +91,4 @@ def _check_precision(precision: Precision) -> None:
     known = get_supported_compute_types("cpu")
     if COMPUTE_TYPES[precision] not in known:
         here = ", ".join(name for name, type_ in COMPUTE_TYPES.items() if type_ in known)
-        raise InputError(f"precision={precision!r}: CTranslate2 has none of that on this CPU, but {here}")
+        raise InputError(f"precision={precision!r}: CTranslate2 supports {here} on this CPU")

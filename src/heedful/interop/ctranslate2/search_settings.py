@@ -51,10 +51,10 @@ def lacking(options: SearchOptions, eos_id: int) -> Iterator[str]:
     if isinstance(strategy, DiverseBeamSearch) and strategy.num_groups > 1:
         yield f"num_groups={strategy.num_groups}"
     if options.length_penalty and options.length_normalization != "average":
-        yield f"length_normalization={options.length_normalization!r} (but with 'average')"
+        yield f"length_normalization={options.length_normalization!r} (use 'average')"
     provably_best = not options.length_penalty and options.n_best == 1
     if beam.early_stopping != "first" and not (beam.early_stopping == "optimal" and provably_best):
-        yield f"early_stopping={beam.early_stopping!r} (but with 'first')"
+        yield f"early_stopping={beam.early_stopping!r} (use 'first')"
 
 
 @dataclass(frozen=True)

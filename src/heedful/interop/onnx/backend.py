@@ -76,7 +76,7 @@ class OnnxBackend:
             InputError: a shortlist, which the graphs do not take.
         """
         if allowed is not None:
-            raise InputError("engine='onnx': no shortlist there; engine='compiled' and 'torch' have it")
+            raise InputError("exported ONNX files take no shortlist; the bundle they were made from does")
         yield OnnxStep(self._encoder, self._decoder, pad(sources, self._src_pad_id))
 
     @contextmanager
