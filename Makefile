@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL := $(PIP) install --constraint constraints.txt
 PYTHONS := python3.13 python3.12 python3.11 python3
-CODE := src tests tools benchmarks
+CODE := src tests tools benchmarks docs
 NATIVE := $(filter-out native/check.c,$(wildcard native/*.c native/*.h))
 CHECKS := native/check.c $(wildcard native/checks/*.c native/checks/*.h)
 WORKERS := 2
@@ -73,8 +73,10 @@ format: $(STAMP) ## Format the code and mend what the linter can mend.
 	@$(BIN)/ruff check --fix $(CODE)
 	@$(BIN)/clang-format -i $(NATIVE) $(CHECKS)
 
-docs: $(STAMP) ## Write docs/reference/ from the code.
+docs: $(STAMP) ## Write docs/reference/ from the code, and build the site of docs/ into build/site.
 	@$(BIN)/python tools/reference.py
+	@$(BIN)/python tools/docs_site.py
+	@echo build/site/index.html
 
 bench: $(STAMP) ## Measure training and translation on this machine in a few minutes, in one table.
 	@$(BIN)/python benchmarks/quick.py $(ARGS)

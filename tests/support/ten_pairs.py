@@ -45,6 +45,13 @@ def write_pairs(directory: Path) -> list[str]:
     return [*map(str, files), "--preset", "tiny", *as_options(settings)]
 
 
+def write_sides(**lines: int) -> None:
+    """Write the first of the pairs into NAME.en and NAME.de of the current directory, as many as it says."""
+    for side, text in (("en", ENGLISH), ("de", GERMAN)):
+        for name, number in lines.items():
+            Path(f"{name}.{side}").write_text("\n".join([*text[:number], ""]), encoding="utf-8")
+
+
 def as_options(settings: dict[str, object]) -> list[str]:
     """Turn settings into `--set` options."""
     return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]

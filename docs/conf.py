@@ -1,0 +1,30 @@
+"""Settings of Sphinx for the site of docs/; `make docs` builds it (tools/docs_site.py) into build/site."""
+
+import os
+
+project = "heedful"
+html_title = "heedful"
+author = "The heedful authors"
+extensions = ["myst_nb", "mathml"]  # Markdown and notebooks; formulas without a script (tools/mathml.py)
+language = "en"
+smartquotes = False
+
+myst_heading_anchors = 4
+myst_fence_as_directive = ["math"]
+html_math_renderer = "mathml"
+
+# annotated-paper.md and the notebooks are executed as the site is built;
+# with HEEDFUL_NOTEBOOKS=show the notebooks are not.
+nb_execution_mode = "force"
+nb_execution_excludepatterns = ["notebooks/*"] if os.environ.get("HEEDFUL_NOTEBOOKS") == "show" else []
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True
+nb_execution_timeout = 300
+nb_merge_streams = True
+
+html_theme = "furo"
+html_logo = html_favicon = "images/mark.svg"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
