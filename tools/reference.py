@@ -1,8 +1,9 @@
-"""Write docs/reference/: every command with its options, and every key of the configuration.
+"""Write docs/reference/: every command with its options, every key of the configuration, the names in Python.
 
     python tools/reference.py          # or make docs
 
-The commands' functions say what the options are, the schema what the keys are; nothing is written by hand.
+The commands' functions say what the options are, the schema what the keys are, signatures and docstrings what
+the names in Python are (python_reference.py); nothing is written by hand.
 tests/tools/test_reference.py fails where the files say something else than the code.
 """
 
@@ -21,6 +22,7 @@ from heedful.cli.draw import DRAWINGS
 from heedful.cli.main import VERBS
 from heedful.cli.option_groups import with_option_groups
 from heedful.config import Config
+from python_reference import python_names
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 NOT_BY_HAND = "<!-- Written by tools/reference.py (make docs) from the code; changes here are lost. -->"
@@ -70,7 +72,16 @@ def configuration() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"cli.md": command_line, "configuration.md": configuration}
+def python() -> str:
+    """Return the page of the names in Python."""
+    return "\n\n".join(["# Python", NOT_BY_HAND, *python_names()]) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": command_line,
+    "configuration.md": configuration,
+    "python.md": python,
+}
 
 
 def _name(verb: Callable[..., None]) -> str:

@@ -7,10 +7,12 @@ from typing import get_args, get_type_hints
 
 import pytest
 
+import heedful
 from heedful.cli.text_options import TrainingText
 from heedful.config import Config, DataConfig, DecodeConfig
 from heedful.config.section import Section
 from heedful.requests import Option, Runtime, SearchRequest
+from python_reference import at_commas
 from reference import PAGES, REFERENCE
 
 
@@ -18,6 +20,27 @@ from reference import PAGES, REFERENCE
 def test_a_page_is_that_of_the_code(name: str, page: Callable[[], str]) -> None:
     written = (REFERENCE / name).read_text(encoding="utf-8")
     assert written == page(), f"docs/reference/{name} is not up to date: run make docs"
+
+
+def test_every_public_name_is_described_and_every_name_can_be_imported() -> None:
+    page = (REFERENCE / "python.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^#+ (\w+)$|^- `(\w+Error)`: \w", page, re.MULTILINE))
+    assert set(heedful.__all__) - {"__version__"} <= {name for names in shown for name in names}
+    imports = re.findall(r"^from [\w.]+ import \w+$", page, re.MULTILINE)
+    assert len(imports) > 15
+    for line in imports:
+        exec(line, {})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "parts"),
+    [
+        ("a: int", ["a: int"]),
+        ("*, a: Map[str, int] = f(1, 2), b: B", ["*", "a: Map[str, int] = f(1, 2)", "b: B"]),
+    ],
+)
+def test_a_signature_is_split_between_its_parameters(parameters: str, parts: list[str]) -> None:
+    assert at_commas(parameters) == parts
 
 
 def test_every_key_says_what_it_is_in_one_sentence() -> None:
