@@ -1,4 +1,7 @@
-"""Settings of Sphinx for the site of docs/; `make docs` builds it (tools/docs_site.py) into build/site."""
+"""Settings of Sphinx for the site of docs/; `make docs` builds it (tools/docs_site.py) into build/site.
+
+Sphinx, because Material for MkDocs (9.8) announces that it will not be maintained after May 2027.
+"""
 
 import os
 

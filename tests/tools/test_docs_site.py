@@ -91,6 +91,17 @@ def test_the_site_builds_without_warnings_and_has_all_that_it_links_to(tmp_path:
     assert "cell_output" in executed
 
 
+def test_the_annotated_paper_has_every_section_that_the_code_is_about() -> None:
+    rows = re.findall(r"^\| ([\d., ]+)[^|]*\|", (ROOT / "docs/paper-map.md").read_text("utf-8"), re.MULTILINE)
+    sections = {number for row in rows for number in re.findall(r"\d(?:\.\d)+", row)}
+    assert len(sections) >= 12
+    headings = re.findall(
+        r"^## ([\d.]+) ", (ROOT / "docs/annotated-paper.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert sections <= set(headings)
+    assert headings == sorted(headings)
+
+
 def test_what_is_broken_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "a.html").touch()
     page = parsed(
