@@ -1,6 +1,6 @@
 """What the pages of docs/ show is run here as it stands there: their commands on little text, their Python.
 
-serving.md has a test of its own (test_serving_examples.py), annotated-paper.md is executed as the site is
+serving.md and pictures.md have tests of their own, annotated-paper.md is executed as the site is
 built (tests/tools). The pages of what was measured, and of what was decided, are a record.
 """
 
@@ -19,7 +19,7 @@ from tiny_bundle import save_memorised
 
 from heedful.data.phrasebook import phrase_book
 
-OF_OTHER_TESTS = {"docs/serving.md"}
+OF_OTHER_TESTS = {"docs/serving.md", "docs/pictures.md"}
 RECORDS = ("docs/log.md", "docs/results.md", "docs/results/", "docs/decisions/")
 
 
