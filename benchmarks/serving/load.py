@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 from heedful.serving.segments import has_letters
 from heedful.serving.sentences import split_sentences
 
+_MOST_SECONDS = 90  # for an answer
 HEEDFUL = [sys.executable, "-m", "heedful"]
 
 
@@ -132,11 +133,12 @@ async def ask(
         started = time.monotonic()
         try:
             content = {"q": text, "source": pair[0], "target": pair[1]}
-            status, headers, body = await client.post("/translate", content)
+            async with asyncio.timeout(_MOST_SECONDS):
+                status, headers, body = await client.post("/translate", content)
         except ConnectionRefusedError:  # the server listens no longer
             phase.statuses["refused"] += 1
             return
-        except OSError:
+        except OSError:  # no answer in time is one, too
             phase.statuses["no answer"] += 1
             return
         phase.statuses[str(status)] += 1

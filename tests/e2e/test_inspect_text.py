@@ -177,3 +177,10 @@ def test_text_that_is_its_own_validation_is_not_refused(tmp_path: Path) -> None:
     outcome = heedful("train", *write_pairs(tmp_path), *settings, "--output", tmp_path / "run")
     assert outcome.code == 0, outcome.err
     assert "scores are of the training text itself" in outcome.err
+
+
+def test_options_of_text_need_a_text(tmp_path: Path) -> None:
+    for arguments in ([tmp_path], ["--machine"]):
+        outcome = heedful("inspect", *arguments, "--fix", tmp_path / "clean")
+        assert outcome.code == 2
+        assert "need a text to inspect" in outcome.err

@@ -363,7 +363,12 @@ def test_a_model_without_languages_is_one_line(bundle: Path) -> None:
         (["en-de="], "a bundle must follow"),
         (["en-de=nowhere"], "nowhere"),
         (["en-de=x", "--keys", "nothing.json"], "nothing.json: no file of keys"),
+        (["en-de=x", "--keys", "nothing.json", "--workers", 2], "nothing.json: no file of keys"),
+        (["en-de=x", "--timeout", "inf"], "seconds=inf: must be above 0"),
+        (["en-de=x", "--workers", 65], "--workers"),
+        (["en-de=x", "--max-characters", 200_000], "--max-waiting 100,000: must be at least"),
         (["--make-key", "ann"], "--make-key needs --keys"),
+        (["--make-key", "a\nb", "--keys", "nothing.json"], "no name for a key"),
     ],
 )
 def test_mistakes_at_the_start_are_one_line(arguments: list[str], message: str) -> None:

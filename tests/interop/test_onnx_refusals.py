@@ -1,5 +1,6 @@
 """What the export to ONNX and the runner refuse, in one line and before anything is written."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -106,3 +107,11 @@ def test_texts_and_options_that_cannot_be_are_refused() -> None:
         translator.translate(["r5"], beam_size=0)
     with pytest.raises(InputError, match="line 2: 5 tokens, but this model's positions end at 4"):
         translator.translate(["r5", "r5 r6 r7 r8"])
+
+
+@pytest.mark.parametrize("change", [{"start_id": 99}, {"src_suffix": [99]}])
+def test_ids_beyond_the_vocabulary_are_refused(change: dict[str, object], tmp_path: Path) -> None:
+    file = files_without_graphs(tmp_path) / "onnx_model.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(InteropError, match=r"onnx_model\.json: id 99 is beyond the vocabulary"):
+        OnnxTranslator.load(tmp_path)

@@ -45,12 +45,15 @@ def inspect(
         raise typer.BadParameter("give either a run or bundle, or --machine")
     if len(names) > 2:
         raise typer.BadParameter(f"give a run, or the two files of a text; these are {len(names)} paths")
+    from heedful.data.pair_files import holds_pairs
+
+    is_text = bool(names) and (len(names) == 2 or holds_pairs(names[0]))
+    if not is_text and (held_out, filtering) != (HeldOutText(), Filtering()):
+        raise typer.BadParameter("the options of parallel text, such as --fix, need a text to inspect")
     if machine:
         _show_machine(as_json=as_json)
         return
-    from heedful.data.pair_files import holds_pairs
-
-    if len(names) == 1 and not holds_pairs(names[0]):
+    if not is_text:
         if names[0].is_file():
             raise typer.BadParameter(
                 f"{names[0]}: is one file: for parallel text give SRC and TGT, or one .tsv or .jsonl; "

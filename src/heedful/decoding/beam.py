@@ -11,7 +11,7 @@ from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.coverage import coverage_penalties
 from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, hypothesis_of
-from heedful.decoding.ranges import check_choice, check_range
+from heedful.decoding.ranges import check_choice, check_whole
 from heedful.decoding.steps import Start, StepFunction
 from heedful.decoding.strategies import Strategy
 from heedful.decoding.task import SearchTask
@@ -89,7 +89,7 @@ def check_beam(beam_size: int, early_stopping: str) -> None:
     Raises:
         InputError: naming the first that cannot be.
     """
-    check_range("beam_size", beam_size, 1, 1000)
+    check_whole("beam_size", beam_size, 1, 1000)
     check_choice("early_stopping", early_stopping, get_args(EarlyStopping))
 
 

@@ -18,7 +18,7 @@ from heedful.decoding.beam import (
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.coverage import coverage_penalties
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.ranges import check_range
+from heedful.decoding.ranges import check_range, check_whole
 from heedful.decoding.steps import Start, StepFunction
 from heedful.decoding.strategies import Strategy
 from heedful.decoding.task import SearchTask
@@ -51,7 +51,7 @@ class DiverseBeamSearch(Strategy):
 
     def __post_init__(self) -> None:
         check_beam(self.beam_size, self.early_stopping)
-        check_range("num_groups", self.num_groups, 1, 1000)
+        check_whole("num_groups", self.num_groups, 1, 1000)
         check_range("diversity_penalty", self.diversity_penalty, 0, 1000)
         if self.beam_size % self.num_groups:
             raise InputError(f"num_groups={self.num_groups}: must divide beam_size={self.beam_size}")

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
+import numpy as np
+
 from heedful.decoding.generator import Generator
 from heedful.decoding.options import SearchOptions
 from heedful.errors import InputError
@@ -41,7 +43,7 @@ def sources_and_prefixes(
     Raises:
         InputError: a text or a prefix that is too long, or unequal numbers of them.
     """
-    _refuse_one_string("texts", texts)
+    _check_texts("texts", texts)
     sources = [framing.source(ids) if ids else [] for ids in _encoded(tokenizers.src, texts)]
     beginnings = encoded_prefixes(prefixes, texts=texts, tokenizer=tokenizers.tgt) or [[] for _ in texts]
     for line, (source, prefix) in enumerate(zip(sources, beginnings, strict=True), start=first_line):
@@ -81,8 +83,8 @@ def sources_and_outputs(
         InputError: a text that is longer than learned positions allow, ids that no output has, or unequal
             numbers of texts.
     """
-    _refuse_one_string("sources", sources)
-    _refuse_one_string("targets", targets)
+    _check_texts("sources", sources)
+    _check_texts("targets", targets, or_ids=True)
     check_one_for_each("targets", targets, "sources", sources)
     read: Ids = []
     written: Ids = []
@@ -108,6 +110,8 @@ def encoded_prefixes(
     Raises:
         InputError: unequal numbers of them.
     """
+    if prefixes is not None:
+        _check_texts("prefixes", prefixes)
     check_one_for_each("prefixes", prefixes, "texts", texts)
     return None if prefixes is None else tokenizer.encode_batch(prefixes)
 
@@ -186,18 +190,25 @@ def chunks(
         first_line += len(chunk)
 
 
-def _refuse_one_string(name: str, texts: Sequence[object]) -> None:
-    if isinstance(texts, str):
-        raise InputError(f"{name}: one string given; give a list of strings, as in translate([text])")
+def _check_texts(name: str, texts: Sequence[object], *, or_ids: bool = False) -> None:
+    """Refuse what is no list of texts (or ids): one text would be read letter by letter.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if isinstance(texts, str) or not hasattr(texts, "__len__"):
+        what = "one string" if isinstance(texts, str) else type(texts).__name__
+        raise InputError(f"{name}: {what} given; give a list of strings, as in translate([text])")
+    for number, text in enumerate(texts, start=1):
+        if not (isinstance(text, str) or or_ids):
+            raise InputError(f"{name}: number {number:,} is {type(text).__name__}, not a string")
 
 
 def _check_ids(name: str, ids: Sequence[int], tokenizer: Tokenizer) -> None:
     if not ids:
         raise InputError(f"{name}: no ids; an output without text is the end token, {tokenizer.eos_id}")
-    if not 0 <= min(ids) <= max(ids) < tokenizer.vocab_size:
-        raise InputError(
-            f"{name}: an id that is not below {tokenizer.vocab_size:,}, the size of the vocabulary"
-        )
+    if not all(isinstance(i, int | np.integer) and 0 <= i < tokenizer.vocab_size for i in ids):
+        raise InputError(f"{name}: ids are whole numbers from 0 to {tokenizer.vocab_size - 1:,}")
     if tokenizer.eos_id in ids[:-1]:
         raise InputError(
             f"{name}: the end token, {tokenizer.eos_id}, before the last place; it ends an output"

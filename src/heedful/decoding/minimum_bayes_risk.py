@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.ranges import check_range
+from heedful.decoding.ranges import check_whole
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.steps import Start
 from heedful.decoding.strategies import Strategy
@@ -30,7 +30,7 @@ class MinimumBayesRisk(Strategy):
     sampling: Sampling = field(default_factory=Sampling)
 
     def __post_init__(self) -> None:
-        check_range("samples", self.samples, 1, 100_000)
+        check_whole("samples", self.samples, 1, 100_000)
 
     def check(self, options: "SearchOptions") -> None:
         """See `Strategy`."""

@@ -6,18 +6,18 @@ from typing import Literal, get_args
 
 from heedful.config import DecodeConfig
 from heedful.decoding.beam import BeamSearch
-from heedful.decoding.ranges import check_choice, check_range
+from heedful.decoding.ranges import check_choice, check_number, check_range, check_whole
 from heedful.decoding.strategies import Strategy
 from heedful.errors import InputError
 
 LengthNormalization = Literal["gnmt", "average"]
 
-_LEAST = {
+_LEAST_WHOLE = {
     **dict.fromkeys(("n_best", "max_length"), 1),
     **dict.fromkeys(("max_length_offset", "min_length", "no_repeat_ngram_size"), 0),
-    **dict.fromkeys(("forced_first_id", "forced_last_id", "length_penalty", "coverage_penalty"), 0),
+    **dict.fromkeys(("forced_first_id", "forced_last_id"), 0),
 }
-_MOST = {"length_penalty": 30, "coverage_penalty": 1000, "n_best": 100_000}
+_MAY_BE_NONE = {"max_length", "forced_first_id", "forced_last_id"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +76,15 @@ class SearchOptions:
     replace_unknown: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            check_range(name, getattr(self, name), least, _MOST.get(name, math.inf))
+        for name, least in _LEAST_WHOLE.items():
+            value = getattr(self, name)
+            if value is None and name not in _MAY_BE_NONE:
+                raise InputError(f"{name}={value}: must be a whole number")
+            check_whole(name, value, least, 100_000 if name == "n_best" else math.inf)
+        check_range("length_penalty", self.length_penalty, 0, 30)
+        check_range("coverage_penalty", self.coverage_penalty, 0, 1000)
+        for name in ("repetition_penalty", "prefix_bias"):
+            check_number(name, getattr(self, name))
         if not 0 < self.repetition_penalty <= 1000:
             raise InputError(
                 f"repetition_penalty={self.repetition_penalty}: must be above 0 and at most 1000"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from numbers import Integral, Real
 
 from heedful.errors import InputError
 
@@ -16,6 +17,7 @@ def check_range(name: str, value: float | None, least: float, most: float = math
     """
     if value is None:
         return
+    check_number(name, value)
     if not least <= value < math.inf:
         expected = f"at least {least}" if value < least else "a finite number"
         raise InputError(f"{name}={value}: must be {expected}")
@@ -23,6 +25,27 @@ def check_range(name: str, value: float | None, least: float, most: float = math
         most = min(most, _MOST)
     if value > most:
         raise InputError(f"{name}={value}: must be at most {most:,}")
+
+
+def check_number(name: str, value: object) -> None:
+    """Check that a value, where there is one, is a number.
+
+    Raises:
+        InputError: it is not.
+    """
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+        raise InputError(f"{name}={value!r}: must be a number")
+
+
+def check_whole(name: str, value: int | None, least: int, most: float = math.inf) -> None:
+    """Check that a whole number, where there is one, is from `least` to `most`.
+
+    Raises:
+        InputError: it is not.
+    """
+    check_range(name, value, least, most)
+    if value is not None and not isinstance(value, Integral):
+        raise InputError(f"{name}={value}: must be a whole number")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from heedful.decoding.arrays import Array, kth_largest, like, namespace, on_host, softmax
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, Outputs
+from heedful.decoding.ranges import check_number, check_whole
 from heedful.decoding.steps import NOT_NUMBERS, NextTokens, Start, StepFunction
 from heedful.decoding.strategies import Strategy
 from heedful.decoding.task import SearchTask
@@ -52,12 +53,13 @@ class Sampling(Strategy):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_whole("top_k", self.top_k, 1)
+        for name in ("temperature", "top_p", "min_p", "epsilon"):
+            check_number(name, getattr(self, name))
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise InputError(
                 f"temperature={self.temperature}: must be a number above 0; to take the best, search greedily"
             )
-        if self.top_k is not None and self.top_k < 1:
-            raise InputError(f"top_k={self.top_k}: must be at least 1")
         if not 0 < self.top_p <= 1:
             raise InputError(f"top_p={self.top_p}: must be above 0 and at most 1")
         for name in ("min_p", "epsilon"):

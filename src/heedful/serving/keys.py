@@ -72,8 +72,10 @@ def make_key(path: Path, name: str, *, requests_per_minute: int = 0) -> str:
     """Return a new key, and add its hash to a file, which only its owner can read.
 
     Raises:
-        InputError: the file holds something else, or has a key of that name.
+        InputError: the file holds something else, or has a key of that name, or it is no name.
     """
+    if not name.strip() or not name.isprintable():
+        raise InputError(f"{name!r}: no name for a key; take one of printable characters")
     keys = load_keys(path) if path.exists() else []
     if name in (key.name for key in keys):
         raise InputError(f"{path}: there is a key for {name!r}; take another name, or remove that one")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from heedful.serving.markup.documents import TagRules, parse_document
 from heedful.serving.markup.marked_text import Document, MarkedText, Marker, plain_document
-from heedful.serving.sentences import Sentence, split_sentences
+from heedful.serving.sentences import split_sentences
 
 Segment = str | MarkedText
 
@@ -61,7 +61,7 @@ def _sentences(
 ) -> Iterator[Segment]:
     cutter = _Cutter(part, escape)
     at = 0
-    for sentence in split_sentences(part.text, within_lines=split) if lines else [_whole(part.text)]:
+    for sentence in split_sentences(part.text, within_lines=split, at_line_ends=lines):
         start = at + len(sentence.space)
         at = start + len(sentence.text)
         yield cutter.untranslated(start)
@@ -70,11 +70,6 @@ def _sentences(
         elif sentence.text:
             yield cutter.untranslated(at - 1)
     yield cutter.untranslated(len(part.text))
-
-
-def _whole(text: str) -> Sentence:
-    core = text.strip()
-    return Sentence(text[: text.index(core)], core)
 
 
 class _Cutter:

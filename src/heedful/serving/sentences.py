@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+# A sentence is cut there at the latest: the time of a translation grows with the square of its length, and others wait.
+_MOST_CHARACTERS = 1000
 _TAIL = 60  # characters of a sentence that say whether it is over
 # Full stops of scripts that put no blank after them, with closing brackets and quotes.
 _IDEOGRAPHIC_END = re.compile(r"(?<=[。！？।॥؟۔])(?![。！？।॥؟۔」』）】”’\"')\]])")
@@ -27,7 +29,9 @@ class Sentence:
     text: str
 
 
-def split_sentences(text: str, *, within_lines: bool = True) -> list[Sentence]:
+def split_sentences(
+    text: str, *, within_lines: bool = True, at_line_ends: bool = True
+) -> list[Sentence]:
     r"""Return the sentences of a text, each with the white space before it; the last may have no text.
 
     >>> [(each.space, each.text) for each in split_sentences(" Hello. How are you?\n\nFine! ")]
@@ -35,11 +39,13 @@ def split_sentences(text: str, *, within_lines: bool = True) -> list[Sentence]:
 
     Args:
         text: anything; the concatenation of all `space + text` is that text.
-        within_lines: whether lines are split as well; line ends always separate sentences.
+        within_lines: whether lines are split as well.
+        at_line_ends: whether line ends separate sentences.
     """
     sentences: list[Sentence] = []
     space = ""
-    for segment in _segments(text, within_lines=within_lines):
+    segments = _segments(text, within_lines=within_lines) if at_line_ends else [text]
+    for segment in chain.from_iterable(map(_cut, segments)):
         core = segment.strip()
         if not core:
             space += segment
@@ -69,6 +75,16 @@ def _sentences_of_line(line: str, *, within_lines: bool) -> Iterator[str]:
     for part in _IDEOGRAPHIC_END.split(line):
         bounds = [0, *_starts(part)[1:], len(part)]
         yield from (part[a:b] for a, b in pairwise(bounds))
+
+
+def _cut(segment: str) -> Iterator[str]:
+    """Yield the parts of a sentence that is too long: up to a blank, where there is one."""
+    while len(segment) > _MOST_CHARACTERS:
+        end = segment.rfind(" ", 1, _MOST_CHARACTERS)
+        end = _MOST_CHARACTERS if end < 0 else end
+        yield segment[:end]
+        segment = segment[end:]
+    yield segment
 
 
 def _starts(line: str) -> list[int]:

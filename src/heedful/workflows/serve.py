@@ -22,6 +22,8 @@ from heedful.workflows.loading import beam_size_of, load_translator, search_opti
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from heedful.serving.keys import KeyRing
+
 _NEEDED = ("uvicorn", "fastapi", "prometheus_client", "langcodes", "language_data", "syntok", "py3langid")
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
 _MARIAN = ">>"
@@ -85,7 +87,8 @@ def serve(request: ServeRequest) -> None:
     if request.workers == 1:
         server.run(_application(request), options)
     else:
-        for each in request.models:  # mistakes are reported once, and before the processes start
+        _key_ring(request)  # mistakes are reported once, and before the processes start
+        for each in request.models:
             load_served(each, request)
         os.environ[_VARIABLE] = json.dumps(asdict(request))
         server.run("heedful.workflows.serve:application_of_worker", options)
@@ -103,15 +106,20 @@ def _application(request: ServeRequest) -> "FastAPI":
     from heedful.serving.clients import Clients
     from heedful.serving.http.answering import Context
     from heedful.serving.http.app import application
-    from heedful.serving.keys import KeyRing, load_keys
     from heedful.serving.metrics import Metrics
     from heedful.serving.service import TranslationService
 
-    keys = None if request.keys is None else KeyRing(load_keys(Path(request.keys)))
+    keys = _key_ring(request)
     models = [load_served(each, request) for each in request.models]
     service = TranslationService(models, request.limits, Metrics())
     context = Context(service, Clients(keys, request.limits), log_text=request.log_text)
     return application(context, origins=request.origins)
+
+
+def _key_ring(request: ServeRequest) -> "KeyRing | None":
+    from heedful.serving.keys import KeyRing, load_keys
+
+    return None if request.keys is None else KeyRing(load_keys(Path(request.keys)))
 
 
 def load_served(argument: str, request: ServeRequest) -> ServedModel:

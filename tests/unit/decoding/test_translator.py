@@ -1,6 +1,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -195,3 +197,17 @@ def test_batches_hold_each_line_once_within_the_budget(lengths: list[int], token
     assert sorted(i for batch in batches for i in batch) == [i for i, length in enumerate(lengths) if length]
     for batch in batches:
         assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= tokens
+
+
+@pytest.mark.parametrize(
+    ("texts", "prefixes", "message"),
+    [
+        ((text for text in ("the cat",)), None, "texts: generator given; give a list of strings"),
+        (["the cat", None], None, "texts: number 2 is NoneType, not a string"),
+        (["the cat"], "d", "prefixes: one string given; give a list of strings"),
+        (["the cat"], [None], "prefixes: number 1 is NoneType, not a string"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(texts: Any, prefixes: Any, message: str) -> None:  # noqa: ANN401
+    with pytest.raises(InputError, match=f"^{message}"):
+        Translator(memorised()).translations(texts, prefixes=prefixes)

@@ -2,6 +2,8 @@ import copy
 from collections.abc import Iterator
 from dataclasses import replace
 
+from typing import Any
+
 import pytest
 import torch
 from tagged_bundle import nllb_like
@@ -265,3 +267,9 @@ def test_bad_arguments_are_input_errors() -> None:
         translator.score(["a", "b"], "ab")
     with pytest.raises(InputError, match="chunk_lines=0"):
         next(translator.score_lines(PAIRS, chunk_lines=0))
+
+
+@pytest.mark.parametrize("ids", [[1.5], [-1, 3], [10**6], [2**70]])
+def test_ids_that_are_none_are_named_as_such(ids: list[Any]) -> None:
+    with pytest.raises(InputError, match=r"^target line 1: ids are whole numbers from 0 to "):
+        Translator(memorised()).score(["the cat"], [ids])

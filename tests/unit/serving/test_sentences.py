@@ -42,3 +42,13 @@ def test_sentences_are_found(text: str, sentences: list[str]) -> None:
 def test_lines_stay_whole_where_that_is_asked_for() -> None:
     found = split_sentences("A dog. A cat.\nA cow.", within_lines=False)
     assert [each.text for each in found] == ["A dog. A cat.", "A cow."]
+
+
+@pytest.mark.parametrize("at_line_ends", [True, False])
+def test_what_is_too_long_is_cut_at_a_blank_or_anywhere(at_line_ends: bool) -> None:
+    text = "word " * 500 + "b" * 2500
+    sentences = split_sentences(text, at_line_ends=at_line_ends)
+    assert "".join(each.space + each.text for each in sentences) == text
+    assert max(len(each.text) for each in sentences) == 1000
+    assert {each.text[-4:] for each in sentences} == {"word", "bbbb"}
+    assert [len(each.text) for each in sentences if "b" in each.text] == [1000, 1000, 500]

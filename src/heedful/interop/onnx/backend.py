@@ -62,7 +62,8 @@ class OnnxBackend:
         if threads is not None:
             options.intra_op_num_threads = threads
         encoder, decoder = (
-            _session(directory / name, options, providers) for name in (ENCODER_FILE, STEP_FILE)
+            _session(directory / name, options, providers, needed)
+            for name, needed in ((ENCODER_FILE, "src"), (STEP_FILE, "ids"))
         )
         return cls(encoder, decoder, src_pad_id=src_pad_id)
 
@@ -137,12 +138,17 @@ def require_onnxruntime() -> None:
         raise MissingExtraError("running ONNX needs onnxruntime: pip install 'heedful[interop]'")
 
 
-def _session(file: Path, options: object, providers: Sequence[str]) -> "InferenceSession":
+def _session(
+    file: Path, options: object, providers: Sequence[str], needed: str
+) -> "InferenceSession":
     from onnxruntime import InferenceSession
 
     if not file.is_file():
         raise InteropError(f"{file}: missing; export the model again")
     try:
-        return InferenceSession(file, options, providers=list(providers))
+        session = InferenceSession(file, options, providers=list(providers))
     except Exception as error:  # onnxruntime's exceptions have no common base class
         raise InteropError(f"{file}: ONNX Runtime cannot load it: {str(error).splitlines()[0]}") from error
+    if needed not in {each.name for each in session.get_inputs()}:
+        raise InteropError(f"{file}: another graph, without the input {needed!r}; export the model again")
+    return session

@@ -69,11 +69,12 @@ class OnnxTranslator:
         """
         require_onnxruntime()
         directory = Path(directory)
-        settings = read_settings(directory)
+        settings, tokenizers = read_settings(directory), TokenizerPair.load(directory)
+        settings.check_ids(tokenizers)
         backend = OnnxBackend.load(
             directory, src_pad_id=settings.src_pad_id, threads=threads, providers=providers
         )
-        return cls(backend, settings, TokenizerPair.load(directory))
+        return cls(backend, settings, tokenizers)
 
     def translate(
         self, texts: Sequence[str], *, beam_size: int | None = None, options: SearchOptions | None = None

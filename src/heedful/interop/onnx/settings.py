@@ -9,6 +9,7 @@ from heedful.bundle import Bundle
 from heedful.config.schema import DecodeConfig
 from heedful.config.section import Count, Positive, Section
 from heedful.errors import InteropError
+from heedful.text import TokenizerPair
 from heedful.text.framing import Framing, suppressed_ids
 
 ENCODER_FILE = "encoder.onnx"
@@ -29,6 +30,26 @@ class OnnxSettings(Section):
     tgt_pad_id: Count
     max_positions: Positive | None  # of learned positions, source and target; None: unlimited
     search: DecodeConfig  # suppressed and forced ids, beam, length penalty, limits
+
+    def check_ids(self, tokenizers: TokenizerPair) -> None:
+        """Check that the tokenizers, and so the model, have all of the ids.
+
+        Raises:
+            InteropError: one is beyond their vocabulary.
+        """
+        search = self.search
+        forced = [i for i in (search.forced_first_id, search.forced_last_id) if i is not None]
+        for ids, size in (
+            ([*self.src_prefix, *self.src_suffix, self.src_pad_id], tokenizers.src.vocab_size),
+            (
+                [*self.tgt_prefix, self.start_id, self.eos_id, *(search.suppressed_ids or ()), *forced],
+                tokenizers.tgt.vocab_size,
+            ),
+        ):
+            if max(ids) >= size:
+                raise InteropError(
+                    f"{SETTINGS_FILE}: id {max(ids):,} is beyond the vocabulary of {size:,}; export the model again"
+                )
 
 
 def settings_of(bundle: Bundle) -> OnnxSettings:
