@@ -19,7 +19,10 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: from everywhere.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 5000,
     workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Processes; each loads the models and has its own queue and limits.")
+        int,
+        typer.Option(
+            min=1, max=64, help="Processes; each loads the models, with a queue and limits of its own."
+        ),
     ] = 1,
     beam_size: Annotated[
         int | None, typer.Option(min=1, help="Hypotheses kept in the search. [default: as in the bundle]")

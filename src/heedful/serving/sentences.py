@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
-# A sentence is cut there at the latest: the time of a translation grows with the square of its length, and others wait.
+# A sentence is cut there at the latest: the time of a translation grows with the square of its length, and
+# others wait.
 _MOST_CHARACTERS = 1000
 _TAIL = 60  # characters of a sentence that say whether it is over
 # Full stops of scripts that put no blank after them, with closing brackets and quotes.
@@ -29,9 +30,7 @@ class Sentence:
     text: str
 
 
-def split_sentences(
-    text: str, *, within_lines: bool = True, at_line_ends: bool = True
-) -> list[Sentence]:
+def split_sentences(text: str, *, within_lines: bool = True, at_line_ends: bool = True) -> list[Sentence]:
     r"""Return the sentences of a text, each with the white space before it; the last may have no text.
 
     >>> [(each.space, each.text) for each in split_sentences(" Hello. How are you?\n\nFine! ")]

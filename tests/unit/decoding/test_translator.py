@@ -1,6 +1,5 @@
 from collections.abc import Iterator
 from pathlib import Path
-
 from typing import Any
 
 import pytest
@@ -208,6 +207,11 @@ def test_batches_hold_each_line_once_within_the_budget(lengths: list[int], token
         (["the cat"], [None], "prefixes: number 1 is NoneType, not a string"),
     ],
 )
-def test_what_is_no_list_of_texts_is_refused(texts: Any, prefixes: Any, message: str) -> None:  # noqa: ANN401
+def test_what_is_no_list_of_texts_is_refused(
+    bundle: Bundle,
+    texts: Any,
+    prefixes: Any,
+    message: str,
+) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
-        Translator(memorised()).translations(texts, prefixes=prefixes)
+        Translator(bundle).translations(texts, prefixes=prefixes)

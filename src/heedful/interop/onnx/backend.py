@@ -138,9 +138,7 @@ def require_onnxruntime() -> None:
         raise MissingExtraError("running ONNX needs onnxruntime: pip install 'heedful[interop]'")
 
 
-def _session(
-    file: Path, options: object, providers: Sequence[str], needed: str
-) -> "InferenceSession":
+def _session(file: Path, options: object, providers: Sequence[str], needed: str) -> "InferenceSession":
     from onnxruntime import InferenceSession
 
     if not file.is_file():

@@ -48,7 +48,8 @@ class OnnxSettings(Section):
         ):
             if max(ids) >= size:
                 raise InteropError(
-                    f"{SETTINGS_FILE}: id {max(ids):,} is beyond the vocabulary of {size:,}; export the model again"
+                    f"{SETTINGS_FILE}: id {max(ids):,} is beyond the vocabulary of {size:,}; "
+                    "export the model again"
                 )
 
 
