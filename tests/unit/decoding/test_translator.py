@@ -1,6 +1,5 @@
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -209,8 +208,8 @@ def test_batches_hold_each_line_once_within_the_budget(lengths: list[int], token
 )
 def test_what_is_no_list_of_texts_is_refused(
     bundle: Bundle,
-    texts: Any,
-    prefixes: Any,
+    texts: list[str],
+    prefixes: list[str] | None,
     message: str,
 ) -> None:
     with pytest.raises(InputError, match=f"^{message}"):
