@@ -111,8 +111,8 @@ def test_a_hypothesis_has_the_score_that_the_search_gave_it(
     ("ids", "message"),
     [
         ("5 x 2\n", "t: line 1: not ids between spaces"),
-        ("5 999999 2\n", "target line 1: an id that is not below"),
-        ("5 -1\n", "target line 1: an id that is not below"),
+        ("5 999999 2\n", "target line 1: ids are whole numbers from 0 to"),
+        ("5 -1\n", "target line 1: ids are whole numbers from 0 to"),
         ("\n", "target line 1: no ids; an output without text is the end token, 3"),
         ("5 3 5 3\n", "target line 1: the end token, 3, before the last place"),
     ],

@@ -91,7 +91,8 @@ class HuggingFaceTokenizer(Tokenizer):
         highest = max((max(ids) for ids in batch if ids), default=0)
         if highest >= self.vocab_size:  # a count of tokens: the file may give one of them any id
             raise TokenizerError(
-                f"{self._name}: gives a token the id {highest:,}, but {self.vocab_size:,} tokens; restore it"
+                f"{self._name}: gives a token the id {highest:,}, but has {self.vocab_size:,} tokens; "
+                "restore it"
             )
         return batch
 
