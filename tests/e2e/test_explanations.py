@@ -66,7 +66,7 @@ def test_an_explanation_is_answered_in_every_form_of_request(server: Translation
 )
 def test_mistakes_are_told(server: TranslationServer, change: dict[str, object], message: str) -> None:
     reply = server.post("/explain", FIELDS | change)
-    assert reply.status == 400
+    assert reply.status == (404 if "layer" in change else 400)
     assert message in reply.json["error"]
 
 

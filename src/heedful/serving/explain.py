@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from heedful.errors import HeedfulError
 from heedful.serving.catalogue import Pair
-from heedful.serving.refusals import InvalidError, MissingPartError, TextTooLongError, UnavailableError
+from heedful.serving.refusals import (
+    InvalidError,
+    MissingPartError,
+    NoSuchLayerError,
+    TextTooLongError,
+    UnavailableError,
+)
 from heedful.serving.segments import take_apart
 from heedful.serving.served_model import ServedModel
 
@@ -79,7 +85,7 @@ class ExplainedSentence:
         """Return the JSON for a client; the heads' maps as `heads[head][row][column]`.
 
         Raises:
-            InvalidError: a layer that the model does not have.
+            NoSuchLayerError: a layer that the model does not have.
         """
         best, *_ = hypotheses = self.translation.hypotheses
         cross = self.maps.of("cross")
@@ -104,7 +110,7 @@ class ExplainedSentence:
     def _attention(self, kind: Kind, layer: int | None) -> Json:
         maps = self.maps.of(kind)
         if layer is not None and not 1 <= layer <= len(maps):
-            raise InvalidError(f"layer parameter must be from 1 to {len(maps)}")
+            raise NoSuchLayerError(f"layer parameter must be from 1 to {len(maps)}")
         rows, columns = self.maps.labels(kind)
         return {
             "kind": kind,

@@ -68,6 +68,12 @@ class UnavailableError(RefusedError):
     status = 503
 
 
+class NoSuchLayerError(RefusedError):
+    """A layer that the model does not have."""
+
+    status = 404
+
+
 class MissingPartError(RefusedError):
     """Something that this server was installed without."""
 

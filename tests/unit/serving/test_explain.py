@@ -21,7 +21,13 @@ from heedful.serving.catalogue import Pair
 from heedful.serving.explain import Explainer, ExplainRequest, Kind
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
-from heedful.serving.refusals import InvalidError, MissingPartError, SlowDownError, TextTooLongError
+from heedful.serving.refusals import (
+    InvalidError,
+    MissingPartError,
+    NoSuchLayerError,
+    SlowDownError,
+    TextTooLongError,
+)
 from heedful.serving.served_model import Directed, ServedModel
 from heedful.serving.service import TranslationService
 
@@ -138,7 +144,7 @@ def test_maps_are_forgotten_beyond_a_size(explainer: Explainer, monkeypatch: pyt
 def test_mistakes_are_refused(explainer: Explainer) -> None:
     with pytest.raises(TextTooLongError):
         ask(explainer, "a" * 5001)
-    with pytest.raises(InvalidError, match="from 1 to 2"):
+    with pytest.raises(NoSuchLayerError, match="from 1 to 2"):
         ask(explainer, ENGLISH, attention="cross", layer=3)
     with pytest.raises(InvalidError, match="fr is not supported"):
         ask(explainer, ENGLISH, target="fr")

@@ -29,7 +29,8 @@ class _ExplainFields(BaseModel):
 def router(context: Context, explainer: Explainer) -> APIRouter:
     """Return the route."""
     missing: dict[str, Any] = {"model": LibreError, "description": "The server has no torch"}
-    routes = APIRouter(tags=["Explanations"], responses={**REFUSALS, 501: missing})
+    no_layer: dict[str, Any] = {"model": LibreError, "description": "The model has no such layer"}
+    routes = APIRouter(tags=["Explanations"], responses={**REFUSALS, 404: no_layer, 501: missing})
     service = context.service
     body = schemas.body(schemas.explain(service.catalogue, service.limits))
 
