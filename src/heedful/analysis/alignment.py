@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 
 from heedful.bundle import Bundle
 from heedful.data.batches import collate
+from heedful.decoding.batch_plan import plan_batches
 from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.ops.recorder import record_attention
 from heedful.text import Framing, Tokenizer
 
 _WORD = re.compile(r"\S+")
+_SPECIAL_TOKENS = 4  # of a text, at most
 
 
 @dataclass(frozen=True)
@@ -98,18 +100,12 @@ def align(
             strict=True,
         )
     )
-    longest_first = sorted(
-        (i for i, (source, target) in enumerate(ids) if source and target),
-        key=lambda i: -max(map(len, ids[i])),
-    )
+    lengths = [max(map(len, each)) + _SPECIAL_TOKENS if all(each) else 0 for each in ids]
     framing = Framing.of(bundle.config, bundle.tokenizers)
-    for i in sorted(longest_first):
+    for i in np.flatnonzero(lengths).tolist():
         _check_length(bundle, framing, *ids[i], line=first_line + i)
     alignments = [Alignment(())] * len(pairs)
-    while longest_first:
-        # Special tokens are few, at most four.
-        rows = max(1, batch_tokens // (max(map(len, ids[longest_first[0]])) + 4))
-        batch, longest_first = longest_first[:rows], longest_first[rows:]
+    for batch in plan_batches(lengths, tokens=batch_tokens):
         weights = _token_weights(bundle, framing, [ids[i] for i in batch], method)
         for i, each in zip(batch, weights, strict=True):
             source, target = pairs[i]

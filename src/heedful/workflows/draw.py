@@ -19,6 +19,7 @@ from heedful.bundle import Bundle
 from heedful.config import Config
 from heedful.data.batches import Batch, collate
 from heedful.data.corpus import ParallelText, read_parallel
+from heedful.decoding.batch_plan import plan_batches
 from heedful.errors import CorpusError
 from heedful.requests import Languages, Runtime, ScoreRequest
 from heedful.text import Framing
@@ -122,12 +123,9 @@ def _batches(bundle: Bundle, text: ParallelText, num_pairs: int, batch_tokens: i
     pairs = [pair for pair in pairs if longest is None or max(map(len, pair)) <= longest]
     if not pairs:
         raise CorpusError(f"{text.name}: no pair that the model can take; check the files")
-    pairs.sort(key=lambda pair: max(map(len, pair)))
-    while pairs:
-        rows = max(1, batch_tokens // max(map(len, pairs[-1])))
-        batch, pairs = pairs[-rows:], pairs[:-rows]
+    for batch in plan_batches([max(map(len, pair)) for pair in pairs], tokens=batch_tokens):
         yield collate(
-            [_as_arrays(pair) for pair in batch],
+            [_as_arrays(pairs[i]) for i in batch],
             src_pad_id=sizes.src_pad_id,
             tgt_pad_id=sizes.tgt_pad_id,
             start_id=framing.start_id,

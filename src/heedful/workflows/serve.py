@@ -156,7 +156,7 @@ def load_served(argument: str, request: ServeRequest) -> ServedModel:
             chosen = translator.for_languages(src_lang=src, tgt_lang=tgt)
         return Directed(chosen, options, beam_size_of(options(1)), chosen.bundle)
 
-    # What cannot be searched so is an error now, and not of each client; the first answer comes sooner.
+    # A search that the engine does not support fails here, and not at each request.
     open_pair(next(iter(tags))).engine.translations(["."], options=options(1))
     return ServedModel(path, frozenset(said or tags), open_pair)
 
