@@ -16,13 +16,15 @@ _CHARSMAP = 2  # of NormalizerSpec: rules compiled into a trie, and their replac
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
 _VARINT_BYTES = 10  # at most, of 64 bits
 _BLOCK = 256  # units of a trie that one byte can address
+_CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80  # bytes of a character in UTF-8 that do not start it
 
 
 def check_model(model: bytes) -> None:
     """Refuse a model that the library could not read safely.
 
     Raises:
-        ValueError: it is truncated, of an unknown kind, or its normalisation rules are out of bounds.
+        ValueError: it is truncated, of an unknown kind, or its normalisation rules are out of bounds or
+            not UTF-8.
     """
     read_kind(model)
     for field, value in fields(model):
@@ -101,5 +103,9 @@ def _check_charsmap(rules: bytes) -> None:
     is_leaf[0] = False
     offsets = (units >> 10) << ((units & (1 << 9)) >> 6)
     children = np.arange(len(units)) ^ offsets
-    if (children[~is_leaf] >= len(units)).any() or ((units & 0x7FFFFFFF)[is_leaf] >= len(texts)).any():
+    starts = (units & 0x7FFFFFFF)[is_leaf]
+    if (children[~is_leaf] >= len(units)).any() or (starts >= len(texts)).any():
         raise ValueError("the normalisation rules are out of bounds")
+    texts.decode()
+    if (np.frombuffer(texts, np.uint8)[starts] & _CONTINUATION_MASK == _CONTINUATION).any():
+        raise ValueError("a normalisation rule starts within a character")

@@ -138,8 +138,10 @@ def load_sentencepiece(model: bytes, *, name: str) -> sentencepiece.SentencePiec
     try:
         check_model(model)
         spm = sentencepiece.SentencePieceProcessor(model_proto=model)
-        if not all(map(math.isfinite, map(spm.get_score, range(spm.get_piece_size())))):
+        ids = list(range(spm.get_piece_size()))
+        if not all(map(math.isfinite, map(spm.get_score, ids))):
             raise ValueError("a score is not finite")
+        spm.id_to_piece(ids), spm.decode(ids)  # raise UnicodeDecodeError, a ValueError, if one is not UTF-8
     except (RuntimeError, ValueError) as error:
         raise TokenizerError(f"{name}: not a usable SentencePiece model; restore the file") from error
     return spm

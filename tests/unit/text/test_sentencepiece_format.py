@@ -77,6 +77,29 @@ def test_rules_of_normalisation_that_leave_their_memory_are_refused() -> None:
             load_sentencepiece(with_rules(bad), name="x")
 
 
+def test_rules_of_normalisation_that_write_no_unicode_are_refused() -> None:
+    good = rules()
+    (size,) = struct.unpack_from("<I", good)
+    half = bytearray(good)
+    start = next(i for i in range(4 + size, len(half)) if half[i] >= 0xC0)  # the first byte of a character
+    half[start] = ord("a")
+    within = bytearray(good)
+    leaf = next(i for i in range(4, 4 + size, 4) if within[i + 3] & 0x80)
+    struct.pack_into("<I", within, leaf, 0x80000000 | start - 4 - size + 1)
+    for bad in (half, within):
+        with pytest.raises(TokenizerError, match="not a usable SentencePiece model"):
+            load_sentencepiece(with_rules(bytes(bad)), name="x")
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_a_token_that_is_no_unicode_is_refused(kind: str) -> None:
+    spm = load_sentencepiece(model(kind), name="x")
+    token = field(1, spm.id_to_piece(spm.get_piece_size() - 1).encode())
+    assert model(kind).count(token) == 1
+    with pytest.raises(TokenizerError, match="not a usable SentencePiece model"):
+        load_sentencepiece(model(kind).replace(token, token[:-1] + b"\xc3"), name="x")
+
+
 @pytest.mark.parametrize(
     "bad",
     [
