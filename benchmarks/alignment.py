@@ -11,10 +11,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from heedful.analysis.alignment import AlignmentMethod, align
 from heedful.bundle import load_bundle
 from heedful.data.corpus import read_parallel
 from heedful.data.lexicon import learn_lexicon
+from heedful.decoding.alignment import AlignmentMethod
+from heedful.decoding.translator import Translator
 
 Sentences = list[list[int]]
 
@@ -56,11 +57,11 @@ def main() -> None:
     sure = [f & {(i, j) for j, i in b} for f, b in zip(forward, backward, strict=True)]
     num_sure = sum(map(len, sure))
     print(f"{num_sure:,} links of {len(tested):,} pairs, {sum(map(len, tgt[-len(tested) :])):,} target words")
-    bundle = load_bundle(options.run)
-    pairs = list(zip(tested.src, tested.tgt, strict=True))
-    for layer in range(1, bundle.config.model.num_decoder_layers + 1):
+    translator = Translator(load_bundle(options.run))
+    for layer in range(1, translator.bundle.config.model.num_decoder_layers + 1):
         for shift in (False, True):
-            alignments = align(bundle, pairs, method=AlignmentMethod(layer=layer, shift=shift))
+            method = AlignmentMethod(layer=layer, shift=shift)
+            alignments = translator.align(tested.src, tested.tgt, method=method)
             hits = sum(len(links & set(each.links)) for links, each in zip(sure, alignments, strict=True))
             step = "input" if shift else "output"
             print(f"layer {layer}, token as {step}: {100 * hits / num_sure:.1f} %")

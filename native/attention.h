@@ -22,10 +22,12 @@ static void softmax(float *scores, int64_t n) {
 }
 
 /* Attention of one query over n keys and values, given by pointers to their rows. `scores` is a buffer for n
-   rounded up to whole vectors. Each head has its own part of a row, `size` wide. */
+   rounded up to whole vectors. Each head has its own part of a row, `size` wide. `weights` gets the mean of
+   the heads' weights, unless it is NULL. */
 static inline __attribute__((always_inline)) void attend_heads(const float *query, const float **keys,
                                                                const float **values, int64_t n, int64_t heads,
-                                                               int64_t size, float *scores, float *result) {
+                                                               int64_t size, float *scores, float *result,
+                                                               float *weights) {
     float scale = 1.0f / sqrtf((float)size);
     int64_t whole = size - size % LANES, rest = size % LANES;
     for (int64_t h = 0; h < heads; h++) {
@@ -44,6 +46,8 @@ static inline __attribute__((always_inline)) void attend_heads(const float *quer
             store(scores + first, sums_of(dots) * scale);
         }
         softmax(scores, n);
+        if (weights)
+            for (int64_t j = 0; j < n; j++) weights[j] = (h ? weights[j] : 0.0f) + scores[j] / (float)heads;
         int64_t i = 0;
         for (; i + 4 * LANES <= whole; i += 4 * LANES) { /* four independent sums, to hide latency */
             Floats sum[4] = {{0}};
@@ -68,13 +72,13 @@ static inline __attribute__((always_inline)) void attend_heads(const float *quer
 
 /* The same, compiled for the usual sizes of heads. */
 static void attend(const float *query, const float **keys, const float **values, int64_t n, int64_t heads,
-                   int64_t size, float *scores, float *result) {
+                   int64_t size, float *scores, float *result, float *weights) {
     if (size == 32)
-        attend_heads(query, keys, values, n, heads, 32, scores, result);
+        attend_heads(query, keys, values, n, heads, 32, scores, result, weights);
     else if (size == 64)
-        attend_heads(query, keys, values, n, heads, 64, scores, result);
+        attend_heads(query, keys, values, n, heads, 64, scores, result, weights);
     else
-        attend_heads(query, keys, values, n, heads, size, scores, result);
+        attend_heads(query, keys, values, n, heads, size, scores, result, weights);
 }
 
 #endif

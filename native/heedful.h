@@ -60,6 +60,13 @@ typedef struct {
     float **cache; /* (num_outputs, stride): where keys and values (layers, 2 D) of each position are */
 } HeedfulPast;
 
+/* Where to write the cross-attention weights of a layer, as means over its heads: (rows, width), 0 beyond the
+   source of a row. */
+typedef struct {
+    int64_t layer, width;
+    float *weights;
+} HeedfulAttention;
+
 /* The shortlists of a batch: the target ids of each sentence. A few consecutive sentences are a group: logits
    are computed for the union of their ids. */
 typedef struct {
@@ -83,10 +90,11 @@ typedef struct {
                       float *const *memory);
 
     /* Decode one id for each row, at a position of an output; rows of one output have consecutive positions.
-       Keys and values of the rows go to cache (rows, layers, 2 D), states to (rows, D). */
+       Keys and values of the rows go to cache (rows, layers, 2 D), states to (rows, D), and cross-attention
+       weights to `attention`, unless it is NULL. */
     int32_t (*step)(const HeedfulModel *model, int64_t threads, const HeedfulPast *past, const int64_t *ids,
                     const int64_t *outputs, const int64_t *at, int64_t rows, const float *positions,
-                    int64_t num_positions, float *cache, float *states);
+                    int64_t num_positions, float *cache, float *states, const HeedfulAttention *attention);
 
     /* The `count` most probable next ids of each row, best first, ties by id, and their log-probabilities.
        Banned ids are excluded; with `renormalize` their probability goes to the others. With a shortlist only
@@ -148,7 +156,8 @@ typedef struct {
 /* HEEDFUL_VERSION when the library was built. */
 HEEDFUL_EXPORT int32_t heedful_version(void);
 
-/* The bytes of HeedfulLinear, Norm, Layer, Model, Past, Shortlist and Functions, in this order; 0 beyond. */
+/* The bytes of HeedfulLinear, Norm, Layer, Model, Past, Attention, Shortlist and Functions, in this order; 0
+   beyond. */
 HEEDFUL_EXPORT int64_t heedful_size(int32_t structure);
 
 /* The name of a level of the library, from the slowest, 0; NULL beyond the last. */

@@ -90,6 +90,8 @@ typedef struct {
     const HeedfulPast *past;
     const int64_t *outputs, *at; /* of the decoder's rows */
     int64_t layer;
+    float *weights; /* (rows, weights_width), or NULL */
+    int64_t weights_width;
 } Attention;
 
 /* Do the chunks of an attention over that many positions. An element of a key and a value costs as much as
@@ -110,9 +112,11 @@ static void list_keys(Workspace *space, int64_t thread, const float *keys, int64
 
 static void attend_to_listed(const Attention *a, int64_t row, int64_t n, int64_t thread) {
     int64_t width = a->model->d_model, first = thread * a->space->longest;
+    float *weights = a->weights ? a->weights + row * a->weights_width : NULL;
+    if (weights) memset(weights, 0, (size_t)a->weights_width * sizeof(float));
     attend(a->queries + row * a->query_stride, a->space->keys + first, a->space->values + first, n,
            a->model->num_heads, width / a->model->num_heads, a->space->scores + first,
-           a->space->heads + row * width);
+           a->space->heads + row * width, weights);
 }
 
 /* Self-attention of some rows of concatenated sentences, each over its own sentence. */
@@ -236,28 +240,31 @@ static void attend_to_source(void *task, int64_t row, int64_t thread) {
 /* Check that rows have valid ids, outputs and positions; `longest` gets the largest number of keys. */
 static int are_rows(const HeedfulModel *m, const HeedfulPast *past, const int64_t *ids,
                     const int64_t *outputs, const int64_t *at, int64_t rows, int64_t num_positions,
-                    int64_t *longest) {
+                    const HeedfulAttention *attention, int64_t *longest) {
     *longest = 0;
+    if (attention && (attention->layer < 0 || attention->layer >= m->num_decoder_layers)) return 0;
     for (int64_t r = 0; r < rows; r++) {
         if (ids[r] < 0 || ids[r] >= m->tgt_vocabulary) return 0;
         if (outputs[r] < 0 || outputs[r] >= past->num_outputs) return 0;
         if (at[r] < 0 || at[r] >= past->stride || at[r] >= num_positions) return 0;
         int64_t b = past->sources[outputs[r]];
         if (b < 0 || b >= past->num_sources) return 0;
+        if (attention && attention->width < past->starts[b + 1] - past->starts[b]) return 0;
         *longest = larger(*longest, larger(at[r] + 1, past->starts[b + 1] - past->starts[b]));
     }
     return rows > 0;
 }
 
-/* A decoder step of some rows in one pass. */
+/* A decoder step of some rows in one pass, from the row `first` on. */
 static void step_together(const HeedfulModel *m, Workspace *space, const HeedfulPast *past,
-                          const int64_t *outputs, const int64_t *at, int64_t rows, int64_t longest) {
+                          const int64_t *outputs, const int64_t *at, int64_t first, int64_t rows,
+                          int64_t longest, const HeedfulAttention *recorded) {
     int64_t width = m->d_model;
     for (int64_t l = 0; l < m->num_decoder_layers; l++) {
         const HeedfulLayer *layer = &m->decoder[l];
         Attention attention = {m, space, space->wide, .rows = rows, .past = past, .layer = l};
-        attention.outputs = outputs;
-        attention.at = at;
+        attention.outputs = outputs + first;
+        attention.at = at + first;
         attention.query_stride = 3 * width;
         const float *x = sublayer_input(m, &layer->self_norm, space, rows);
         apply(m, &layer->query_key_value, IDENTITY, x, rows, space->wide, space);
@@ -268,6 +275,10 @@ static void step_together(const HeedfulModel *m, Workspace *space, const Heedful
         attention.query_stride = width;
         x = sublayer_input(m, &layer->cross_norm, space, rows);
         apply(m, &layer->query, IDENTITY, x, rows, space->wide, space);
+        if (recorded && recorded->layer == l) {
+            attention.weights = recorded->weights + first * recorded->width;
+            attention.weights_width = recorded->width;
+        }
         attend_in_parallel(&attention, attend_to_source, rows, longest);
         apply(m, &layer->cross_output, IDENTITY, space->heads, rows, space->out, space);
         add_residual(m, &layer->cross_norm, space, rows);
@@ -280,9 +291,9 @@ static void step_together(const HeedfulModel *m, Workspace *space, const Heedful
    earlier ones. */
 static int32_t step(const HeedfulModel *m, int64_t threads, const HeedfulPast *past, const int64_t *ids,
                     const int64_t *outputs, const int64_t *at, int64_t rows, const float *positions,
-                    int64_t num_positions, float *cache, float *states) {
+                    int64_t num_positions, float *cache, float *states, const HeedfulAttention *attention) {
     int64_t width = m->d_model, longest;
-    if (threads < 1 || !are_rows(m, past, ids, outputs, at, rows, num_positions, &longest))
+    if (threads < 1 || !are_rows(m, past, ids, outputs, at, rows, num_positions, attention, &longest))
         return HEEDFUL_BAD_ARGUMENT;
     Workspace space;
     int64_t most = rows < ROWS_TOGETHER ? rows : ROWS_TOGETHER;
@@ -294,7 +305,7 @@ static int32_t step(const HeedfulModel *m, int64_t threads, const HeedfulPast *p
         int64_t first = rows * part / parts, some = rows * (part + 1) / parts - first;
         for (int64_t r = first; r < first + some; r++)
             embed(m, m->tgt_embedding, ids[r], positions + at[r] * width, space.x + (r - first) * width);
-        step_together(m, &space, past, outputs + first, at + first, some, longest);
+        step_together(m, &space, past, outputs, at, first, some, longest, attention);
         memcpy(states + first * width, space.x, (size_t)(some * width) * sizeof(float));
     }
     close_workspace(&space);

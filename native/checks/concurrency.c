@@ -36,7 +36,7 @@ static int decode(Caller *caller, int64_t threads) {
     return level.functions->encode(m, threads, ids, starts, SENTENCES, small->positions, POSITIONS,
                                    caller->memory) == HEEDFUL_OK &&
            level.functions->step(m, threads, &past, ids, outputs, at, ROWS, small->positions, POSITIONS,
-                                 caller->cache, caller->states) == HEEDFUL_OK;
+                                 caller->cache, caller->states, NULL) == HEEDFUL_OK;
 }
 
 static void *run_caller(void *argument) {

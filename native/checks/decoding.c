@@ -2,7 +2,7 @@
  * together. */
 #include "checks.h"
 
-enum { SENTENCES = 7, OUTPUTS = 9, STRIDE = POSITIONS - 1 };
+enum { SENTENCES = 7, OUTPUTS = 9, STRIDE = POSITIONS - 1, LONGEST = 21 };
 
 static const int64_t src_lengths[SENTENCES] = {7, 1, 13, 0, 5, 20, 3}; /* one has nothing to attend to */
 static const int64_t tgt_lengths[OUTPUTS] = {5, 9, 1, 17, 4, 8, 2, 21, 6};
@@ -54,17 +54,19 @@ static void check_encode(const Batch *batch, double tolerance) {
 
 /* ---- step ---- */
 
-/* Outputs while they are decoded: `states` and `cache` have a row for each of their positions. */
+/* Outputs while they are decoded: `states`, `cache` and `weights` have a row for each of their positions, the
+   weights being those of one layer, (LONGEST). */
 typedef struct {
     const Batch *batch;
     HeedfulPast past;
     float *pointers[OUTPUTS *
                     STRIDE]; /* NULL where nothing was written, so that to read there ends the program */
     int64_t lengths[OUTPUTS], row_of[OUTPUTS * STRIDE];
-    float *states, *cache;
+    float *states, *cache, *weights;
+    int64_t layer;
 } Decoder;
 
-static Decoder *open_decoder(const Batch *batch) {
+static Decoder *open_decoder(const Batch *batch, int64_t layer) {
     Decoder *d = allocate(sizeof *d);
     int64_t rows = batch->tgt_starts[OUTPUTS], width = batch->small->model.d_model;
     memset(d->pointers, 0, sizeof d->pointers);
@@ -73,6 +75,8 @@ static Decoder *open_decoder(const Batch *batch) {
     d->past = (HeedfulPast){OUTPUTS, SENTENCES, STRIDE, sources, batch->starts, batch->memory, d->pointers};
     d->states = allocate((size_t)(rows * width) * sizeof(float));
     d->cache = allocate((size_t)(rows * LAYERS * 2 * width) * sizeof(float));
+    d->weights = allocate((size_t)(rows * LONGEST) * sizeof(float));
+    d->layer = layer;
     return d;
 }
 
@@ -85,6 +89,7 @@ static void feed(Decoder *d, int64_t threads, const int64_t *counts) {
             *at = allocate((size_t)all * 8);
     float *states = allocate((size_t)(all * width) * sizeof(float));
     float *cache = allocate((size_t)(all * kept) * sizeof(float));
+    HeedfulAttention attention = {d->layer, LONGEST, allocate((size_t)(all * LONGEST) * sizeof(float))};
     for (int64_t o = 0; o < OUTPUTS; o++)
         for (int64_t i = 0; i < counts[o]; i++, rows++) {
             outputs[rows] = o;
@@ -92,12 +97,13 @@ static void feed(Decoder *d, int64_t threads, const int64_t *counts) {
             ids[rows] = d->batch->tgt_ids[d->batch->tgt_starts[o] + at[rows]];
         }
     expect_status(level.functions->step(&small->model, threads, &d->past, ids, outputs, at, rows,
-                                        small->positions, POSITIONS, cache, states),
+                                        small->positions, POSITIONS, cache, states, &attention),
                   HEEDFUL_OK, "step");
     for (int64_t r = 0; r < rows; r++) {
         int64_t row = d->batch->tgt_starts[outputs[r]] + at[r];
         memcpy(d->states + row * width, states + r * width, (size_t)width * sizeof(float));
         memcpy(d->cache + row * kept, cache + r * kept, (size_t)kept * sizeof(float));
+        memcpy(d->weights + row * LONGEST, attention.weights + r * LONGEST, LONGEST * sizeof(float));
         if (d->pointers[outputs[r] * STRIDE + at[r]] != cache + r * kept) fail("step notes another cache");
     }
 }
@@ -107,11 +113,13 @@ static void expect_same_decoding(const Decoder *d, const Decoder *other, int64_t
     int64_t width = d->batch->small->model.d_model, kept = LAYERS * 2 * width;
     expect_same(d->states + first * width, other->states + first * width, (end - first) * width, name);
     expect_same(d->cache + first * kept, other->cache + first * kept, (end - first) * kept, name);
+    expect_same(d->weights + first * LONGEST, other->weights + first * LONGEST, (end - first) * LONGEST,
+                name);
 }
 
 /* Decode with up to `most` positions of each output at a time, sampled where `is_random`. */
-static Decoder *decode(const Batch *batch, int64_t threads, int64_t most, int is_random) {
-    Decoder *d = open_decoder(batch);
+static Decoder *decode(const Batch *batch, int64_t layer, int64_t threads, int64_t most, int is_random) {
+    Decoder *d = open_decoder(batch, layer);
     for (int64_t rows = 1; rows;) {
         int64_t counts[OUTPUTS];
         rows = 0;
@@ -129,20 +137,26 @@ static void check_reference(const Batch *batch, const Decoder *d, double toleran
     int64_t width = batch->small->model.d_model;
     for (int64_t o = 0; o < OUTPUTS; o++) {
         int64_t b = sources[o], n = tgt_lengths[o], first = batch->tgt_starts[o];
-        double *memory[LAYERS], *states = allocate((size_t)(n * width) * sizeof(double));
+        double *memory[LAYERS], *weights[LAYERS], *states = allocate((size_t)(n * width) * sizeof(double));
         for (int64_t l = 0; l < LAYERS; l++) {
+            weights[l] = allocate((size_t)(n * src_lengths[b]) * sizeof(double));
             memory[l] = allocate((size_t)(src_lengths[b] * 2 * width) * sizeof(double));
             for (int64_t i = 0; i < src_lengths[b] * 2 * width; i++)
                 memory[l][i] = (double)batch->memory[l][batch->starts[b] * 2 * width + i];
         }
-        reference_decode(batch->small, memory, src_lengths[b], batch->tgt_ids + first, n, states);
+        reference_decode(batch->small, memory, src_lengths[b], batch->tgt_ids + first, n, states, weights);
         expect_close(d->states + first * width, states, n * width, tolerance, "states");
+        for (int64_t i = 0; i < n; i++) {
+            const float *row = d->weights + (first + i) * LONGEST;
+            expect_close(row, weights[d->layer] + i * src_lengths[b], src_lengths[b], tolerance, "weights");
+            for (int64_t j = src_lengths[b]; j < LONGEST; j++) expect(row[j] == 0, "weights beyond a source");
+        }
     }
 }
 
 /* An output whose table points to another's keys and values goes on as that one does. */
 static void check_reordered(const Batch *batch, const Decoder *whole) {
-    Decoder *d = open_decoder(batch);
+    Decoder *d = open_decoder(batch, 0);
     int64_t from = 7, to = 2, n = tgt_lengths[from] - 1, width = batch->small->model.d_model;
     int64_t counts[OUTPUTS] = {[7] = n}, id = batch->tgt_ids[batch->tgt_starts[from] + n], output = to;
     feed(d, 1, counts); /* both have the same source */
@@ -150,7 +164,7 @@ static void check_reordered(const Batch *batch, const Decoder *whole) {
     float *states = allocate((size_t)width * sizeof(float));
     float *cache = allocate((size_t)(LAYERS * 2 * width) * sizeof(float));
     expect_status(level.functions->step(&batch->small->model, 1, &d->past, &id, &output, &n, 1,
-                                        batch->small->positions, POSITIONS, cache, states),
+                                        batch->small->positions, POSITIONS, cache, states, NULL),
                   HEEDFUL_OK, "step");
     expect_same(states, whole->states + (batch->tgt_starts[from] + n) * width, width,
                 "states after a reorder");
@@ -158,16 +172,17 @@ static void check_reordered(const Batch *batch, const Decoder *whole) {
 
 static void check_step(const Batch *batch, double tolerance) {
     int64_t rows = batch->tgt_starts[OUTPUTS];
-    Decoder *whole = decode(batch, 1, STRIDE, 0), *alone = open_decoder(batch);
+    Decoder *whole = decode(batch, 1, 1, STRIDE, 0), *alone = open_decoder(batch, 1);
     check_reference(batch, whole, tolerance);
+    check_reference(batch, decode(batch, 0, 1, STRIDE, 0), tolerance);
     for (int64_t o = 0; o < OUTPUTS; o++) {
         int64_t counts[OUTPUTS] = {0};
         counts[o] = tgt_lengths[o];
         feed(alone, 1, counts);
     }
     expect_same_decoding(alone, whole, 0, rows, "outputs alone and in a batch");
-    expect_same_decoding(decode(batch, 1, 1, 0), whole, 0, rows, "positions one by one and at once");
-    expect_same_decoding(decode(batch, 2, 3, 1), whole, 0, rows, "positions some at a time and at once");
+    expect_same_decoding(decode(batch, 1, 1, 1, 0), whole, 0, rows, "positions one by one and at once");
+    expect_same_decoding(decode(batch, 1, 2, 3, 1), whole, 0, rows, "positions some at a time and at once");
     check_reordered(batch, whole);
 }
 
@@ -200,7 +215,7 @@ static void check_encode_refusals(const SmallModel *small) {
 
 static void check_step_refusals(const Batch *batch) {
     const SmallModel *small = batch->small;
-    Decoder *d = open_decoder(batch);
+    Decoder *d = open_decoder(batch, 0);
     int64_t width = small->model.d_model, vocabulary = small->model.tgt_vocabulary;
     float *states = allocate((size_t)width * 2 * sizeof(float));
     float *cache = allocate((size_t)(2 * LAYERS * 2 * width) * sizeof(float));
@@ -222,7 +237,7 @@ static void check_step_refusals(const Batch *batch) {
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         expect_status(level.functions->step(&small->model, bad[i].threads, &d->past, bad[i].ids,
                                             bad[i].outputs, bad[i].at, bad[i].rows, small->positions,
-                                            bad[i].positions, cache, states),
+                                            bad[i].positions, cache, states, NULL),
                       HEEDFUL_BAD_ARGUMENT, bad[i].name);
     for (int64_t source = -1; source <= SENTENCES; source += SENTENCES + 1) {
         int64_t bad_sources[OUTPUTS] = {0}, id = 1, output = 3, at = 0;
@@ -230,8 +245,17 @@ static void check_step_refusals(const Batch *batch) {
         HeedfulPast past = d->past;
         past.sources = bad_sources;
         expect_status(level.functions->step(&small->model, 1, &past, &id, &output, &at, 1, small->positions,
-                                            POSITIONS, cache, states),
+                                            POSITIONS, cache, states, NULL),
                       HEEDFUL_BAD_ARGUMENT, "a source that there is not");
+    }
+    float weights[LONGEST];
+    const HeedfulAttention bad_attention[] = {
+        {-1, LONGEST, weights}, {LAYERS, LONGEST, weights}, {0, 6, weights}};
+    for (size_t i = 0; i < sizeof bad_attention / sizeof bad_attention[0]; i++) {
+        int64_t id = 1, output = 0, at = 0;
+        expect_status(level.functions->step(&small->model, 1, &d->past, &id, &output, &at, 1,
+                                            small->positions, POSITIONS, cache, states, &bad_attention[i]),
+                      HEEDFUL_BAD_ARGUMENT, "attention of no layer, or too narrow");
     }
     for (int64_t i = 0; i < OUTPUTS * STRIDE; i++) expect(!d->pointers[i], "a refused step notes its cache");
 }
@@ -256,7 +280,7 @@ static float *states_of(const SmallModel *small, int64_t threads, float *const *
         at[r] = r % LENGTH;
     }
     expect_status(level.functions->step(&small->model, threads, &past, ids + first * LENGTH, outputs, at,
-                                        rows, small->positions, POSITIONS, cache, states),
+                                        rows, small->positions, POSITIONS, cache, states, NULL),
                   HEEDFUL_OK, "step");
     return states;
 }

@@ -17,7 +17,7 @@ static int is_level(int32_t level) { return level >= 0 && level < (int32_t)(size
 
 int32_t heedful_version(void) { return HEEDFUL_VERSION; }
 
-int64_t heedful_size(int32_t structure) { return structure == 6 ? (int64_t)sizeof(HeedfulFunctions) : 0; }
+int64_t heedful_size(int32_t structure) { return structure == 7 ? (int64_t)sizeof(HeedfulFunctions) : 0; }
 
 const char *heedful_level(int32_t level) { return is_level(level) ? names[level] : NULL; }
 

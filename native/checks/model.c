@@ -94,12 +94,14 @@ static void reference_norm(const HeedfulModel *m, const HeedfulNorm *norm, const
     }
 }
 
-/* softmax(Q K^T / sqrt(d_k)) V of each head; a causal query sees keys up to its own position. */
+/* softmax(Q K^T / sqrt(d_k)) V of each head; a causal query sees keys up to its own position. `mean` gets the
+   mean of the heads' weights, (rows, num_keys), unless it is NULL. */
 static void reference_attention(const HeedfulModel *m, const double *queries, int64_t query_stride,
                                 int64_t rows, const double *keys, int64_t key_stride, int64_t num_keys,
-                                int is_causal, double *result) {
+                                int is_causal, double *result, double *mean) {
     int64_t size = m->d_model / m->num_heads;
     double *weights = malloc((size_t)(num_keys + 1) * sizeof(double));
+    if (mean) memset(mean, 0, (size_t)(rows * num_keys) * sizeof(double));
     for (int64_t r = 0; r < rows; r++)
         for (int64_t h = 0; h < m->num_heads; h++) {
             const double *query = queries + r * query_stride + h * size, *key = keys + h * size;
@@ -112,6 +114,8 @@ static void reference_attention(const HeedfulModel *m, const double *queries, in
                 highest = weights[j] > highest ? weights[j] : highest;
             }
             for (int64_t j = 0; j < seen; j++) sum += weights[j] = exp(weights[j] - highest);
+            for (int64_t j = 0; mean && j < seen; j++)
+                mean[r * num_keys + j] += weights[j] / sum / (double)m->num_heads;
             for (int64_t i = 0; i < size; i++) {
                 double mixed = 0.0;
                 for (int64_t j = 0; j < seen; j++)
@@ -158,7 +162,7 @@ static void reference_self_attention(Reference *r, const DenseLayer *dense, cons
     open_sublayer(r, &layer->self_norm);
     reference_linear(&dense->query_key_value, IDENTITY, r->input, r->rows, r->wide);
     reference_attention(r->m, r->wide, 3 * width, r->rows, r->wide + width, 3 * width, r->rows, is_causal,
-                        r->heads);
+                        r->heads, NULL);
     reference_linear(&dense->self_output, IDENTITY, r->heads, r->rows, r->out);
     close_sublayer(r, &layer->self_norm);
 }
@@ -183,7 +187,7 @@ void reference_encode(const SmallModel *small, const int64_t *ids, int64_t n, do
 }
 
 void reference_decode(const SmallModel *small, double **memory, int64_t src_len, const int64_t *ids,
-                      int64_t n, double *states) {
+                      int64_t n, double *states, double **weights) {
     const HeedfulModel *m = &small->model;
     int64_t width = m->d_model;
     Reference r = open_reference(m, n, m->tgt_embedding, ids, small->positions);
@@ -192,7 +196,7 @@ void reference_decode(const SmallModel *small, double **memory, int64_t src_len,
         reference_self_attention(&r, dense, &m->decoder[l], 1);
         open_sublayer(&r, &m->decoder[l].cross_norm);
         reference_linear(&dense->query, IDENTITY, r.input, n, r.wide);
-        reference_attention(m, r.wide, width, n, memory[l], 2 * width, src_len, 0, r.heads);
+        reference_attention(m, r.wide, width, n, memory[l], 2 * width, src_len, 0, r.heads, weights[l]);
         reference_linear(&dense->cross_output, IDENTITY, r.heads, n, r.out);
         close_sublayer(&r, &m->decoder[l].cross_norm);
         reference_feed_forward(&r, dense, &m->decoder[l]);

@@ -73,6 +73,12 @@ class Past(ctypes.Structure):
     )
 
 
+class Attention(ctypes.Structure):
+    """Where cross-attention weights of a layer go: HeedfulAttention."""
+
+    _fields_ = (("layer", _INT), ("width", _INT), ("weights", _POINTER))
+
+
 class Shortlist(ctypes.Structure):
     """The tokens allowed in the sentences of a batch: HeedfulShortlist."""
 
@@ -93,7 +99,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # what each function returns, and i
     "encode": (_INT32, _MODEL, _INT, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER),
     "step": (
         *(_INT32, _MODEL, _INT, ctypes.POINTER(Past), *3 * [_POINTER], _INT),
-        *(_POINTER, _INT, _POINTER, _POINTER),
+        *(_POINTER, _INT, _POINTER, _POINTER, ctypes.POINTER(Attention)),
     ),
     "top": (
         *(_INT32, _MODEL, _INT, _POINTER, _INT, _POINTER, _POINTER),
@@ -126,7 +132,7 @@ class Functions(ctypes.Structure):
     )
 
 
-_STRUCTURES = (Linear, Norm, Layer, Model, Past, Shortlist, Functions)
+_STRUCTURES = (Linear, Norm, Layer, Model, Past, Attention, Shortlist, Functions)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ import pytest
 from command_line import Outcome, heedful
 from tiny_bundle import PAIRS, memorised, save_memorised
 
-from heedful.analysis.alignment import PENULTIMATE, AlignmentMethod, align
+from heedful.decoding.alignment import PENULTIMATE, AlignmentMethod
+from heedful.decoding.translator import Translator
 
 SOURCES, TARGETS = ([pair[i] for pair in PAIRS] for i in (0, 1))
 
@@ -29,7 +30,8 @@ def assert_one_clear_line(outcome: Outcome, code: int, *parts: str) -> None:
 
 
 def expected(method: AlignmentMethod = PENULTIMATE) -> str:
-    return "".join(f"{alignment}\n" for alignment in align(memorised(), PAIRS, method=method))
+    sources, targets = zip(*PAIRS, strict=True)
+    return "".join(f"{each}\n" for each in Translator(memorised()).align(sources, targets, method=method))
 
 
 def test_files_and_stdin_are_aligned_line_by_line(run: Path, tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def run(installed: Path | None, *arguments: str, text: str = "") -> subprocess.C
         ["--n-best", "4", "--num-groups", "2", "--diversity-penalty", "0.3"],
         ["--sample", "--seed", "3", "--top-k", "5", "--top-p", "0.9"],
         ["--repetition-penalty", "1.1", "--no-repeat-ngram-size", "2", "--min-length", "3"],
+        ["--coverage-penalty", "0.2", "--replace-unknown"],
         ["--precision", "auto", "--threads", "2"],
     ],
 )
@@ -80,11 +81,20 @@ def test_scores_and_an_evaluation(bundle: Path, no_torch: Path, tmp_path: Path) 
     assert evaluated.stdout.startswith("bleu 100.00 ")
 
 
+def test_an_alignment(bundle: Path, no_torch: Path, tmp_path: Path) -> None:
+    for name, texts in zip(("src", "tgt"), zip(*PAIRS, strict=True), strict=True):
+        (tmp_path / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    arguments = ["align", str(bundle), "--src", str(tmp_path / "src"), "--tgt", str(tmp_path / "tgt")]
+    without, installed = run(no_torch, *arguments), run(None, *arguments)
+    assert without.returncode == 0, without.stderr
+    assert without.stdout == installed.stdout
+    assert len(without.stdout.splitlines()) == len(PAIRS)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         ["translate", "BUNDLE", "--engine", "torch"],
-        ["translate", "BUNDLE", "--coverage-penalty", "0.2"],
         ["train", "--src", "a", "--tgt", "b", "--output", "c"],
     ],
 )

@@ -13,7 +13,7 @@ from small_engines import LEVELS, engine_of, model_with
 from heedful.decoding.engine import Engine, address_of
 from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.engine_tokens import EngineShortlist
-from heedful.native import Functions, Shortlist, functions_of, native
+from heedful.native import Attention, Functions, Shortlist, functions_of, native
 
 OK, BAD_ARGUMENT = 0, 2
 HUGE = [2**31, 2**40, 2**62, 2**63 - 1]
@@ -90,11 +90,12 @@ def test_step(engine: Engine) -> None:
 
     def take(
         ids: NDArray[np.int64], outputs: NDArray[np.int64], places: NDArray[np.int64], *,
-        rows: int = 3, known: int = stride, threads: int = 1,
+        rows: int = 3, known: int = stride, threads: int = 1, recorded: Attention | None = None,
     ) -> int:  # fmt: skip
         status: int = engine._functions.step(
             ctypes.byref(engine._model), threads, ctypes.byref(past), address_of(ids), address_of(outputs),
             address_of(places), rows, address_of(positions), known, address_of(cache), address_of(states),
+            None if recorded is None else ctypes.byref(recorded),
         )  # fmt: skip
         return status
 
@@ -107,6 +108,14 @@ def test_step(engine: Engine) -> None:
     for changes in ({"rows": 0}, {"rows": -1}, {"known": 0}, {"known": -1}, {"threads": 0}, {"threads": -1}):
         assert take(ids, outputs, places, **changes) == BAD_ARGUMENT
     assert take(ids, outputs, places, threads=2**62) == OK
+    weights = np.full((3, 4), -1, np.float32)
+    assert take(ids, outputs, places, recorded=Attention(0, 4, address_of(weights))) == OK
+    assert weights[0, :2].sum() == pytest.approx(1)
+    assert not weights[0, 2:].any()
+    for layer, width in ((-1, 4), (engine.num_layers, 4), (2**40, 4), (0, 2), (0, 0), (0, -1)):
+        assert (
+            take(ids, outputs, places, recorded=Attention(layer, width, address_of(weights))) == BAD_ARGUMENT
+        )
 
 
 def test_top_and_log_probs(engine: Engine) -> None:

@@ -62,5 +62,5 @@ def test_greedy_search_follows_the_most_frequent_bigrams() -> None:
 
 def test_what_needs_attention_is_refused() -> None:
     translator = Translator(memorised(), engine=bigrams)
-    with pytest.raises(InputError, match="engine='bigrams' has no coverage penalty"):
+    with pytest.raises(InputError, match=r"coverage_penalty=0\.2: engine='bigrams' records no attention"):
         translator.translate(["the cat"], options=SearchOptions(coverage_penalty=0.2))

@@ -44,8 +44,8 @@ def align(
     """
     if str(src) == str(tgt) == "-":
         raise typer.BadParameter("--src and --tgt cannot both be stdin")
-    from heedful.analysis.alignment import AlignmentMethod
     from heedful.cli.bar import bar
+    from heedful.decoding.alignment import AlignmentMethod
     from heedful.workflows.align import AlignmentTask, align_lines
     from heedful.workflows.outputs import check_output
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.decoding.steps import StepFunction
+from heedful.errors import InputError
 from heedful.precision import Precision
 
 Allowed = Sequence[NDArray[np.int64]] | None  # for each sentence the ids that may be written; None: all
@@ -62,6 +63,51 @@ class Backend(Protocol):
         ...
 
 
+@runtime_checkable
+class AttentionBackend(Backend, Protocol):
+    """A backend that also gives cross-attention weights: of a decoder layer, as a mean over its heads.
+
+    Where no layer is named, it is the last but one (of a single layer, that one): there, alignments come out
+    best by themselves, better than in the last layer or as a mean over all layers (Garg et al., 2019; our
+    models agree, docs/log.md). Several models have the mean over the models.
+    """
+
+    def covering(self) -> Backend:
+        """Return the same backend with step functions that also have a coverage (see `Covering`)."""
+        ...
+
+    def attention(
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        start_id: int,
+        layer: int | None = None,
+    ) -> list[NDArray[np.float64]]:
+        """Return for each output of a batch the weights (T, S) of the steps that predict its tokens.
+
+        Args:
+            sources: ids with the special tokens that the encoder reads; at least one source.
+            outputs: for each source the ids that the decoder writes, at least one.
+            start_id: what the decoder reads first.
+            layer: of the decoder, from 1; None: the last but one.
+        """
+        ...
+
+
+def attention_layer(num_layers: int, layer: int | None) -> int:
+    """Return the index of the decoder layer that attention is taken from: see `AttentionBackend`.
+
+    Raises:
+        InputError: the decoder does not have that layer.
+    """
+    if layer is None:
+        return max(num_layers - 2, 0)
+    if not 1 <= layer <= num_layers:
+        raise InputError(f"layer {layer} does not exist; the decoder has layers 1 to {num_layers}")
+    return layer - 1
+
+
 class BackendChoice(Protocol):
     """The backends of a model or an ensemble, for a generator."""
 
@@ -71,8 +117,8 @@ class BackendChoice(Protocol):
         ...
 
     @property
-    def covering(self) -> Backend:
-        """The backend of searches with a coverage penalty, which needs attention.
+    def attending(self) -> AttentionBackend:
+        """The backend that gives attention weights of outputs.
 
         Raises:
             InputError: there is none.
@@ -87,10 +133,4 @@ class BackendChoice(Protocol):
     @property
     def vocab_size(self) -> int:
         """The size of the target vocabulary."""
-        ...
-
-    def attention(
-        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, start_id: int
-    ) -> list[NDArray[np.float64]]:
-        """Return for each output of a batch the cross-attention weights (T, S)."""
         ...

@@ -8,10 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, get_args
 from weakref import WeakKeyDictionary
 
-import numpy as np
-from numpy.typing import NDArray
-
-from heedful.decoding.backend import Backend
+from heedful.decoding.backend import AttentionBackend, Backend
 from heedful.decoding.fastest_precision import Way, fastest, random_sources, try_precisions
 from heedful.decoding.native_backend import NativeBackend
 from heedful.errors import InputError, MissingExtraError
@@ -58,7 +55,7 @@ class Backends:
         self._engine: EngineChoice = engine
 
     @cached_property
-    def searching(self) -> Backend:
+    def searching(self) -> AttentionBackend:
         """The backend of searches and scores.
 
         Raises:
@@ -81,26 +78,10 @@ class Backends:
             "engine='torch' computes every model, in float32, bf16 and fp16"
         )
 
-    @cached_property
-    def covering(self) -> Backend:
-        """The backend of searches with a coverage penalty: torch, for the engine gives no attention.
-
-        Raises:
-            InputError: the compiled engine is asked for, or int8, which only that has.
-        """
-        if self._engine == "compiled" or self.precision_choice == "int8":
-            raise InputError(
-                f"engine={self._engine!r}, precision={self.precision_choice!r}: no coverage penalty there: "
-                "the compiled engine gives no attention; engine='torch' does, in float32, bf16 and fp16"
-            )
-        by_torch = Backends(self.models, precision=self.precision_choice, engine="torch")
-        return self._torch_backend(by_torch.precision, records_coverage=True)
-
-    def attention(
-        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, start_id: int
-    ) -> list[NDArray[np.float64]]:
-        """Return for each output of a batch the cross-attention weights (T, S); computed by torch."""
-        return self._torch_backend(self.precision).attention(sources, outputs, start_id=start_id)
+    @property
+    def attending(self) -> AttentionBackend:
+        """The backend that gives attention weights: the same as that of searches."""
+        return self.searching
 
     @property
     def device(self) -> str:
@@ -168,16 +149,14 @@ class Backends:
             ways.append(("torch", "bf16"))
         return ways
 
-    def _torch_backend(
-        self, precision: Precision, *, records_coverage: bool = False, because: str = ""
-    ) -> "TorchBackend":
+    def _torch_backend(self, precision: Precision, *, because: str = "") -> "TorchBackend":
         """Return the torch backend; stored models are loaded into torch by the first one."""
         if not has_torch():
             raise MissingExtraError(f"{because}this needs torch: pip install 'heedful[torch]'")
         from heedful.decoding.torch_backend import TorchBackend
 
         models = [each.model if isinstance(each, StoredModel) else each for each in self.models]
-        return TorchBackend(models, precision, records_coverage=records_coverage)
+        return TorchBackend(models, precision)
 
 
 def has_torch() -> bool:

@@ -1,15 +1,21 @@
 """The coverage penalty of a search (GNMT: Wu et al., 2016, equation 14)."""
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.decoding.steps import StepFunction
+from heedful.decoding.arrays import Array, like, on_host
+from heedful.decoding.steps import NextTokens, StepFunction
 from heedful.errors import InputError
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
+
+_LEAST = float(
+    np.finfo(np.float32).tiny
+)  # instead of a 0, which only rounding makes: its logarithm is finite
 
 
 @runtime_checkable
@@ -23,6 +29,43 @@ class Covering(Protocol):
         encoder reads it; the latest step counts, so the sum is that of each output which its token ends.
         """
         ...
+
+
+class CoveringStep:
+    """A step function that sums up what its rows attend to: see `Covering`."""
+
+    def __init__(self, step: StepFunction, latest: Callable[[], Array], *, lengths: Sequence[int]) -> None:
+        """Wrap a step function that has no input ids yet.
+
+        Args:
+            step: the step function.
+            latest: returns the attention (rows, S) of its latest call.
+            lengths: of the sources.
+        """
+        self._step = step
+        self._latest = latest
+        is_padding_BS = np.arange(max(lengths)) >= np.asarray(lengths)[:, None]
+        self._sums_BS: Array = is_padding_BS.astype(np.float32)  # what pads counts as covered
+
+    def __call__(self, last_ids: NDArray[np.int64]) -> NextTokens:
+        """See `StepFunction`."""
+        tokens = self._step(last_ids)
+        weights_BS = self._latest()
+        if isinstance(self._sums_BS, np.ndarray):
+            self._sums_BS = like(self._sums_BS, weights_BS)
+        self._sums_BS = self._sums_BS + weights_BS
+        return tokens
+
+    def reorder(self, rows: NDArray[np.int64]) -> None:
+        """See `StepFunction`."""
+        self._step.reorder(rows)
+        self._sums_BS = self._sums_BS[like(rows, self._sums_BS)]
+
+    def coverage(self) -> NDArray[np.float64]:
+        """See `Covering`."""
+        sums_BS: NDArray[np.float64] = on_host(self._sums_BS).astype(np.float64)
+        covered: NDArray[np.float64] = np.log(np.clip(sums_BS, _LEAST, 1.0)).sum(axis=-1)
+        return covered
 
 
 def coverage_penalties(step: StepFunction, options: "SearchOptions", num_rows: int) -> NDArray[np.float64]:

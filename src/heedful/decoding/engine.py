@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from heedful.config import ModelConfig
 from heedful.decoding.position_tables import SINUSOIDS
 from heedful.errors import InputError
-from heedful.native import Functions, Layer, Linear, Model, Norm, Past, functions_of, native
+from heedful.native import Attention, Functions, Layer, Linear, Model, Norm, Past, functions_of, native
 from heedful.precision import Precision
 from heedful.weight_format import embedding_names, weight_shapes
 
@@ -157,8 +157,18 @@ class Engine:
         at_positions: NDArray[np.int64],
         end: int,
         threads: int,
+        attention: Attention | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Decode input ids of outputs, each at a position, all before `end`.
+
+        Args:
+            past: of the outputs.
+            ids: (rows,).
+            outputs: (rows,), the output of each id.
+            at_positions: (rows,), its position there.
+            end: above all positions.
+            threads: that share the work.
+            attention: where cross-attention weights are written; None: nowhere.
 
         Returns:
             The states there, (rows, D), and keys and values, (rows, layers, 2 D), to which the past points.
@@ -168,7 +178,8 @@ class Engine:
         states = np.empty((len(ids), self.width), np.float32)
         rows = address_of(ids), address_of(outputs), address_of(at_positions), len(ids)
         rest = address_of(table), len(table), address_of(keys_and_values), address_of(states)
-        self._call("step", threads, ctypes.byref(past), *rows, *rest)
+        recorded = None if attention is None else ctypes.byref(attention)
+        self._call("step", threads, ctypes.byref(past), *rows, *rest, recorded)
         return states, keys_and_values
 
     def top(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from heedful.decoding.engine import FIRST_POSITIONS, Engine, address_of
 from heedful.decoding.engine_tokens import EngineShortlist, EngineTokens
-from heedful.native import Past
+from heedful.native import Attention, Past
 
 
 class EngineStep:
@@ -25,9 +25,21 @@ class EngineStep:
         *,
         threads: int = 1,
         shortlist: EngineShortlist | None = None,
+        attention_layer: int | None = None,
     ) -> None:
-        """Encode sources with their special tokens, one row each; so many threads compute a step together."""
+        """Encode sources, one row each.
+
+        Args:
+            engine: of the model.
+            sources: ids with the special tokens that the encoder reads.
+            threads: that compute a step together.
+            shortlist: of the sources.
+            attention_layer: whose cross-attention is recorded, from 0; None: none.
+        """
         self._engine = engine
+        self._attention_layer = attention_layer
+        self._longest = max(map(len, sources))
+        self.attention = np.zeros((0, self._longest), np.float32)  # (rows, S) of the latest call
         self._threads = threads
         self._shortlist = shortlist
         self._starts, self._memory = engine.encode(sources, threads=threads)
@@ -80,10 +92,17 @@ class EngineStep:
             self._past,
             np.ascontiguousarray(ids, dtype=np.int64),
             outputs=outputs, at_positions=at_positions, end=self._end, threads=self._threads,
+            attention=self._recorded(len(ids)),
         )  # fmt: skip
         self._keys_and_values.append(keys_and_values)
         sentences = self._sentences.take(outputs)
         return EngineTokens(self._engine, states, sentences, self._shortlist, threads=self._threads)
+
+    def _recorded(self, num_rows: int) -> Attention | None:
+        if self._attention_layer is None:
+            return None
+        self.attention = np.empty((num_rows, self._longest), np.float32)
+        return Attention(self._attention_layer, self._longest, address_of(self.attention))
 
     def _pointers(self) -> Past:
         return Past(
@@ -105,17 +124,30 @@ class ForcedEngineStep:
         start_id: int,
         threads: int = 1,
         shortlist: EngineShortlist | None = None,
+        attention_layer: int | None = None,
     ) -> None:
-        """Encode sources, special tokens added, and decode an output of each, of at least one token."""
+        """Encode sources, special tokens added, and decode an output of each, of at least one token.
+
+        `attention_layer` is as in `EngineStep`.
+        """
         counts = np.asarray([len(output) for output in outputs])
         ids = [each for output in outputs for each in (start_id, *output[:-1])]
-        step = EngineStep(engine, sources, threads=threads, shortlist=shortlist)
+        step = EngineStep(
+            engine, sources, threads=threads, shortlist=shortlist, attention_layer=attention_layer
+        )
         self._tokens = step.decode_all(np.asarray(ids, dtype=np.int64), counts)
-        self._rows = np.cumsum(counts) - counts  # of what comes next in each output
+        self.attention_of_all = step.attention  # (N, S)
+        self._rows = self._latest = np.cumsum(counts) - counts  # of what comes next in each output
+
+    @property
+    def attention(self) -> NDArray[np.float32]:
+        """The cross-attention (rows, S) of the latest call."""
+        latest: NDArray[np.float32] = self.attention_of_all[self._latest]
+        return latest
 
     def __call__(self, last_ids: NDArray[np.int64]) -> EngineTokens:
         """See `StepFunction`; the ids are known."""
-        tokens = self._tokens[self._rows]
+        tokens, self._latest = self._tokens[self._rows], self._rows
         self._rows = self._rows + 1
         return tokens
 

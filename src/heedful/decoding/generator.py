@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.bundle import Bundle
-from heedful.decoding.backend import Allowed, Backend, BackendChoice
+from heedful.decoding.backend import Allowed, AttentionBackend, Backend, BackendChoice
 from heedful.decoding.batch_plan import plan_batches, share_out
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
@@ -92,9 +92,22 @@ class Generator(Protocol):
         ...
 
     def attention(
-        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        layer: int | None = None,
     ) -> list[NDArray[np.float64]]:
-        """Return for each given output the cross-attention weights (T, S) of its tokens."""
+        """Return for each given output the cross-attention weights (T, S) of its tokens.
+
+        Args:
+            sources: ids with the special tokens that the encoder reads.
+            outputs: for each source the ids that the decoder writes.
+            layer: of the decoder, from 1; None: the last but one (see `AttentionBackend`).
+
+        Raises:
+            InputError: there are none, or no such layer.
+        """
         ...
 
 
@@ -160,7 +173,7 @@ class StepwiseGenerator:
             backend,
             vocab_size=own.vocab_size,
             position_limit=own.position_limit,
-            attention=own.attention,
+            lender=own,
         )
         return other
 
@@ -249,14 +262,20 @@ class StepwiseGenerator:
         return [each or _NOTHING for each in scored]
 
     def attention(
-        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        layer: int | None = None,
     ) -> list[NDArray[np.float64]]:
-        """See `Generator`; computed by torch."""
-        start_id, weights = self._start_id, [np.zeros((0, 0)) for _ in sources]
+        """See `Generator`."""
+        backend, weights = self.backends.attending, [np.zeros((0, 0)) for _ in sources]
         lengths = [max(len(source), len(output)) for source, output in zip(sources, outputs, strict=True)]
         for batch in plan_batches(lengths, tokens=self.batch_tokens, size=self.batch_size):
             sources_of_batch, outputs_of_batch = [sources[i] for i in batch], [outputs[i] for i in batch]
-            weights_of_batch = self.backends.attention(sources_of_batch, outputs_of_batch, start_id=start_id)
+            weights_of_batch = backend.attention(
+                sources_of_batch, outputs_of_batch, start_id=self._start_id, layer=layer
+            )
             for i, weights_TS in zip(batch, weights_of_batch, strict=True):
                 weights[i] = weights_TS
         return weights
@@ -268,7 +287,15 @@ class StepwiseGenerator:
         return min(limits, default=None)
 
     def _backend_for(self, options: SearchOptions) -> Backend:
-        return self.backends.covering if options.coverage_penalty else self.backends.searching
+        backend = self.backends.searching
+        if not options.coverage_penalty:
+            return backend
+        if isinstance(backend, AttentionBackend):
+            return backend.covering()
+        raise InputError(
+            f"coverage_penalty={options.coverage_penalty}: engine={backend.name!r} records no attention; "
+            "engine='auto' does"
+        )
 
     def _task(
         self,

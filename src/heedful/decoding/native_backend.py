@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.decoding.backend import Allowed
+from heedful.decoding.backend import Allowed, attention_layer
+from heedful.decoding.coverage import CoveringStep
 from heedful.decoding.engine import Engine
 from heedful.decoding.engine_step import EngineStep, ForcedEngineStep
 from heedful.decoding.engine_tokens import EngineShortlist
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class NativeBackend:
-    """Steps computed by the native library; see `Backend`."""
+    """Steps computed by the native library; see `AttentionBackend`."""
 
     name = "compiled"
 
@@ -36,6 +39,7 @@ class NativeBackend:
         """
         self.precision: Precision = precision
         self._engines = [Engine(model.config, weight_of(model), precision) for model in models]
+        self._has_coverage = False  # of its step functions
 
     @staticmethod
     def why_not(models: "Sequence[Transformer | StoredModel]", precision: Precision) -> str | None:
@@ -53,11 +57,18 @@ class NativeBackend:
         self, sources: Sequence[Sequence[int]], *, threads: int = 1, allowed: Allowed = None
     ) -> Iterator[StepFunction]:
         """See `Backend`."""
-        yield average_steps(
+        yield self._averaged(
             [
-                EngineStep(engine, sources, threads=threads, shortlist=_shortlist(engine, allowed))
+                EngineStep(
+                    engine,
+                    sources,
+                    threads=threads,
+                    shortlist=_shortlist(engine, allowed),
+                    attention_layer=self._recorded_layer(engine),
+                )
                 for engine in self._engines
-            ]
+            ],
+            sources,
         )
 
     @contextmanager
@@ -71,7 +82,7 @@ class NativeBackend:
         allowed: Allowed = None,
     ) -> Iterator[StepFunction]:
         """See `Backend`; it gives what a search sees, to the last bit."""
-        yield average_steps(
+        yield self._averaged(
             [
                 ForcedEngineStep(
                     engine,
@@ -80,10 +91,57 @@ class NativeBackend:
                     start_id=start_id,
                     threads=threads,
                     shortlist=_shortlist(engine, allowed),
+                    attention_layer=self._recorded_layer(engine),
                 )
                 for engine in self._engines
-            ]
+            ],
+            sources,
         )
+
+    def covering(self) -> "NativeBackend":
+        """See `AttentionBackend`."""
+        other = copy(self)
+        other._has_coverage = True
+        return other
+
+    def attention(
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        start_id: int,
+        layer: int | None = None,
+    ) -> list[NDArray[np.float64]]:
+        """See `AttentionBackend`."""
+        steps = [
+            ForcedEngineStep(
+                engine, sources, outputs, start_id=start_id, threads=num_threads(),
+                attention_layer=attention_layer(engine.num_layers, layer),
+            )
+            for engine in self._engines
+        ]  # fmt: skip
+        ends = np.cumsum([len(output) for output in outputs])
+        weights = np.split(
+            np.mean([step.attention_of_all for step in steps], axis=0, dtype=np.float64), ends[:-1]
+        )
+        return [each[:, : len(source)] for each, source in zip(weights, sources, strict=True)]
+
+    def _recorded_layer(self, engine: Engine) -> int | None:
+        return attention_layer(engine.num_layers, None) if self._has_coverage else None
+
+    def _averaged(
+        self, steps: "Sequence[EngineStep | ForcedEngineStep]", sources: Sequence[Sequence[int]]
+    ) -> StepFunction:
+        step = average_steps(steps)
+        if not self._has_coverage:
+            return step
+        return CoveringStep(step, partial(_mean_attention, steps), lengths=list(map(len, sources)))
+
+
+def _mean_attention(steps: "Sequence[EngineStep | ForcedEngineStep]") -> NDArray[np.float32]:
+    """Return the attention (rows, S) of the latest call of each step function, as a mean."""
+    mean: NDArray[np.float32] = np.mean([step.attention for step in steps], axis=0)
+    return mean
 
 
 def _shortlist(engine: Engine, allowed: Allowed) -> EngineShortlist | None:

@@ -30,8 +30,7 @@ def translations_of(
     and becomes the word of the line that was attended to most: a run of tokens up to the next space, whose
     attention counts together (as in Clark et al., 2019). In other vocabularies it stands for a part of a
     word, and becomes the text of the one token that was attended to most. (Vocabularies with single bytes
-    have no unknown tokens.) The attention is that of a pass over the whole output, in torch, whatever has
-    searched.
+    have no unknown tokens.) The attention is that of a pass over the whole output.
 
     Args:
         lines: the texts that were translated.

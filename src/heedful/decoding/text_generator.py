@@ -1,8 +1,17 @@
 """Between lines in and lines out: tokenise, generate, detokenise."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from heedful.decoding.alignment import (
+    PENULTIMATE,
+    Alignment,
+    AlignmentMethod,
+    Span,
+    align_words,
+    words_between_spaces,
+    words_of_tokens,
+)
 from heedful.decoding.alternatives import search_alternatives
 from heedful.decoding.generator import Generator
 from heedful.decoding.hypotheses import Hypothesis
@@ -98,6 +107,36 @@ class TextGenerator:
             )
             for each, target in zip(scored, targets, strict=True)
         ]
+
+    def alignments(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        method: AlignmentMethod = PENULTIMATE,
+        split: Callable[[str], list[Span]] = words_between_spaces,
+        first_line: int = 1,
+    ) -> list[Alignment]:
+        """See `Translator.align`."""
+        src, tgt = self._tokenizers.src, self._tokenizers.tgt
+        read, written = sources_and_outputs(
+            sources, targets, tokenizers=self._tokenizers, framing=self._framing, generator=self.generator,
+            options=self._with_language(None), first_line=first_line,
+        )  # fmt: skip
+        pairs = [i for i, both in enumerate(zip(sources, targets, strict=True)) if all(map(str.strip, both))]
+        weights = self.generator.attention(
+            [read[i] for i in pairs], [written[i] for i in pairs], layer=method.layer
+        )
+        alignments = [Alignment(())] * len(sources)
+        for i, weights_TS in zip(pairs, weights, strict=True):
+            src_words = words_of_tokens(src, sources[i], split)
+            tgt_words = words_of_tokens(tgt, targets[i], split)
+            # A token's own step is the one that predicts it; the end token is predicted last.
+            last = len(written[i]) - len(self._framing.tgt_suffix) + method.shift
+            column = len(self._framing.src_prefix)
+            own_TS = weights_TS[last - len(tgt_words) : last, column : column + len(src_words)]
+            alignments[i] = align_words(own_TS, src_words, tgt_words)
+        return alignments
 
     def _with_language(self, options: SearchOptions | None) -> SearchOptions:
         """The options, or the default ones; the tag of a language comes first, whatever they force there."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
 
 import numpy as np
 import torch
@@ -9,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.decoding.backend import Allowed
-from heedful.decoding.cross_attention import CoveringStep, listen_to
+from heedful.decoding.coverage import CoveringStep
+from heedful.decoding.cross_attention import listen_to
 from heedful.decoding.ensemble import average_steps
 from heedful.decoding.steps import StepFunction
 from heedful.decoding.torch_steps import ForcedStep, ModelStep, RestrictedStep
@@ -19,24 +21,21 @@ from heedful.text.padding import pad
 
 
 class TorchBackend:
-    """Steps computed by torch; see `Backend`."""
+    """Steps computed by torch; see `AttentionBackend`."""
 
     name = "torch"
     parallel_batches = 1  # torch shares each operation out over its threads
 
-    def __init__(
-        self, models: Sequence[Transformer], precision: Precision, *, records_coverage: bool = False
-    ) -> None:
+    def __init__(self, models: Sequence[Transformer], precision: Precision) -> None:
         """Use models that are on one device.
 
         Args:
             models: whose probabilities are averaged.
             precision: "float32", "bf16" or "fp16".
-            records_coverage: whether steps also record how much of their sources is covered (`CoveringStep`).
         """
         self.precision: Precision = precision
         self._models = models
-        self._records_coverage = records_coverage
+        self._has_coverage = False  # of its step functions
         self._device = next(models[0].parameters()).device
         self._vocab_size = models[0].config.tgt_vocab_size
 
@@ -46,13 +45,14 @@ class TorchBackend:
     ) -> Iterator[StepFunction]:
         """See `Backend`; the threads are all those of torch."""
         del threads
-        recorded = self._models if self._records_coverage else []
+        recorded = self._models if self._has_coverage else []
         with self._inference(), listen_to(recorded) as attention:
             step = self._restricted(
                 [ModelStep(model, self._pad(sources, model)) for model in self._models], allowed
             )
-            if self._records_coverage:
-                step = CoveringStep(step, attention, lengths=list(map(len, sources)))
+            if self._has_coverage:
+                lengths = list(map(len, sources))
+                step = CoveringStep(step, lambda: attention.latest()[:, 0], lengths=lengths)
             yield step
 
     @contextmanager
@@ -68,9 +68,9 @@ class TorchBackend:
         """See `Backend`.
 
         In float32 all positions are computed at once, which differs from a search by rounding alone. In bf16
-        and fp16 that would be too much: they step as in a search, and so does what records coverage.
+        and fp16 that would be too much: they step as in a search, and so does what has a coverage.
         """
-        if self.precision != "float32" or self._records_coverage:
+        if self.precision != "float32" or self._has_coverage:
             with self.step(sources, threads=threads, allowed=allowed) as step:
                 yield step
             return
@@ -81,11 +81,22 @@ class TorchBackend:
             ]
             yield self._restricted(steps, allowed)
 
+    def covering(self) -> "TorchBackend":
+        """See `AttentionBackend`."""
+        other = copy(self)
+        other._has_coverage = True
+        return other
+
     def attention(
-        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], *, start_id: int
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        start_id: int,
+        layer: int | None = None,
     ) -> list[NDArray[np.float64]]:
-        """Return for each output of a batch the cross-attention weights (T, S) of its tokens."""
-        with self._inference(), listen_to(self._models) as attention:
+        """See `AttentionBackend`."""
+        with self._inference(), listen_to(self._models, layer) as attention:
             for model in self._models:
                 ForcedStep(model, self._pad(sources, model), outputs, start_id=start_id)
             weights_BTS = attention.latest().cpu().double().numpy()

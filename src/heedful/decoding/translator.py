@@ -1,12 +1,19 @@
 """Text in, text out: what turns a bundle into a translator."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from heedful.bundle import Bundle, load_bundle, resolve_bundle
+from heedful.decoding.alignment import (
+    PENULTIMATE,
+    Alignment,
+    AlignmentMethod,
+    Span,
+    words_between_spaces,
+)
 from heedful.decoding.backend_choice import Backends, EngineChoice, PrecisionChoice
 from heedful.decoding.ensemble import check_ensemble
 from heedful.decoding.generator import ForeignEngine, StepwiseGenerator
@@ -275,6 +282,32 @@ class Translator:
             yield from self._texts.scores(
                 sources, targets, options=options, prefixes=prefixes_of_chunk, first_line=first_line
             )
+
+    def align(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        method: AlignmentMethod = PENULTIMATE,
+        split: Callable[[str], list[Span]] = words_between_spaces,
+        first_line: int = 1,
+    ) -> list[Alignment]:
+        """Align the words of given translations by the cross-attention of the model (see `alignment.py`).
+
+        Every target word gets at least one link; a pair with an empty text has none.
+
+        Args:
+            sources: one sentence or line each.
+            targets: the translation of each.
+            method: where alignments are read.
+            split: returns the words of a text, as spans of characters; by default what is between spaces.
+            first_line: the number of the first pair, for messages.
+
+        Raises:
+            InputError: unequal numbers of texts, a layer that the decoder does not have, or a text that is
+                longer than learned positions allow.
+        """
+        return self._texts.alignments(sources, targets, method=method, split=split, first_line=first_line)
 
     def search_ids(
         self,

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 
-from heedful.analysis.alignment import Alignment, AlignmentMethod, align
 from heedful.data.corpus import parallel_lines
+from heedful.decoding.alignment import Alignment, AlignmentMethod
+from heedful.decoding.backend import attention_layer
 from heedful.decoding.translator import Translator
 from heedful.requests import Languages, Runtime, ScoreRequest
 from heedful.workflows.loading import load_translator
@@ -48,7 +49,7 @@ def align_lines(run: Path, task: AlignmentTask, *, languages: Languages) -> Iter
     """
     request = ScoreRequest(src_lang=languages.src_lang, tgt_lang=languages.tgt_lang)
     translator = load_translator(run, request, Runtime())
-    task.method.layer_of(translator.bundle.model)
+    attention_layer(translator.bundle.config.model.num_decoder_layers, task.method.layer)
     return _alignments(translator, task)
 
 
@@ -58,10 +59,5 @@ def _alignments(translator: Translator, task: AlignmentTask) -> Iterator[Alignme
         chunk = list(islice(pairs, _CHUNK_LINES))
         if not chunk:
             break
-        yield from align(
-            translator.bundle,
-            chunk,
-            method=task.method,
-            batch_tokens=translator.batch_tokens,
-            first_line=first_line,
-        )
+        sources, targets = zip(*chunk, strict=True)
+        yield from translator.align(sources, targets, method=task.method, first_line=first_line)

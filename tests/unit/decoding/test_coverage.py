@@ -5,16 +5,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from searches import searched
 from small_models import small_model
 from tiny_bundle import PAIRS, memorised
 
 from heedful.bundle import Bundle
-from heedful.decoding.backend_choice import Backends
+from heedful.decoding.backend_choice import Backends, EngineChoice
 from heedful.decoding.beam import BeamSearch
-from heedful.decoding.cross_attention import CoveringStep, listen_to
+from heedful.decoding.coverage import CoveringStep
+from heedful.decoding.cross_attention import listen_to
 from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import SearchOptions
@@ -46,34 +49,53 @@ def recorded_coverage(models: Sequence[Transformer], source: list[int], written:
     means = []
     for model in models:
         layer = max(1, model.config.num_decoder_layers - 1)
-        with torch.inference_mode(), record_attention(model) as recorder:
-            model(torch.tensor([source]), torch.tensor([[BOS, *written[:-1]]]))
-        [weights] = [
-            each.weights[0]
-            for each in recorder.maps
-            if each.name == f"decoder.layers.{layer - 1}.cross_attention"
-        ]
-        means.append(weights.double().mean(dim=0))
-    sums = torch.stack(means).mean(dim=0).sum(dim=0).tolist()
+        means.append(attention_map(model, source, written, layer))
+    sums = np.mean(means, axis=0).sum(axis=0).tolist()
     assert len(sums) == len(source)
     return sum(math.log(min(each, 1.0)) for each in sums)
 
 
+def attention_map(
+    model: Transformer, source: Sequence[int], written: Sequence[int], layer: int
+) -> NDArray[np.float64]:
+    """The mean of the heads of a decoder layer's cross-attention, in a full forward pass."""
+    with torch.inference_mode(), record_attention(model) as recorder:
+        model(torch.tensor([[*source]]), torch.tensor([[BOS, *written[:-1]]]))
+    name = f"decoder.layers.{layer - 1}.cross_attention"
+    [weights] = [each.weights[0] for each in recorder.maps if each.name == name]
+    mean: NDArray[np.float64] = weights.double().mean(dim=0).numpy()
+    return mean
+
+
+engines = pytest.mark.parametrize("engine", ["torch", "compiled"])
+
+
+def backends_of(models: list[Transformer], engine: EngineChoice) -> Backends:
+    if engine == "compiled" and (reason := NativeBackend.why_not(models, "float32")):
+        pytest.skip(reason)
+    return Backends(models, precision="float32", engine=engine)
+
+
+@engines
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
-def test_the_attention_is_that_of_the_last_layer_but_one_in_a_full_pass(num_layers: int) -> None:
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_the_attention_is_that_of_the_last_layer_but_one_in_a_full_pass(
+    is_forced: bool, num_layers: int, engine: EngineChoice
+) -> None:
     model = model_of(num_layers)
     outputs = [[7, 4, 10, 4, EOS], [6, 8, 8], [5, 9, 4, EOS]]
-    backend = Backends([model], precision="float32", engine="torch").covering
+    backend = backends_of([model], engine).searching.covering()
     found = [0.0] * 3
     rows, last_ids = [0, 1, 2], [BOS] * 3
-    with backend.step(SOURCES) as step:
+    forced = backend.forced_step(SOURCES, outputs, start_id=BOS)
+    with forced if is_forced else backend.step(SOURCES) as step:
         for place in range(5):
-            step(torch.tensor(last_ids))
+            step(np.array(last_ids))
             assert isinstance(step, CoveringStep)
             for row, value in zip(rows, step.coverage().tolist(), strict=True):
                 found[row] = value
             going_on = [i for i, row in enumerate(rows) if len(outputs[row]) > place + 1][::-1]
-            step.reorder(torch.tensor(going_on, dtype=torch.int64))
+            step.reorder(np.array(going_on, dtype=np.int64))
             rows = [rows[i] for i in going_on]
             last_ids = [outputs[row][place] for row in rows]
             if not rows:
@@ -81,6 +103,26 @@ def test_the_attention_is_that_of_the_last_layer_but_one_in_a_full_pass(num_laye
     wanted = [recorded_coverage([model], *pair) for pair in zip(SOURCES, outputs, strict=True)]
     assert found == pytest.approx(wanted, abs=1e-5)
     assert min(wanted) < -0.3
+
+
+@engines
+@pytest.mark.parametrize("layer", [None, 1, 2, 3])
+def test_the_attention_of_outputs_is_the_recorded_one_of_each_layer(
+    layer: int | None, engine: EngineChoice
+) -> None:
+    models = [model_of(3), model_of(3)]
+    with torch.no_grad():
+        for weight in models[1].parameters():
+            weight.mul_(0.7)
+    outputs = [[7, 4, 10, 4, EOS], [6, 8, 8], [5, 9, 4, EOS]]
+    backend = backends_of(models, engine).attending
+    found = backend.attention(SOURCES, outputs, start_id=BOS, layer=layer)
+    for source, output, weights in zip(SOURCES, outputs, found, strict=True):
+        assert weights.shape == (len(output), len(source))
+        wanted = np.mean([attention_map(model, source, output, layer or 2) for model in models], axis=0)
+        np.testing.assert_allclose(weights, wanted, atol=2e-6)
+    with pytest.raises(InputError, match=r"layer 4 does not exist; the decoder has layers 1 to 3"):
+        backend.attention(SOURCES, outputs, start_id=BOS, layer=4)
 
 
 @pytest.mark.parametrize(
@@ -135,38 +177,36 @@ def test_a_penalty_of_zero_changes_no_bit() -> None:
 
     with torch.inference_mode(), listen_to([model]) as attention:
         zero = SearchOptions(n_best=4, coverage_penalty=0.0)
-        listened = found(CoveringStep(ModelStep(model, src), attention, lengths=[5, 2, 4]), zero)
+        covering = CoveringStep(ModelStep(model, src), lambda: attention.latest()[:, 0], lengths=[5, 2, 4])
+        listened = found(covering, zero)
     with torch.inference_mode():
         assert found(ModelStep(model, src), SearchOptions(n_best=4)) == listened
 
 
-def test_the_engine_leaves_coverage_to_torch_and_only_coverage() -> None:
-    if NativeBackend.why_not([memorised().model], "float32"):
-        pytest.skip("no engine")
-    auto, in_torch = Translator(memorised()), Translator(memorised(), engine="torch")
-    assert auto.translations(LINES, options=COVERED) == in_torch.translations(LINES, options=COVERED)
-    assert auto.engine_in_use == "compiled"
+def test_both_engines_find_the_same() -> None:
+    if reason := NativeBackend.why_not([memorised().model], "float32"):
+        pytest.skip(reason)
+    by_engine = [
+        Translator(memorised(), engine=engine).translations(LINES, options=COVERED)  # type: ignore[arg-type]
+        for engine in ("compiled", "torch")
+    ]
+    for ours, theirs in zip(*by_engine, strict=True):
+        assert [each.ids for each in ours.hypotheses] == [each.ids for each in theirs.hypotheses]
+        scores = [[each.score for each in one.hypotheses] for one in (ours, theirs)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
-def test_rounded_models_are_scored_as_they_were_found() -> None:
-    translator = Translator(memorised(), precision="bf16")
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_rounded_models_are_scored_as_they_were_found(precision: Precision) -> None:
+    if precision == "int8" and (reason := NativeBackend.why_not([memorised().model], precision)):
+        pytest.skip(reason)
+    translator = Translator(memorised(), precision=precision)
     for translation in translator.translations(LINES, options=COVERED):
         given = [each.written_ids for each in translation.hypotheses]
         scored = translator.score([translation.source] * len(given), given, options=COVERED)
         scores = [each.score for each in translation.hypotheses]
         # Batches of other shapes may be rounded otherwise.
         assert [each.score for each in scored] == pytest.approx(scores, abs=0.02)
-
-
-@pytest.mark.parametrize(
-    ("engine", "precision"), [("compiled", "float32"), ("compiled", "bf16"), ("auto", "int8")]
-)
-def test_the_compiled_engine_refuses_coverage_by_its_name(engine: str, precision: Precision) -> None:
-    translator = Translator(memorised(), engine=engine, precision=precision)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=f"^engine='{engine}', precision='{precision}': no coverage penalty"):
-        translator.translate(LINES, options=COVERED)
-    with pytest.raises(InputError, match="no coverage penalty"):
-        translator.score(LINES[:1], LINES[:1], options=COVERED)
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -168,8 +168,3 @@ def test_the_command_replaces_them_where_it_is_asked_to(tmp_path: Path) -> None:
     plain = heedful("translate", tmp_path / "bundle", "--scores", stdin=stdin)
     scores = [[float(line.split("\t")[0]) for line in each.out.splitlines()] for each in (covered, plain)]
     assert all(one < other for one, other in zip(*scores, strict=True))
-    refused = heedful(
-        "translate", tmp_path / "bundle", "--coverage-penalty", 0.3, "--engine", "compiled", stdin=stdin
-    )
-    assert (refused.code, refused.out) == (1, "")
-    assert "no coverage penalty there" in refused.err

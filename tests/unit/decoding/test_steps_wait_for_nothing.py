@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.config import ModelConfig
-from heedful.decoding.cross_attention import CoveringStep, listen_to
+from heedful.decoding.coverage import CoveringStep
+from heedful.decoding.cross_attention import listen_to
 from heedful.decoding.ensemble import EnsembleStep
 from heedful.decoding.steps import StepFunction
 from heedful.decoding.torch_steps import ForcedStep, ModelStep, RestrictedStep, TorchTokens
@@ -61,7 +62,7 @@ def test_so_it_is_with_several_models_a_shortlist_and_coverage() -> None:
         both = EnsembleStep([ModelStep(each, sources()) for each in models])
         allowed = [np.arange(1 + row) for row in range(BATCH)]
         step = RestrictedStep(both, allowed, vocab_size=VOCAB_SIZE, device=META)
-        take_steps(CoveringStep(step, attention, lengths=[LENGTH] * BATCH))
+        take_steps(CoveringStep(step, lambda: attention.latest()[:, 0], lengths=[LENGTH] * BATCH))
 
 
 def test_so_it_is_where_the_outputs_are_given() -> None:

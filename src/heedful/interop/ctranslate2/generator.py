@@ -89,10 +89,14 @@ class CTranslate2Generator:
         return self._own.score(sources, outputs, options=options, prefixes=prefixes)
 
     def attention(
-        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        layer: int | None = None,
     ) -> list[NDArray[np.float64]]:
         """See `Generator`; heedful's own."""
-        return self._own.attention(sources, outputs)
+        return self._own.attention(sources, outputs, layer=layer)
 
     def __call__(
         self,

@@ -9,10 +9,13 @@ import torch
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
-from heedful.analysis.alignment import Alignment, AlignmentMethod, align, align_words
 from heedful.analysis.attention_maps import attention_maps
 from heedful.bundle import Bundle
 from heedful.config import Config, ModelConfig, TokenizerConfig
+from heedful.decoding.alignment import PENULTIMATE, Alignment, AlignmentMethod, align_words
+from heedful.decoding.backend_choice import EngineChoice
+from heedful.decoding.native_backend import NativeBackend
+from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.text import Framing, train_tokenizers
@@ -21,6 +24,20 @@ from heedful.text import Framing, train_tokenizers
 ENGLISH = ["the", "dog", "small", "house", "reads", "writes", "today", "never", "old", "tree"]
 GERMAN = ["der", "Hund", "kleine", "Haus", "liest", "schreibt", "heute", "nie", "alte", "Baum"]
 BOTH_STEPS = (AlignmentMethod(), AlignmentMethod(shift=True))
+
+
+def align(
+    bundle: Bundle,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    method: AlignmentMethod = PENULTIMATE,
+    batch_tokens: int | None = None,
+    engine: EngineChoice = "auto",
+    first_line: int = 1,
+) -> list[Alignment]:
+    translator = Translator(bundle, batch_tokens=batch_tokens, engine=engine)
+    sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+    return translator.align(sources, targets, method=method, first_line=first_line)
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +107,16 @@ def naive(bundle: Bundle, source: str, target: str, layer: int, shift: int) -> s
     "method", [*BOTH_STEPS, AlignmentMethod(layer=2), AlignmentMethod(layer=2, shift=True)]
 )
 @pytest.mark.parametrize("bundle", [memorised, nllb_like])
+@pytest.mark.parametrize("engine", ["torch", "compiled"])
 def test_a_batch_is_aligned_as_the_attention_maps_of_each_pair_say(
-    bundle: type[Bundle], method: AlignmentMethod
+    engine: EngineChoice, bundle: type[Bundle], method: AlignmentMethod
 ) -> None:
     model = bundle()
+    if engine == "compiled" and (reason := NativeBackend.why_not([model.model], "float32")):
+        pytest.skip(reason)
     pairs = [*PAIRS, ("the dog .", "der Hund sieht die Katze . der Hund schläft ."), PAIRS[0][::-1]]
     for batch_tokens in (1, 40, 4096):
-        found = align(model, pairs, method=method, batch_tokens=batch_tokens)
+        found = align(model, pairs, method=method, batch_tokens=batch_tokens, engine=engine)
         for (source, target), alignment in zip(pairs, found, strict=True):
             assert set(alignment.links) == naive(model, source, target, method.layer or 1, method.shift)
             assert {tgt for _, tgt in alignment.links} == set(range(len(target.split())))
@@ -137,5 +157,5 @@ def test_a_line_that_is_longer_than_learned_positions_is_named() -> None:
     pairs = [("the dog .", "der Hund ."), ("the dog .", "der Hund . " * 9), ("the dog . " * 9, "der Hund .")]
     assert align(bundle, pairs[:1])[0].links
     for too_long in pairs[1:]:
-        with pytest.raises(InputError, match=r"line 1,002: \d+ tokens, but the model has 20 positions"):
+        with pytest.raises(InputError, match=r"line 1,002: \d+ tokens, but this model's positions end at 20"):
             align(bundle, [pairs[0], too_long], first_line=1001)

@@ -1,0 +1,91 @@
+"""Word alignments from cross-attention, in Pharaoh form.
+
+A target token is aligned with the source token of the highest weight, by the mean of the heads of one layer
+of the decoder: by default the last but one, at the step that predicts the target token (Garg et al., 2019,
+"Jointly Learning to Align and Translate with Transformer Models"). With `shift`, it is one step later, where
+the target token is the decoder's input: better in the middle layers of deep models, the third of six (Chen et
+al., 2020, "Accurate Word Alignment Induction from Neural Machine Translation"), and far worse in shallow ones
+(docs/pictures.md). Two words are aligned if any of their tokens are, as in both papers.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.text.tokenizer import Tokenizer
+
+Span = tuple[int, int]  # the first character of a word, and the one after its last
+_WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The aligned words of a sentence pair: (source word, target word), each from 0, in order."""
+
+    links: tuple[tuple[int, int], ...]
+
+    def __str__(self) -> str:
+        """Return the links in Pharaoh form.
+
+        >>> str(Alignment(((0, 0), (2, 1))))
+        '0-0 2-1'
+        """
+        return " ".join(f"{src}-{tgt}" for src, tgt in self.links)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignmentMethod:
+    """Where alignments are read: a decoder layer, from 1 (None: the last but one), and `shift`, see above."""
+
+    layer: int | None = None
+    shift: bool = False
+
+
+PENULTIMATE = AlignmentMethod()
+
+
+def words_between_spaces(text: str) -> list[Span]:
+    """Return where each word of a text begins and ends."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+def align_words(
+    weights: NDArray[np.floating], src_words: Sequence[Sequence[int]], tgt_words: Sequence[Sequence[int]]
+) -> Alignment:
+    """Align the words whose tokens attend to each other.
+
+    Args:
+        weights: (T, S), of target token t on source token s; special tokens are left out.
+        src_words: for each source token the words that it is a part of, mostly one.
+        tgt_words: the same of the target.
+    """
+    links = {
+        (src, tgt)
+        for row, of_target in zip(weights, tgt_words, strict=True)
+        for src in _best_words(row, src_words)
+        for tgt in of_target
+    }
+    return Alignment(tuple(sorted(links, key=lambda link: link[::-1])))
+
+
+def words_of_tokens(
+    tokenizer: Tokenizer, text: str, split: Callable[[str], list[Span]] = words_between_spaces
+) -> list[list[int]]:
+    """Return, for each token of a text, the words that it is a part of; a space alone is part of the next."""
+    words = split(text)
+    of_tokens = []
+    for start, end in tokenizer.spans(text):
+        parts = [number for number, (first, last) in enumerate(words) if first < end and start < last]
+        following = (number for number, (first, _) in enumerate(words) if first >= end)
+        of_tokens.append(parts or list(islice(following, 1)))
+    return of_tokens
+
+
+def _best_words(row: NDArray[np.floating], src_words: Sequence[Sequence[int]]) -> Sequence[int]:
+    """Return the words of the source token with the highest weight, of those that are part of a word."""
+    in_words = [s for s, words in enumerate(src_words) if words]
+    return src_words[max(in_words, key=lambda s: row[s])] if in_words else ()
