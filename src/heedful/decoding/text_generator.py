@@ -9,6 +9,7 @@ from heedful.decoding.alignment import (
     AlignmentMethod,
     Span,
     align_words,
+    relative_weights,
     words_between_spaces,
     words_of_tokens,
 )
@@ -134,7 +135,9 @@ class TextGenerator:
             # A token's own step is the one that predicts it; the end token is predicted last.
             last = len(written[i]) - len(self._framing.tgt_suffix) + method.shift
             column = len(self._framing.src_prefix)
-            own_TS = weights_TS[last - len(tgt_words) : last, column : column + len(src_words)]
+            own_TS = relative_weights(weights_TS)[
+                last - len(tgt_words) : last, column : column + len(src_words)
+            ]
             alignments[i] = align_words(own_TS, src_words, tgt_words)
         return alignments
 

@@ -88,8 +88,8 @@ def test_the_words_of_a_model_that_is_a_dictionary_are_aligned_as_it_says(dictio
         assert list(earlier.links)[1:] == [(src, tgt + 1) for src, tgt in links[:-1]]
 
 
-def naive(bundle: Bundle, source: str, target: str, layer: int, shift: int) -> set[tuple[str, str]]:
-    """The links, as words, of texts whose tokens begin a word where they begin with its mark."""
+def naive(bundle: Bundle, source: str, target: str, layer: int, shift: int) -> list[set[tuple[int, int]]]:
+    """Return the link of each target token, as words; several where rounding decides."""
 
     def word_numbers(tokens: Sequence[str]) -> list[int]:
         return (np.cumsum([token.startswith("▁") for token in tokens]) - 1).tolist()
@@ -99,8 +99,12 @@ def naive(bundle: Bundle, source: str, target: str, layer: int, shift: int) -> s
     maps = attention_maps(bundle, source, [*framing.tgt_prefix, *ids])
     first, last = len(framing.src_prefix), len(maps.source_tokens) - len(framing.src_suffix)
     src_words, tgt_words = word_numbers(maps.source_tokens[first:last]), word_numbers(tgt.pieces(ids))
-    mean = maps.of("cross")[layer - 1].weights.mean(axis=0)[len(framing.tgt_prefix) + shift :, first:last]
-    return {(src_words[int(mean[k].argmax())], word) for k, word in enumerate(tgt_words)}
+    weights = maps.of("cross")[layer - 1].weights.mean(axis=0)
+    relative = (weights / weights.sum(axis=0))[len(framing.tgt_prefix) + shift :, first:last]
+    return [
+        {(src_words[i], word) for i in np.flatnonzero(relative[k] > relative[k].max() - 1e-5)}
+        for k, word in enumerate(tgt_words)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +122,10 @@ def test_a_batch_is_aligned_as_the_attention_maps_of_each_pair_say(
     for batch_tokens in (1, 40, 4096):
         found = align(model, pairs, method=method, batch_tokens=batch_tokens, engine=engine)
         for (source, target), alignment in zip(pairs, found, strict=True):
-            assert set(alignment.links) == naive(model, source, target, method.layer or 1, method.shift)
+            of_tokens = naive(model, source, target, method.layer or 1, method.shift)
+            assert set(alignment.links) <= set().union(*of_tokens)
+            assert all(links & set(alignment.links) for links in of_tokens)
+            assert sum(map(len, of_tokens)) < len(of_tokens) + 3  # nearly all are beyond rounding
             assert {tgt for _, tgt in alignment.links} == set(range(len(target.split())))
 
 

@@ -1,0 +1,57 @@
+"""Where a part of a sentence is in the translation, by the words that are aligned with it."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+Span = tuple[int, int]  # the first, and the one behind the last: of characters or of words
+Links = Iterable[tuple[int, int]]  # (source word, target word)
+_WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
+
+
+def words(text: str) -> list[Span]:
+    """Return where each word and each sign of a text begins and ends."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+def best_span(links: Links, first: int, behind: int, num_targets: int) -> Span | None:
+    """Return the span of target words that stands for the source words from `first` to before `behind`.
+
+    A word inside that is linked with these words counts for it, one that is linked with others against it: it
+    is the span of the largest sum, and of these the shortest.
+
+    Returns:
+        None where no target word is linked with them alone, or mostly.
+    """
+    counts = [0] * num_targets
+    for src, tgt in links:
+        counts[tgt] += 1 if first <= src < behind else -1
+    best, best_sum = None, 0
+    start, total = 0, 0
+    for end, count in enumerate(counts, start=1):
+        if total <= 0:
+            start, total = end - 1, 0
+        total += count
+        if total > best_sum:
+            best, best_sum = (start, end), total
+    return best
+
+
+def best_gap(links: Sequence[tuple[int, int]], before: int, num_targets: int, *, near: int) -> int:
+    """Return the gap between target words that stands for the one before a source word.
+
+    It is the one that the fewest links cross, and of these the one that is nearest to where it is expected.
+
+    Args:
+        links: of the words.
+        before: number of the source word behind the gap.
+        num_targets: how many target words there are.
+        near: where the gap is expected.
+    """
+    crossing = sum(src < before for src, _ in links)  # of the gap before all target words
+    changes = [0] * num_targets
+    for src, tgt in links:
+        changes[tgt] += -1 if src < before else 1
+    costs = [crossing]
+    for change in changes:
+        costs.append(costs[-1] + change)
+    return min(range(num_targets + 1), key=lambda gap: (costs[gap], abs(gap - near)))
