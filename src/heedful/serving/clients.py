@@ -37,7 +37,7 @@ class Clients:
         """Whether a request needs a key."""
         return self._keys is not None
 
-    def admit(self, key: str, address: str) -> str:
+    def authorize(self, key: str, address: str) -> str:
         """Return the name of a client who may ask now: that of the key, or "" for everybody.
 
         Args:

@@ -104,7 +104,7 @@ def application_of_worker() -> "FastAPI":
 
 def _application(request: ServeRequest) -> "FastAPI":
     from heedful.serving.clients import Clients
-    from heedful.serving.http.answering import Context
+    from heedful.serving.http.answering import Gateway
     from heedful.serving.http.app import application
     from heedful.serving.metrics import Metrics
     from heedful.serving.service import TranslationService
@@ -112,8 +112,8 @@ def _application(request: ServeRequest) -> "FastAPI":
     keys = _key_ring(request)
     models = [load_served(each, request) for each in request.models]
     service = TranslationService(models, request.limits, Metrics())
-    context = Context(service, Clients(keys, request.limits), log_text=request.log_text)
-    return application(context, origins=request.origins)
+    gateway = Gateway(service, Clients(keys, request.limits), log_text=request.log_text)
+    return application(gateway, origins=request.origins)
 
 
 def _key_ring(request: ServeRequest) -> "KeyRing | None":
