@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,16 +11,15 @@ from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.coverage import coverage_penalties
 from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, hypothesis_of
-from heedful.decoding.ranges import check_choice, check_whole
+from heedful.decoding.ranges import check_choice, check_whole, range_of
 from heedful.decoding.steps import Start, StepFunction
 from heedful.decoding.strategies import Strategy
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
+from heedful.requests import EarlyStopping
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
-
-EarlyStopping = Literal["optimal", "estimate", "first"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +88,7 @@ def check_beam(beam_size: int, early_stopping: str) -> None:
     Raises:
         InputError: naming the first that cannot be.
     """
-    check_whole("beam_size", beam_size, 1, 1000)
+    check_whole("beam_size", beam_size, *range_of("beam_size"))
     check_choice("early_stopping", early_stopping, get_args(EarlyStopping))
 
 
