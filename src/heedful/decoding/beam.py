@@ -103,7 +103,7 @@ def check_n_best(n_best: int, beam_size: int) -> None:
 
 
 def best_of(finished: Sequence[Sequence[tuple[float, Hypothesis]]], n_best: int) -> list[list[Hypothesis]]:
-    """The n-best list of each sentence, of its ended hypotheses and their ranks, best first.
+    """The n-best list of each sentence, of its ended hypotheses and their search scores, best first.
 
     Raises:
         InputError: a sentence has none.
@@ -113,10 +113,10 @@ def best_of(finished: Sequence[Sequence[tuple[float, Hypothesis]]], n_best: int)
     return [[hypothesis for _, hypothesis in each[:n_best]] for each in finished]
 
 
-def by_rank(finished: tuple[float, Hypothesis]) -> tuple[float, tuple[int, ...]]:
-    """Return the sort key of hypotheses: best rank first, ties broken by lower ids."""
-    rank, hypothesis = finished
-    return -rank, hypothesis.ids
+def by_search_score(finished: tuple[float, Hypothesis]) -> tuple[float, tuple[int, ...]]:
+    """Return the sort key of hypotheses: best search score first, ties broken by lower ids."""
+    search_score, hypothesis = finished
+    return -search_score, hypothesis.ids
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ class Beam:
     Row b * W + w of the step function is hypothesis w of live sentence b. A hypothesis has a total: the sum
     of the scores of its tokens (see `Candidates`), which is its log-probability where nothing is penalised.
     An empty slot has the total -inf. Of the ended hypotheses of a sentence the best are kept, as many as
-    decide its end and its n-best list, each with its rank, the total over the length penalty plus the
-    coverage penalty; once there are that many, the rank of the last is the bar to be passed.
+    decide its end and its n-best list, each with its search score, the total over the length penalty plus the
+    coverage penalty; once there are that many, the score of the last is the threshold for others.
     """
 
     def __init__(self, task: SearchTask, strategy: BeamSearch) -> None:
@@ -149,7 +149,7 @@ class Beam:
         self._limits = np.asarray(task.max_lengths, dtype=np.int64)
         self._limit_penalties = np.asarray([options.penalty(limit) for limit in task.max_lengths])
         self._num_kept = options.n_best if strategy.early_stopping == "optimal" else strategy.beam_size
-        self._bars = np.full(num_sentences, -np.inf)  # -inf: fewer than num_kept have ended
+        self._thresholds = np.full(num_sentences, -np.inf)  # -inf: fewer than num_kept have ended
         self.finished: list[list[tuple[float, Hypothesis]]] = [[] for _ in task.max_lengths]
 
     @property
@@ -216,13 +216,13 @@ class Beam:
         candidates: Candidates,
         coverage: NDArray[np.float64],
     ) -> None:
-        """Keep those of the first beam_size extensions that end here and pass the bar; raise the bars."""
+        """Keep those of the first beam_size extensions that end here above the threshold; raise it."""
         count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()
         penalty = self._options.penalty(self.written.shape[1] + 1)
-        ranks_BK = best.totals / penalty
+        scores_BK = best.totals / penalty
         if self._options.coverage_penalty:
-            ranks_BK += coverage.take(best.indices // count)
-        is_added_BK = ends_BK & (ranks_BK > self._bars[self._sentences][:, None])
+            scores_BK += coverage.take(best.indices // count)
+        is_added_BK = ends_BK & (scores_BK > self._thresholds[self._sentences][:, None])
         if not is_added_BK.any():
             return
         for b, k in np.argwhere(is_added_BK[:, : self._strategy.beam_size]).tolist():
@@ -235,17 +235,17 @@ class Beam:
                 penalty=penalty,
                 coverage=float(coverage[row]),
             )
-            finished = [*self.finished[sentence], (float(ranks_BK[b, k]), hypothesis)]
-            finished.sort(key=by_rank)
+            finished = [*self.finished[sentence], (float(scores_BK[b, k]), hypothesis)]
+            finished.sort(key=by_search_score)
             self.finished[sentence] = finished = finished[: self._num_kept]
             if len(finished) == self._num_kept:
-                self._bars[sentence] = finished[-1][0]
+                self._thresholds[sentence] = finished[-1][0]
 
     def _is_going_on(self, best_B: NDArray[np.float64], length: int) -> NDArray[np.bool_]:
         """Which live sentences, with the best live total of each, are worth another step."""
-        bars_B = self._bars[self._sentences]
+        thresholds_B = self._thresholds[self._sentences]
         if self._strategy.early_stopping == "first" or self._strategy.beam_size == 1:
-            return np.asarray((bars_B == -np.inf) & (best_B > -np.inf))
+            return np.asarray((thresholds_B == -np.inf) & (best_B > -np.inf))
         if self._strategy.early_stopping == "estimate":
-            return np.asarray(best_B / self._options.penalty(length) > bars_B)
-        return np.asarray(best_B / self._limit_penalties[self._sentences] > bars_B)
+            return np.asarray(best_B / self._options.penalty(length) > thresholds_B)
+        return np.asarray(best_B / self._limit_penalties[self._sentences] > thresholds_B)

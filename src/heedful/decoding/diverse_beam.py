@@ -10,7 +10,7 @@ from heedful.decoding.beam import (
     Beam,
     BeamSearch,
     best_of,
-    by_rank,
+    by_search_score,
     check_beam,
     check_n_best,
 )
@@ -109,7 +109,7 @@ def _merged(
     merged = []
     for of_groups in zip(*groups, strict=True):
         best: dict[tuple[tuple[int, ...], bool], tuple[float, Hypothesis]] = {}
-        for ranked in sorted((each for group in of_groups for each in group), key=by_rank):
+        for ranked in sorted((each for group in of_groups for each in group), key=by_search_score):
             best.setdefault((ranked[1].ids, ranked[1].finished), ranked)
         merged.append(list(best.values()))
     return merged

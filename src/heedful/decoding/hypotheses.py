@@ -52,7 +52,7 @@ def hypothesis_of(
     return Hypothesis(ids, log_prob, log_prob / penalty + coverage, tuple(token_log_probs), finished)
 
 
-class Outputs:
+class PartialOutputs:
     """Outputs that are written token by token, each by itself, until its end token or its length limit.
 
     The searches that keep one hypothesis of each output use it; a beam has its own books.

@@ -57,7 +57,7 @@ class SearchOptions:
             them. As long as an output follows its prefix, the search goes by (1 - bias) times the probability
             of each next token, and the bias on top for the prefix's (Arivazhagan et al., 2020).
         replace_unknown: whether texts have, instead of an unknown token, the word of the source that it
-            attends to most (see `spelling.py`); ids and numbers are as without it.
+            attends to most (see `detokenization.py`); ids and numbers are as without it.
     """
 
     strategy: Strategy = field(default_factory=BeamSearch)

@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from heedful.errors import InputError
 from heedful.requests import SearchRequest, options_of
 
-_MOST = 2**31  # of every number that counts something
+_MAX_COUNT = 2**31  # of every number that counts something
 
 
 def range_of(name: str) -> tuple[float, float]:
@@ -30,7 +30,7 @@ def check_range(name: str, value: float | None, least: float, most: float = math
         expected = f"at least {least}" if value < least else "a finite number"
         raise InputError(f"{name}={value}: must be {expected}")
     if isinstance(value, int):
-        most = min(most, _MOST)
+        most = min(most, _MAX_COUNT)
     if value > most:
         raise InputError(f"{name}={value}: must be at most {most:,}")
 

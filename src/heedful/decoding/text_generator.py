@@ -13,6 +13,7 @@ from heedful.decoding.alignment import (
     words_of_tokens,
 )
 from heedful.decoding.alternatives import search_alternatives
+from heedful.decoding.detokenization import translations_of
 from heedful.decoding.generator import Generator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.inputs import (
@@ -23,7 +24,6 @@ from heedful.decoding.inputs import (
     sources_and_prefixes,
 )
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.spelling import translations_of
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.text.framing import Framing
