@@ -121,7 +121,7 @@ def by_search_score(finished: tuple[float, Hypothesis]) -> tuple[float, tuple[in
 
 @dataclass(frozen=True)
 class _Extensions:
-    """The best hypotheses longer by one token of each sentence, best first; each array is (B, K)."""
+    """The best hypotheses longer by one token of each sentence, best first; each array is (B, E)."""
 
     totals: NDArray[np.float64]  # what the search goes by, of the whole
     ids: NDArray[np.int64]  # the last token
@@ -180,19 +180,19 @@ class Beam:
         best = self._best_extensions(candidates)
         count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()
         length = self.written.shape[1] + 1
-        ends_BK = (best.ids == self._eos_id) | (self._limits[self._sentences] == length)[:, None]
-        self._add_finished(best, ends_BK, candidates, coverage)
-        is_live_BK = ~ends_BK & (best.totals > -np.inf)
-        is_live_BK &= is_live_BK.cumsum(axis=1) <= self._strategy.beam_size
-        best_live_B = best.totals.max(axis=1, initial=-np.inf, where=is_live_BK)
+        ends_BE = (best.ids == self._eos_id) | (self._limits[self._sentences] == length)[:, None]
+        self._add_finished(best, ends_BE, candidates, coverage)
+        is_live_BE = ~ends_BE & (best.totals > -np.inf)
+        is_live_BE &= is_live_BE.cumsum(axis=1) <= self._strategy.beam_size
+        best_live_B = best.totals.max(axis=1, initial=-np.inf, where=is_live_BE)
         is_going_on_B = self._is_going_on(best_live_B, length)
         self._sentences = self._sentences[is_going_on_B]
         # Live hypotheses to the left, in their order; as many columns as the fullest sentence needs.
-        lives_on_BK = is_live_BK[is_going_on_B]
-        width = int(lives_on_BK.sum(axis=1).max(initial=0))
-        columns_BW = (~lives_on_BK).argsort(axis=1, kind="stable")[:, :width]
-        flat_BW = columns_BW + np.flatnonzero(is_going_on_B)[:, None] * is_live_BK.shape[1]
-        is_live_BW, indices = is_live_BK.take(flat_BW), best.indices.take(flat_BW).ravel()
+        lives_on_BE = is_live_BE[is_going_on_B]
+        width = int(lives_on_BE.sum(axis=1).max(initial=0))
+        columns_BW = (~lives_on_BE).argsort(axis=1, kind="stable")[:, :width]
+        flat_BW = columns_BW + np.flatnonzero(is_going_on_B)[:, None] * is_live_BE.shape[1]
+        is_live_BW, indices = is_live_BE.take(flat_BW), best.indices.take(flat_BW).ravel()
         self._totals_BW = np.where(is_live_BW, best.totals.take(flat_BW), -np.inf)
         rows, next_ids = indices // count, np.where(is_live_BW, best.ids.take(flat_BW), self._eos_id).ravel()
         latest = log_probs.take(indices)
@@ -205,37 +205,37 @@ class Beam:
         num_sentences, width = self._totals_BW.shape
         num_each = width * candidates.ids.shape[1]
         totals_BN = (self._totals_BW.reshape(-1, 1) + candidates.scores).reshape(num_sentences, num_each)
-        order_BK = (-totals_BN).argsort(axis=1, kind="stable")[:, : 2 * self._strategy.beam_size]
-        indices_BK = order_BK + num_each * np.arange(num_sentences)[:, None]
-        return _Extensions(totals_BN.take(indices_BK), candidates.ids.take(indices_BK), indices_BK)
+        order_BE = (-totals_BN).argsort(axis=1, kind="stable")[:, : 2 * self._strategy.beam_size]
+        indices_BE = order_BE + num_each * np.arange(num_sentences)[:, None]
+        return _Extensions(totals_BN.take(indices_BE), candidates.ids.take(indices_BE), indices_BE)
 
     def _add_finished(
         self,
         best: _Extensions,
-        ends_BK: NDArray[np.bool_],
+        ends_BE: NDArray[np.bool_],
         candidates: Candidates,
         coverage: NDArray[np.float64],
     ) -> None:
         """Keep those of the first beam_size extensions that end here above the threshold; raise it."""
         count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()
         penalty = self._options.penalty(self.written.shape[1] + 1)
-        scores_BK = best.totals / penalty
+        scores_BE = best.totals / penalty
         if self._options.coverage_penalty:
-            scores_BK += coverage.take(best.indices // count)
-        is_added_BK = ends_BK & (scores_BK > self._thresholds[self._sentences][:, None])
-        if not is_added_BK.any():
+            scores_BE += coverage.take(best.indices // count)
+        is_added_BE = ends_BE & (scores_BE > self._thresholds[self._sentences][:, None])
+        if not is_added_BE.any():
             return
-        for b, k in np.argwhere(is_added_BK[:, : self._strategy.beam_size]).tolist():
-            index, sentence = best.indices[b, k], self._sentences[b]
+        for b, e in np.argwhere(is_added_BE[:, : self._strategy.beam_size]).tolist():
+            index, sentence = best.indices[b, e], self._sentences[b]
             row = index // count
             hypothesis = hypothesis_of(
-                [*self.written[row].tolist(), int(best.ids[b, k])],
+                [*self.written[row].tolist(), int(best.ids[b, e])],
                 [*self._log_probs[row].tolist(), float(log_probs[index])],
                 eos_id=self._eos_id,
                 penalty=penalty,
                 coverage=float(coverage[row]),
             )
-            finished = [*self.finished[sentence], (float(scores_BK[b, k]), hypothesis)]
+            finished = [*self.finished[sentence], (float(scores_BE[b, e]), hypothesis)]
             finished.sort(key=by_search_score)
             self.finished[sentence] = finished = finished[: self._num_kept]
             if len(finished) == self._num_kept:
