@@ -31,7 +31,7 @@ def share_out(
 
 
 def _end(batches: Sequence[Sequence[int]], steps: Sequence[int], threads: int) -> int:
-    """When the last of the threads is done, in steps of a sentence."""
+    """Return how long the threads take for all batches, in steps of one sentence."""
     ends = [0] * threads
     for batch in batches:
         of_batch = [steps[i] for i in batch]

@@ -103,7 +103,7 @@ def check_n_best(n_best: int, beam_size: int) -> None:
 
 
 def best_of(finished: Sequence[Sequence[tuple[float, Hypothesis]]], n_best: int) -> list[list[Hypothesis]]:
-    """The n-best list of each sentence, of its ended hypotheses and their search scores, best first.
+    """Return the n-best list of each sentence: the first of its ended hypotheses, which come best first.
 
     Raises:
         InputError: a sentence has none.

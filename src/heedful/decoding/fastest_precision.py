@@ -43,7 +43,7 @@ Clock = Callable[[], float]
 
 
 def random_sources(vocab_size: int, *, pad_id: int, most: int | None) -> list[list[int]]:
-    """Random sentences of 16 tokens, always the same; `most` is the longest that the models take."""
+    """Return eight random sentences of 16 tokens, or `most` where models take no more; always the same."""
     length = 16 if most is None else min(16, most)
     ids = np.random.default_rng(0).integers(0, vocab_size, (_SENTENCES, length))
     ids[ids == pad_id] = (pad_id + 1) % vocab_size

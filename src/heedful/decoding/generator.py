@@ -281,7 +281,7 @@ class StepwiseGenerator:
         return weights
 
     def _size_for(self, options: SearchOptions) -> int | None:
-        """The most sentences of one batch; None leaves it to the tokens."""
+        """Return the maximum number of sentences in a batch; None: only the tokens limit it."""
         limit = options.strategy.batch_limit(options.n_best, self.backends.vocab_size)
         limits = [each for each in (self.batch_size, limit) if each is not None]
         return min(limits, default=None)

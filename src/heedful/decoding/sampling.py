@@ -136,7 +136,7 @@ def samples_at_once(vocab_size: int) -> int:
 
 
 def probable(scores: Array, sampling: Sampling) -> Array:
-    """Of log-probabilities (rows, V), those of the tokens that may be drawn, in float64; -inf for the others.
+    """Return log-probabilities (rows, V) in float64, -inf for tokens that the cut-offs exclude from sampling.
 
     The cut-offs follow each other as in transformers: temperature, top-k (Fan et al., 2018), top-p (Holtzman
     et al., 2020), min-p (Nguyen et al., 2024), epsilon (Hewitt et al., 2022). Each sees the probabilities

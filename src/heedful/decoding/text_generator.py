@@ -139,7 +139,7 @@ class TextGenerator:
         return alignments
 
     def _with_language(self, options: SearchOptions | None) -> SearchOptions:
-        """The options, or the default ones; the tag of a language comes first, whatever they force there."""
+        """Return the options, or the default ones, with the target language's tag as forced first token."""
         options, tag = options or self._default, self._framing.tgt_prefix
         return replace(options, forced_first_id=tag[0]) if tag else options
 
