@@ -122,9 +122,10 @@ def _row(kind: object, info: ArgumentInfo | OptionInfo, parameter: inspect.Param
     value, repeated = _type(kind)
     if info.metavar and isinstance(info, OptionInfo):
         value = info.metavar
-    lowest = f", at least {info.min:g}" if info.min is not None else ""
+    limits = f", at least {info.min:g}" if info.min is not None else ""
+    limits += f", at most {info.max:,}" if info.max is not None else ""
     again = ", several times" if repeated and isinstance(info, OptionInfo) else ""
-    return [", ".join(f"`{each}`" for each in names), value + lowest + again, default, text]
+    return [", ".join(f"`{each}`" for each in names), value + limits + again, default, text]
 
 
 def _is_flag(declaration: object) -> bool:

@@ -47,9 +47,9 @@ def check_workers(name: str, count: int) -> None:
         ConfigError: as said.
     """
     cores = os.cpu_count() or 1
-    most = max(_ALWAYS_ALLOWED, 4 * cores)
-    if count > most:
-        raise ConfigError(f"{name}={count}: this machine has {cores} cores; give at most {most}")
+    limit = max(_ALWAYS_ALLOWED, 4 * cores)
+    if count > limit:
+        raise ConfigError(f"{name}={count}: this machine has {cores} cores; give at most {limit}")
 
 
 def may_have_gpu() -> bool:

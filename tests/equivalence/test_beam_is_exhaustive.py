@@ -8,7 +8,8 @@ from searches import searched
 from step_tables import BOS, EOS, PAD, TableStep, every_output, random_table, task_of
 
 from heedful.decoding.beam import BeamSearch
-from heedful.decoding.options import LengthNormalization, SearchOptions
+from heedful.decoding.options import SearchOptions
+from heedful.requests import LengthNormalization
 
 
 def check(seed: int, *, vocab_size: int, limit: int, options: SearchOptions, num_sentences: int = 1) -> None:

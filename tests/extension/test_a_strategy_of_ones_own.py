@@ -15,7 +15,7 @@ from tiny_bundle import PAIRS, memorised, save_memorised
 
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.greedy import Greedy
-from heedful.decoding.hypotheses import Hypothesis, Outputs
+from heedful.decoding.hypotheses import Hypothesis, PartialOutputs
 from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import Start
@@ -37,7 +37,7 @@ class Lookahead(Strategy):
     width: int = 2
 
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
-        outputs = Outputs(task.max_lengths, eos_id=task.eos_id)
+        outputs = PartialOutputs(task.max_lengths, eos_id=task.eos_id)
         constraints, limits = Constraints(task), np.asarray(task.max_lengths)
         with start() as step:
             best = constraints.candidates(

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from searches import searched_by_beam, searched_greedily
 from step_tables import BOS, EOS, PAD, Table, TableStep, constrained, random_table, task_of
 
-from heedful.decoding.beam import BeamSearch, EarlyStopping
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.requests import EarlyStopping
 
 TABLES = st.builds(
     random_table,

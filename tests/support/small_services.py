@@ -10,11 +10,11 @@ from heedful.errors import InputError
 from heedful.serving.catalogue import Pair
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
-from heedful.serving.served_model import Directed, ServedModel
+from heedful.serving.served_model import ServedModel, ServedPair
 from heedful.serving.service import TranslationService
 
 
-class RuleEngine:
+class RuleTranslator:
     """Translates by a function; it waits for `gate`, and remembers each batch."""
 
     def __init__(self, rule: Callable[[str], str]) -> None:
@@ -39,17 +39,19 @@ class RuleEngine:
 
 
 def rule_model(
-    name: str, engine: RuleEngine, pairs: Sequence[tuple[str, str]] = (("en", "de"),)
+    name: str, translator: RuleTranslator, pairs: Sequence[tuple[str, str]] = (("en", "de"),)
 ) -> ServedModel:
-    """Return a model of those pairs, all translated by one engine."""
+    """Return a model of those pairs, all with one translator."""
 
     def options(n_best: int) -> SearchOptions:
         return SearchOptions(strategy=BeamSearch(beam_size=max(4, n_best)), n_best=n_best)
 
-    return ServedModel(name, frozenset(Pair(*each) for each in pairs), lambda pair: Directed(engine, options))
+    return ServedModel(
+        name, frozenset(Pair(*each) for each in pairs), lambda pair: ServedPair(translator, options)
+    )
 
 
 def rule_service(rule: Callable[[str], str] = str.upper, **limits: float) -> TranslationService:
     """Return a service from English to German by a rule."""
-    model = rule_model("a rule", RuleEngine(rule))
+    model = rule_model("a rule", RuleTranslator(rule))
     return TranslationService([model], Limits(**limits), Metrics())  # type: ignore[arg-type]

@@ -1,17 +1,26 @@
 """docs/reference/ says what the code says."""
 
+import ast
 import re
 from collections.abc import Callable
-from dataclasses import fields
-from typing import get_args, get_type_hints
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import heedful
-from heedful.cli.text_options import TrainingText
 from heedful.config import Config, DataConfig, DecodeConfig
+from heedful.config.schema import TrainConfig
 from heedful.config.section import Section
-from heedful.requests import Option, Runtime, SearchRequest
+from heedful.requests import (
+    EarlyStopping,
+    HeldOutText,
+    LengthNormalization,
+    Runtime,
+    SearchRequest,
+    TrainingRequest,
+    options_of,
+)
 from python_reference import at_commas
 from reference import PAGES, REFERENCE
 
@@ -52,31 +61,43 @@ def test_every_key_says_what_it_is_in_one_sentence() -> None:
             assert not re.search(r"\. [A-Z]", text), f"{name}.{key}: {text!r}"
 
 
-def options(group: type) -> dict[str, Option]:
-    """Return the option of each field of a group that has one."""
-    hints = get_type_hints(group, include_extras=True)
-    found = {
-        field.name: [each for each in get_args(hints[field.name]) if isinstance(each, Option)]
-        for field in fields(group)
-    }
-    return {name: each[0] for name, each in found.items() if each}
+SHARED = [(SearchRequest, DecodeConfig), (Runtime, DecodeConfig), (Runtime, TrainConfig)]
+SHARED += [(TrainingRequest, DataConfig), (TrainingRequest, TrainConfig), (HeldOutText, DataConfig)]
+# Of the same name, and other settings: a key that counts threads from 0, a precision of training.
+OTHERS = {(Runtime, TrainConfig): {"threads", "precision"}}
+
+
+@pytest.mark.parametrize(("group", "section"), SHARED)
+def test_a_key_that_an_option_sets_too_has_the_options_own_help_and_range(
+    group: type, section: type[Section]
+) -> None:
+    names = options_of(group).keys() & section.model_fields.keys() - OTHERS.get((group, section), set())
+    assert names
+    for name in names:
+        option, field = options_of(group)[name], section.model_fields[name]
+        assert field.description is option.help, name
+        for limit, attribute in ((option.minimum, "ge"), (option.above, "gt"), (option.maximum, "le")):
+            limits = [getattr(each, attribute) for each in field.metadata if hasattr(each, attribute)]
+            assert limits == ([limit] if limit is not None else []), (name, attribute)
 
 
 @pytest.mark.parametrize(
-    ("group", "section"), [(SearchRequest, DecodeConfig), (Runtime, DecodeConfig), (TrainingText, DataConfig)]
+    ("name", "choices"), [("length_normalization", LengthNormalization), ("early_stopping", EarlyStopping)]
 )
-def test_an_option_that_overrides_a_key_has_its_description_and_minimum(
-    group: type, section: type[Section]
-) -> None:
-    schema = section.model_json_schema()["properties"]
-    shared = {name: option for name, option in options(group).items() if name in schema}
-    assert shared
-    for name, option in shared.items():
-        entry = schema[name]
-        numbers = [entry, *entry.get("anyOf", [])]
-        lowest = next((each["minimum"] for each in numbers if "minimum" in each), None)
-        above = next((each["exclusiveMinimum"] for each in numbers if "exclusiveMinimum" in each), None)
-        if above is not None and any(each.get("type") == "integer" for each in numbers):
-            lowest = above + 1
-        assert option.minimum == lowest, name
-        assert re.sub(r" \[default: .*\]$", "", option.help) == entry["description"], name
+def test_the_choices_of_a_setting_are_one_type(name: str, choices: object) -> None:
+    assert DecodeConfig.model_fields[name].annotation is choices
+    assert options_of(SearchRequest)[name].metavar == "|".join(get_args(choices))
+
+
+def test_no_description_of_a_key_is_written_twice() -> None:
+    package = Path(heedful.__file__).parent
+    files = [package / "requests.py", *(package / "config").glob("*.py"), *(package / "cli").glob("*.py")]
+    texts = [
+        node.value
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    for name, field in Config.model_fields.items():
+        for key, entry in type(field.default).model_fields.items():
+            assert texts.count(entry.description or "") == 1, f"{name}.{key}"

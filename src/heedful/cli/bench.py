@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.requests import Runtime, SearchRequest
+from heedful.requests import Runtime, SearchRequest, TrainingText
 
 if TYPE_CHECKING:
     from heedful.workflows.bench_training import TrainingBenchmark
 
 
 def train(
-    src: Annotated[Path | None, typer.Option(help="Source side of a training text; .gz too.")] = None,
-    tgt: Annotated[Path | None, typer.Option(help="Target side, parallel line by line.")] = None,
+    text: TrainingText = TrainingText(),
     preset: Annotated[
         str, typer.Option(help="tiny, small, base, big, a row of Table 3, or a published system.")
     ] = "base",
@@ -37,9 +36,7 @@ def train(
     from heedful.config import load_config, parse_override
     from heedful.workflows.bench_training import bench_training
 
-    files = {"data.src": src, "data.tgt": tgt}
-    overrides = [(key, str(path)) for key, path in files.items() if path is not None]
-    overrides += [parse_override(setting) for setting in settings or []]
+    overrides = [*text.overrides(), *(parse_override(setting) for setting in settings or [])]
     config = load_config(preset=preset, overrides=overrides)
     with bar() as show:
         result = bench_training(config, steps=steps, on_progress=show)

@@ -1,4 +1,4 @@
-"""`heedful export`: export a model for another engine."""
+"""`heedful export`: export a model for another system."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from heedful.requests import Languages
 
 def export(
     bundle: opt.Run,
-    to: Annotated[str, typer.Option(metavar="ctranslate2|marian|onnx", help="The engine.")],
+    to: Annotated[str, typer.Option(metavar="ctranslate2|marian|onnx", help="The system.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The directory to create.")],
     quantization: Annotated[
         str | None,
@@ -23,11 +23,11 @@ def export(
     ] = None,
     languages: Languages = Languages(),
 ) -> None:
-    """Export a model for another engine.
+    """Export a model for another system.
 
     ctranslate2: a directory for ctranslate2.Translator. marian: one for transformers' MarianMTModel and
     MarianTokenizer. onnx: an encoder and a decoder step for ONNX Runtime. The README.md in it shows its use;
-    models that the engine does not support are refused before anything is written.
+    models that the system does not support are refused before anything is written.
     """
     from heedful.workflows.export import ExportTask
     from heedful.workflows.export import export as run_export

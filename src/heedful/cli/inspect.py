@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.cli.text_options import Filtering, HeldOutText
+from heedful.cli.text_options import Filtering
 from heedful.cli.text_report import report_lines
+from heedful.requests import HeldOutText
 
 if TYPE_CHECKING:
     from heedful.workflows.inspect import BundleSummary, Inspection, MachineSummary, RunSummary

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from heedful.requests import Option
+from heedful.requests import Option, options_of
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -46,11 +46,10 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 def _options_of(group: type) -> Iterator[Parameter]:
     """Yield a parameter for each field of a group that has an `Option`."""
-    hints = get_type_hints(group, include_extras=True)
+    hints, options = get_type_hints(group, include_extras=True), options_of(group)
     for field in fields(group):
-        kind, *rest = get_args(hints[field.name]) or (None,)
-        option = next((each for each in rest if isinstance(each, Option)), None)
-        if option is not None:
+        if (option := options.get(field.name)) is not None:
+            kind = get_args(hints[field.name])[0]
             yield Parameter(
                 field.name,
                 Parameter.KEYWORD_ONLY,
@@ -61,6 +60,12 @@ def _options_of(group: type) -> Iterator[Parameter]:
 
 def _as_typer_has_it(field: Field[Any], option: Option) -> Any:  # noqa: ANN401
     flag = f"--{field.name.replace('_', '-')}"
+    default = f" [default: {option.default}]" if option.default is not None else ""
     return typer.Option(
-        flag, min=option.minimum, metavar=option.metavar, help=option.help, rich_help_panel=option.heading
+        flag,
+        min=option.minimum,
+        max=option.maximum,
+        metavar=option.metavar,
+        help=option.help + default,
+        rich_help_panel=option.heading,
     )

@@ -14,17 +14,6 @@ Run = Annotated[
         help="A run directory (its best bundle is used), a bundle, or USER/MODEL[@REVISION] on the hub.",
     ),
 ]
-NBest = Annotated[
-    int, typer.Option(min=1, help="Outputs for each line; above 1 as lines of `number ||| text ||| score`.")
-]
-LineBuffered = Annotated[
-    bool,
-    typer.Option(
-        "--line-buffered",
-        help="Answer each line before the next is read, for a program that waits; slower. Without it, 1,024 "
-        "lines are translated together, unless somebody types them.",
-    ),
-]
 Prefix = Annotated[
     Path | None,
     typer.Option(

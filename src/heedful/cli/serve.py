@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli.serve_options import Access, Bounds, Logging
-from heedful.requests import Runtime
+from heedful.requests import BeamRequest, Runtime
 
 
 def serve(
@@ -24,9 +24,7 @@ def serve(
             min=1, max=64, help="Processes; each loads the models, with a queue and limits of its own."
         ),
     ] = 1,
-    beam_size: Annotated[
-        int | None, typer.Option(min=1, help="Hypotheses kept in the search. [default: as in the bundle]")
-    ] = None,
+    beam: BeamRequest = BeamRequest(),
     access: Access = Access(),
     bounds: Bounds = Bounds(),
     logging: Logging = Logging(),
@@ -71,7 +69,7 @@ def serve(
             origins=tuple(access.cors or ()),
             log_requests=logging.log_requests,
             log_text=logging.log_text,
-            beam_size=beam_size,
+            beam_size=beam.beam_size,
             limits=limits,
             runtime=runtime,
         )

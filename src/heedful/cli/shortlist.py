@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.requests import Runtime, SearchRequest
+from heedful.requests import BeamRequest, Runtime, SearchRequest, ShortlistSize
 
 
 def shortlist(
@@ -19,24 +19,14 @@ def shortlist(
         Path | None,
         typer.Option("--output", "-o", help="The file to write. [default: shortlist.safetensors in RUN]"),
     ] = None,
-    candidates: Annotated[
-        int, typer.Option(min=0, help="Most probable target tokens for each source token.")
-    ] = 100,
-    frequent: Annotated[
-        int, typer.Option(min=0, help="Most frequent target tokens, for every sentence.")
-    ] = 100,
-    pairs: Annotated[
-        int, typer.Option(min=1, help="Maximum number of lines to learn from, spread over the text.")
-    ] = 200_000,
+    size: ShortlistSize = ShortlistSize(),
     check: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE", help="Sentences to translate without and with it, to compare the outputs."
         ),
     ] = None,
-    beam_size: Annotated[
-        int | None, typer.Option(min=1, help="Beam of --check. [default: as in the bundle]")
-    ] = None,
+    beam: BeamRequest = BeamRequest(),
     runtime: Runtime = Runtime(),
     as_json: opt.AsJson = False,
 ) -> None:
@@ -45,15 +35,16 @@ def shortlist(
     It limits the output of each sentence to a few hundred tokens: the most probable translations of its
     tokens (IBM Model 1), the most frequent ones and, with a joint vocabulary, its own. The search is faster;
     all other tokens have probability 0, and those of the shortlist sum to 1, in scores too. --check measures
-    the effect; tokens outside are those of a search without the shortlist that are not in it.
+    the effect, by a search with --beam-size; tokens outside are those of a search without the shortlist that
+    are not in it.
     """
     from heedful.workflows.shortlist import ShortlistTask, make_shortlist
 
     result = make_shortlist(
         run,
-        ShortlistTask(src=src, tgt=tgt, candidates=candidates, frequent=frequent, pairs=pairs, check=check),
+        ShortlistTask(src=src, tgt=tgt, size=size, check=check),
         output=output,
-        request=SearchRequest(beam_size=beam_size),
+        request=SearchRequest(beam_size=beam.beam_size),
         runtime=runtime,
     )
     if as_json:

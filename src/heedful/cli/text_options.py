@@ -1,51 +1,10 @@
-"""The options about parallel text, of `heedful train` and `heedful inspect`, in groups."""
+"""The options of `heedful inspect` about the filters of parallel text, in a group."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from heedful.requests import Option
-
-TEXT = "Parallel text"  # heading of the help
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingText:
-    """The files of a training; None: as in the configuration."""
-
-    src: Annotated[Path | None, Option("Source side of the training text; .gz too.")] = None
-    tgt: Annotated[Path | None, Option("Target side, parallel line by line.")] = None
-    valid_src: Annotated[Path | None, Option("Source side of the validation text.")] = None
-    valid_tgt: Annotated[Path | None, Option("Target side of the validation text.")] = None
-    pairs: Annotated[
-        Path | None, Option("Source and target of the training text in one .tsv or .jsonl file.")
-    ] = None
-    valid_pairs: Annotated[
-        Path | None, Option("Source and target of the validation text in one .tsv or .jsonl file.")
-    ] = None
-
-    def overrides(self) -> list[tuple[str, str]]:
-        """Return the given files as settings of the configuration."""
-        files = {field.name: getattr(self, field.name) for field in fields(self)}
-        return [(f"data.{key}", str(path)) for key, path in files.items() if path is not None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeldOutText:
-    """Validation and test text, to find overlap."""
-
-    valid_src: Annotated[Path | None, Option("Source side of the validation text.", TEXT)] = None
-    valid_tgt: Annotated[Path | None, Option("Target side of the validation text.", TEXT)] = None
-    valid_pairs: Annotated[
-        Path | None, Option("Source and target of it in one .tsv or .jsonl file.", TEXT)
-    ] = None
-    test_src: Annotated[Path | None, Option("Source side of the test text.", TEXT)] = None
-    test_tgt: Annotated[Path | None, Option("Target side of the test text.", TEXT)] = None
-    test_pairs: Annotated[
-        Path | None, Option("Source and target of it in one .tsv or .jsonl file.", TEXT)
-    ] = None
-    src_key: Annotated[str, Option("Key of the source in a .jsonl line.", TEXT)] = "src"
-    tgt_key: Annotated[str, Option("Key of the target in a .jsonl line.", TEXT)] = "tgt"
+from heedful.requests import TEXT, Option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +14,19 @@ class Filtering:
     src_lang: Annotated[
         str | None,
         Option(
-            "Expected language of the source, such as en. [default: that of most lines]",
+            "Expected language of the source, such as en.",
             TEXT,
             metavar="CODE",
+            default="that of most lines",
         ),
     ] = None
     tgt_lang: Annotated[
         str | None,
         Option(
-            "Expected language of the target, such as de. [default: that of most lines]",
+            "Expected language of the target, such as de.",
             TEXT,
             metavar="CODE",
+            default="that of most lines",
         ),
     ] = None
     examples: Annotated[int, Option("Examples shown of each filter.", TEXT, minimum=0)] = 3

@@ -9,18 +9,14 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.cli.text_options import TrainingText
+from heedful.requests import TrainingRequest
 
 
 def train(
     config: Annotated[
         Path | None, typer.Argument(metavar="[CONFIG.toml]", help="A recipe, or a run's config.toml.")
     ] = None,
-    text: TrainingText = TrainingText(),
-    init: Annotated[
-        str | None,
-        typer.Option(metavar="BUNDLE", help="Fine-tune this bundle or run on the new text (train.init)."),
-    ] = None,
+    request: TrainingRequest = TrainingRequest(),
     preset: Annotated[
         str | None, typer.Option(help="tiny, small, base, big, a row of Table 3, or a published system.")
     ] = None,
@@ -49,11 +45,12 @@ def train(
     from heedful.workflows.train import TrainTask, run_as_worker
     from heedful.workflows.train import train as run_training
 
-    output = output or Path("runs") / (config.stem if config else preset or ("adapted" if init else "base"))
+    output = output or Path("runs") / (
+        config.stem if config else preset or ("adapted" if request.init else "base")
+    )
     if resume and overwrite:
         raise typer.BadParameter("give --resume to continue the run, or --overwrite to replace it, not both")
-    overrides = text.overrides()
-    overrides += [("train.init", init)] if init is not None else []
+    overrides = request.overrides()
     overrides += [parse_override(setting) for setting in settings or []]
     if resume and config is None and (config := _config_of(output)) and preset is not None:
         check_preset(output, preset, [key for key, _ in overrides])

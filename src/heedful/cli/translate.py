@@ -14,10 +14,29 @@ import typer
 from heedful.cli import options as opt
 from heedful.cli.streams import Lines, open_input, open_output, tell_of_auto, tell_precision, write_line
 from heedful.errors import InputError
-from heedful.requests import Runtime, SamplingRequest, SearchRequest
+from heedful.requests import Option, Runtime, SamplingRequest, SearchRequest
 
 if TYPE_CHECKING:
     from heedful.decoding.translation import Translation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How translations are written, and whether each is before the next line is read."""
+
+    n_best: Annotated[
+        int,
+        Option("Outputs for each line; above 1 as lines of `number ||| text ||| score`.", minimum=1),
+    ] = 1
+    scores: Annotated[bool, Option("Lines of `score<TAB>text`.")] = False
+    json: Annotated[bool, Option("One JSON object for each line.")] = False
+    line_buffered: Annotated[
+        bool,
+        Option(
+            "Answer each line before the next is read, for a program that waits; slower. Without it, 1,024 "
+            "lines are translated together, unless somebody types them."
+        ),
+    ] = False
 
 
 def translate(
@@ -26,10 +45,7 @@ def translate(
         Path | None, typer.Option("--input", "-i", help="Lines to translate; .gz too. [default: stdin]")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="[default: stdout]")] = None,
-    n_best: opt.NBest = 1,
-    scores: Annotated[bool, typer.Option("--scores", help="Lines of `score<TAB>text`.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each line.")] = False,
-    line_buffered: opt.LineBuffered = False,
+    form: Form = Form(),
     ensemble: opt.Ensemble = None,
     search: SearchRequest = SearchRequest(),
     prefix: opt.Prefix = None,
@@ -45,10 +61,9 @@ def translate(
     written, for score --tgt-ids. A model of many languages takes --src-lang and --tgt-lang, with its own tags
     for them, such as fra_Latn or fr.
     """
-    if scores and as_json:
+    if form.scores and form.json:
         raise typer.BadParameter("--scores and --json exclude each other; JSON holds the scores")
-    search = replace(search, n_best=n_best, sampling=_checked(sampling, search))
-    form = _Form(n_best=n_best, scores=scores, as_json=as_json, line_buffered=line_buffered)
+    search = replace(search, n_best=form.n_best, sampling=_checked(sampling, search))
     _translate_files([run, *(ensemble or ())], _Files(source, prefix, output), form, search, runtime)
 
 
@@ -88,18 +103,8 @@ class _Files:
     output: Path | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Form:
-    """How a translation is written, and whether each is before the next line is read."""
-
-    n_best: int
-    scores: bool
-    as_json: bool
-    line_buffered: bool
-
-
 def _translate_files(
-    runs: Sequence[Path], files: _Files, form: _Form, search: SearchRequest, runtime: Runtime
+    runs: Sequence[Path], files: _Files, form: Form, search: SearchRequest, runtime: Runtime
 ) -> None:
     from heedful.workflows.outputs import check_output
     from heedful.workflows.translate import translate as translate_lines
@@ -133,8 +138,8 @@ def _translate_files(
         tell_of_auto(runtime.precision, time.monotonic() - started)
 
 
-def _render(translation: "Translation", number: int, form: _Form) -> Iterable[str]:
-    if form.as_json:
+def _render(translation: "Translation", number: int, form: Form) -> Iterable[str]:
+    if form.json:
         hypotheses = [
             {"text": each.text, "score": each.score, "log_prob": each.log_prob, "ids": each.written_ids}
             for each in translation.hypotheses

@@ -3,10 +3,11 @@
 A number from "Attention Is All You Need" has its section beside it. An invalid value is refused with the name
 of its key: `model.num_heads=7 must divide model.d_model=512`.
 
-docs/reference/configuration.md is made from these classes: a key's type, range, default and description.
+docs/reference/configuration.md is made from these classes: a key's type, range, default and description. A
+key that an option of commands sets too has the range and the description of that option (`requests.py`).
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,16 +15,35 @@ from heedful.config.architecture import ModelConfig
 from heedful.config.section import (
     Beam,
     Count,
-    Length,
     NonNegativeFloat,
     Positive,
     PositiveFloat,
     Probability,
     Section,
     Seed,
+    Whole,
     check_id,
 )
 from heedful.precision import TrainingPrecision
+from heedful.requests import (
+    Device,
+    EarlyStopping,
+    HeldOutText,
+    LengthNormalization,
+    Runtime,
+    SearchRequest,
+    TrainingRequest,
+    options_of,
+)
+
+T = TypeVar("T")
+
+
+def _option(group: type, name: str, default: T) -> T:
+    """Return the field of a key that the option `name` of commands sets too."""
+    option = options_of(group)[name]
+    field: T = Field(default, description=option.help, ge=option.minimum, gt=option.above, le=option.maximum)
+    return field
 
 
 class TokenizerConfig(Section):
@@ -50,18 +70,14 @@ class TokenizerConfig(Section):
 class DataConfig(Section):
     """The files of parallel text."""
 
-    src: str | None = Field(None, description="Source side of the training text; .gz too.")
-    tgt: str | None = Field(None, description="Target side, parallel line by line.")
-    valid_src: str | None = Field(None, description="Source side of the validation text.")
-    valid_tgt: str | None = Field(None, description="Target side of the validation text.")
-    pairs: str | None = Field(
-        None, description="Source and target of the training text in one .tsv or .jsonl file."
-    )
-    valid_pairs: str | None = Field(
-        None, description="Source and target of the validation text in one .tsv or .jsonl file."
-    )
-    src_key: str = Field("src", description="Key of the source in a .jsonl line.")
-    tgt_key: str = Field("tgt", description="Key of the target in a .jsonl line.")
+    src: str | None = _option(TrainingRequest, "src", None)
+    tgt: str | None = _option(TrainingRequest, "tgt", None)
+    valid_src: str | None = _option(TrainingRequest, "valid_src", None)
+    valid_tgt: str | None = _option(TrainingRequest, "valid_tgt", None)
+    pairs: str | None = _option(TrainingRequest, "pairs", None)
+    valid_pairs: str | None = _option(TrainingRequest, "valid_pairs", None)
+    src_key: str = _option(HeldOutText, "src_key", "src")
+    tgt_key: str = _option(HeldOutText, "tgt_key", "tgt")
     max_length: Positive = Field(
         256,
         description="Maximum length of source and target in tokens, the end token included; longer pairs are "
@@ -192,9 +208,7 @@ class TrainConfig(Section):
         "auto",
         description="Precision of matrix multiplications; auto: bf16 where the hardware computes in it.",
     )
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="Where to compute; auto: a GPU where there is one."
-    )
+    device: Device = _option(Runtime, "device", "auto")
     compile: Literal["auto", True, False] = Field(
         "auto", description="Compile the layers by torch.compile; auto: on a GPU, where it works."
     )
@@ -205,10 +219,7 @@ class TrainConfig(Section):
     processes: Count = Field(
         0, description="Processes that share the threads and the work; 0: on a CPU one for each core."
     )
-    init: str | None = Field(
-        None,
-        description="Bundle or run to continue from; architecture and tokenizers are those of the bundle.",
-    )
+    init: str | None = _option(TrainingRequest, "init", None)
     freeze: tuple[str, ...] = Field(
         (), description='Prefixes of the names of weights that stay as they are, such as "encoder.".'
     )
@@ -283,25 +294,13 @@ class LanguageConfig(Section):
 class DecodeConfig(Section):
     """Decoding (6.1)."""
 
-    beam_size: Beam = Field(4, description="Hypotheses kept in the search; 1 is greedy.")
-    length_penalty: Annotated[float, Field(ge=0.0, le=30.0)] = Field(  # a power of a length: a float holds it
-        0.6, description="Alpha of the length penalty."
-    )
-    length_normalization: Literal["gnmt", "average"] = Field(
-        "gnmt", description="Scores over ((5 + length) / 6)^alpha, or over length^alpha."
-    )
-    early_stopping: Literal["optimal", "estimate", "first"] = Field(
-        "optimal",
-        description="When to end a sentence: optimal, when no live hypothesis can win; estimate, when none "
-        "would win now; first, when beam-size hypotheses have finished.",
-    )
-    max_length_offset: Length = Field(
-        50, description="Maximum output length beyond that of the input, in tokens."
-    )
-    max_length: Annotated[Length, Field(gt=0)] | None = Field(
-        None, description="Maximum output length in tokens."
-    )
-    min_length: Length = Field(0, description="Minimum output length in tokens.")
+    beam_size: int = _option(SearchRequest, "beam_size", 4)
+    length_penalty: float = _option(SearchRequest, "length_penalty", 0.6)
+    length_normalization: LengthNormalization = _option(SearchRequest, "length_normalization", "gnmt")
+    early_stopping: EarlyStopping = _option(SearchRequest, "early_stopping", "optimal")
+    max_length_offset: int = _option(SearchRequest, "max_length_offset", 50)
+    max_length: int | None = _option(SearchRequest, "max_length", None)
+    min_length: int = _option(SearchRequest, "min_length", 0)
     forced_first_id: Count | None = Field(None, description="First token of every output.")
     forced_last_id: Count | None = Field(
         None, description="Last token of an output that is as long as allowed."
@@ -312,14 +311,10 @@ class DecodeConfig(Section):
     renormalize: bool = Field(
         default=False, description="Scale the probabilities of the tokens that may be written to a sum of 1."
     )
-    no_repeat_ngram_size: Count = Field(
-        0, description="Forbid repeating any n-gram of this size; 0 disables."
-    )
-    repetition_penalty: Annotated[float, Field(gt=0.0, le=1000.0)] = Field(  # times a log-probability
-        1.0, description="Above 1, tokens that were written already are penalised."
-    )
+    no_repeat_ngram_size: Whole = _option(SearchRequest, "no_repeat_ngram_size", 0)
+    repetition_penalty: float = _option(SearchRequest, "repetition_penalty", 1.0)
     n_best: Beam = Field(1, description="Outputs of each sentence.")
-    batch_tokens: Positive = Field(4096, description="Source tokens of a batch.")
+    batch_tokens: Whole = _option(Runtime, "batch_tokens", 4096)
 
 
 class Config(Section):

@@ -59,7 +59,7 @@ def log_softmax(array: Array) -> Array:
 def logsumexp(array: Array, axis: int = -1) -> Array:
     """Return log(sum(exp(x))) over an axis, which stays with the size 1; -inf where there is nothing else."""
     xp = array_namespace(array)
-    most = xp.max(array, axis=axis, keepdims=True)
-    most = xp.where(xp.isinf(most), xp.zeros_like(most), most)
+    greatest = xp.max(array, axis=axis, keepdims=True)
+    greatest = xp.where(xp.isinf(greatest), xp.zeros_like(greatest), greatest)
     with np.errstate(divide="ignore"):
-        return most + xp.log(xp.sum(xp.exp(array - most), axis=axis, keepdims=True))
+        return greatest + xp.log(xp.sum(xp.exp(array - greatest), axis=axis, keepdims=True))

@@ -8,9 +8,9 @@ _STEP = 8  # a step of any batch takes as long as for so many more sentences
 
 
 def share_out(
-    lengths: Sequence[int], steps: Sequence[int], most: int, *, tokens: int, size: int | None = None
+    lengths: Sequence[int], steps: Sequence[int], threads: int, *, tokens: int, size: int | None = None
 ) -> list[list[int]]:
-    """Plan batches so that `most` threads, each of which takes the next when it is done, soon have no more.
+    """Plan batches so that the threads, each of which takes the next when it is done, soon have no more.
 
     Batches as large as the limits allow cost least, but one thread may have the longest sentences while the
     others wait: then there are a few for each thread, with as many steps in sum. Many even out by themselves.
@@ -18,21 +18,21 @@ def share_out(
     Args:
         lengths: of the sentences.
         steps: about as many as the output of each will take.
-        most: threads.
+        threads: how many there are.
         tokens: of a batch, padding included.
-        size: the most sentences of a batch.
+        size: the maximum number of sentences of a batch.
     """
     plans = [plan_batches(lengths, tokens=tokens, size=size)]
-    if most > 1 and len(plans[0]) <= _FEW * most:
-        for parts in range(most, _FEW * most + 1, most):
+    if threads > 1 and len(plans[0]) <= _FEW * threads:
+        for parts in range(threads, _FEW * threads + 1, threads):
             plan = plan_batches(lengths, tokens=tokens, size=size, steps=steps, parts=parts)
             plans += [plan] if len(plan) <= parts else []  # without what is left over by the limits
-    return min(plans, key=lambda plan: _end(plan, steps, most))
+    return min(plans, key=lambda plan: _end(plan, steps, threads))
 
 
-def _end(batches: Sequence[Sequence[int]], steps: Sequence[int], most: int) -> int:
-    """When the last of the threads is done, in steps of a sentence."""
-    ends = [0] * most
+def _end(batches: Sequence[Sequence[int]], steps: Sequence[int], threads: int) -> int:
+    """Return how long the threads take for all batches, in steps of one sentence."""
+    ends = [0] * threads
     for batch in batches:
         of_batch = [steps[i] for i in batch]
         heapreplace(ends, ends[0] + sum(of_batch) + _STEP * max(of_batch))
@@ -54,7 +54,7 @@ def plan_batches(
     Args:
         lengths: of the sentences.
         tokens: of a group, padding included.
-        size: the most sentences of a group.
+        size: the maximum number of sentences of a group.
         steps: of the sentences; without them, as many as they are long.
         parts: a group stays within one of so many parts that have the same number of steps, or nearly so.
 

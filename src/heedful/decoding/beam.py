@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,16 +11,15 @@ from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.coverage import coverage_penalties
 from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, hypothesis_of
-from heedful.decoding.ranges import check_choice, check_whole
+from heedful.decoding.ranges import check_choice, check_whole, range_of
 from heedful.decoding.steps import Start, StepFunction
 from heedful.decoding.strategies import Strategy
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
+from heedful.requests import EarlyStopping
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
-
-EarlyStopping = Literal["optimal", "estimate", "first"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +88,7 @@ def check_beam(beam_size: int, early_stopping: str) -> None:
     Raises:
         InputError: naming the first that cannot be.
     """
-    check_whole("beam_size", beam_size, 1, 1000)
+    check_whole("beam_size", beam_size, *range_of("beam_size"))
     check_choice("early_stopping", early_stopping, get_args(EarlyStopping))
 
 
@@ -104,7 +103,7 @@ def check_n_best(n_best: int, beam_size: int) -> None:
 
 
 def best_of(finished: Sequence[Sequence[tuple[float, Hypothesis]]], n_best: int) -> list[list[Hypothesis]]:
-    """The n-best list of each sentence, of its ended hypotheses and their ranks, best first.
+    """Return the n-best list of each sentence: the first of its ended hypotheses, which come best first.
 
     Raises:
         InputError: a sentence has none.
@@ -114,15 +113,15 @@ def best_of(finished: Sequence[Sequence[tuple[float, Hypothesis]]], n_best: int)
     return [[hypothesis for _, hypothesis in each[:n_best]] for each in finished]
 
 
-def by_rank(finished: tuple[float, Hypothesis]) -> tuple[float, tuple[int, ...]]:
-    """Return the sort key of hypotheses: best rank first, ties broken by lower ids."""
-    rank, hypothesis = finished
-    return -rank, hypothesis.ids
+def by_search_score(finished: tuple[float, Hypothesis]) -> tuple[float, tuple[int, ...]]:
+    """Return the sort key of hypotheses: best search score first, ties broken by lower ids."""
+    search_score, hypothesis = finished
+    return -search_score, hypothesis.ids
 
 
 @dataclass(frozen=True)
 class _Extensions:
-    """The best hypotheses longer by one token of each sentence, best first; each array is (B, K)."""
+    """The best hypotheses longer by one token of each sentence, best first; each array is (B, E)."""
 
     totals: NDArray[np.float64]  # what the search goes by, of the whole
     ids: NDArray[np.int64]  # the last token
@@ -135,8 +134,8 @@ class Beam:
     Row b * W + w of the step function is hypothesis w of live sentence b. A hypothesis has a total: the sum
     of the scores of its tokens (see `Candidates`), which is its log-probability where nothing is penalised.
     An empty slot has the total -inf. Of the ended hypotheses of a sentence the best are kept, as many as
-    decide its end and its n-best list, each with its rank, the total over the length penalty plus the
-    coverage penalty; once there are that many, the rank of the last is the bar to be passed.
+    decide its end and its n-best list, each with its search score, the total over the length penalty plus the
+    coverage penalty; once there are that many, the score of the last is the threshold for others.
     """
 
     def __init__(self, task: SearchTask, strategy: BeamSearch) -> None:
@@ -150,7 +149,7 @@ class Beam:
         self._limits = np.asarray(task.max_lengths, dtype=np.int64)
         self._limit_penalties = np.asarray([options.penalty(limit) for limit in task.max_lengths])
         self._num_kept = options.n_best if strategy.early_stopping == "optimal" else strategy.beam_size
-        self._bars = np.full(num_sentences, -np.inf)  # -inf: fewer than num_kept have ended
+        self._thresholds = np.full(num_sentences, -np.inf)  # -inf: fewer than num_kept have ended
         self.finished: list[list[tuple[float, Hypothesis]]] = [[] for _ in task.max_lengths]
 
     @property
@@ -181,19 +180,19 @@ class Beam:
         best = self._best_extensions(candidates)
         count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()
         length = self.written.shape[1] + 1
-        ends_BK = (best.ids == self._eos_id) | (self._limits[self._sentences] == length)[:, None]
-        self._add_finished(best, ends_BK, candidates, coverage)
-        is_live_BK = ~ends_BK & (best.totals > -np.inf)
-        is_live_BK &= is_live_BK.cumsum(axis=1) <= self._strategy.beam_size
-        best_live_B = best.totals.max(axis=1, initial=-np.inf, where=is_live_BK)
+        ends_BE = (best.ids == self._eos_id) | (self._limits[self._sentences] == length)[:, None]
+        self._add_finished(best, ends_BE, candidates, coverage)
+        is_live_BE = ~ends_BE & (best.totals > -np.inf)
+        is_live_BE &= is_live_BE.cumsum(axis=1) <= self._strategy.beam_size
+        best_live_B = best.totals.max(axis=1, initial=-np.inf, where=is_live_BE)
         is_going_on_B = self._is_going_on(best_live_B, length)
         self._sentences = self._sentences[is_going_on_B]
         # Live hypotheses to the left, in their order; as many columns as the fullest sentence needs.
-        lives_on_BK = is_live_BK[is_going_on_B]
-        width = int(lives_on_BK.sum(axis=1).max(initial=0))
-        columns_BW = (~lives_on_BK).argsort(axis=1, kind="stable")[:, :width]
-        flat_BW = columns_BW + np.flatnonzero(is_going_on_B)[:, None] * is_live_BK.shape[1]
-        is_live_BW, indices = is_live_BK.take(flat_BW), best.indices.take(flat_BW).ravel()
+        lives_on_BE = is_live_BE[is_going_on_B]
+        width = int(lives_on_BE.sum(axis=1).max(initial=0))
+        columns_BW = (~lives_on_BE).argsort(axis=1, kind="stable")[:, :width]
+        flat_BW = columns_BW + np.flatnonzero(is_going_on_B)[:, None] * is_live_BE.shape[1]
+        is_live_BW, indices = is_live_BE.take(flat_BW), best.indices.take(flat_BW).ravel()
         self._totals_BW = np.where(is_live_BW, best.totals.take(flat_BW), -np.inf)
         rows, next_ids = indices // count, np.where(is_live_BW, best.ids.take(flat_BW), self._eos_id).ravel()
         latest = log_probs.take(indices)
@@ -206,47 +205,47 @@ class Beam:
         num_sentences, width = self._totals_BW.shape
         num_each = width * candidates.ids.shape[1]
         totals_BN = (self._totals_BW.reshape(-1, 1) + candidates.scores).reshape(num_sentences, num_each)
-        order_BK = (-totals_BN).argsort(axis=1, kind="stable")[:, : 2 * self._strategy.beam_size]
-        indices_BK = order_BK + num_each * np.arange(num_sentences)[:, None]
-        return _Extensions(totals_BN.take(indices_BK), candidates.ids.take(indices_BK), indices_BK)
+        order_BE = (-totals_BN).argsort(axis=1, kind="stable")[:, : 2 * self._strategy.beam_size]
+        indices_BE = order_BE + num_each * np.arange(num_sentences)[:, None]
+        return _Extensions(totals_BN.take(indices_BE), candidates.ids.take(indices_BE), indices_BE)
 
     def _add_finished(
         self,
         best: _Extensions,
-        ends_BK: NDArray[np.bool_],
+        ends_BE: NDArray[np.bool_],
         candidates: Candidates,
         coverage: NDArray[np.float64],
     ) -> None:
-        """Keep those of the first beam_size extensions that end here and pass the bar; raise the bars."""
+        """Keep those of the first beam_size extensions that end here above the threshold; raise it."""
         count, log_probs = candidates.ids.shape[1], candidates.log_probs.ravel()
         penalty = self._options.penalty(self.written.shape[1] + 1)
-        ranks_BK = best.totals / penalty
+        scores_BE = best.totals / penalty
         if self._options.coverage_penalty:
-            ranks_BK += coverage.take(best.indices // count)
-        is_added_BK = ends_BK & (ranks_BK > self._bars[self._sentences][:, None])
-        if not is_added_BK.any():
+            scores_BE += coverage.take(best.indices // count)
+        is_added_BE = ends_BE & (scores_BE > self._thresholds[self._sentences][:, None])
+        if not is_added_BE.any():
             return
-        for b, k in np.argwhere(is_added_BK[:, : self._strategy.beam_size]).tolist():
-            index, sentence = best.indices[b, k], self._sentences[b]
+        for b, e in np.argwhere(is_added_BE[:, : self._strategy.beam_size]).tolist():
+            index, sentence = best.indices[b, e], self._sentences[b]
             row = index // count
             hypothesis = hypothesis_of(
-                [*self.written[row].tolist(), int(best.ids[b, k])],
+                [*self.written[row].tolist(), int(best.ids[b, e])],
                 [*self._log_probs[row].tolist(), float(log_probs[index])],
                 eos_id=self._eos_id,
                 penalty=penalty,
                 coverage=float(coverage[row]),
             )
-            finished = [*self.finished[sentence], (float(ranks_BK[b, k]), hypothesis)]
-            finished.sort(key=by_rank)
+            finished = [*self.finished[sentence], (float(scores_BE[b, e]), hypothesis)]
+            finished.sort(key=by_search_score)
             self.finished[sentence] = finished = finished[: self._num_kept]
             if len(finished) == self._num_kept:
-                self._bars[sentence] = finished[-1][0]
+                self._thresholds[sentence] = finished[-1][0]
 
     def _is_going_on(self, best_B: NDArray[np.float64], length: int) -> NDArray[np.bool_]:
         """Which live sentences, with the best live total of each, are worth another step."""
-        bars_B = self._bars[self._sentences]
+        thresholds_B = self._thresholds[self._sentences]
         if self._strategy.early_stopping == "first" or self._strategy.beam_size == 1:
-            return np.asarray((bars_B == -np.inf) & (best_B > -np.inf))
+            return np.asarray((thresholds_B == -np.inf) & (best_B > -np.inf))
         if self._strategy.early_stopping == "estimate":
-            return np.asarray(best_B / self._options.penalty(length) > bars_B)
-        return np.asarray(best_B / self._limit_penalties[self._sentences] > bars_B)
+            return np.asarray(best_B / self._options.penalty(length) > thresholds_B)
+        return np.asarray(best_B / self._limit_penalties[self._sentences] > thresholds_B)

@@ -9,20 +9,20 @@ import numpy as np
 from heedful.decoding.beam import (
     Beam,
     BeamSearch,
-    EarlyStopping,
     best_of,
-    by_rank,
+    by_search_score,
     check_beam,
     check_n_best,
 )
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.coverage import coverage_penalties
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.ranges import check_range, check_whole
+from heedful.decoding.ranges import check_range, check_whole, range_of
 from heedful.decoding.steps import Start, StepFunction
 from heedful.decoding.strategies import Strategy
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
+from heedful.requests import EarlyStopping
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
@@ -51,8 +51,8 @@ class DiverseBeamSearch(Strategy):
 
     def __post_init__(self) -> None:
         check_beam(self.beam_size, self.early_stopping)
-        check_whole("num_groups", self.num_groups, 1, 1000)
-        check_range("diversity_penalty", self.diversity_penalty, 0, 1000)
+        check_whole("num_groups", self.num_groups, *range_of("num_groups"))
+        check_range("diversity_penalty", self.diversity_penalty, *range_of("diversity_penalty"))
         if self.beam_size % self.num_groups:
             raise InputError(f"num_groups={self.num_groups}: must divide beam_size={self.beam_size}")
 
@@ -109,7 +109,7 @@ def _merged(
     merged = []
     for of_groups in zip(*groups, strict=True):
         best: dict[tuple[tuple[int, ...], bool], tuple[float, Hypothesis]] = {}
-        for ranked in sorted((each for group in of_groups for each in group), key=by_rank):
+        for ranked in sorted((each for group in of_groups for each in group), key=by_search_score):
             best.setdefault((ranked[1].ids, ranked[1].finished), ranked)
         merged.append(list(best.values()))
     return merged

@@ -2,13 +2,12 @@
 
 A precision that costs quality is left out. What it costs is the mean divergence of its next-token
 probabilities from those of float32, in nats for each token: that is how much the loss grows. On Multi30k,
-BLEU falls by 12 to 13 for each nat of validation loss (docs/log.md), so `MOST_LOSS` stands for 0.13.
+BLEU falls by 12 to 13 for each nat of validation loss (docs/log.md), so `MAX_LOSS` stands for 0.13.
 """
 
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.decoding.arrays import on_host
-from heedful.decoding.steps import StepFunction
+from heedful.decoding.steps import Start
 from heedful.precision import Precision
 
-MOST_LOSS = 0.01  # nats for each token
-LEAST_GAIN = (
-    1.1  # times the speed of what is more exact; less is not worth it, and may be the machine's noise
-)
+MAX_LOSS = 0.01  # nats for each token
+MIN_GAIN = 1.1  # times the speed of what is more exact; less is not worth it, and may be the machine's noise
 _ORDER: tuple[Precision, ...] = ("float32", "bf16", "int8")  # the more exact ones first
 Way = tuple[Literal["compiled", "torch"], Precision]  # what computes, and in which precision
 _SENTENCES, _BEAM, _POSITIONS = 8, 4, 8
@@ -43,11 +40,10 @@ class Trial:
 
 
 Clock = Callable[[], float]
-Start = Callable[[], AbstractContextManager[StepFunction]]  # the same sentences, from their beginning
 
 
 def random_sources(vocab_size: int, *, pad_id: int, most: int | None) -> list[list[int]]:
-    """Random sentences of 16 tokens, always the same; `most` is the longest that the models take."""
+    """Return eight random sentences of 16 tokens, or `most` where models take no more; always the same."""
     length = 16 if most is None else min(16, most)
     ids = np.random.default_rng(0).integers(0, vocab_size, (_SENTENCES, length))
     ids[ids == pad_id] = (pad_id + 1) % vocab_size
@@ -83,7 +79,7 @@ def fastest(trials: Mapping[Way, Trial]) -> Way:
     best = ways[0]
     for way in ways[1:]:
         trial = trials[way]
-        if trial.loss <= MOST_LOSS and trial.seconds * LEAST_GAIN < trials[best].seconds:
+        if trial.loss <= MAX_LOSS and trial.seconds * MIN_GAIN < trials[best].seconds:
             best = way
     return best
 

@@ -281,7 +281,7 @@ class StepwiseGenerator:
         return weights
 
     def _size_for(self, options: SearchOptions) -> int | None:
-        """The most sentences of one batch; None leaves it to the tokens."""
+        """Return the maximum number of sentences in a batch; None: only the tokens limit it."""
         limit = options.strategy.batch_limit(options.n_best, self.backends.vocab_size)
         limits = [each for each in (self.batch_size, limit) if each is not None]
         return min(limits, default=None)
@@ -328,14 +328,14 @@ class StepwiseGenerator:
         work_on: Callable[[list[int], int], list[_Result]],
         lengths: Sequence[int],
         steps: Sequence[int],
-        most: int,
+        num_threads: int,
         *,
         size: int | None,
     ) -> list[_Result | None]:
         """Return the results for all sentences, in their order; None for one of length 0.
 
-        Up to `most` batches are worked on at the same time, each with one thread; with fewer batches, the
-        threads are divided among them.
+        Up to `num_threads` batches are worked on at the same time, each with one thread; with fewer batches,
+        the threads are divided among them.
 
         Raises:
             InputError: there is no memory for a batch.
@@ -353,9 +353,9 @@ class StepwiseGenerator:
                     f"{longest + 1:,}, has {lengths[longest]:,} tokens; lower batch_tokens, or split it"
                 ) from error
 
-        batches = share_out(lengths, steps, most, tokens=self.batch_tokens, size=size)
-        at_once = min(most, len(batches))
-        threads = [most // max(at_once, 1)] * len(batches)
+        batches = share_out(lengths, steps, num_threads, tokens=self.batch_tokens, size=size)
+        at_once = min(num_threads, len(batches))
+        threads = [num_threads // max(at_once, 1)] * len(batches)
         of_all: list[_Result | None] = [None] * len(lengths)
         with ThreadPoolExecutor(at_once) if at_once > 1 else nullcontext() as pool:
             each = (pool.map if pool else map)(work_on_some, batches, threads)

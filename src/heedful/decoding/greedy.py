@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heedful.decoding.constraints import Constraints
-from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, Outputs
+from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, PartialOutputs
 from heedful.decoding.steps import Start
 from heedful.decoding.strategies import Strategy
 from heedful.decoding.task import SearchTask
@@ -37,7 +37,7 @@ class Greedy(Strategy):
         tokens.
         """
         with start() as step:
-            outputs = Outputs(task.max_lengths, eos_id=task.eos_id)
+            outputs = PartialOutputs(task.max_lengths, eos_id=task.eos_id)
             constraints = Constraints(task)
             last_ids = task.start_ids()
             while num_live := len(outputs.live):

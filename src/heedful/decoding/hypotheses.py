@@ -41,9 +41,14 @@ def hypothesis_of(
     penalty: float,
     coverage: float = 0.0,
 ) -> Hypothesis:
-    """The hypothesis of these tokens, as generated: finished if the end token is the last of them.
+    """Return a hypothesis with its score: log-probability over length penalty, plus coverage penalty.
 
-    `penalty` is the length penalty, `coverage` what the coverage penalty adds.
+    Args:
+        tokens: as generated; with the end token as the last of them the output is finished.
+        token_log_probs: of each.
+        eos_id: the end token.
+        penalty: the length penalty.
+        coverage: what the coverage penalty adds.
     """
     assert len(token_log_probs) == len(tokens)
     log_prob = float(sum(token_log_probs))
@@ -52,7 +57,7 @@ def hypothesis_of(
     return Hypothesis(ids, log_prob, log_prob / penalty + coverage, tuple(token_log_probs), finished)
 
 
-class Outputs:
+class PartialOutputs:
     """Outputs that are written token by token, each by itself, until its end token or its length limit.
 
     The searches that keep one hypothesis of each output use it; a beam has its own books.

@@ -48,11 +48,11 @@ def sources_and_prefixes(
     beginnings = encoded_prefixes(prefixes, texts=texts, tokenizer=tokenizers.tgt) or [[] for _ in texts]
     for line, (source, prefix) in enumerate(zip(sources, beginnings, strict=True), start=first_line):
         _check_length(f"line {line:,}", source, generator.position_limit)
-        most = generator.max_length(source, options) - num_before_prefix(options)
-        if len(prefix) > most:
+        limit = generator.max_length(source, options) - num_before_prefix(options)
+        if len(prefix) > limit:
             raise InputError(
                 f"line {line:,}: a prefix of {len(prefix):,} tokens, but the translation may have "
-                f"{most:,}; shorten it, or raise max_length_offset and max_length"
+                f"{limit:,}; shorten it, or raise max_length_offset and max_length"
             )
     return sources, beginnings
 

@@ -55,7 +55,7 @@ class MinimumBayesRisk(Strategy):
 
 
 def sentence_chrf(hypothesis: str, reference: str) -> float:
-    """How alike two texts are, from 0 to 100: sacreBLEU's chrF of a single sentence."""
+    """Return sacreBLEU's chrF of a hypothesis against a reference, for this one sentence: 0 to 100."""
     from sacrebleu.metrics.chrf import CHRF  # for those who need it: it takes a while to import
 
     return float(CHRF().sentence_score(hypothesis, [reference]).score)

@@ -2,20 +2,22 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import get_args
 
 from heedful.config import DecodeConfig
 from heedful.decoding.beam import BeamSearch
-from heedful.decoding.ranges import check_choice, check_number, check_range, check_whole
+from heedful.decoding.ranges import check_choice, check_number, check_range, check_whole, range_of
 from heedful.decoding.strategies import Strategy
 from heedful.errors import InputError
+from heedful.requests import LengthNormalization
 
-LengthNormalization = Literal["gnmt", "average"]
-
-_LEAST_WHOLE = {
-    **dict.fromkeys(("n_best", "max_length"), 1),
-    **dict.fromkeys(("max_length_offset", "min_length", "no_repeat_ngram_size"), 0),
-    **dict.fromkeys(("forced_first_id", "forced_last_id"), 0),
+_WHOLE = {
+    "n_best": (1, 100_000),  # as many as samples
+    **dict.fromkeys(("forced_first_id", "forced_last_id"), (0, math.inf)),
+    **{  # files and commands have an upper limit too; here every length that can be counted is one
+        name: (range_of(name)[0], math.inf)
+        for name in ("max_length", "max_length_offset", "min_length", "no_repeat_ngram_size")
+    },
 }
 _MAY_BE_NONE = {"max_length", "forced_first_id", "forced_last_id"}
 
@@ -55,7 +57,7 @@ class SearchOptions:
             them. As long as an output follows its prefix, the search goes by (1 - bias) times the probability
             of each next token, and the bias on top for the prefix's (Arivazhagan et al., 2020).
         replace_unknown: whether texts have, instead of an unknown token, the word of the source that it
-            attends to most (see `spelling.py`); ids and numbers are as without it.
+            attends to most (see `detokenization.py`); ids and numbers are as without it.
     """
 
     strategy: Strategy = field(default_factory=BeamSearch)
@@ -76,13 +78,13 @@ class SearchOptions:
     replace_unknown: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST_WHOLE.items():
+        for name, (least, most) in _WHOLE.items():
             value = getattr(self, name)
             if value is None and name not in _MAY_BE_NONE:
                 raise InputError(f"{name}={value}: must be a whole number")
-            check_whole(name, value, least, 100_000 if name == "n_best" else math.inf)
-        check_range("length_penalty", self.length_penalty, 0, 30)
-        check_range("coverage_penalty", self.coverage_penalty, 0, 1000)
+            check_whole(name, value, least, most)
+        for name in ("length_penalty", "coverage_penalty"):
+            check_range(name, getattr(self, name), *range_of(name))
         for name in ("repetition_penalty", "prefix_bias"):
             check_number(name, getattr(self, name))
         if not 0 < self.repetition_penalty <= 1000:

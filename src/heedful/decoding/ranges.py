@@ -5,8 +5,16 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 
 from heedful.errors import InputError
+from heedful.requests import SearchRequest, options_of
 
-_MOST = 2**31  # of every number that counts something
+_MAX_COUNT = 2**31  # of every number that counts something
+
+
+def range_of(name: str) -> tuple[float, float]:
+    """Return the least and the greatest value of a search's setting, which are those of its option."""
+    option = options_of(SearchRequest)[name]
+    least = -math.inf if option.minimum is None else option.minimum
+    return least, math.inf if option.maximum is None else option.maximum
 
 
 def check_range(name: str, value: float | None, least: float, most: float = math.inf) -> None:
@@ -22,7 +30,7 @@ def check_range(name: str, value: float | None, least: float, most: float = math
         expected = f"at least {least}" if value < least else "a finite number"
         raise InputError(f"{name}={value}: must be {expected}")
     if isinstance(value, int):
-        most = min(most, _MOST)
+        most = min(most, _MAX_COUNT)
     if value > most:
         raise InputError(f"{name}={value}: must be at most {most:,}")
 
@@ -37,7 +45,7 @@ def check_number(name: str, value: object) -> None:
         raise InputError(f"{name}={value!r}: must be a number")
 
 
-def check_whole(name: str, value: int | None, least: int, most: float = math.inf) -> None:
+def check_whole(name: str, value: int | None, least: float, most: float = math.inf) -> None:
     """Check that a whole number, where there is one, is from `least` to `most`.
 
     Raises:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from heedful.decoding.arrays import Array, kth_largest, like, namespace, on_host, softmax
 from heedful.decoding.constraints import Constraints
-from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, Outputs
+from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, PartialOutputs
 from heedful.decoding.ranges import check_number, check_whole
 from heedful.decoding.steps import NOT_NUMBERS, NextTokens, Start, StepFunction
 from heedful.decoding.strategies import Strategy
@@ -87,9 +87,9 @@ class Sampling(Strategy):
         temperature 1, whatever was cut off or penalised.
         """
         num_samples, drawn = task.options.n_best, [list[Hypothesis]() for _ in task.max_lengths]
-        most = max(1, samples_at_once(task.vocab_size or 1) // max(1, len(drawn)))
-        for first in range(0, num_samples, most):
-            options = replace(task.options, n_best=min(most, num_samples - first))
+        max_samples = max(1, samples_at_once(task.vocab_size or 1) // max(1, len(drawn)))
+        for first in range(0, num_samples, max_samples):
+            options = replace(task.options, n_best=min(max_samples, num_samples - first))
             with start() as step:
                 part = self._draw(step, replace(task, options=options), first)
             for samples, more in zip(drawn, part, strict=True):
@@ -99,7 +99,9 @@ class Sampling(Strategy):
     def _draw(self, step: StepFunction, task: SearchTask, first: int) -> list[list[Hypothesis]]:
         """Draw `n_best` outputs of each sentence, of which the first has the number `first`."""
         copies = task.options.n_best
-        outputs = Outputs([limit for limit in task.max_lengths for _ in range(copies)], eos_id=task.eos_id)
+        outputs = PartialOutputs(
+            [limit for limit in task.max_lengths for _ in range(copies)], eos_id=task.eos_id
+        )
         constraints = Constraints(task)
         random = _RandomNumbers(self.seed, task, copies, first)
         last_ids = task.start_ids()
@@ -134,7 +136,7 @@ def samples_at_once(vocab_size: int) -> int:
 
 
 def probable(scores: Array, sampling: Sampling) -> Array:
-    """Of log-probabilities (rows, V), those of the tokens that may be drawn, in float64; -inf for the others.
+    """Return log-probabilities (rows, V) in float64, -inf for tokens that the cut-offs exclude from sampling.
 
     The cut-offs follow each other as in transformers: temperature, top-k (Fan et al., 2018), top-p (Holtzman
     et al., 2020), min-p (Nguyen et al., 2024), epsilon (Hewitt et al., 2022). Each sees the probabilities
@@ -206,8 +208,8 @@ class _RandomNumbers:
 
 def _blocks(num_rows: int, vocab_size: int) -> list[slice]:
     """Blocks of rows: a distribution in float64 takes several times their memory."""
-    most = max(1, _NUMBERS_AT_ONCE // vocab_size)
-    return [slice(start, min(start + most, num_rows)) for start in range(0, num_rows, most)]
+    max_rows = max(1, _NUMBERS_AT_ONCE // vocab_size)
+    return [slice(start, min(start + max_rows, num_rows)) for start in range(0, num_rows, max_rows)]
 
 
 def _rows_of(tokens: NextTokens, input_rows: NDArray[np.int64]) -> NextTokens:

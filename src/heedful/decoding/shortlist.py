@@ -77,8 +77,8 @@ class Shortlist:
         sizes = bundle.model.config.src_vocab_size, bundle.model.config.tgt_vocab_size
         tokenizers = bundle.tokenizers
         counts = np.bincount(np.fromiter(chain.from_iterable(tgt), np.int64), minlength=sizes[1])
-        most = (-counts).argsort(kind="stable")[:frequent]
-        always = np.union1d(most, _special_ids(tokenizers, sizes[1]))
+        most_frequent = (-counts).argsort(kind="stable")[:frequent]
+        always = np.union1d(most_frequent, _special_ids(tokenizers, sizes[1]))
         empty_word = sizes[0]  # target tokens may come from it
         lexicon = learn_lexicon([[empty_word, *ids] for ids in src], tgt)
         best = lexicon.best(candidates, without=always.tolist())

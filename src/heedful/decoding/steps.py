@@ -104,14 +104,14 @@ class ArrayTokens:
         if renormalize:
             log_probs = log_softmax(log_probs)
         count = min(count, vocab_size)
-        most = min(count + SPARE, vocab_size)
-        ids = np.argpartition(-log_probs, most - 1, axis=-1)[:, :most].astype(np.int64)
+        num_sorted = min(count + SPARE, vocab_size)
+        ids = np.argpartition(-log_probs, num_sorted - 1, axis=-1)[:, :num_sorted].astype(np.int64)
         values = np.take_along_axis(log_probs, ids, axis=-1)
-        if most < vocab_size:
+        if num_sorted < vocab_size:
             # Others may tie with the last of the best: these rows are sorted in full.
             worst = np.sort(values, axis=-1)
-            for row in np.flatnonzero(worst[:, 0] == worst[:, most - count]):
-                ids[row] = np.argsort(-log_probs[row], kind="stable")[:most]
+            for row in np.flatnonzero(worst[:, 0] == worst[:, num_sorted - count]):
+                ids[row] = np.argsort(-log_probs[row], kind="stable")[:num_sorted]
             values = np.take_along_axis(log_probs, ids, axis=-1)
         return best_first(values.astype(np.float64), ids, count)
 

@@ -14,6 +14,7 @@ from heedful.decoding.alignment import (
     words_of_tokens,
 )
 from heedful.decoding.alternatives import search_alternatives
+from heedful.decoding.detokenization import translations_of
 from heedful.decoding.generator import Generator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.inputs import (
@@ -24,7 +25,6 @@ from heedful.decoding.inputs import (
     sources_and_prefixes,
 )
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.spelling import translations_of
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.text.framing import Framing
@@ -142,7 +142,7 @@ class TextGenerator:
         return alignments
 
     def _with_language(self, options: SearchOptions | None) -> SearchOptions:
-        """The options, or the default ones; the tag of a language comes first, whatever they force there."""
+        """Return the options, or the default ones, with the target language's tag as forced first token."""
         options, tag = options or self._default, self._framing.tgt_prefix
         return replace(options, forced_first_id=tag[0]) if tag else options
 

@@ -26,7 +26,7 @@ class TextHypothesis:
 
     @classmethod
     def of(cls, hypothesis: Hypothesis, text: str, *, eos_id: int) -> Self:
-        """The hypothesis with its text, on one line."""
+        """Return a hypothesis as text: its numbers, its ids, and the text on one line."""
         return cls(
             text=_one_line(text),
             score=hypothesis.score,
@@ -46,7 +46,7 @@ class ScoredText(TextHypothesis):
 
     @classmethod
     def of_scored(cls, scored: ScoredOutput, text: str, *, eos_id: int) -> Self:
-        """The output with its text, on one line."""
+        """Return a scored output as text: its numbers, its ids, and the text on one line."""
         return cls(
             text=_one_line(text),
             score=scored.score,

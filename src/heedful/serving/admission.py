@@ -14,9 +14,9 @@ _LONGEST_RETRY = 60
 class Admission:
     """Counts the characters of all requests that are worked on; for one event loop."""
 
-    def __init__(self, most_characters: int) -> None:
+    def __init__(self, max_characters: int) -> None:
         """Let in requests of up to so many characters together."""
-        self._most = most_characters
+        self._max_characters = max_characters
         self.characters = 0
         self._mean_seconds = 1.0
 
@@ -27,7 +27,7 @@ class Admission:
         Raises:
             SlowDownError: there is none; it says when to come back.
         """
-        if self.characters + characters > self._most:
+        if self.characters + characters > self._max_characters:
             retry = min(_LONGEST_RETRY, max(1, math.ceil(self._mean_seconds)))
             raise SlowDownError("the server has too much to do; try again later", retry_after=retry)
         self.characters += characters

@@ -37,7 +37,7 @@ class Clients:
         """Whether a request needs a key."""
         return self._keys is not None
 
-    def admit(self, key: str, address: str) -> str:
+    def authorize(self, key: str, address: str) -> str:
         """Return the name of a client who may ask now: that of the key, or "" for everybody.
 
         Args:
@@ -62,12 +62,12 @@ class Clients:
 
     def _take(self, client: str, per_minute: int) -> None:
         now = time.monotonic()
-        most = max(1.0, per_minute * _BURST / _MINUTE)
-        bucket = self._buckets.pop(client, None) or _Bucket(most, now)
+        capacity = max(1.0, per_minute * _BURST / _MINUTE)
+        bucket = self._buckets.pop(client, None) or _Bucket(capacity, now)
         self._buckets[client] = bucket
         if len(self._buckets) > _REMEMBERED:
             self._buckets.popitem(last=False)
-        bucket.tokens = min(most, bucket.tokens + (now - bucket.at) * per_minute / _MINUTE)
+        bucket.tokens = min(capacity, bucket.tokens + (now - bucket.at) * per_minute / _MINUTE)
         bucket.at = now
         if bucket.tokens < 1:
             wait = math.ceil((1 - bucket.tokens) * _MINUTE / per_minute)

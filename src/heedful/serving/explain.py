@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from heedful.serving.service import TranslationService
     from heedful.text.tokenizer import Tokenizer
 
-MOST_TOKENS = 200  # of the sources of one request
+MAX_TOKENS = 200  # of the sources of one request
 _REMEMBERED_BYTES = 2**25  # of attention maps
 _DIGITS = 4
 
@@ -209,7 +209,7 @@ class Explainer:
             raise MissingPartError("this model has no explanations")
         self._import_torch()
         sentences = [sentence.text for sentence in take_apart(request.text, None).sentences]
-        chosen, left = [], MOST_TOKENS
+        chosen, left = [], MAX_TOKENS
         for sentence in sentences:
             left -= len(bundle.tokenizers.src.encode(sentence))
             if left < 0:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from heedful.errors import InputError
 
-_MOST_SECONDS = 86_400
+_MAX_SECONDS = 86_400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +42,8 @@ class Limits:
         for name in ("characters", "texts", "body_bytes", "batch_sentences"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)}: must be at least 1")
-        if not 0 < self.seconds <= _MOST_SECONDS:
-            raise InputError(f"seconds={self.seconds}: must be above 0 and at most {_MOST_SECONDS:,}")
+        if not 0 < self.seconds <= _MAX_SECONDS:
+            raise InputError(f"seconds={self.seconds}: must be above 0 and at most {_MAX_SECONDS:,}")
         if self.waiting_characters < self.characters:
             raise InputError(
                 f"waiting_characters={self.waiting_characters:,}: must be at least characters="

@@ -136,8 +136,8 @@ class ModelQueue:
         first = heapq.heappop(self._waiting)
         batch: list[_Waiting] = [first]
         others: list[_Waiting] = []
-        most = self._limits.batch_sentences
-        while self._waiting and len(batch) < most and len(others) < _SCANNED * most:
+        size = self._limits.batch_sentences
+        while self._waiting and len(batch) < size and len(others) < _SCANNED * size:
             each = heapq.heappop(self._waiting)
             if not each.future.cancelled():
                 (batch if _fit_a_batch(first, each) else others).append(each)

@@ -21,9 +21,9 @@ class SentenceKey(NamedTuple):
 class SentenceCache:
     """A bounded mapping from sentences to their translations, for any number of threads."""
 
-    def __init__(self, most_characters: int) -> None:
-        """Remember nothing yet, and later no more than `most_characters`."""
-        self._most = most_characters
+    def __init__(self, max_characters: int) -> None:
+        """Remember nothing yet, and later no more than `max_characters`."""
+        self._max_characters = max_characters
         self._size = 0
         self._lock = Lock()
         self._entries: OrderedDict[SentenceKey, tuple[str, ...]] = OrderedDict()
@@ -42,14 +42,14 @@ class SentenceCache:
     def put(self, key: SentenceKey, texts: tuple[str, ...]) -> None:
         """Remember the translations of a sentence."""
         size = _size(key, texts)
-        if size > self._most:
+        if size > self._max_characters:
             return
         with self._lock:
             if (old := self._entries.pop(key, None)) is not None:
                 self._size -= _size(key, old)
             self._entries[key] = texts
             self._size += size
-            while self._size > self._most:
+            while self._size > self._max_characters:
                 self._size -= _size(*self._entries.popitem(last=False))
 
 

@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 # A sentence is cut there at the latest: the time of a translation grows with the square of its length, and
 # others wait.
-_MOST_CHARACTERS = 1000
+_MAX_CHARACTERS = 1000
 _TAIL = 60  # characters of a sentence that say whether it is over
 # Full stops of scripts that put no blank after them, with closing brackets and quotes.
 _IDEOGRAPHIC_END = re.compile(r"(?<=[。！？।॥؟۔])(?![。！？।॥؟۔」』）】”’\"')\]])")
@@ -78,9 +78,9 @@ def _sentences_of_line(line: str, *, within_lines: bool) -> Iterator[str]:
 
 def _cut(segment: str) -> Iterator[str]:
     """Yield the parts of a sentence that is too long: up to a blank, where there is one."""
-    while len(segment) > _MOST_CHARACTERS:
-        end = segment.rfind(" ", 1, _MOST_CHARACTERS)
-        end = _MOST_CHARACTERS if end < 0 else end
+    while len(segment) > _MAX_CHARACTERS:
+        end = segment.rfind(" ", 1, _MAX_CHARACTERS)
+        end = _MAX_CHARACTERS if end < 0 else end
         yield segment[:end]
         segment = segment[end:]
     yield segment

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from heedful.errors import InputError
 from heedful.serving.http.protocol import PunctualProtocol
 
-_MOST_HEAD_BYTES = 32_768
+_MAX_HEAD_BYTES = 32_768
 _KEEP_ALIVE_SECONDS = 15
 
 
@@ -74,7 +74,7 @@ def run(app: FastAPI | str, options: ServerOptions) -> None:
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(options.drain_seconds),
-        h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
     )
 
 

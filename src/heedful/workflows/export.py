@@ -1,4 +1,4 @@
-"""Export a bundle to the format of another engine."""
+"""Export a bundle to the format of another system."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ class ExportTask:
 
     Attributes:
         bundle: a bundle, a run, or the id of one on the hub.
-        target: the engine, one of `TARGETS`.
+        target: the system, one of `TARGETS`.
         output: the directory to create.
         quantization: the type of weights, for ctranslate2; None: float32.
         src_lang: the source language of a multilingual model; None: as in the bundle.
@@ -33,7 +33,7 @@ class ExportTask:
 
 
 def export(task: ExportTask) -> None:
-    """Write a directory for another engine, atomically.
+    """Write a directory for another system, atomically.
 
     Raises:
         RunError: the output exists.

@@ -18,7 +18,7 @@ from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.strategies import Strategy, parse_strategy
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.requests import Runtime, SamplingRequest, ScoreRequest
+from heedful.requests import Device, Runtime, SamplingRequest, ScoreRequest
 from heedful.threads import may_have_gpu, set_threads
 from heedful.workflows.sources import local_bundle
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(PrecisionChoice)}
 _ENGINES: dict[str, EngineChoice] = {name: name for name in get_args(EngineChoice)}
 _CTRANSLATE2 = "ctranslate2"
-_DEVICES = ("auto", "cpu", "cuda")
+_DEVICES = get_args(Device)
 
 
 def search_options(request: ScoreRequest, config: DecodeConfig) -> SearchOptions:

@@ -15,7 +15,7 @@ from heedful.requests import Runtime, SearchRequest
 from heedful.serving.catalogue import Pair
 from heedful.serving.language_codes import language_code
 from heedful.serving.limits import Limits
-from heedful.serving.served_model import Directed, ServedModel
+from heedful.serving.served_model import ServedModel, ServedPair
 from heedful.text.tokenizer import Tokenizer
 from heedful.workflows.loading import beam_size_of, load_translator, search_options
 
@@ -104,7 +104,7 @@ def application_of_worker() -> "FastAPI":
 
 def _application(request: ServeRequest) -> "FastAPI":
     from heedful.serving.clients import Clients
-    from heedful.serving.http.answering import Context
+    from heedful.serving.http.answering import Gateway
     from heedful.serving.http.app import application
     from heedful.serving.metrics import Metrics
     from heedful.serving.service import TranslationService
@@ -112,8 +112,8 @@ def _application(request: ServeRequest) -> "FastAPI":
     keys = _key_ring(request)
     models = [load_served(each, request) for each in request.models]
     service = TranslationService(models, request.limits, Metrics())
-    context = Context(service, Clients(keys, request.limits), log_text=request.log_text)
-    return application(context, origins=request.origins)
+    gateway = Gateway(service, Clients(keys, request.limits), log_text=request.log_text)
+    return application(gateway, origins=request.origins)
 
 
 def _key_ring(request: ServeRequest) -> "KeyRing | None":
@@ -149,15 +149,15 @@ def load_served(argument: str, request: ServeRequest) -> ServedModel:
     def options(n_best: int) -> SearchOptions:
         return search_options(replace(search, n_best=n_best), config.decode)
 
-    def open_pair(pair: Pair) -> Directed:
+    def open_pair(pair: Pair) -> ServedPair:
         src, tgt = tags[pair]
         chosen: Translator = translator
         if (src, tgt) != (None, None):
             chosen = translator.for_languages(src_lang=src, tgt_lang=tgt)
-        return Directed(chosen, options, beam_size_of(options(1)), chosen.bundle)
+        return ServedPair(chosen, options, beam_size_of(options(1)), chosen.bundle)
 
     # A search that the engine does not support fails here, and not at each request.
-    open_pair(next(iter(tags))).engine.translations(["."], options=options(1))
+    open_pair(next(iter(tags))).translator.translations(["."], options=options(1))
     return ServedModel(path, frozenset(said or tags), open_pair)
 
 

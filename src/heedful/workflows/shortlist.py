@@ -13,7 +13,7 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.translator import Translator
 from heedful.errors import CorpusError, InputError, RunError
-from heedful.requests import Runtime, SearchRequest
+from heedful.requests import Runtime, SearchRequest, ShortlistSize
 from heedful.text.framing import Framing
 from heedful.workflows.loading import load_translator, search_options
 from heedful.workflows.outputs import check_output
@@ -29,17 +29,13 @@ class ShortlistTask:
     Attributes:
         src: source lines.
         tgt: their translations.
-        candidates: target tokens for each source token.
-        frequent: target tokens for every sentence.
-        pairs: of lines, at most, spread over the text.
+        size: how many of these lines are read, and how many tokens are kept.
         check: sentences that are translated without and with the shortlist.
     """
 
     src: Path
     tgt: Path
-    candidates: int = 100
-    frequent: int = 100
-    pairs: int = 200_000
+    size: ShortlistSize
     check: Path | None = None
 
 
@@ -165,7 +161,7 @@ def effect_of(
 
 def _learn(bundle: Bundle, task: ShortlistTask) -> Shortlist:
     text = read_parallel(task.src, task.tgt)
-    some = np.unique(np.linspace(0, len(text) - 1, min(task.pairs, len(text))).round().astype(int))
+    some = np.unique(np.linspace(0, len(text) - 1, min(task.size.pairs, len(text))).round().astype(int))
     tokenizers = bundle.tokenizers
     src = tokenizers.src.encode_batch([text.src[i] for i in some])
     tgt = tokenizers.tgt.encode_batch([text.tgt[i] for i in some])
@@ -176,7 +172,7 @@ def _learn(bundle: Bundle, task: ShortlistTask) -> Shortlist:
         [source for source, _ in pairs],
         [target for _, target in pairs],
         bundle,
-        candidates=task.candidates,
-        frequent=task.frequent,
+        candidates=task.size.candidates,
+        frequent=task.size.frequent,
         record={"text": list(text.sources)},
     )

@@ -18,8 +18,7 @@ from heedful.bundle import Bundle
 from heedful.decoding import backend_choice
 from heedful.decoding.backend_choice import Backends
 from heedful.decoding.fastest_precision import (
-    MOST_LOSS,
-    Start,
+    MAX_LOSS,
     Trial,
     Way,
     fastest,
@@ -27,7 +26,7 @@ from heedful.decoding.fastest_precision import (
     try_precisions,
 )
 from heedful.decoding.native_backend import NativeBackend
-from heedful.decoding.steps import StepFunction
+from heedful.decoding.steps import Start, StepFunction
 from heedful.decoding.torch_steps import TorchTokens
 from heedful.errors import InputError
 from heedful.native import cpu_has_bf16
@@ -45,8 +44,8 @@ NAMES: tuple[Precision, ...] = ("float32", "bf16", "int8")
         ((1.0, 2.0, 3.0), (0.0, 0.0, 0.0), "float32"),
         ((3.0, 1.0, 0.95), (0.0, 0.0, 0.0), "bf16"),  # what is lost is not worth a twentieth
         ((1.0, 0.95, 0.88), (0.0, 0.0, 0.0), "int8"),  # which adds up
-        ((3.0, 2.0, 1.0), (0.0, 0.0, 2 * MOST_LOSS), "bf16"),
-        ((3.0, 2.0, 1.0), (0.0, 2 * MOST_LOSS, float("inf")), "float32"),
+        ((3.0, 2.0, 1.0), (0.0, 0.0, 2 * MAX_LOSS), "bf16"),
+        ((3.0, 2.0, 1.0), (0.0, 2 * MAX_LOSS, float("inf")), "float32"),
     ],
 )
 def test_the_fastest_is_chosen_of_those_that_cost_nothing(
@@ -132,7 +131,7 @@ def test_steps_are_timed_and_compared_with_those_of_float32() -> None:
     assert 0.01 < found["int8"].seconds < found["float32"].seconds
     assert found["bf16"].seconds < found["int8"].seconds
     assert found["float32"].loss == 0.0
-    assert 0 < found["bf16"].loss < MOST_LOSS < found["int8"].loss
+    assert 0 < found["bf16"].loss < MAX_LOSS < found["int8"].loss
     assert fastest(trials) == compiled("bf16")
 
 
@@ -159,7 +158,7 @@ def test_weights_that_whole_numbers_cannot_hold_are_found_out() -> None:
         with torch.no_grad():  # one weight of each output dwarfs the others, at an input that is always 0
             layer.feed_forward.inner.bias[0] = -1e4  # type: ignore[union-attr]
             layer.feed_forward.outer.weight[:, 0] = 1e4  # type: ignore[union-attr]
-    assert trials_of(bundle)["int8"].loss > max(MOST_LOSS, 10 * healthy)
+    assert trials_of(bundle)["int8"].loss > max(MAX_LOSS, 10 * healthy)
 
 
 def test_auto_leaves_models_to_torch_and_refuses_what_cannot_be() -> None:

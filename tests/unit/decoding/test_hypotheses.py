@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from heedful.decoding.hypotheses import Outputs, hypothesis_of
+from heedful.decoding.hypotheses import PartialOutputs, hypothesis_of
 from heedful.decoding.options import SearchOptions
 from heedful.errors import InputError
 
@@ -27,7 +27,7 @@ def test_the_end_token_counts_in_the_score_but_is_no_part_of_the_output() -> Non
 
 
 def test_outputs_end_with_their_end_token_or_at_their_limits() -> None:
-    outputs = Outputs([9, 2, 9], eos_id=2)
+    outputs = PartialOutputs([9, 2, 9], eos_id=2)
     assert outputs.written.shape == (3, 0)
     assert outputs.append(np.array([5, 6, 7]), np.array([-1.0, -2.0, -3.0])).tolist() == [0, 1, 2]
     assert outputs.append(np.array([8, 9, 2]), np.array([-4.0, -5.0, -6.0])).tolist() == [0]
@@ -41,4 +41,4 @@ def test_outputs_end_with_their_end_token_or_at_their_limits() -> None:
 
 def test_an_output_that_cannot_go_on_is_reported() -> None:
     with pytest.raises(InputError, match="no possible continuation"):
-        Outputs([9], eos_id=2).append(np.array([5]), np.array([-np.inf]))
+        PartialOutputs([9], eos_id=2).append(np.array([5]), np.array([-np.inf]))

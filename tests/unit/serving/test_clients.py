@@ -59,39 +59,39 @@ def test_another_file_is_refused_in_one_line(tmp_path: Path, content: str) -> No
 
 
 def test_without_keys_everybody_may_ask() -> None:
-    assert Clients(None, Limits()).admit("", "1.2.3.4") == ""
-    assert Clients(None, Limits()).admit("any", "1.2.3.4") == ""
+    assert Clients(None, Limits()).authorize("", "1.2.3.4") == ""
+    assert Clients(None, Limits()).authorize("any", "1.2.3.4") == ""
 
 
 def test_with_keys_only_those_who_have_one(tmp_path: Path) -> None:
     key = make_key(tmp_path / "keys.json", "ann")
     clients = Clients(KeyRing(load_keys(tmp_path / "keys.json")), Limits())
-    assert clients.admit(key, "1.2.3.4") == "ann"
+    assert clients.authorize(key, "1.2.3.4") == "ann"
     for wrong in ("", "hf-other"):
         with pytest.raises(KeyRefusedError):
-            clients.admit(wrong, "1.2.3.4")
+            clients.authorize(wrong, "1.2.3.4")
 
 
 def test_requests_come_at_their_rate_and_a_few_at_once(clock: list[float]) -> None:
     clients = Clients(None, Limits(requests_per_minute=30))
     for _ in range(5):  # ten seconds' worth
-        clients.admit("", "a")
+        clients.authorize("", "a")
     with pytest.raises(SlowDownError) as error:
-        clients.admit("", "a")
+        clients.authorize("", "a")
     assert error.value.retry_after == 2
-    clients.admit("", "b")  # another address
+    clients.authorize("", "b")  # another address
     clock[0] = 2.0
-    clients.admit("", "a")
+    clients.authorize("", "a")
     with pytest.raises(SlowDownError):
-        clients.admit("", "a")
+        clients.authorize("", "a")
 
 
 def test_a_key_may_have_a_rate_of_its_own(tmp_path: Path, clock: list[float]) -> None:
     key = make_key(tmp_path / "keys.json", "ann", requests_per_minute=6)
     clients = Clients(KeyRing(load_keys(tmp_path / "keys.json")), Limits(requests_per_minute=600))
-    clients.admit(key, "a")
+    clients.authorize(key, "a")
     with pytest.raises(SlowDownError, match="6 per 1 minute"):
-        clients.admit(key, "b")
+        clients.authorize(key, "b")
 
 
 def test_the_addresses_that_are_remembered_are_bounded(
@@ -100,7 +100,7 @@ def test_the_addresses_that_are_remembered_are_bounded(
     monkeypatch.setattr(clients_module, "_REMEMBERED", 10)
     clients = Clients(None, Limits(requests_per_minute=6))
     for number in range(100):
-        clients.admit("", str(number))
+        clients.authorize("", str(number))
     assert len(clients._buckets) == 10
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_services import RuleEngine, rule_model
+from small_services import RuleTranslator, rule_model
 from tiny_bundle import PAIRS, memorised
 
 from heedful.analysis.attention_maps import attention_maps
@@ -28,7 +28,7 @@ from heedful.serving.refusals import (
     SlowDownError,
     TextTooLongError,
 )
-from heedful.serving.served_model import Directed, ServedModel
+from heedful.serving.served_model import ServedModel, ServedPair
 from heedful.serving.service import TranslationService
 
 ENGLISH, GERMAN = PAIRS[0]
@@ -47,7 +47,7 @@ def tiny_model() -> ServedModel:
     return ServedModel(
         "tiny",
         frozenset({Pair("en", "de")}),
-        lambda pair: Directed(TRANSLATOR, options, 4, TRANSLATOR.bundle),
+        lambda pair: ServedPair(TRANSLATOR, options, 4, TRANSLATOR.bundle),
     )
 
 
@@ -130,7 +130,7 @@ def test_a_text_of_many_tokens_is_explained_as_far_as_the_limit(
     explainer: Explainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     length = len(TRANSLATOR.bundle.tokenizers.src.encode(ENGLISH))
-    monkeypatch.setattr(explain, "MOST_TOKENS", 2 * length)
+    monkeypatch.setattr(explain, "MAX_TOKENS", 2 * length)
     told = ask(explainer, "\n".join([ENGLISH] * 3))
     assert (told["complete"], len(told["sentences"])) == (False, 2)
 
@@ -159,7 +159,7 @@ def test_the_characters_at_work_have_the_services_limit() -> None:
 
 
 def test_pairs_through_a_third_language_and_models_without_a_bundle_are_refused() -> None:
-    rules = rule_model("rules", RuleEngine(str.upper), [("de", "nl")])
+    rules = rule_model("rules", RuleTranslator(str.upper), [("de", "nl")])
     explainer = Explainer(service_of(tiny_model(), rules))
     with pytest.raises(InvalidError, match="through de has two models"):
         ask(explainer, ENGLISH, target="nl")
@@ -189,7 +189,7 @@ def test_an_explanation_and_a_translation_do_not_use_a_model_at_once() -> None:
             finally:
                 busy.release()
 
-    model = ServedModel("tiny", frozenset({Pair("en", "de")}), lambda pair: Directed(Alone(), options))
+    model = ServedModel("tiny", frozenset({Pair("en", "de")}), lambda pair: ServedPair(Alone(), options))
     pair, failures = Pair("en", "de"), []
 
     def work(index: int) -> None:

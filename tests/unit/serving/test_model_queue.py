@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import CancelledError
 
 import pytest
-from small_services import RuleEngine, rule_model
+from small_services import RuleTranslator, rule_model
 
 from heedful.serving.catalogue import Pair
 from heedful.serving.limits import Limits
@@ -15,96 +15,96 @@ from heedful.serving.sentence_cache import SentenceCache
 PAIR = Pair("en", "de")
 
 
-def start(engine: RuleEngine, *, cached: int = 0, **limits: float) -> ModelQueue:
+def start(translator: RuleTranslator, *, cached: int = 0, **limits: float) -> ModelQueue:
     return ModelQueue(
-        rule_model("m", engine),
+        rule_model("m", translator),
         Limits(**{"batch_wait": 0.0, **limits}),
         SentenceCache(cached),  # type: ignore[arg-type]
     )
 
 
-def busy(engine: RuleEngine, queue: ModelQueue) -> None:
+def busy(translator: RuleTranslator, queue: ModelQueue) -> None:
     """Give the queue something to do that goes on until the gate opens."""
-    engine.gate.clear()
+    translator.gate.clear()
     queue.submit(PAIR, ["first"], alternatives=0, request_characters=0)
-    while not engine.batches:
+    while not translator.batches:
         threading.Event().wait(0.001)
 
 
 def test_each_sentence_has_its_translation() -> None:
-    queue = start(RuleEngine(str.upper))
+    queue = start(RuleTranslator(str.upper))
     futures = queue.submit(PAIR, ["a", "b", "a"], alternatives=0, request_characters=3)
     assert [future.result(60) for future in futures] == [("A",), ("B",), ("A",)]
     queue.close()
 
 
 def test_alternatives_come_after_the_best_one() -> None:
-    queue = start(RuleEngine(str.upper))
+    queue = start(RuleTranslator(str.upper))
     (future,) = queue.submit(PAIR, ["a"], alternatives=2, request_characters=1)
     assert future.result(60) == ("A", "A!", "A!!")
     queue.close()
 
 
 def test_sentences_of_all_requests_are_translated_together_each_once() -> None:
-    engine = RuleEngine(str.upper)
-    queue = start(engine)
-    busy(engine, queue)
+    translator = RuleTranslator(str.upper)
+    queue = start(translator)
+    busy(translator, queue)
     for text in ("a", "b", "a"):
         queue.submit(PAIR, [text], alternatives=0, request_characters=1)
-    engine.gate.set()
+    translator.gate.set()
     queue.close()
-    assert engine.batches[1:] == [["a", "b"]]
+    assert translator.batches[1:] == [["a", "b"]]
 
 
 def test_sentences_of_other_lengths_and_alternatives_are_other_batches() -> None:
-    engine = RuleEngine(str.upper)
-    queue = start(engine)
-    busy(engine, queue)
+    translator = RuleTranslator(str.upper)
+    queue = start(translator)
+    busy(translator, queue)
     queue.submit(PAIR, ["a", "x" * 100, "b"], alternatives=0, request_characters=1)
     queue.submit(PAIR, ["c"], alternatives=1, request_characters=1)
-    engine.gate.set()
+    translator.gate.set()
     queue.close()
-    assert engine.batches[1:] == [["a", "b"], ["x" * 100], ["c"], ["c"]]
+    assert translator.batches[1:] == [["a", "b"], ["x" * 100], ["c"], ["c"]]
 
 
 def test_a_batch_has_a_limit() -> None:
-    engine = RuleEngine(str.upper)
-    queue = start(engine, batch_sentences=2)
-    busy(engine, queue)
+    translator = RuleTranslator(str.upper)
+    queue = start(translator, batch_sentences=2)
+    busy(translator, queue)
     queue.submit(PAIR, list("abcde"), alternatives=0, request_characters=5)
-    engine.gate.set()
+    translator.gate.set()
     queue.close()
-    assert engine.batches[1:] == [["a", "b"], ["c", "d"], ["e"]]
+    assert translator.batches[1:] == [["a", "b"], ["c", "d"], ["e"]]
 
 
 def test_short_requests_go_before_long_ones() -> None:
-    engine = RuleEngine(str.upper)
-    queue = start(engine, batch_sentences=1)
-    busy(engine, queue)
+    translator = RuleTranslator(str.upper)
+    queue = start(translator, batch_sentences=1)
+    busy(translator, queue)
     queue.submit(PAIR, ["of a long one"], alternatives=0, request_characters=1_000_000)
     queue.submit(PAIR, ["of a short one"], alternatives=0, request_characters=10)
-    engine.gate.set()
+    translator.gate.set()
     queue.close()
-    assert engine.batches[1:] == [["of a short one"], ["of a long one"]]
+    assert translator.batches[1:] == [["of a short one"], ["of a long one"]]
 
 
 def test_what_nobody_waits_for_is_not_translated() -> None:
-    engine = RuleEngine(str.upper)
-    queue = start(engine)
-    busy(engine, queue)
+    translator = RuleTranslator(str.upper)
+    queue = start(translator)
+    busy(translator, queue)
     gone, other = queue.submit(PAIR, ["gone", "here"], alternatives=0, request_characters=1)
     gone.cancel()
-    engine.gate.set()
+    translator.gate.set()
     assert other.result(60) == ("HERE",)
     with pytest.raises(CancelledError):
         gone.result(60)
     queue.close()
-    assert engine.batches[1:] == [["here"]]
+    assert translator.batches[1:] == [["here"]]
 
 
 def test_a_sentence_that_the_model_cannot_take_spoils_no_other() -> None:
-    engine = RuleEngine(str.upper)
-    queue = start(engine)
+    translator = RuleTranslator(str.upper)
+    queue = start(translator)
     bad, good = queue.submit(PAIR, ["too long", "fine"], alternatives=0, request_characters=1)
     assert good.result(60) == ("FINE",)
     with pytest.raises(InvalidError, match="too long"):
@@ -116,7 +116,7 @@ def test_a_failure_of_the_engine_is_told_and_the_queue_goes_on() -> None:
     def rule(text: str) -> str:
         return {"a": "A"}[text]
 
-    queue = start(RuleEngine(rule))
+    queue = start(RuleTranslator(rule))
     (bad,) = queue.submit(PAIR, ["b"], alternatives=0, request_characters=1)
     with pytest.raises(KeyError):
         bad.result(60)
@@ -126,19 +126,19 @@ def test_a_failure_of_the_engine_is_told_and_the_queue_goes_on() -> None:
 
 
 def test_what_is_remembered_is_not_translated_again() -> None:
-    engine = RuleEngine(str.upper)
-    queue = start(engine, cached=10_000)
+    translator = RuleTranslator(str.upper)
+    queue = start(translator, cached=10_000)
     for _ in range(2):
         (future,) = queue.submit(PAIR, ["a"], alternatives=0, request_characters=1)
         assert future.result(60) == ("A",)
     assert future.done()
     queue.close()
-    assert engine.batches == [["a"]]
+    assert translator.batches == [["a"]]
 
 
 def test_closing_translates_what_waits_and_takes_no_more() -> None:
-    engine = RuleEngine(str.upper)
-    queue = start(engine, batch_sentences=1)
+    translator = RuleTranslator(str.upper)
+    queue = start(translator, batch_sentences=1)
     futures = queue.submit(PAIR, ["a", "b", "c"], alternatives=0, request_characters=3)
     queue.close()
     assert [future.result(0) for future in futures] == [("A",), ("B",), ("C",)]

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from small_services import RuleEngine, rule_model, rule_service
+from small_services import RuleTranslator, rule_model, rule_service
 
 from heedful.serving.limits import Limits
 from heedful.serving.markup.documents import html_rules
@@ -63,8 +63,8 @@ def test_html_keeps_its_tags_and_text_its_placeholders() -> None:
 
 def pivoting() -> TranslationService:
     models = [
-        rule_model("m1", RuleEngine(lambda text: f"en({text})"), [("fr", "en")]),
-        rule_model("m2", RuleEngine(lambda text: f"de({text})"), [("en", "de")]),
+        rule_model("m1", RuleTranslator(lambda text: f"en({text})"), [("fr", "en")]),
+        rule_model("m2", RuleTranslator(lambda text: f"de({text})"), [("en", "de")]),
     ]
     return TranslationService(models, Limits(), Metrics())
 
@@ -107,19 +107,19 @@ def test_a_sentence_that_the_model_cannot_take_is_the_clients_mistake() -> None:
         ask(rule_service(), "too long")
 
 
-def held(then: Callable[[TranslationService, RuleEngine], object], **limits: float) -> RuleEngine:
-    """Call a coroutine function with a service whose engine waits."""
-    engine = RuleEngine(str.upper)
-    engine.gate.clear()
-    service = TranslationService([rule_model("m", engine)], Limits(**limits), Metrics())  # type: ignore[arg-type]
-    asyncio.run(then(service, engine))  # type: ignore[arg-type]
-    engine.gate.set()
+def held(then: Callable[[TranslationService, RuleTranslator], object], **limits: float) -> RuleTranslator:
+    """Call a coroutine function with a service whose translator waits."""
+    translator = RuleTranslator(str.upper)
+    translator.gate.clear()
+    service = TranslationService([rule_model("m", translator)], Limits(**limits), Metrics())  # type: ignore[arg-type]
+    asyncio.run(then(service, translator))  # type: ignore[arg-type]
+    translator.gate.set()
     service.close()
-    return engine
+    return translator
 
 
 def test_what_is_not_done_in_time_is_given_up() -> None:
-    async def check(service: TranslationService, engine: RuleEngine) -> None:
+    async def check(service: TranslationService, translator: RuleTranslator) -> None:
         with pytest.raises(UnavailableError, match=r"not done within 0.05 seconds"):
             await service.translate(TranslationRequest(texts=("a",), source="en", target="de"))
         assert service.admission.characters == 0
@@ -130,7 +130,7 @@ def test_what_is_not_done_in_time_is_given_up() -> None:
 def test_no_more_may_wait_than_the_limit_and_a_place_of_one_who_left_is_free() -> None:
     wanted = TranslationRequest(texts=("a" * 60,), source="en", target="de")
 
-    async def check(service: TranslationService, engine: RuleEngine) -> None:
+    async def check(service: TranslationService, translator: RuleTranslator) -> None:
         first = asyncio.create_task(service.translate(wanted))
         await asyncio.sleep(0)
         with pytest.raises(SlowDownError):
@@ -139,19 +139,19 @@ def test_no_more_may_wait_than_the_limit_and_a_place_of_one_who_left_is_free() -
         await asyncio.gather(first, return_exceptions=True)
         second = asyncio.create_task(service.translate(wanted))
         await asyncio.sleep(0)
-        engine.gate.set()
+        translator.gate.set()
         assert texts(await second) == ["A" * 60]
 
     held(check, characters=100, waiting_characters=100)
 
 
 def test_closing_answers_those_who_wait() -> None:
-    async def check(service: TranslationService, engine: RuleEngine) -> None:
+    async def check(service: TranslationService, translator: RuleTranslator) -> None:
         task = asyncio.create_task(
             service.translate(TranslationRequest(texts=("a", "b"), source="en", target="de"))
         )
         await asyncio.sleep(0.05)
-        engine.gate.set()
+        translator.gate.set()
         await asyncio.to_thread(service.close)
         assert texts(await task) == ["A", "B"]
 

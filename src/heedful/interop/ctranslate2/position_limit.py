@@ -6,7 +6,7 @@ NUM_POSITIONS = 2048  # twice the source tokens after which CTranslate2 truncate
 
 
 def position_limit(config: ModelConfig) -> int | None:
-    """How many tokens source or target may have in the exported model; None: there is no end."""
+    """Return the maximum length of source and target in the exported model, in tokens; None: no limit."""
     if config.positions == "learned":
         return config.max_positions
     return None if config.positions in ("rotary", "relative") else NUM_POSITIONS

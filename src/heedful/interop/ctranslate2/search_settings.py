@@ -86,7 +86,7 @@ def beam_of(options: SearchOptions) -> BeamSearch:
 
 
 def search_settings(options: SearchOptions, *, whole_beam: bool) -> dict[str, Any]:
-    """The options as CTranslate2 names them, but for those that depend on the model."""
+    """Return the options as arguments of CTranslate2's search, but for those that depend on the model."""
     beam = beam_of(options)
     settings: dict[str, Any] = {
         "beam_size": beam.beam_size,

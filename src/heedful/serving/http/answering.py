@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from heedful.serving.clients import Clients
+from heedful.serving.http.fields import AUTO
 from heedful.serving.refusals import (
     BodyTooLargeError,
     ClientGoneError,
@@ -29,8 +30,8 @@ _log = logging.getLogger("heedful.serving")
 
 
 @dataclass(frozen=True)
-class Context:
-    """The service and its clients, for a dialect.
+class Gateway:
+    """The way of all dialects to the service, past its keys and rates.
 
     Attributes:
         service: translates.
@@ -42,12 +43,12 @@ class Context:
     clients: Clients
     log_text: bool = False
 
-    def admit(self, request: Request, key: str = "") -> str:
-        """Return the name of the client; see `Clients.admit`. A key may be in a header as well."""
+    def authorize(self, request: Request, key: str = "") -> str:
+        """Return the name of the client: see `Clients.authorize`. A key may be in a header as well."""
         words = request.headers.get("authorization", "").split(None, 1)
         api_key = key or (words[1] if len(words) == 2 and words[0] in ("DeepL-Auth-Key", "Bearer") else "")
         api_key = api_key or request.headers.get("ocp-apim-subscription-key", "")
-        return self.clients.admit(api_key, request.client.host if request.client else "")
+        return self.clients.authorize(api_key, request.client.host if request.client else "")
 
     async def translate(self, request: Request, client: str, asked: TranslationRequest) -> list[Answer]:
         """Return the answers, unless the client goes away before.
@@ -56,7 +57,7 @@ class Context:
             ClientGoneError: it did; its place is free again.
         """
         if self.log_text:
-            _log.info("%s -> %s: %r", asked.source or "auto", asked.target, asked.texts)
+            _log.info("%s -> %s: %r", asked.source or AUTO, asked.target, asked.texts)
         answers = await unless_gone(request, self.service.translate(asked))
         self.clients.characters[client] += sum(map(len, asked.texts))
         return answers

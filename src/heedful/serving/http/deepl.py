@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from heedful.serving.http import schemas
-from heedful.serving.http.answering import Context
+from heedful.serving.http.answering import Gateway
 from heedful.serving.http.fields import read_fields, validated
 from heedful.serving.language_codes import language_name
 from heedful.serving.markup.documents import TagRules, html_rules, xml_rules
@@ -89,10 +89,10 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def router(context: Context) -> APIRouter:
+def router(gateway: Gateway) -> APIRouter:
     """Return the routes."""
     routes = APIRouter(tags=["DeepL"], responses=REFUSALS)
-    catalogue, limits = context.service.catalogue, context.service.limits
+    catalogue, limits = gateway.service.catalogue, gateway.service.limits
     schema = schemas.deepl(catalogue, limits)
     options: dict[str, Any] = {"response_model": DeepLTranslations, "response_model_exclude_none": True}
 
@@ -103,7 +103,7 @@ def router(context: Context) -> APIRouter:
         fields = await read_fields(request, limits, repeated=_LISTS)
         if isinstance(fields, list):
             raise InvalidError("Bad request. Reason: the body must be an object")
-        client = context.admit(request, str(fields.get("auth_key", "")))
+        client = gateway.authorize(request, str(fields.get("auth_key", "")))
         parameters = validated(_Fields, fields)
         if parameters.glossary_id:
             return JSONResponse({"message": "Glossaries are not supported by this server."}, 404)
@@ -112,7 +112,7 @@ def router(context: Context) -> APIRouter:
         texts = parameters.text
         if parameters.split_sentences == "nonewlines" and not parameters.tag_handling:
             texts = [_LINE_ENDS.sub(" ", text) for text in texts]
-        answers = await context.translate(
+        answers = await gateway.translate(
             request,
             client,
             TranslationRequest(
@@ -135,12 +135,12 @@ def router(context: Context) -> APIRouter:
             ]
         )
 
-    _add_languages(routes, context)
+    _add_languages(routes, gateway)
     return routes
 
 
-def _add_languages(routes: APIRouter, context: Context) -> None:
-    catalogue, limits = context.service.catalogue, context.service.limits
+def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
+    catalogue, limits = gateway.service.catalogue, gateway.service.limits
     kind = {"name": "type", "in": "query", "schema": {"enum": ["source", "target"], "default": "source"}}
 
     @routes.get(
@@ -188,8 +188,8 @@ def _add_languages(routes: APIRouter, context: Context) -> None:
     @routes.get("/v2/usage")
     async def usage(request: Request) -> dict[str, int]:
         """Return how many characters the client has had translated since the server started."""
-        client = context.admit(request, request.query_params.get("auth_key", ""))
-        return {"character_count": context.clients.characters[client], "character_limit": _NO_LIMIT}
+        client = gateway.authorize(request, request.query_params.get("auth_key", ""))
+        return {"character_count": gateway.clients.characters[client], "character_limit": _NO_LIMIT}
 
     @routes.get("/v2/glossary-language-pairs")
     async def glossary_pairs() -> dict[str, list[Any]]:

@@ -3,11 +3,11 @@
 import asyncio
 import re
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
@@ -26,7 +26,10 @@ _MAX_FIELDS = 1000
 _JSON = re.compile(r"application/([\w.+-]*\+)?json")
 _FORM = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
+_NO_OBJECT = "Invalid JSON format: must be an object"
 
+AUTO = "auto"  # in place of the source language: identify it
+NonEmptyText = Annotated[str, Field(min_length=1)]
 Fields = dict[str, Any]
 M = TypeVar("M", bound=BaseModel)
 
@@ -61,13 +64,25 @@ async def read_fields(
         if isinstance(content, list):
             return content
         if not isinstance(content, dict):
-            raise InvalidError("Invalid JSON format: must be an object")
+            raise InvalidError(_NO_OBJECT)
         return query | {name: value for name, value in content.items() if value is not None}
     if kind in (_FORM, ""):
         return query | _collected(_urlencoded(body), names)
     if kind == _MULTIPART:
         return query | _collected(await _multipart(request, body), names)
     raise MediaTypeError(f"{kind[:60]}: must be application/json, {_FORM} or {_MULTIPART}")
+
+
+async def read_object(request: Request, limits: Limits) -> Fields:
+    """Return the parameters of a request by their names, as `read_fields` does.
+
+    Raises:
+        InvalidError: the body is a JSON array, or see `read_fields`.
+    """
+    fields = await read_fields(request, limits)
+    if isinstance(fields, list):
+        raise InvalidError(_NO_OBJECT)
+    return fields
 
 
 def validated(model: type[M], fields: Fields) -> M:

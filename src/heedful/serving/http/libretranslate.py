@@ -6,14 +6,11 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field
 
 from heedful.serving.http import microsoft, schemas
-from heedful.serving.http.answering import Context
-from heedful.serving.http.fields import read_fields, validated
+from heedful.serving.http.answering import Gateway
+from heedful.serving.http.fields import AUTO, NonEmptyText, read_fields, read_object, validated
 from heedful.serving.language_codes import closest_code, language_name
 from heedful.serving.markup.documents import html_rules
-from heedful.serving.refusals import InvalidError
 from heedful.serving.service import Answer, TranslationRequest
-
-_AUTO = "auto"
 
 
 class LibreError(BaseModel):
@@ -48,20 +45,17 @@ class Language(BaseModel):
     targets: list[str]
 
 
-_Text = Annotated[str, Field(min_length=1)]
-
-
 class _TranslateFields(BaseModel):
-    q: _Text | Annotated[list[str], Field(min_length=1)]
-    source: _Text
-    target: _Text
+    q: NonEmptyText | Annotated[list[str], Field(min_length=1)]
+    source: NonEmptyText
+    target: NonEmptyText
     format: Annotated[Literal["text", "html"], BeforeValidator(lambda value: value or "text")] = "text"
     alternatives: Annotated[int, BeforeValidator(lambda value: value or 0)] = 0
     api_key: str = ""
 
 
 class _DetectFields(BaseModel):
-    q: _Text
+    q: NonEmptyText
     api_key: str = ""
 
 
@@ -76,10 +70,10 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def router(context: Context) -> APIRouter:
+def router(gateway: Gateway) -> APIRouter:
     """Return the routes."""
     routes = APIRouter(tags=["LibreTranslate"], responses=REFUSALS)
-    catalogue, limits = context.service.catalogue, context.service.limits
+    catalogue, limits = gateway.service.catalogue, gateway.service.limits
     schema = schemas.libretranslate(catalogue, limits)
     as_body = schemas.body(schema, schemas.microsoft(limits))
     to = {"name": "to", "in": "query", "schema": schema["properties"]["target"]}
@@ -94,16 +88,16 @@ def router(context: Context) -> APIRouter:
         """Translate a text or a list of texts; a JSON array is Microsoft's dialect."""
         fields = await read_fields(request, limits, repeated=("q",))
         if isinstance(fields, list):
-            return await microsoft.translate(request, context, fields)
-        client = context.admit(request, str(fields.get("api_key", "")))
+            return await microsoft.translate(request, gateway, fields)
+        client = gateway.authorize(request, str(fields.get("api_key", "")))
         parameters = validated(_TranslateFields, fields)
         texts = [parameters.q] if isinstance(parameters.q, str) else parameters.q
-        answers = await context.translate(
+        answers = await gateway.translate(
             request,
             client,
             TranslationRequest(
                 texts=tuple(texts),
-                source=None if parameters.source == _AUTO else parameters.source,
+                source=None if parameters.source == AUTO else parameters.source,
                 target=parameters.target,
                 rules=html_rules() if parameters.format == "html" else None,
                 alternatives=parameters.alternatives,
@@ -116,10 +110,8 @@ def router(context: Context) -> APIRouter:
     )
     async def detect(request: Request) -> list[DetectedLanguage]:
         """Return the languages that a text may be in, the most probable first."""
-        fields = await read_fields(request, limits)
-        if isinstance(fields, list):
-            raise InvalidError("Invalid JSON format: must be an object")
-        context.admit(request, str(fields.get("api_key", "")))
+        fields = await read_object(request, limits)
+        gateway.authorize(request, str(fields.get("api_key", "")))
         text = validated(_DetectFields, fields).q
         known = {*catalogue.sources, *catalogue.targets}
         languages = [
@@ -127,16 +119,16 @@ def router(context: Context) -> APIRouter:
                 confidence=round(100 * each.probability, 1),
                 language=closest_code(each.language, known) or each.language,
             )
-            for each in context.service.detector.ranked(text)
+            for each in gateway.service.detector.ranked(text)
         ]
         return languages or [DetectedLanguage(confidence=0.0, language=catalogue.sources[0])]
 
-    _add_languages(routes, context)
+    _add_languages(routes, gateway)
     return routes
 
 
-def _add_languages(routes: APIRouter, context: Context) -> None:
-    catalogue, limits = context.service.catalogue, context.service.limits
+def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
+    catalogue, limits = gateway.service.catalogue, gateway.service.limits
 
     @routes.get("/languages", response_model=list[Language])
     @routes.post("/languages", response_model=list[Language])
@@ -156,8 +148,8 @@ def _add_languages(routes: APIRouter, context: Context) -> None:
         return {
             "charLimit": limits.characters,
             "frontendTimeout": 500,
-            "apiKeys": context.clients.key_required,
-            "keyRequired": context.clients.key_required,
+            "apiKeys": gateway.clients.key_required,
+            "keyRequired": gateway.clients.key_required,
             "suggestions": False,
             "filesTranslation": False,
             "supportedFilesFormat": [],
@@ -179,7 +171,7 @@ def _translated(parameters: _TranslateFields, answers: list[Answer]) -> Translat
     with_pivot = any(each.pivot for each in answers)
     return Translated.model_construct(
         text=[each.text for each in answers] if many else answers[0].text,
-        detected=None if parameters.source != _AUTO else languages if many else languages[0],
+        detected=None if parameters.source != AUTO else languages if many else languages[0],
         alternatives=_alternatives(answers, many=many) if parameters.alternatives else None,
         pivot=None if not with_pivot else [each.pivot for each in answers] if many else answers[0].pivot,
     )

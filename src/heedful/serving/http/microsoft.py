@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import Request
 from pydantic import AliasChoices, BaseModel, Field
 
-from heedful.serving.http.answering import Context
+from heedful.serving.http.answering import Gateway
 from heedful.serving.http.fields import validated
 from heedful.serving.markup.documents import html_rules
 from heedful.serving.refusals import InvalidError
@@ -37,20 +37,20 @@ class _Item(BaseModel):
     text: Annotated[str, Field(validation_alias=AliasChoices("text", "Text"))]
 
 
-async def translate(request: Request, context: Context, items: list[Any]) -> list[Translations]:
+async def translate(request: Request, gateway: Gateway, items: list[Any]) -> list[Translations]:
     """Return the translations of a list of `{"text": ...}`.
 
     The query string says the languages, `from` and `to`. Without both, texts are translated as the only pair
     says where there is one; else the language of each is identified, and `to` must be there.
     """
-    client = context.admit(request, request.query_params.get("subscription-key", ""))
+    client = gateway.authorize(request, request.query_params.get("subscription-key", ""))
     if not items:
         raise InvalidError("Invalid request: the list of texts is empty")
     texts = [_text(item) for item in items]
     source = request.query_params.get("from") or request.query_params.get("source")
     targets = [each for value in request.query_params.getlist("to") for each in value.split(",") if each]
     targets = targets[:10] or [request.query_params.get("target", "")]
-    if not (source or targets[0]) and len(pairs := context.service.catalogue.pairs) == 1:
+    if not (source or targets[0]) and len(pairs := gateway.service.catalogue.pairs) == 1:
         (only,) = pairs
         source, targets = only.src, [only.tgt]
     if not targets[0]:
@@ -59,7 +59,7 @@ async def translate(request: Request, context: Context, items: list[Any]) -> lis
     of_targets: list[list[Answer]] = []
     for target in targets:
         asked = TranslationRequest(texts=tuple(texts), source=source, target=target, rules=rules)
-        of_targets.append(await context.translate(request, client, asked))
+        of_targets.append(await gateway.translate(request, client, asked))
     return [
         Translations(
             translations=[

@@ -7,10 +7,10 @@ from fastapi import APIRouter, FastAPI
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from heedful.serving.http.answering import Context
+from heedful.serving.http.answering import Gateway
 
 
-def router(app: FastAPI, context: Context) -> APIRouter:
+def router(app: FastAPI, gateway: Gateway) -> APIRouter:
     """Return the routes."""
     routes = APIRouter(tags=["Operation"])
 
@@ -22,7 +22,7 @@ def router(app: FastAPI, context: Context) -> APIRouter:
     @routes.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
         """Return numbers in Prometheus' form."""
-        return Response(context.service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        return Response(gateway.service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     @routes.get("/docs", response_class=HTMLResponse, include_in_schema=False)
     async def docs() -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from heedful.serving.catalogue import Catalogue
+from heedful.serving.http.fields import AUTO
 from heedful.serving.limits import Limits
 
 Schema = dict[str, Any]
@@ -33,7 +34,7 @@ def libretranslate(catalogue: Catalogue, limits: Limits) -> Schema:
     return _object(
         {
             "q": texts(limits),
-            "source": {"type": "string", "enum": ["auto", *catalogue.sources]},
+            "source": {"type": "string", "enum": [AUTO, *catalogue.sources]},
             "target": {"type": "string", "enum": list(catalogue.targets)},
             "format": {"type": "string", "enum": ["text", "html"], "default": "text"},
             "alternatives": {
@@ -66,7 +67,7 @@ def explain(catalogue: Catalogue, limits: Limits) -> Schema:
     return _object(
         {
             "q": {"type": "string", "minLength": 1, "maxLength": limits.characters},
-            "source": {"type": "string", "enum": ["auto", *catalogue.sources]},
+            "source": {"type": "string", "enum": [AUTO, *catalogue.sources]},
             "target": {"type": "string", "enum": list(catalogue.targets)},
             "attention": {"type": "string", "enum": ["cross", "encoder", "decoder"]},
             "layer": {"type": "integer", "minimum": 1},

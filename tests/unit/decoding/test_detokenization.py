@@ -18,11 +18,11 @@ from torch.nn.functional import cross_entropy
 from heedful.bundle import Bundle
 from heedful.config import Config, DecodeConfig, ModelConfig, TokenizerConfig
 from heedful.decoding.beam import BeamSearch
+from heedful.decoding.detokenization import attended_words, translations_of
 from heedful.decoding.generator import StepwiseGenerator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
-from heedful.decoding.spelling import attended_words, translations_of
 from heedful.decoding.translator import Translator
 from heedful.model import Transformer
 from heedful.model_files import save_bundle
