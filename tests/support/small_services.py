@@ -1,8 +1,9 @@
 """Models that translate by a rule, for tests of the service around them."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from heedful.decoding.alignment import Alignment, Span
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import TextHypothesis, Translation
@@ -17,8 +18,9 @@ from heedful.serving.service import TranslationService
 class RuleTranslator:
     """Translates by a function; it waits for `gate`, and remembers each batch."""
 
-    def __init__(self, rule: Callable[[str], str]) -> None:
+    def __init__(self, rule: Callable[[str], str], *, backwards: bool = False) -> None:
         self.rule = rule
+        self.backwards = backwards  # whether it aligns the first word with the last
         self.batches: list[list[str]] = []
         self.gate = threading.Event()
         self.gate.set()
@@ -31,6 +33,22 @@ class RuleTranslator:
         if "too long" in texts:
             raise InputError("line 1: too long")
         return [self._translation(text, 1 if options is None else options.n_best) for text in texts]
+
+    def align(
+        self, sources: Sequence[str], targets: Sequence[str], *, split: Callable[[str], list[Span]]
+    ) -> list[Alignment]:
+        """Align each word with the one at its place, and what is beyond the source with its last word."""
+        if any("no attention" in source for source in sources):
+            raise InputError("there is none")
+        return [
+            Alignment(tuple(self._links(len(split(source)), len(split(target)))))
+            for source, target in zip(sources, targets, strict=True)
+        ]
+
+    def _links(self, num_source: int, num_target: int) -> Iterator[tuple[int, int]]:
+        for i in range(num_target if num_source else 0):
+            word = min(i, num_source - 1)
+            yield (num_source - 1 - word if self.backwards else word), i
 
     def _translation(self, text: str, n_best: int) -> Translation:
         outputs = [self.rule(text) + "!" * n for n in range(n_best)]

@@ -10,7 +10,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ from heedful.serving.catalogue import Pair
 from heedful.serving.limits import Limits
 from heedful.serving.refusals import InvalidError, UnavailableError
 from heedful.serving.sentence_cache import SentenceCache, SentenceKey
-from heedful.serving.served_model import ServedModel
+from heedful.serving.served_model import Outputs, ServedModel
 
 _SECONDS_A_CHARACTER = 0.001  # by which a request's length puts its deadline off
 _SCANNED = 8  # times the size of a batch: so many sentences are looked through for ones of similar length
@@ -27,7 +27,6 @@ _SCANNED = 8  # times the size of a batch: so many sentences are looked through 
 _LONGER = 1.5
 _MORE = 20
 
-Outputs = tuple[str, ...]
 _log = logging.getLogger("heedful.serving")
 
 
@@ -37,9 +36,7 @@ class _Waiting:
 
     deadline: float
     number: int
-    pair: Pair = field(compare=False)
-    alternatives: int = field(compare=False)
-    text: str = field(compare=False)
+    key: SentenceKey = field(compare=False)
     future: "Future[Outputs]" = field(compare=False)
 
 
@@ -67,7 +64,13 @@ class ModelQueue:
         self._thread.start()
 
     def submit(
-        self, pair: Pair, texts: Sequence[str], *, alternatives: int, request_characters: int
+        self,
+        pair: Pair,
+        texts: Sequence[str],
+        *,
+        alternatives: int,
+        request_characters: int,
+        aligned: Container[str] = (),
     ) -> "list[Future[Outputs]]":
         """Put sentences into the queue; those that are remembered are done at once.
 
@@ -76,6 +79,7 @@ class ModelQueue:
             texts: sentences.
             alternatives: how many other translations of each.
             request_characters: of the whole request, which decide how urgent it is.
+            aligned: those of the texts whose words are aligned with their translations.
 
         Raises:
             UnavailableError: the queue is closed.
@@ -86,11 +90,12 @@ class ModelQueue:
         for text in texts:
             future: Future[Outputs] = Future()
             futures.append(future)
-            cached = self._cache.get(self._key(pair, alternatives, text))
+            key = SentenceKey(self.model.name, pair, alternatives, text in aligned, text)
+            cached = self._cache.get(key)
             if cached is not None:
                 future.set_result(cached)
             else:
-                waiting.append(_Waiting(deadline, next(self._numbers), pair, alternatives, text, future))
+                waiting.append(_Waiting(deadline, next(self._numbers), key, future))
         if waiting:
             with self._changed:
                 if self._closing:
@@ -109,9 +114,6 @@ class ModelQueue:
             self._closing = True
             self._changed.notify()
         self._thread.join()
-
-    def _key(self, pair: Pair, alternatives: int, text: str) -> SentenceKey:
-        return SentenceKey(self.model.name, pair, alternatives, text)
 
     def _run(self) -> None:
         while (batch := self._next_batch()) is not None:
@@ -146,13 +148,15 @@ class ModelQueue:
         return batch
 
     def _translate(self, batch: Sequence[_Waiting]) -> None:
-        first = batch[0]
-        texts = list(dict.fromkeys(each.text for each in batch))
+        first = batch[0].key
+        texts = list(dict.fromkeys(each.key.text for each in batch))
         try:
-            outputs = self.model.translate(first.pair, texts, alternatives=first.alternatives)
+            outputs = self.model.translate(
+                first.pair, texts, alternatives=first.alternatives, aligned=first.aligned
+            )
         except HeedfulError as error:
             if len(batch) == 1:
-                first.future.set_exception(InvalidError(str(error)))
+                batch[0].future.set_exception(InvalidError(str(error)))
                 return
             for each in batch:  # one of them cannot be translated, and the others can
                 self._translate([each])
@@ -164,13 +168,13 @@ class ModelQueue:
             return
         results = dict(zip(texts, outputs, strict=True))
         for text, output in results.items():
-            self._cache.put(self._key(first.pair, first.alternatives, text), output)
+            self._cache.put(first._replace(text=text), output)
         for each in batch:
-            each.future.set_result(results[each.text])
+            each.future.set_result(results[each.key.text])
 
 
 def _fit_a_batch(first: _Waiting, other: _Waiting) -> bool:
-    if (first.pair, first.alternatives) != (other.pair, other.alternatives):
+    if first.key._replace(text="") != other.key._replace(text=""):
         return False
-    short, long = sorted((len(first.text), len(other.text)))
+    short, long = sorted((len(first.key.text), len(other.key.text)))
     return long <= max(_LONGER * short, short + _MORE)

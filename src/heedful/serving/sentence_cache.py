@@ -5,8 +5,10 @@ from threading import Lock
 from typing import NamedTuple
 
 from heedful.serving.catalogue import Pair
+from heedful.serving.served_model import Outputs
 
 _OVERHEAD = 200  # characters that stand for an entry's objects
+_LINK = 64  # for a link between two words
 
 
 class SentenceKey(NamedTuple):
@@ -15,6 +17,7 @@ class SentenceKey(NamedTuple):
     model: str
     pair: Pair
     alternatives: int
+    aligned: bool
     text: str
 
 
@@ -26,12 +29,12 @@ class SentenceCache:
         self._max_characters = max_characters
         self._size = 0
         self._lock = Lock()
-        self._entries: OrderedDict[SentenceKey, tuple[str, ...]] = OrderedDict()
+        self._entries: OrderedDict[SentenceKey, Outputs] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, key: SentenceKey) -> tuple[str, ...] | None:
+    def get(self, key: SentenceKey) -> Outputs | None:
         """Return the translations of a sentence; None where they are not remembered."""
         with self._lock:
             outputs = self._entries.get(key)
@@ -39,19 +42,20 @@ class SentenceCache:
                 self._entries.move_to_end(key)
             return outputs
 
-    def put(self, key: SentenceKey, texts: tuple[str, ...]) -> None:
+    def put(self, key: SentenceKey, outputs: Outputs) -> None:
         """Remember the translations of a sentence."""
-        size = _size(key, texts)
+        size = _size(key, outputs)
         if size > self._max_characters:
             return
         with self._lock:
             if (old := self._entries.pop(key, None)) is not None:
                 self._size -= _size(key, old)
-            self._entries[key] = texts
+            self._entries[key] = outputs
             self._size += size
             while self._size > self._max_characters:
                 self._size -= _size(*self._entries.popitem(last=False))
 
 
-def _size(key: SentenceKey, texts: tuple[str, ...]) -> int:
-    return len(key.text) + sum(map(len, texts)) + _OVERHEAD
+def _size(key: SentenceKey, outputs: Outputs) -> int:
+    links = sum(len(each.links or ()) for each in outputs)
+    return len(key.text) + sum(len(each.text) for each in outputs) + _LINK * links + _OVERHEAD

@@ -5,16 +5,36 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Protocol
 
+from heedful.errors import InputError
 from heedful.serving.catalogue import Pair
+from heedful.serving.markup.placement import Links, Span, words
 
 if TYPE_CHECKING:
     from heedful.bundle import Bundle
+    from heedful.decoding.alignment import Alignment
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
 
 _MAX_HYPOTHESES = 8  # of an n-best list that is shown
+
+
+@dataclass(frozen=True)
+class Output:
+    """A translation of a sentence.
+
+    Attributes:
+        text: the translation.
+        links: between the `words` of the sentence and of the translation; None where they are not known.
+    """
+
+    text: str
+    links: Links | None = None
+
+
+Outputs = tuple[Output, ...]  # the translations of a sentence, best first
 
 
 class PairTranslator(Protocol):
@@ -24,6 +44,12 @@ class PairTranslator(Protocol):
         self, texts: Sequence[str], *, options: "SearchOptions | None" = None
     ) -> list["Translation"]:
         """Return the translation of each text."""
+        ...
+
+    def align(
+        self, sources: Sequence[str], targets: Sequence[str], *, split: Callable[[str], list[Span]]
+    ) -> list["Alignment"]:
+        """Return the alignment of each pair of texts, whose words `split` returns."""
         ...
 
 
@@ -61,19 +87,28 @@ class ServedModel:
         self._open: OrderedDict[Pair, ServedPair] = OrderedDict()
         self._lock = threading.Lock()  # a translator works for one thread at a time
 
-    def translate(self, pair: Pair, texts: Sequence[str], *, alternatives: int) -> list[tuple[str, ...]]:
-        """Return the best translation of each text, then up to so many others, all different."""
+    def translate(
+        self, pair: Pair, texts: Sequence[str], *, alternatives: int, aligned: bool = False
+    ) -> list[Outputs]:
+        """Return the best translation of each text, then up to so many others, all different.
+
+        With `aligned`, they have the links of their words, where the translator can say them.
+        """
         with self._lock:
             served = self._served(pair)
-            best = [each.text for each in served.translator.translations(texts, options=served.options(1))]
-            # A second search: the beam is wider there, and alternatives must not change the answer.
-            if not alternatives:
-                return [(text,) for text in best]
-            others = served.translator.translations(texts, options=served.options(alternatives + 1))
-        return [
-            tuple(dict.fromkeys([first, *(each.text for each in more.hypotheses)]))[: alternatives + 1]
-            for first, more in zip(best, others, strict=True)
-        ]
+            outputs = [
+                [each.text] for each in served.translator.translations(texts, options=served.options(1))
+            ]
+            if alternatives:
+                # A second search: the beam is wider there, and alternatives must not change the answer.
+                others = served.translator.translations(texts, options=served.options(alternatives + 1))
+                outputs = [
+                    list(dict.fromkeys([*best, *(each.text for each in more.hypotheses)]))[: alternatives + 1]
+                    for best, more in zip(outputs, others, strict=True)
+                ]
+            if aligned:
+                return _aligned(served.translator, texts, outputs)
+            return [tuple(map(Output, each)) for each in outputs]
 
     def hypotheses(self, pair: Pair, texts: Sequence[str]) -> "list[Translation]":
         """Return the n-best list of each text, as long as the beam is wide."""
@@ -100,3 +135,17 @@ class ServedModel:
                 self._open.popitem(last=False)
         self._open.move_to_end(pair)
         return self._open[pair]
+
+
+def _aligned(
+    translator: PairTranslator, texts: Sequence[str], outputs: Sequence[Sequence[str]]
+) -> list[Outputs]:
+    """Return the translations of texts with the links of their words, where they can be had."""
+    sources = [text for text, of_text in zip(texts, outputs, strict=True) for _ in of_text]
+    targets = [target for of_text in outputs for target in of_text]
+    links: Iterator[Links | None]
+    try:
+        links = (each.links for each in translator.align(sources, targets, split=words))
+    except InputError:  # a text that is too long for learned positions, or an engine without attention
+        links = repeat(None)
+    return [tuple(Output(target, next(links)) for target in of_text) for of_text in outputs]

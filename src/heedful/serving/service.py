@@ -12,13 +12,13 @@ from heedful.serving.limits import Limits
 from heedful.serving.markup.documents import TagRules
 from heedful.serving.markup.marked_text import MarkedText
 from heedful.serving.markup.placeholders import placeholders, without_placeholders
-from heedful.serving.markup.projection import phrases_of, project, text_to_translate
+from heedful.serving.markup.projection import project, text_to_translate
 from heedful.serving.metrics import Metrics
-from heedful.serving.model_queue import ModelQueue, Outputs
+from heedful.serving.model_queue import ModelQueue
 from heedful.serving.refusals import InvalidError, TextTooLongError, UnavailableError
 from heedful.serving.segments import Segments, has_letters, take_apart
 from heedful.serving.sentence_cache import SentenceCache
-from heedful.serving.served_model import ServedModel
+from heedful.serving.served_model import Output, Outputs, ServedModel
 
 _SHORT = 500  # characters that the event loop can split by itself
 
@@ -193,42 +193,37 @@ class TranslationService:
         self, sentences: Sequence[MarkedText], segments: Segments, job: _Job
     ) -> list[list[tuple[str, str]]]:
         """Return for each sentence its translations: as they came, and with markers."""
-        texts = [text_to_translate(sentence) for sentence in sentences]
-        phrases = [phrases_of(sentence) for sentence in sentences]
-        lone = list(dict.fromkeys(phrase for each in phrases for phrase in each.values()))
-        outputs, of_phrases = await gathered(
-            [
-                self._through(texts, job, alternatives=job.request.alternatives),
-                self._through(lone, job, alternatives=0),
-            ]
-        )
-        known = {phrase: outputs[0] for phrase, outputs in zip(lone, of_phrases, strict=True)}
+        escape = segments.document.escape
         return [
-            [
-                (
-                    text,
-                    project(sentence, text, segments.document.escape, {n: known[p] for n, p in own.items()}),
-                )
-                for text in phrases_of_sentence
-            ]
-            for sentence, own, phrases_of_sentence in zip(sentences, phrases, outputs, strict=True)
+            [(each.text, project(sentence, each.text, escape, each.links)) for each in outputs]
+            for sentence, outputs in zip(sentences, await self._through(sentences, job), strict=True)
         ]
 
-    async def _through(self, texts: Sequence[str], job: _Job, *, alternatives: int) -> list[Outputs]:
-        """Return the translations of sentences by one model after the other."""
-        translatable = [index for index, text in enumerate(texts) if has_letters(text)]
-        translations: list[Outputs] = [(text,) for text in texts]
+    async def _through(self, sentences: Sequence[MarkedText], job: _Job) -> list[Outputs]:
+        """Return the translations of sentences by each model of the route; of marked ones with links."""
+        outputs: list[Outputs] = [(Output(text_to_translate(sentence)),) for sentence in sentences]
+        translatable = [index for index, (best,) in enumerate(outputs) if has_letters(best.text)]
         for leg in job.route.legs:
-            last = leg == job.route.legs[-1]
+            read = [outputs[index][0] for index in translatable]
             futures = self._queue_of[leg].submit(
                 leg,
-                [translations[index][0] for index in translatable],
-                alternatives=alternatives if last else 0,
+                [each.text for each in read],
+                alternatives=job.request.alternatives if leg == job.route.legs[-1] else 0,
                 request_characters=job.characters,
+                aligned={outputs[index][0].text for index in translatable if sentences[index].markers},
             )
             self.metrics.sentences.inc(len(futures))
             self.metrics.cached_sentences.inc(sum(future.done() for future in futures))
             done = await gathered([asyncio.wrap_future(future) for future in futures])
-            for index, outputs in zip(translatable, done, strict=True):
-                translations[index] = outputs
-        return translations
+            is_first = leg == job.route.legs[0]
+            for index, source, written in zip(translatable, read, done, strict=True):
+                outputs[index] = written if is_first else tuple(_composed(source, each) for each in written)
+        return outputs
+
+
+def _composed(pivot: Output, output: Output) -> Output:
+    """Return a translation of a translation, with links from its words to those of the first source."""
+    if pivot.links is None or output.links is None:
+        return Output(output.text)
+    links = {(src, tgt) for src, middle in pivot.links for again, tgt in output.links if middle == again}
+    return Output(output.text, sorted(links))

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.serving.markup.documents import TagRules, html_rules, xml_rules
-from heedful.serving.markup.phrases import find_phrase, words
 from heedful.serving.markup.placeholders import placeholders, without_placeholders
-from heedful.serving.markup.projection import phrases_of, project, text_to_translate
+from heedful.serving.markup.placement import Links, best_gap, best_span
+from heedful.serving.markup.projection import project, text_to_translate
 from heedful.serving.markup.tokens import Kind, tokenize
 from heedful.serving.segments import Segments, take_apart
 
@@ -27,14 +27,15 @@ SCRAPS = st.lists(
 TEXTS = st.text(alphabet="ab. <&%", max_size=30)
 
 
-def translated(text: str, translate: dict[str, str], rules: TagRules | None = None) -> str:
-    """The text with the translations of its sentences, and of phrases where they are given."""
+def translated(
+    text: str, translate: dict[str, str], rules: TagRules | None = None, *, links: Links | None = None
+) -> str:
+    """The text with the translations of its sentences."""
     segments = take_apart(text, rules or html_rules())
     outputs = []
     for sentence in segments.sentences:
-        phrases = {n: translate[p] for n, p in phrases_of(sentence).items() if p in translate}
         output = translate[text_to_translate(sentence)]
-        outputs.append(project(sentence, output, segments.document.escape, phrases))
+        outputs.append(project(sentence, output, segments.document.escape, links))
     return segments.joined(outputs)
 
 
@@ -48,14 +49,17 @@ def test_tokens_are_the_document(document: str, xml: bool) -> None:
     assert "".join(token.raw for token in tokenize(document, xml=xml)) == document
 
 
-@given(SCRAPS, st.lists(st.sampled_from(["rot", "Hund", ".", "auf"]), max_size=8), st.booleans())
+LINKS = st.none() | st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12)
+
+
+@given(SCRAPS, st.lists(st.sampled_from(["rot", "Hund", ".", "auf"]), max_size=8), st.booleans(), LINKS)
 @settings(max_examples=300, deadline=None)
 def test_every_tag_is_there_once_whatever_the_translation_is(
-    document: str, output: list[str], xml: bool
+    document: str, output: list[str], xml: bool, links: Links | None
 ) -> None:
     segments = take_apart(document, xml_rules() if xml else html_rules())
     text = " ".join(output)
-    outputs = [project(each, text, segments.document.escape, {}) for each in segments.sentences]
+    outputs = [project(each, text, segments.document.escape, links) for each in segments.sentences]
     joined = segments.joined(outputs)
     tags = Counter(each.raw for each in tokenize(document, xml=xml) if each.kind is not Kind.TEXT)
     assert {raw: joined.count(raw) for raw, count in tags.items() if joined.count(raw) < count} == {}
@@ -93,31 +97,48 @@ ELEMENTS = st.recursive(
 
 
 @given(
-    st.lists(ELEMENTS, max_size=4).map("".join), st.sampled_from(["der rote Hund", "Hund", "", "a b c d e f"])
+    st.lists(ELEMENTS, max_size=4).map("".join),
+    st.sampled_from(["der rote Hund", "Hund", "", "a b c d e f"]),
+    LINKS,
 )
 @settings(max_examples=300, deadline=None)
-def test_what_is_well_nested_stays_so(document: str, output: str) -> None:
+def test_what_is_well_nested_stays_so(document: str, output: str, links: Links | None) -> None:
     segments = take_apart(document, html_rules())
     escape = segments.document.escape
-    outputs = []
-    for number, each in enumerate(segments.sentences):
-        found = {n: "rote Hund" for n in phrases_of(each) if (n + number) % 2}
-        outputs.append(project(without_placeholders(each, escape), output, escape, found))
-    result = segments.joined(outputs)
+    bare = [without_placeholders(each, escape) for each in segments.sentences]
+    result = segments.joined([project(each, output, escape, links) for each in bare])
     assert well_nested(result)
     assert Counter(re.findall(r"<[^<>]*>", result)) == Counter(re.findall(r"<[^<>]*>", document))
     assert placeholders(result) == placeholders(document)
 
 
-def test_an_element_is_put_around_the_translation_of_its_content() -> None:
-    document = "<p>The <b>red dog</b> is in the <i>street</i>.</p>"
-    spoken = {
-        "The red dog is in the street.": "Auf der Straße ist ein roter Hund.",
-        "red dog": "Rote Hunde.",
-        "street": "Straße",
-    }
-    expected = "<p>Auf der <i>Straße</i> ist ein <b>roter Hund</b>.</p>"
-    assert translated(document, spoken) == expected
+def test_an_element_is_put_around_the_words_that_are_aligned_with_its_content() -> None:
+    document = "<p>The <b>red dog</b> is in <img> the <i>street</i>.</p>"
+    spoken = {"The red dog is in the street.": "Auf der Straße ist ein roter Hund."}
+    #        The red dog is in the street .
+    links = [(4, 0), (5, 1), (6, 2), (3, 3), (0, 4), (1, 5), (2, 6), (7, 7)]
+    assert translated(document, spoken, links=links) == (
+        "<p>Auf <img> der <i>Straße</i> ist ein <b>roter Hund</b>.</p>"
+    )
+
+
+def test_the_span_is_that_with_most_words_for_it_and_fewest_against() -> None:
+    # A word in the middle that is aligned with nothing, or with another part, does not end it.
+    assert best_span([(1, 2), (1, 4), (2, 5)], 1, 3, 8) == (2, 6)
+    assert best_span([(1, 2), (1, 3), (0, 4), (2, 5), (2, 6)], 1, 3, 8) == (2, 7)
+    # One that is far away is left out.
+    assert best_span([(1, 0), (0, 1), (0, 2), (0, 3), (1, 4), (2, 5)], 1, 3, 6) == (4, 6)
+    assert best_span([(0, 0), (1, 0)], 1, 2, 1) is None
+    assert best_span([], 0, 1, 3) is None
+
+
+def test_the_gap_is_beside_the_words_that_are_aligned_with_its_neighbours() -> None:
+    swapped = [(0, 2), (1, 3), (2, 0), (3, 1)]
+    assert [best_gap(swapped, before, 4, near=before) for before in range(5)] == [0, 3, 0, 1, 4]
+    straight = [(0, 0), (1, 1), (2, 2)]
+    assert [best_gap(straight, before, 3, near=0) for before in range(4)] == [0, 1, 2, 3]
+    assert [best_gap([(0, 0), (1, 3)], 1, 4, near=near) for near in (0, 2, 4)] == [1, 2, 3]
+    assert best_gap([], 1, 0, near=0) == 0
 
 
 def test_an_element_whose_content_is_not_found_keeps_its_part_of_the_sentence() -> None:
@@ -181,15 +202,7 @@ def test_placeholders_that_are_taken_out_come_back(text: str) -> None:
     for sentence in segments.sentences:
         bare = without_placeholders(sentence, str)
         assert not placeholders(bare.text) or bare.text != sentence.text
-        assert placeholders(project(bare, "etwas anderes", str, {})) == placeholders(sentence.text)
-
-
-def test_a_phrase_is_found_where_it_is_expected() -> None:
-    text = "Hund sieht Hund"
-    spans = words(text)
-    assert find_phrase("Hund", text, spans, near=0.1) == (0, 1)
-    assert find_phrase("hunde.", text, spans, near=0.9) == (2, 3)
-    assert find_phrase("Katze", text, spans, near=0.5) is None
+        assert placeholders(project(bare, "etwas anderes", str, None)) == placeholders(sentence.text)
 
 
 def test_deep_markup_is_no_problem() -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import CancelledError
+from itertools import chain
 
 import pytest
 from small_services import RuleTranslator, rule_model
@@ -11,6 +12,7 @@ from heedful.serving.limits import Limits
 from heedful.serving.model_queue import ModelQueue
 from heedful.serving.refusals import InvalidError, UnavailableError
 from heedful.serving.sentence_cache import SentenceCache
+from heedful.serving.served_model import Output
 
 PAIR = Pair("en", "de")
 
@@ -34,14 +36,38 @@ def busy(translator: RuleTranslator, queue: ModelQueue) -> None:
 def test_each_sentence_has_its_translation() -> None:
     queue = start(RuleTranslator(str.upper))
     futures = queue.submit(PAIR, ["a", "b", "a"], alternatives=0, request_characters=3)
-    assert [future.result(60) for future in futures] == [("A",), ("B",), ("A",)]
+    assert [future.result(60) for future in futures] == [(Output("A"),), (Output("B"),), (Output("A"),)]
     queue.close()
 
 
 def test_alternatives_come_after_the_best_one() -> None:
     queue = start(RuleTranslator(str.upper))
     (future,) = queue.submit(PAIR, ["a"], alternatives=2, request_characters=1)
-    assert future.result(60) == ("A", "A!", "A!!")
+    assert future.result(60) == (Output("A"), Output("A!"), Output("A!!"))
+    queue.close()
+
+
+def test_words_are_aligned_where_that_is_asked_and_remembered_so() -> None:
+    translator = RuleTranslator(str.upper)
+    queue = start(translator, cached=1000)
+    for _ in range(2):  # the second time from the cache
+        futures = queue.submit(
+            PAIR, ["a dog", "a cat"], alternatives=1, request_characters=9, aligned=["a dog"]
+        )
+        aligned, other = (future.result(60) for future in futures)
+        links = ((0, 0), (1, 1))
+        assert aligned == (Output("A DOG", links), Output("A DOG!", (*links, (1, 2))))
+        assert other == (Output("A CAT"), Output("A CAT!"))
+    queue.close()
+    assert sorted(chain.from_iterable(translator.batches)) == ["a cat", "a cat", "a dog", "a dog"]
+
+
+def test_without_attention_there_are_no_links() -> None:
+    queue = start(RuleTranslator(str.upper))
+    (future,) = queue.submit(
+        PAIR, ["no attention"], alternatives=0, request_characters=9, aligned=["no attention"]
+    )
+    assert future.result(60) == (Output("NO ATTENTION"),)
     queue.close()
 
 
@@ -95,7 +121,7 @@ def test_what_nobody_waits_for_is_not_translated() -> None:
     gone, other = queue.submit(PAIR, ["gone", "here"], alternatives=0, request_characters=1)
     gone.cancel()
     translator.gate.set()
-    assert other.result(60) == ("HERE",)
+    assert other.result(60) == (Output("HERE"),)
     with pytest.raises(CancelledError):
         gone.result(60)
     queue.close()
@@ -106,7 +132,7 @@ def test_a_sentence_that_the_model_cannot_take_spoils_no_other() -> None:
     translator = RuleTranslator(str.upper)
     queue = start(translator)
     bad, good = queue.submit(PAIR, ["too long", "fine"], alternatives=0, request_characters=1)
-    assert good.result(60) == ("FINE",)
+    assert good.result(60) == (Output("FINE"),)
     with pytest.raises(InvalidError, match="too long"):
         bad.result(60)
     queue.close()
@@ -121,7 +147,7 @@ def test_a_failure_of_the_engine_is_told_and_the_queue_goes_on() -> None:
     with pytest.raises(KeyError):
         bad.result(60)
     (good,) = queue.submit(PAIR, ["a"], alternatives=0, request_characters=1)
-    assert good.result(60) == ("A",)
+    assert good.result(60) == (Output("A"),)
     queue.close()
 
 
@@ -130,7 +156,7 @@ def test_what_is_remembered_is_not_translated_again() -> None:
     queue = start(translator, cached=10_000)
     for _ in range(2):
         (future,) = queue.submit(PAIR, ["a"], alternatives=0, request_characters=1)
-        assert future.result(60) == ("A",)
+        assert future.result(60) == (Output("A"),)
     assert future.done()
     queue.close()
     assert translator.batches == [["a"]]
@@ -141,6 +167,6 @@ def test_closing_translates_what_waits_and_takes_no_more() -> None:
     queue = start(translator, batch_sentences=1)
     futures = queue.submit(PAIR, ["a", "b", "c"], alternatives=0, request_characters=3)
     queue.close()
-    assert [future.result(0) for future in futures] == [("A",), ("B",), ("C",)]
+    assert [future.result(0) for future in futures] == [(Output("A"),), (Output("B"),), (Output("C"),)]
     with pytest.raises(UnavailableError):
         queue.submit(PAIR, ["d"], alternatives=0, request_characters=1)

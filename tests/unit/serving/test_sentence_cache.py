@@ -1,40 +1,44 @@
 from heedful.serving.catalogue import Pair
 from heedful.serving.sentence_cache import SentenceCache, SentenceKey
+from heedful.serving.served_model import Output
 
 
 def key(text: str, *, alternatives: int = 0) -> SentenceKey:
-    return SentenceKey("model", Pair("en", "de"), alternatives, text)
+    return SentenceKey("model", Pair("en", "de"), alternatives, False, text)
 
 
 def test_a_translation_is_found_by_everything_that_it_depends_on() -> None:
     cache = SentenceCache(10_000)
-    cache.put(key("a"), ("A",))
-    assert cache.get(key("a")) == ("A",)
+    cache.put(key("a"), (Output("A"),))
+    assert cache.get(key("a")) == (Output("A"),)
     assert cache.get(key("a", alternatives=1)) is None
     assert cache.get(key("a")._replace(model="another")) is None
+    assert cache.get(key("a")._replace(aligned=True)) is None
     assert cache.get(key("a")._replace(pair=Pair("en", "fr"))) is None
 
 
 def test_the_least_recently_used_goes_first() -> None:
     cache = SentenceCache(3 * 202)
     for text in "abc":
-        cache.put(key(text), (text.upper(),))
+        cache.put(key(text), (Output(text.upper()),))
     cache.get(key("a"))
-    cache.put(key("d"), ("D",))
-    assert [cache.get(key(text)) for text in "abcd"] == [("A",), None, ("C",), ("D",)]
+    cache.put(key("d"), (Output("D"),))
+    assert [cache.get(key(text)) for text in "abcd"] == [(Output("A"),), None, (Output("C"),), (Output("D"),)]
 
 
 def test_its_size_is_bounded_whatever_is_put_there() -> None:
     cache = SentenceCache(10_000)
     for number in range(2_000):
-        cache.put(key(str(number % 70)), ("x" * (number % 100),))
+        cache.put(key(str(number % 70)), (Output("x" * (number % 100)),))
     assert 20 < len(cache) <= 50
-    cache.put(key("huge"), ("x" * 20_000,))
+    cache.put(key("huge"), (Output("x" * 20_000),))
     assert cache.get(key("huge")) is None
     assert len(cache) > 20
+    cache.put(key("long"), (Output("x", [(0, 0)] * 200),))  # links count, too
+    assert cache.get(key("long")) is None
 
 
 def test_a_cache_of_nothing_remembers_nothing() -> None:
     cache = SentenceCache(0)
-    cache.put(key("a"), ("A",))
+    cache.put(key("a"), (Output("A"),))
     assert cache.get(key("a")) is None

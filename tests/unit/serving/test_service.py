@@ -61,6 +61,18 @@ def test_html_keeps_its_tags_and_text_its_placeholders() -> None:
     assert texts(ask(service, "see %1$s and http://a.b/c now")) == ["SEE %1$s AND http://a.b/c NOW"]
 
 
+def test_tags_follow_the_words_that_are_aligned_with_theirs_through_a_third_language_too() -> None:
+    backwards = [
+        rule_model("m1", RuleTranslator(str.upper, backwards=True), [("fr", "en")]),
+        rule_model("m2", RuleTranslator(str.upper, backwards=True), [("en", "de")]),
+    ]
+    service = TranslationService(backwards, Limits(), Metrics())
+    document = "un <b>chien</b> noir dort"
+    (once,) = ask(service, document, source="fr", target="en", rules=html_rules())
+    (twice,) = ask(service, document, source="fr", rules=html_rules())
+    assert (once.text, twice.text) == ("UN CHIEN <b>NOIR</b> DORT", "UN <b>CHIEN</b> NOIR DORT")
+
+
 def pivoting() -> TranslationService:
     models = [
         rule_model("m1", RuleTranslator(lambda text: f"en({text})"), [("fr", "en")]),

@@ -9,10 +9,13 @@ import pytest
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
+from heedful.bundle import load_bundle
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.model_files import save_bundle
 from heedful.serving.catalogue import Pair
+from heedful.serving.markup.placement import words
+from heedful.serving.served_model import Output
 from heedful.workflows.serve import ServeRequest, load_served
 
 
@@ -41,7 +44,14 @@ def test_the_languages_of_training_files_are_those_of_a_model(two: Path) -> None
     model = load_served(str(two), ServeRequest(models=()))
     assert model.pairs == {Pair("en", "de")}
     sources = [source for source, _ in PAIRS]
-    assert model.translate(Pair("en", "de"), sources, alternatives=0) == [(target,) for _, target in PAIRS]
+    found = model.translate(Pair("en", "de"), sources, alternatives=0)
+    assert found == [(Output(target),) for _, target in PAIRS]
+    for (source, target), (output,) in zip(
+        PAIRS, model.translate(Pair("en", "de"), sources, alternatives=0, aligned=True), strict=True
+    ):
+        [alignment] = Translator(load_bundle(two)).align([source], [target], split=words)
+        assert output == Output(target, alignment.links)
+        assert alignment.links
 
 
 def test_what_is_said_goes_before_what_is_known(two: Path) -> None:
@@ -64,13 +74,13 @@ def test_each_pair_is_that_of_the_translator(many: Path) -> None:
     for src, tgt, codes in (("eng_Latn", "fra_Latn", ("en", "fr")), ("deu_Latn", "eng_Latn", ("de", "en"))):
         expected = Translator(nllb_like()).for_languages(src_lang=src, tgt_lang=tgt).translate(lines)
         found = model.translate(Pair(*codes), lines, alternatives=0)
-        assert [texts[0] for texts in found] == expected
+        assert [outputs[0].text for outputs in found] == expected
 
 
 def test_alternatives_begin_with_the_best_translation(two: Path) -> None:
     model = load_served(str(two), ServeRequest(models=()))
     ((best, *others),) = model.translate(Pair("en", "de"), [PAIRS[0][0]], alternatives=6)
-    assert best == PAIRS[0][1]
+    assert best.text == PAIRS[0][1]
     assert len({best, *others}) == 7
 
 

@@ -1,10 +1,11 @@
 """Where a part of a sentence is in the translation, by the words that are aligned with it."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import accumulate
 
 Span = tuple[int, int]  # the first, and the one behind the last: of characters or of words
-Links = Iterable[tuple[int, int]]  # (source word, target word)
+Links = Sequence[tuple[int, int]]  # (source word, target word), each from 0
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
@@ -36,10 +37,11 @@ def best_span(links: Links, first: int, behind: int, num_targets: int) -> Span |
     return best
 
 
-def best_gap(links: Sequence[tuple[int, int]], before: int, num_targets: int, *, near: int) -> int:
+def best_gap(links: Links, before: int, num_targets: int, *, near: int) -> int:
     """Return the gap between target words that stands for the one before a source word.
 
-    It is the one that the fewest links cross, and of these the one that is nearest to where it is expected.
+    It is the one that the fewest links cross, those of words beside it counting most, and of these the one
+    that is nearest to where it is expected.
 
     Args:
         links: of the words.
@@ -47,11 +49,14 @@ def best_gap(links: Sequence[tuple[int, int]], before: int, num_targets: int, *,
         num_targets: how many target words there are.
         near: where the gap is expected.
     """
-    crossing = sum(src < before for src, _ in links)  # of the gap before all target words
-    changes = [0] * num_targets
+    costs = [0.0] * (num_targets + 1)
     for src, tgt in links:
-        changes[tgt] += -1 if src < before else 1
-    costs = [crossing]
-    for change in changes:
-        costs.append(costs[-1] + change)
-    return min(range(num_targets + 1), key=lambda gap: (costs[gap], abs(gap - near)))
+        distance = before - 1 - src if src < before else src - before
+        cost = 0.5**distance
+        if src < before:  # it should be before the gap
+            costs[0] += cost
+            costs[tgt + 1] -= cost
+        else:
+            costs[tgt + 1] += cost
+    totals = list(accumulate(costs))
+    return min(range(num_targets + 1), key=lambda gap: (round(totals[gap], 9), abs(gap - near)))

@@ -1,22 +1,18 @@
 """Put the markers of a sentence into its translation: all of them, once each, properly nested.
 
-An element is put around the words that are like the translation of its content by itself, where that is known
-and they can be found, else around those in the same part of the sentence.
+An element is put around the words that are aligned with its content (`placement.py`); where no alignment is
+known, around those in the same part of the sentence.
 """
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from heedful.serving.markup.marked_text import MarkedText, Marker
-from heedful.serving.markup.phrases import Span, find_phrase, words
+from heedful.serving.markup.placement import Links, Span, best_gap, best_span, words
 
-_MOST_PHRASE_WORDS = 8
-_MOST_PHRASES = 12  # of a sentence that are translated by themselves
-_MOST_TARGET_WORDS = 150  # of a sentence that is searched for them
-_MOST_OF_SENTENCE = 0.8  # of its words: longer phrases say nothing about where they are
 _UNSEEN = re.compile(r"<!--.*-->|<[!?].*>|</.*>|<(?!img|input)[^<>]*>", re.DOTALL)  # nothing that is shown
 
 
@@ -43,21 +39,6 @@ class _Node:
     span: Span = (0, 0)
 
 
-def phrases_of(sentence: MarkedText) -> dict[int, str]:
-    """Return the content of each element whose place should be looked for, by the element's number."""
-    most = _MOST_OF_SENTENCE * len(words(sentence.text))
-    opened: dict[int, int] = {}
-    phrases: dict[int, str] = {}
-    for marker in sentence.markers:
-        if marker.kind == "open":
-            opened[marker.element] = marker.position
-        elif marker.kind == "close" and marker.element in opened:
-            phrase = sentence.text[opened[marker.element] : marker.position].strip()
-            if 0 < len(words(phrase)) <= min(_MOST_PHRASE_WORDS, most) and len(phrases) < _MOST_PHRASES:
-                phrases[marker.element] = phrase
-    return phrases
-
-
 def text_to_translate(sentence: MarkedText) -> str:
     """Return the text of a sentence, without the gaps that points leave in it."""
     if all(marker.kind != "point" for marker in sentence.markers):
@@ -65,22 +46,20 @@ def text_to_translate(sentence: MarkedText) -> str:
     return re.sub(r" (?=[.,;:!?)]( |$))", "", " ".join(sentence.text.split()))
 
 
-def project(
-    sentence: MarkedText, translation: str, escape: Callable[[str], str], phrases: Mapping[int, str]
-) -> str:
+def project(sentence: MarkedText, translation: str, escape: Callable[[str], str], links: Links | None) -> str:
     """Return the translation with the markers of the sentence.
 
     Args:
         sentence: the source.
         translation: of its text.
         escape: writes text so that the format takes it for text.
-        phrases: translations of the phrases of `phrases_of`, as far as they are known.
+        links: between the `words` of both; None where they are not known.
     """
     if not sentence.markers:
         return escape(translation)
     spans = words(translation)
     root = _tree(sentence)
-    _insert(root.children, _Target(translation, spans, _Ruler(sentence.text, spans), phrases))
+    _insert(root.children, _Gaps(sentence.text, spans, links or ()))
     _fit(root.children, 0, len(spans))
     writer = _Writer(translation, spans, escape)
     for node in root.children:
@@ -113,50 +92,60 @@ def _point(marker: Marker) -> _Node:
     return _Node(marker.raw, marker.position, end=marker.position)
 
 
-def _insert(nodes: Sequence[_Node], target: "_Target") -> None:
+def _insert(nodes: Sequence[_Node], gaps: "_Gaps") -> None:
     """Set the span of each node to where it would be best, whatever the others do."""
-    source, spans = target.ruler.source, target.spans
     for node in nodes:
-        start, end = target.ruler.gap(node.start), target.ruler.gap(node.end)
-        if node.element >= 0 and source[node.start : node.end].strip() and start == end:
-            start, end = (start, end + 1) if start < len(spans) else (start - 1, end)
-        if node.element in target.phrases and 0 < len(spans) <= _MOST_TARGET_WORDS:
-            near = (node.start + node.end) / 2 / len(source)
-            phrase = target.phrases[node.element]
-            start, end = find_phrase(phrase, target.text, spans, near=near) or (start, end)
+        start, end = gaps.span(node.start, node.end)
         if node.element >= 0 and node.opening is None:
-            start = 0
+            start, end = 0, gaps.gap(node.end)
         if node.element >= 0 and node.closing is None:
-            end = len(spans)
-        node.span = (max(0, start), end)
-        _insert(node.children, target)
+            start, end = (0 if node.opening is None else gaps.gap(node.start)), gaps.num_words
+        node.span = (start, end)
+        _insert(node.children, gaps)
 
 
-@dataclass(frozen=True)
-class _Target:
-    """The translation of a sentence, its words, and what is known of phrases."""
+class _Gaps:
+    """Where parts of the source are in the translation, in gaps between its words.
 
-    text: str
-    spans: Sequence[Span]
-    ruler: "_Ruler"
-    phrases: Mapping[int, str]
+    By the links of words; without any, by the share of the sentence before them.
+    """
 
-
-class _Ruler:
-    """Says how many words of the translation make up the same share of it as a part of the source."""
-
-    def __init__(self, source: str, spans: Sequence[Span]) -> None:
-        self.source = source
+    def __init__(self, source: str, spans: Sequence[Span], links: Links) -> None:
+        """Take the source, the words of the translation, and the links between both."""
+        self.num_words = len(spans)
+        self._starts = [start for start, _ in words(source)]
+        self._links = [each for each in links if each[0] < len(self._starts) and each[1] < len(spans)]
         self._letters = [0, *accumulate(not character.isspace() for character in source)]
-        self._words = [0, *accumulate(end - start for start, end in spans)]
+        self._ends = [0, *accumulate(end - start for start, end in spans)]
+
+    def span(self, start: int, end: int) -> Span:
+        """Return the gaps around what stands for the characters from `start` to before `end`."""
+        first, behind = self._word(start), self._word(end)
+        if first == behind:  # a point, or an element without words
+            gap = self.gap(start)
+            return gap, gap
+        span = best_span(self._links, first, behind, self.num_words)
+        if span is None:
+            span = self._gap_by_share(start), self._gap_by_share(end)
+            if span[0] == span[1]:
+                span = (span[0], span[0] + 1) if span[0] < self.num_words else (span[0] - 1, span[0])
+        return max(0, span[0]), span[1]
 
     def gap(self, position: int) -> int:
-        """Return the number of words that stands for the characters before a position of the source."""
-        words_before = self._words[-1] * self._letters[position] / max(1, self._letters[-1])
-        above = bisect_left(self._words, words_before)
+        """Return the gap that stands for the one before a character of the source."""
+        near = self._gap_by_share(position)
+        return best_gap(self._links, self._word(position), self.num_words, near=near) if self._links else near
+
+    def _word(self, position: int) -> int:
+        """Return the number of source words that begin before a character."""
+        return bisect_left(self._starts, position)
+
+    def _gap_by_share(self, position: int) -> int:
+        words_before = self._ends[-1] * self._letters[position] / max(1, self._letters[-1])
+        above = bisect_left(self._ends, words_before)
         below = max(0, above - 1)
         nearer = (
-            above < len(self._words) and self._words[above] - words_before < words_before - self._words[below]
+            above < len(self._ends) and self._ends[above] - words_before < words_before - self._ends[below]
         )
         return above if nearer else below
 
