@@ -46,8 +46,8 @@ typedef struct {
     const HeedfulShortlist *shortlist; /* or NULL */
     const int64_t *sentences;          /* of the rows, with a shortlist */
     int64_t count;                     /* of the best; 0: all log-probabilities, (rows, vocabulary) */
-    const int64_t *banned;
-    int64_t num_banned;
+    const int64_t *suppressed;
+    int64_t num_suppressed;
     int32_t renormalize;
     float *values;
     int64_t *ids;
@@ -68,7 +68,7 @@ static int64_t id_of(const Choice *c, const int32_t *columns, int64_t i) {
     return c->shortlist ? c->own_ids[columns[i]] : i;
 }
 
-static void ban(const Choice *c, const int32_t *columns, int64_t id, float *z, int64_t n) {
+static void suppress(const Choice *c, const int32_t *columns, int64_t id, float *z, int64_t n) {
     int64_t first = 0, end = n;
     while (first < end) {
         int64_t middle = (first + end) / 2;
@@ -96,7 +96,7 @@ static void choose_in_row(void *task, int64_t row, int64_t thread) {
         return;
     }
     for (int64_t i = n; i % PANEL; i++) z[i] = -INFINITY;
-    for (int64_t i = 0; i < c->num_banned; i++) ban(c, columns, c->banned[i], z, n);
+    for (int64_t i = 0; i < c->num_suppressed; i++) suppress(c, columns, c->suppressed[i], z, n);
     if (c->renormalize) norm = log_sum(z, n);
     float *values = c->values + row * c->count;
     int64_t *ids = c->ids + row * c->count, found = choose(z, n, c->count, values, ids);
@@ -154,14 +154,14 @@ static int32_t choose_next(const HeedfulModel *m, int64_t threads, const float *
 
 static int32_t top(const HeedfulModel *m, int64_t threads, const float *states, int64_t rows,
                    const HeedfulShortlist *shortlist, const int64_t *sentences, int64_t count,
-                   const int64_t *banned, int64_t num_banned, int32_t renormalize, float *values,
+                   const int64_t *suppressed, int64_t num_suppressed, int32_t renormalize, float *values,
                    int64_t *ids) {
     if (count < 1) return HEEDFUL_BAD_ARGUMENT;
     Choice choice = {.shortlist = shortlist,
                      .sentences = sentences,
                      .count = count,
-                     .banned = banned,
-                     .num_banned = num_banned,
+                     .suppressed = suppressed,
+                     .num_suppressed = num_suppressed,
                      .renormalize = renormalize,
                      .values = values,
                      .ids = ids};

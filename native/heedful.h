@@ -97,11 +97,11 @@ typedef struct {
                     int64_t num_positions, float *cache, float *states, const HeedfulAttention *attention);
 
     /* The `count` most probable next ids of each row, best first, ties by id, and their log-probabilities.
-       Banned ids are excluded; with `renormalize` their probability goes to the others. With a shortlist only
-       the ids of the row's sentence are possible; fewer than `count` are padded with -inf. */
+       Suppressed ids are excluded; with `renormalize` their probability goes to the others. With a shortlist
+       only the ids of the row's sentence are possible; fewer than `count` are padded with -inf. */
     int32_t (*top)(const HeedfulModel *model, int64_t threads, const float *states, int64_t rows,
                    const HeedfulShortlist *shortlist, const int64_t *sentences, int64_t count,
-                   const int64_t *banned, int64_t num_banned, int32_t renormalize, float *values,
+                   const int64_t *suppressed, int64_t num_suppressed, int32_t renormalize, float *values,
                    int64_t *ids);
 
     /* The log-probabilities of the next id, (rows, V); -inf outside of the shortlist. */

@@ -19,8 +19,8 @@ typedef struct {
 
 typedef struct {
     int64_t threads, count;
-    const int64_t *banned;
-    int64_t num_banned;
+    const int64_t *suppressed;
+    int64_t num_suppressed;
     int32_t renormalize;
     const HeedfulShortlist *list;
     const int64_t *sentences;
@@ -30,7 +30,8 @@ static Best best(const SmallModel *small, const float *states, int64_t rows, Que
     Best result = {allocate((size_t)(rows * q.count) * sizeof(float)),
                    allocate((size_t)(rows * q.count) * 8)};
     expect_status(level.functions->top(&small->model, q.threads, states, rows, q.list, q.sentences, q.count,
-                                       q.banned, q.num_banned, q.renormalize, result.values, result.ids),
+                                       q.suppressed, q.num_suppressed, q.renormalize, result.values,
+                                       result.ids),
                   HEEDFUL_OK, "top");
     return result;
 }
@@ -74,7 +75,7 @@ static int compare_ids(const void *left, const void *right) {
     return a < b ? -1 : a > b;
 }
 
-/* A row of `top` against all log-probabilities of that row, where banned ids have -inf. */
+/* A row of `top` against all log-probabilities of that row, where suppressed ids have -inf. */
 static void expect_best(const SmallModel *small, const float *values, const int64_t *ids, int64_t count,
                         const float *row) {
     int64_t vocabulary = small->model.tgt_vocabulary, *order = malloc((size_t)vocabulary * 8);
@@ -107,28 +108,29 @@ static void check_top(const SmallModel *small, const float *states, const float 
     }
 }
 
-/* The best of each row are banned. */
+/* The best of each row are suppressed. */
 static void check_bans(const SmallModel *small, const float *states, const float *all) {
     int64_t vocabulary = small->model.tgt_vocabulary;
     Best free_ones = best(small, states, 1, (Question){.threads = 1, .count = 4});
-    const int64_t banned[] = {free_ones.ids[2], free_ones.ids[0], 0, vocabulary - 1, -1, vocabulary, 22, 22};
-    const int64_t num_banned = (int64_t)(sizeof banned / sizeof banned[0]);
+    const int64_t suppressed[] = {
+        free_ones.ids[2], free_ones.ids[0], 0, vocabulary - 1, -1, vocabulary, 22, 22};
+    const int64_t num_suppressed = (int64_t)(sizeof suppressed / sizeof suppressed[0]);
     const int64_t counts[] = {5, vocabulary};
     float *row = allocate((size_t)vocabulary * sizeof(float));
     double *exact = allocate((size_t)vocabulary * sizeof(double));
     for (int i = 0; i < 4; i++) {
-        Question question = {1, counts[i % 2], banned, num_banned, i / 2, NULL, NULL};
+        Question question = {1, counts[i % 2], suppressed, num_suppressed, i / 2, NULL, NULL};
         Best found = best(small, states, ROWS, question);
         for (int64_t r = 0; r < ROWS; r++, found.values += counts[i % 2], found.ids += counts[i % 2]) {
             memcpy(row, all + r * vocabulary, (size_t)vocabulary * sizeof(float));
-            for (int64_t b = 0; b < num_banned; b++)
-                if (banned[b] >= 0 && banned[b] < vocabulary) row[banned[b]] = -INFINITY;
+            for (int64_t b = 0; b < num_suppressed; b++)
+                if (suppressed[b] >= 0 && suppressed[b] < vocabulary) row[suppressed[b]] = -INFINITY;
             copy_doubles(row, vocabulary, exact);
             normalise(exact, vocabulary);
             for (int64_t j = 0; j < counts[i % 2]; j++)
-                for (int64_t b = 0; b < num_banned; b++)
-                    if (found.ids[j] == banned[b] && found.values[j] > -INFINITY)
-                        fail("a banned id is in top");
+                for (int64_t b = 0; b < num_suppressed; b++)
+                    if (found.ids[j] == suppressed[b] && found.values[j] > -INFINITY)
+                        fail("a suppressed id is in top");
             if (i / 2 == 0) expect_best(small, found.values, found.ids, counts[i % 2], row);
             for (int64_t j = 0; i / 2 == 1 && j < 5; j++)
                 expect_close(found.values + j, exact + found.ids[j], 1, 3e-6,
@@ -139,7 +141,7 @@ static void check_bans(const SmallModel *small, const float *states, const float
     for (int64_t i = 0; i < vocabulary; i++) everything[i] = i;
     Best none = best(small, states, 1, (Question){1, 3, everything, vocabulary, 1, NULL, NULL});
     for (int64_t j = 0; j < 3; j++)
-        expect(none.values[j] == -INFINITY, "an id is in top where all are banned");
+        expect(none.values[j] == -INFINITY, "an id is in top where all are suppressed");
 }
 
 /* A row that is not a number has no probabilities; the others are what they were. */
@@ -262,12 +264,13 @@ static void check_shortlists(const SmallModel *small, const float *states, const
         Best top = best(small, states, ROWS, (Question){1, 9, NULL, 0, 0, list, sentences});
         for (int64_t r = 0; r < ROWS; r++)
             expect_best(small, top.values + 9 * r, top.ids + 9 * r, 9, found + r * vocabulary);
-        int64_t banned[] = {top.ids[0], top.ids[3], vocabulary - 1}; /* of the third sentence all */
-        Best rest = best(small, states, ROWS, (Question){1, 9, banned, 3, 1, list, sentences});
+        int64_t suppressed[] = {top.ids[0], top.ids[3], vocabulary - 1}; /* of the third sentence all */
+        Best rest = best(small, states, ROWS, (Question){1, 9, suppressed, 3, 1, list, sentences});
         for (int64_t i = 0; i < 9 * ROWS; i++) {
-            int is_banned = rest.ids[i] == banned[0] || rest.ids[i] == banned[1] || rest.ids[i] == banned[2];
+            int is_suppressed =
+                rest.ids[i] == suppressed[0] || rest.ids[i] == suppressed[1] || rest.ids[i] == suppressed[2];
             if (isnan(rest.values[i])) fail("top of a shortlist is not a number");
-            if (is_banned && rest.values[i] > -INFINITY) fail("a banned id is in top of a shortlist");
+            if (is_suppressed && rest.values[i] > -INFINITY) fail("a suppressed id is in top of a shortlist");
         }
         for (int64_t bad = -1; bad <= SENTENCES; bad += SENTENCES + 1)
             expect_status(level.functions->log_probs(&small->model, 1, states, 1, list, &bad, found),

@@ -63,22 +63,22 @@ def test_every_step_has_the_models_log_probabilities(name: str, precision: Preci
             ids = torch.from_numpy(rng.integers(1, 41, len(rows)))
 
 
-@pytest.mark.parametrize("banned", [[], [0, 3], [40, 99]])
+@pytest.mark.parametrize("suppressed", [[], [0, 3], [40, 99]])
 @pytest.mark.parametrize("count", [1, 6, 41, 60])
-def test_the_best_candidates_are_those_of_all_log_probabilities(count: int, banned: list[int]) -> None:
+def test_the_best_candidates_are_those_of_all_log_probabilities(count: int, suppressed: list[int]) -> None:
     engine = engine_of(model_with({}), "float32")
     tokens = EngineStep(engine, sentences(30, 10, seed=4))(torch.ones(30, dtype=torch.int64))
-    values, ids = tokens.top(count, banned, renormalize=False)
+    values, ids = tokens.top(count, suppressed, renormalize=False)
     log_probs = log_probs_of(tokens)
-    possible = 41 - len([i for i in banned if i < 41])
-    wanted_values, wanted_ids = TorchTokens(log_probs).top(count, [i for i in banned if i < 41])
+    possible = 41 - len([i for i in suppressed if i < 41])
+    wanted_values, wanted_ids = TorchTokens(log_probs).top(count, [i for i in suppressed if i < 41])
     some = slice(0, min(count, possible))
     np.testing.assert_array_equal(ids[:, some], wanted_ids[:, some])
     np.testing.assert_allclose(values[:, some], wanted_values[:, some], atol=1e-6)
     assert (values[:, possible:] == -np.inf).all()
-    renormalised, same_ids = tokens.top(count, banned, renormalize=True)
+    renormalised, same_ids = tokens.top(count, suppressed, renormalize=True)
     np.testing.assert_array_equal(same_ids[:, some], ids[:, some])
-    if banned and count >= possible:
+    if suppressed and count >= possible:
         np.testing.assert_allclose(np.exp(renormalised).sum(axis=1), 1.0, rtol=1e-5)
 
 

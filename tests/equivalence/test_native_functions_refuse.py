@@ -127,10 +127,14 @@ def test_top_and_log_probs(engine: Engine) -> None:
 
     def call(
         *, count: int | None, rows: int = 3, within: int | None = None, of: NDArray[np.int64] | None = None,
-        banned: NDArray[np.int64] | None = None, threads: int = 1,
+        suppressed: NDArray[np.int64] | None = None, threads: int = 1,
     ) -> int:  # fmt: skip
-        never = np.zeros(1, np.int64) if banned is None else banned
-        rest = () if count is None else (count, address_of(never), 0 if banned is None else len(banned), True)
+        never = np.zeros(1, np.int64) if suppressed is None else suppressed
+        rest = (
+            ()
+            if count is None
+            else (count, address_of(never), 0 if suppressed is None else len(suppressed), True)
+        )
         found = (address_of(values), address_of(best)) if count is not None else (address_of(values),)
         function = engine._functions.log_probs if count is None else engine._functions.top
         status: int = function(
@@ -149,8 +153,8 @@ def test_top_and_log_probs(engine: Engine) -> None:
             assert call(count=count, **changes) == BAD_ARGUMENT
     for bad in (0, size + 1, *HUGE, *NEGATIVE):
         assert call(count=bad) == BAD_ARGUMENT
-    assert call(count=2, banned=ids_of(0, size, *HUGE, *NEGATIVE)) == OK  # ids that there are not
-    assert call(count=2, banned=ids_of(size, *HUGE, *NEGATIVE), within=listed, of=sentences) == OK
+    assert call(count=2, suppressed=ids_of(0, size, *HUGE, *NEGATIVE)) == OK  # ids that there are not
+    assert call(count=2, suppressed=ids_of(size, *HUGE, *NEGATIVE), within=listed, of=sentences) == OK
     original = Shortlist.from_address(listed)
     for group_size in (0, -1, -(2**63)):
         wrong = Shortlist(

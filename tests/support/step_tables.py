@@ -102,9 +102,9 @@ def constrained(
             forced = options.forced_last_id
         if forced is not None:
             return [0.0 if i == forced else -math.inf for i in range(len(row))]
-        banned = suppressed | {EOS} if len(written) < options.min_length else suppressed
+        never = suppressed | {EOS} if len(written) < options.min_length else suppressed
         row = [options.repetition_penalty * value if i in written else value for i, value in enumerate(row)]
-        return [-math.inf if i in banned or repeats((*written, i)) else row[i] for i in range(len(row))]
+        return [-math.inf if i in never or repeats((*written, i)) else row[i] for i in range(len(row))]
 
     return allowed
 

@@ -186,7 +186,7 @@ class Engine:
         self,
         states: NDArray[np.float32],
         count: int,
-        banned: Sequence[int],
+        suppressed: Sequence[int],
         *,
         renormalize: bool,
         threads: int,
@@ -198,7 +198,7 @@ class Engine:
         ids = np.empty((len(states), count), np.int64)
         if not len(states):
             return values, ids
-        never = [i for i in banned if 0 <= i < self.vocab_size]
+        never = [i for i in suppressed if 0 <= i < self.vocab_size]
         without = (ctypes.c_int64 * len(never))(*never), len(never), renormalize
         rest = *without, address_of(values), address_of(ids)
         self._call("top", threads, address_of(states), len(states), *within, count, *rest)

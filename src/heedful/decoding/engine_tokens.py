@@ -68,7 +68,7 @@ class EngineTokens:
         self._within = ALL if shortlist is None else (shortlist.address, sentences.ctypes.data)
 
     def top(
-        self, count: int, banned: Sequence[int], *, renormalize: bool = False
+        self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """See `NextTokens`.
 
@@ -76,7 +76,12 @@ class EngineTokens:
             InputError: a log-probability is not a number.
         """
         values, ids = self._engine.top(
-            self._states, count, banned, renormalize=renormalize, threads=self._threads, within=self._within
+            self._states,
+            count,
+            suppressed,
+            renormalize=renormalize,
+            threads=self._threads,
+            within=self._within,
         )
         if np.isnan(values).any():
             raise InputError(NOT_NUMBERS)

@@ -26,16 +26,16 @@ class NextTokens(Protocol):
         ...
 
     def top(
-        self, count: int, banned: Sequence[int], *, renormalize: bool = False
+        self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the `count` best next ids of each row and their log-probabilities, best first.
 
-        Ties go to the lower id. Banned ids come last, with -inf.
+        Ties go to the lower id. Suppressed ids come last, with -inf.
 
         Args:
             count: how many; fewer come back when V is smaller.
-            banned: ids that may not follow.
-            renormalize: whether the probabilities of all but the banned sum to 1.
+            suppressed: ids that may not follow.
+            renormalize: whether the probabilities of all but the suppressed sum to 1.
 
         Returns:
             Log-probabilities and ids, each (rows, min(count, V)).
@@ -91,16 +91,16 @@ class ArrayTokens:
         return int(self._log_probs.shape[-1])
 
     def top(
-        self, count: int, banned: Sequence[int], *, renormalize: bool = False
+        self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """See `NextTokens`."""
         log_probs, vocab_size = self._log_probs, self.vocab_size
         if np.isnan(log_probs).any():
             raise InputError(NOT_NUMBERS)
-        banned = [i for i in banned if i < vocab_size]
-        if banned:
+        suppressed = [i for i in suppressed if i < vocab_size]
+        if suppressed:
             log_probs = log_probs.copy()
-            log_probs[:, banned] = -np.inf
+            log_probs[:, suppressed] = -np.inf
         if renormalize:
             log_probs = log_softmax(log_probs)
         count = min(count, vocab_size)

@@ -29,7 +29,7 @@ class TorchTokens:
         return self._log_probs.shape[-1]
 
     def top(
-        self, count: int, banned: Sequence[int], *, renormalize: bool = False
+        self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """See `NextTokens`.
 
@@ -38,9 +38,9 @@ class TorchTokens:
         """
         log_probs, vocab_size = self._log_probs, self.vocab_size
         if renormalize:
-            known = torch.tensor([i for i in banned if i < vocab_size], device=log_probs.device)
+            known = torch.tensor([i for i in suppressed if i < vocab_size], device=log_probs.device)
             log_probs = log_probs.index_fill(-1, known.long(), -torch.inf).log_softmax(-1)
-        needed = min(count + len(banned), vocab_size)
+        needed = min(count + len(suppressed), vocab_size)
         best = torch.topk(log_probs, min(needed + SPARE, vocab_size), dim=-1)
         # One transfer: ids are exact in float32, as vocabularies are far smaller than 2 ** 24.
         packed = torch.stack((best.values, best.indices.to(best.values.dtype))).cpu().numpy()
@@ -54,8 +54,8 @@ class TorchTokens:
                 ordered = torch.sort(rows, dim=-1, descending=True, stable=True)
                 ids[tied] = ordered.indices[:, : ids.shape[1]].cpu().numpy()
                 values[tied] = ordered.values[:, : ids.shape[1]].cpu().numpy()
-        if banned:
-            values = np.where(np.isin(ids, banned), -np.inf, values)
+        if suppressed:
+            values = np.where(np.isin(ids, suppressed), -np.inf, values)
         return best_first(values, ids, count)
 
     def log_probs(self) -> Tensor:

@@ -13,7 +13,7 @@ TokensOf = Callable[[torch.Tensor], NextTokens]
 
 
 @of_both_kinds
-def test_the_best_come_first_and_banned_ids_never_before_others(tokens_of: TokensOf) -> None:
+def test_the_best_come_first_and_suppressed_ids_never_before_others(tokens_of: TokensOf) -> None:
     log_probs = torch.tensor([[0.4, 0.1, 0.2, 0.3], [0.1, 0.2, 0.3, 0.4]]).log()
     values, ids = tokens_of(log_probs).top(2, [0])
     assert ids.tolist() == [[3, 2], [3, 2]]
@@ -21,7 +21,7 @@ def test_the_best_come_first_and_banned_ids_never_before_others(tokens_of: Token
 
 
 @of_both_kinds
-def test_banned_ids_are_impossible_where_nothing_else_is_left(tokens_of: TokensOf) -> None:
+def test_suppressed_ids_are_impossible_where_nothing_else_is_left(tokens_of: TokensOf) -> None:
     values, ids = tokens_of(torch.zeros(1, 3)).top(3, [0, 1])
     assert ids.tolist() == [[2, 0, 1]]
     assert values.tolist() == [[0.0, -math.inf, -math.inf]]
