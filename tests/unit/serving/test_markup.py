@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heedful.serving.markup.documents import TagRules, html_rules, xml_rules
 from heedful.serving.markup.placeholders import placeholders, without_placeholders
-from heedful.serving.markup.placement import Links, best_gap, best_span
+from heedful.serving.markup.placement import Links, best_gap, best_span, words
 from heedful.serving.markup.projection import project, text_to_translate
 from heedful.serving.markup.tokens import Kind, tokenize
 from heedful.serving.segments import Segments, take_apart
@@ -120,6 +120,23 @@ def test_an_element_is_put_around_the_words_that_are_aligned_with_its_content() 
     assert translated(document, spoken, links=links) == (
         "<p>Auf <img> der <i>Straße</i> ist ein <b>roter Hund</b>.</p>"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The dog's well-known: 3.5 x_1 -- (a)!", "The|dog's|well-known|:|3|.|5|x_1|-|-|(|a|)|!"),
+        ("हिन्दी में", "हिन्दी|में"),  # vowel signs are marks
+        ("e\u0301te\u0301 d’été", "e\u0301te\u0301|d’été"),
+        ("我爱你。OK 3天", "我|爱|你|。|OK|3|天"),
+        ("ที่นี่ a", "ที่|นี่|a"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("'tis rock-' n' \u0301", "'|tis|rock|-|'|n|'|\u0301"),
+        ("", ""),
+    ],
+)
+def test_words_are_those_that_tags_can_stand_between(text: str, expected: str) -> None:
+    assert "|".join(text[start:end] for start, end in words(text)) == expected
 
 
 def test_the_span_is_that_with_most_words_for_it_and_fewest_against() -> None:

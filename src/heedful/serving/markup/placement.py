@@ -3,15 +3,47 @@
 import re
 from collections.abc import Sequence
 from itertools import accumulate
+from unicodedata import category
 
 Span = tuple[int, int]  # the first, and the one behind the last: of characters or of words
 Links = Sequence[tuple[int, int]]  # (source word, target word), each from 0
-_WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
+# Scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+_JOINERS = "\u200c\u200d"  # within a word, as marks are
+_INNER = "'’-"  # between two letters, part of the word
 
 
 def words(text: str) -> list[Span]:
-    """Return where each word and each sign of a text begins and ends."""
-    return [match.span() for match in _WORD.finditer(text)]
+    """Return where each word and each sign of a text begins and ends; marks are part of what they follow.
+
+    In scripts without spaces between words, each character is a word.
+    """
+    spans: list[Span] = []
+    is_open = False  # whether a letter goes on with the last word
+    for at, char in enumerate(text):
+        if char.isspace():
+            is_open = False
+        elif spans and spans[-1][1] == at and (_is_mark(char) or (is_open and _goes_on(text, at))):
+            spans[-1] = (spans[-1][0], at + 1)
+        else:
+            spans.append((at, at + 1))
+            is_open = _is_letter(char)
+    return spans
+
+
+def _is_mark(char: str) -> bool:
+    return char in _JOINERS or category(char).startswith("M")
+
+
+def _goes_on(text: str, at: int) -> bool:
+    """Return whether a word has the character too, which follows one of its letters."""
+    return _is_letter(text[at]) or (text[at] in _INNER and at + 1 < len(text) and _is_letter(text[at + 1]))
+
+
+def _is_letter(char: str) -> bool:
+    return (char.isalnum() or char == "_") and not _UNSPACED.match(char)
 
 
 def best_span(links: Links, first: int, behind: int, num_targets: int) -> Span | None:
