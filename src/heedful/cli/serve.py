@@ -1,5 +1,6 @@
 """`heedful serve`: translations over HTTP."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -72,13 +73,16 @@ def serve(
             beam_size=beam.beam_size,
             limits=limits,
             runtime=runtime,
-        )
+        ),
+        report=lambda line: print(line, file=sys.stderr),
     )
 
 
 def _new_key(access: Access, name: str) -> str:
     from heedful.serving.keys import make_key
+    from heedful.serving.limits import Limits
 
     if access.keys is None:
         raise typer.BadParameter("--make-key needs --keys FILE, where the key's hash is kept")
-    return make_key(access.keys, name, requests_per_minute=access.rate)
+    limits = Limits(requests_per_minute=access.rate)
+    return make_key(access.keys, name, requests_per_minute=limits.requests_per_minute)

@@ -25,7 +25,9 @@ class Access:
     cors: Annotated[
         list[str] | None,
         Option(
-            "Let pages of this origin ask from a browser; give it again for more.", _ACCESS, metavar="ORIGIN"
+            "Let pages of this origin ask from a browser, * of all; give it again for more.",
+            _ACCESS,
+            metavar="ORIGIN",
         ),
     ] = None
 

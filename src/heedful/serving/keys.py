@@ -7,8 +7,9 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from heedful.durable import put_text_in_place
 from heedful.errors import InputError
@@ -29,7 +30,7 @@ class ApiKey:
 
     name: str
     sha256: str
-    requests_per_minute: int = 0
+    requests_per_minute: Annotated[int, Field(ge=0)] = 0
 
 
 class _KeyFile(BaseModel):

@@ -5,6 +5,16 @@ from dataclasses import dataclass
 from heedful.errors import InputError
 
 _MAX_SECONDS = 86_400
+# The least and the most of each number, and the option that sets it.
+_RANGES = {
+    "characters": (1, 10**9, "--max-characters"),
+    "texts": (1, 10**6, "--max-texts"),
+    "body_bytes": (1, 10**11, "--max-characters"),
+    "alternatives": (0, 999, "--max-alternatives"),  # a search keeps at most 1,000 hypotheses
+    "waiting_characters": (1, 10**9, "--max-waiting"),
+    "requests_per_minute": (0, 10**6, "--rate"),
+    "batch_sentences": (1, 10**6, None),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +49,16 @@ class Limits:
     cached_characters: int = 10_000_000
 
     def __post_init__(self) -> None:
-        for name in ("characters", "texts", "body_bytes", "batch_sentences"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)}: must be at least 1")
+        for name, (least, most, option) in _RANGES.items():
+            if not least <= getattr(self, name) <= most:
+                raise InputError(
+                    f"{name}={getattr(self, name)}: must be from {least} to {most:,}"
+                    + (f"; see {option}" if option else "")
+                )
         if not 0 < self.seconds <= _MAX_SECONDS:
-            raise InputError(f"seconds={self.seconds}: must be above 0 and at most {_MAX_SECONDS:,}")
+            raise InputError(
+                f"seconds={self.seconds}: must be above 0 and at most {_MAX_SECONDS:,}; see --timeout"
+            )
         if self.waiting_characters < self.characters:
             raise InputError(
                 f"waiting_characters={self.waiting_characters:,}: must be at least characters="

@@ -2,12 +2,14 @@
 
 import json
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heedful.config import Config
+from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError, MissingExtraError
@@ -15,6 +17,7 @@ from heedful.requests import Runtime, SearchRequest
 from heedful.serving.catalogue import Pair
 from heedful.serving.language_codes import language_code
 from heedful.serving.limits import Limits
+from heedful.serving.origins import check_origin
 from heedful.serving.served_model import ServedModel, ServedPair
 from heedful.text.tokenizer import Tokenizer
 from heedful.workflows.loading import beam_size_of, load_translator, search_options
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 _NEEDED = ("uvicorn", "fastapi", "prometheus_client", "langcodes", "language_data", "syntok", "py3langid")
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
 _MARIAN = ">>"
+_MOST_NAMED = 3  # pairs of a list
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +64,17 @@ class ServeRequest:
     runtime: Runtime = field(default_factory=Runtime)
 
 
-def serve(request: ServeRequest) -> None:
+def serve(request: ServeRequest, *, report: Callable[[str], None]) -> None:
     """Load the models, and answer requests until SIGTERM or SIGINT; then finish what has started.
+
+    Args:
+        request: the service.
+        report: receives a line for each model some of whose pairs another one translates.
 
     Raises:
         BundleError: no usable bundle.
-        InputError: a model whose languages are not known, an address that is in use, or options that cannot
-            be.
+        InputError: a model whose languages are not known, one that another leaves nothing to translate, an
+            address that is in use, or options that cannot be.
         MissingExtraError: the service's packages are not installed.
     """
     for name in _NEEDED:
@@ -76,6 +84,7 @@ def serve(request: ServeRequest) -> None:
             raise MissingExtraError(f"serving needs {name}: pip install 'heedful[serve]'") from None
     from heedful.serving import server
 
+    _check(request)
     server.check_address(request.host, request.port)
     options = server.ServerOptions(
         host=request.host,
@@ -84,12 +93,12 @@ def serve(request: ServeRequest) -> None:
         drain_seconds=request.limits.seconds + 5,
         log_requests=request.log_requests or request.log_text,
     )
+    keys = _key_ring(request)
+    models = load_models(request, report)  # mistakes are reported once, and before the processes start
     if request.workers == 1:
-        server.run(_application(request), options)
+        server.run(_application(request, models, keys), options)
     else:
-        _key_ring(request)  # mistakes are reported once, and before the processes start
-        for each in request.models:
-            load_served(each, request)
+        del models
         os.environ[_VARIABLE] = json.dumps(asdict(request))
         server.run("heedful.workflows.serve:application_of_worker", options)
 
@@ -99,18 +108,17 @@ def application_of_worker() -> "FastAPI":
     settings = json.loads(os.environ[_VARIABLE])
     lists = {name: tuple(settings[name]) for name in ("models", "origins")}
     groups = {"limits": Limits(**settings["limits"]), "runtime": Runtime(**settings["runtime"])}
-    return _application(ServeRequest(**settings | lists | groups))
+    request = ServeRequest(**settings | lists | groups)
+    return _application(request, load_models(request, lambda _: None), _key_ring(request))
 
 
-def _application(request: ServeRequest) -> "FastAPI":
+def _application(request: ServeRequest, models: Sequence[ServedModel], keys: "KeyRing | None") -> "FastAPI":
     from heedful.serving.clients import Clients
     from heedful.serving.http.answering import Gateway
     from heedful.serving.http.app import application
     from heedful.serving.metrics import Metrics
     from heedful.serving.service import TranslationService
 
-    keys = _key_ring(request)
-    models = [load_served(each, request) for each in request.models]
     service = TranslationService(models, request.limits, Metrics())
     gateway = Gateway(service, Clients(keys, request.limits), log_text=request.log_text)
     return application(gateway, origins=request.origins)
@@ -120,6 +128,49 @@ def _key_ring(request: ServeRequest) -> "KeyRing | None":
     from heedful.serving.keys import KeyRing, load_keys
 
     return None if request.keys is None else KeyRing(load_keys(Path(request.keys)))
+
+
+def _check(request: ServeRequest) -> None:
+    """Check what can be checked without the models.
+
+    Raises:
+        InputError: no origin, no beam, no pair of languages, or one that two arguments say.
+    """
+    for origin in request.origins:
+        check_origin(origin)
+    if request.beam_size is not None:
+        BeamSearch(beam_size=request.beam_size)
+    said: dict[Pair, str] = {}
+    for argument in request.models:
+        for pair in _parse(argument)[0]:
+            if pair in said:
+                raise InputError(f"{argument}: {pair} is said by {said[pair]} already; leave one out")
+            said[pair] = argument
+
+
+def load_models(request: ServeRequest, report: Callable[[str], None]) -> list[ServedModel]:
+    """Return the models, loaded; a pair of several is that of the first.
+
+    Raises:
+        InputError: as `load_served`, or a model all of whose pairs are those of models before it.
+    """
+    models: list[ServedModel] = []
+    first: dict[Pair, str] = {}
+    for argument in request.models:
+        model = load_served(argument, request)
+        shared = sorted(model.pairs & first.keys())
+        if shared:
+            names = ", ".join(map(str, shared[:_MOST_NAMED])) + (", ..." if shared[_MOST_NAMED:] else "")
+            others = ", ".join(dict.fromkeys(first[pair] for pair in shared))
+            if len(shared) == len(model.pairs):
+                raise InputError(
+                    f"{argument}: {others}, named before it, translates {names} already; put the one that is "
+                    "to answer first, or give the other one other pairs"
+                )
+            report(f"{argument}: {names} ({len(shared)} of {len(model.pairs)} pairs): {others} answers")
+        first |= dict.fromkeys(model.pairs - first.keys(), argument)
+        models.append(model)
+    return models
 
 
 def load_served(argument: str, request: ServeRequest) -> ServedModel:

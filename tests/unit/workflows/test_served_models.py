@@ -14,9 +14,12 @@ from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.model_files import save_bundle
 from heedful.serving.catalogue import Pair
+from heedful.serving.limits import Limits
 from heedful.serving.markup.placement import words
+from heedful.serving.metrics import Metrics
 from heedful.serving.served_model import Output
-from heedful.workflows.serve import ServeRequest, load_served
+from heedful.serving.service import TranslationService
+from heedful.workflows.serve import ServeRequest, load_models, load_served
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +85,24 @@ def test_alternatives_begin_with_the_best_translation(two: Path) -> None:
     ((best, *others),) = model.translate(Pair("en", "de"), [PAIRS[0][0]], alternatives=6)
     assert best.text == PAIRS[0][1]
     assert len({best, *others}) == 7
+
+
+def test_the_first_model_of_a_pair_answers(two: Path, many: Path) -> None:
+    lines: list[str] = []
+    arguments = (f"en-de={two}", str(many))
+    models = load_models(ServeRequest(models=arguments), lines.append)
+    assert lines == [f"{many}: en-de (1 of {len(models[1].pairs)} pairs): en-de={two} answers"]
+    service = TranslationService(models, Limits(), Metrics())
+    assert service.model_of(Pair("en", "de")) is models[0]
+    assert service.model_of(Pair("en", "fr")) is models[1]
+    service.close()
+
+
+def test_a_model_that_another_leaves_nothing_is_refused(two: Path, many: Path) -> None:
+    for first, second in ((many, f"en-de={two}"), (two, two), (many, many)):
+        request = ServeRequest(models=(str(first), str(second)))
+        with pytest.raises(InputError, match=f"{second}: {first}, named before it, translates .*already"):
+            load_models(request, lambda _: None)
 
 
 def test_the_service_imports_no_torch() -> None:
