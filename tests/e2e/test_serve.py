@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import socket
 import sys
 import time
@@ -323,15 +322,6 @@ def test_sigterm_lets_what_has_begun_end(bundle: Path) -> None:
             answer = b"".join(iter(lambda: client.recv(65536), b""))
         assert answer.startswith(b"HTTP/1.1 200")
         assert len(json.loads(answer.split(b"\r\n\r\n", 1)[1])["translatedText"]) == 120
-
-
-@pytest.mark.skipif(os.name == "nt", reason="uvicorn has no workers there")
-def test_several_processes_answer(bundle: Path) -> None:
-    with translation_server(f"en-de={bundle}", "--workers", 2) as server:
-        server.wait_until_it_listens()
-        for _ in range(10):
-            assert server.post("/translate", {"q": ENGLISH, "source": "en", "target": "de"}).status == 200
-        assert server.terminate() == 0
 
 
 @pytest.mark.parametrize(

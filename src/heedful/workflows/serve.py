@@ -1,7 +1,9 @@
 """Serve trained models over HTTP."""
 
 import json
+import logging
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
@@ -12,7 +14,7 @@ from heedful.config import Config
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
-from heedful.errors import InputError, MissingExtraError
+from heedful.errors import HeedfulError, InputError, MissingExtraError
 from heedful.requests import Runtime, SearchRequest
 from heedful.serving.catalogue import Pair
 from heedful.serving.language_codes import language_code
@@ -31,6 +33,8 @@ _NEEDED = ("uvicorn", "fastapi", "prometheus_client", "langcodes", "language_dat
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
 _MARIAN = ">>"
 _MOST_NAMED = 3  # pairs of a list
+_SECONDS_BEFORE_ANOTHER = 2.0  # where a process cannot start, the next one hardly can
+_log = logging.getLogger("heedful.serving")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +108,22 @@ def serve(request: ServeRequest, *, report: Callable[[str], None]) -> None:
 
 
 def application_of_worker() -> "FastAPI":
-    """Return the application of one of several processes."""
+    """Return the application of one of several processes.
+
+    Raises:
+        SystemExit: the models cannot be loaded any more, as after a bundle was deleted; the log says why. The
+            parent starts another process then, and the others go on.
+    """
     settings = json.loads(os.environ[_VARIABLE])
     lists = {name: tuple(settings[name]) for name in ("models", "origins")}
     groups = {"limits": Limits(**settings["limits"]), "runtime": Runtime(**settings["runtime"])}
     request = ServeRequest(**settings | lists | groups)
-    return _application(request, load_models(request, lambda _: None), _key_ring(request))
+    try:
+        return _application(request, load_models(request, lambda _: None), _key_ring(request))
+    except (HeedfulError, OSError) as error:
+        _log.error("a process cannot start: %s", " ".join(str(error).split()))
+        time.sleep(_SECONDS_BEFORE_ANOTHER)
+        raise SystemExit(1) from None
 
 
 def _application(request: ServeRequest, models: Sequence[ServedModel], keys: "KeyRing | None") -> "FastAPI":
