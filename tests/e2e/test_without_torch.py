@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from tiny_bundle import PAIRS, save_memorised
+from tiny_bundle import PAIRS, memorised, save_memorised
 
 import heedful
+from heedful.model import Transformer
+from heedful.model_files import save_bundle
 from heedful.native import native
 
 if native().level is None:
@@ -91,16 +94,34 @@ def test_an_alignment(bundle: Path, no_torch: Path, tmp_path: Path) -> None:
     assert len(without.stdout.splitlines()) == len(PAIRS)
 
 
+@pytest.fixture(scope="module")
+def other_shape(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle that the native engine does not support."""
+    bundle = memorised()
+    sizes = bundle.config.model.replace(positions="alibi")
+    path = tmp_path_factory.mktemp("other") / "alibi"
+    config = bundle.config.replace(model=sizes.model_dump())
+    model = Transformer.from_config(sizes).eval()
+    save_bundle(replace(bundle, config=config, network=model), path, card="# Another shape\n")
+    return path
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "names"),
     [
-        ["translate", "BUNDLE", "--engine", "torch"],
-        ["train", "--src", "a", "--tgt", "b", "--output", "c"],
+        (["translate", "BUNDLE", "--engine", "torch"], "engine='torch'"),
+        (["translate", "BUNDLE", "--device", "cuda"], "device='cuda'"),
+        (["translate", "OTHER", "--precision", "auto"], "precision='auto': model.positions=alibi"),
+        (["translate", "OTHER"], "model.positions=alibi"),
+        (["train", "--src", "a", "--tgt", "b", "--output", "c"], "this command"),
     ],
 )
-def test_what_needs_torch_says_so_in_one_line(bundle: Path, no_torch: Path, arguments: list[str]) -> None:
-    done = run(no_torch, *[str(bundle) if each == "BUNDLE" else each for each in arguments], text="a\n")
+def test_what_needs_torch_says_so_in_one_line(
+    bundle: Path, other_shape: Path, no_torch: Path, arguments: list[str], names: str
+) -> None:
+    paths = {"BUNDLE": str(bundle), "OTHER": str(other_shape)}
+    done = run(no_torch, *[paths.get(each, each) for each in arguments], text="a\n")
     assert done.returncode == 1
     [line] = done.stderr.strip().splitlines()
-    assert line.startswith("error: ")
+    assert line.startswith(f"error: {names}")
     assert "pip install 'heedful[torch]'" in line

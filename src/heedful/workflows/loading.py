@@ -12,22 +12,26 @@ from heedful.decoding.backend_choice import EngineChoice, PrecisionChoice, has_t
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
+from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.strategies import Strategy, parse_strategy
 from heedful.decoding.translator import Translator
-from heedful.errors import InputError
+from heedful.errors import InputError, MissingExtraError
 from heedful.requests import Device, Runtime, SamplingRequest, ScoreRequest
 from heedful.threads import may_have_gpu, set_threads
 from heedful.workflows.sources import local_bundle
 
 if TYPE_CHECKING:
     from heedful.decoding.generator import ForeignEngine
+    from heedful.model import Transformer
+    from heedful.stored_model import StoredModel
 
 _PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(PrecisionChoice)}
 _ENGINES: dict[str, EngineChoice] = {name: name for name in get_args(EngineChoice)}
 _CTRANSLATE2 = "ctranslate2"
+_NEEDS_TORCH = "this needs torch: pip install 'heedful[torch]'"
 _DEVICES = get_args(Device)
 
 
@@ -91,7 +95,7 @@ def load_translator(
         HubError: a name that is no path, and that the hub does not know.
         InputError: a precision or device that does not exist, a language that the model does not have,
             models that cannot translate together, or a shortlist that cannot be read or is another model's.
-        MissingExtraError: the engine "ctranslate2", and it is not installed.
+        MissingExtraError: the engine "ctranslate2", or an option that needs torch, and it is not installed.
     """
     for name, value, known in (
         ("precision", runtime.precision, _PRECISIONS),
@@ -106,6 +110,8 @@ def load_translator(
     bundle, *others = (load_bundle(local_bundle(path)) for path in (run, *ensemble))
     if device != "cpu":
         bundle, *others = (replace(each, network=each.model.to(device)) for each in (bundle, *others))
+    if not has_torch():
+        _check_without_torch(runtime, [each.network for each in (bundle, *others)])
     translator = Translator(
         bundle,
         precision=_PRECISIONS[runtime.precision],
@@ -124,11 +130,25 @@ def _ctranslate2() -> "ForeignEngine":
     return CTranslate2Engine()
 
 
+def _check_without_torch(runtime: Runtime, models: "Sequence[Transformer | StoredModel]") -> None:
+    """Check that the precision can be chosen where torch is not installed.
+
+    Raises:
+        MissingExtraError: it cannot; the message names the option.
+    """
+    if runtime.engine in ("compiled", _CTRANSLATE2):
+        return  # which say by themselves what they cannot do
+    if runtime.precision == "auto" and (reason := NativeBackend.why_not(models, "float32")) is not None:
+        raise MissingExtraError(f"precision='auto': {reason}; {_NEEDS_TORCH}")
+
+
 def _device(name: str) -> str:
     if name not in _DEVICES:
         raise InputError(f"device={name!r}: must be one of {', '.join(_DEVICES)}")
     if name == "cpu" or (name == "auto" and not may_have_gpu()):
         return "cpu"
+    if name == "cuda" and not has_torch():
+        raise MissingExtraError(f"device='cuda': {_NEEDS_TORCH}")
     has_gpu = has_torch() and import_module("torch").cuda.is_available()
     if name == "cuda" and not has_gpu:
         raise InputError("device='cuda': torch finds no GPU here; use --device cpu")
