@@ -87,6 +87,7 @@ def by_ctranslate2(bundle: Bundle, **settings: Any) -> Translator:  # noqa: ANN4
         {"max_length_offset": 0, "min_length": 0},  # each length has its own limit
         {"max_length_offset": 1, "min_length": 0, "forced_last_id": EOS},
         {"forced_first_id": 7},
+        {"max_length": 4},  # less than the least, which it ends
     ],
     ids=str,
 )
@@ -148,7 +149,13 @@ def test_a_trained_model_translates_line_by_line_as_with_heedful() -> None:
 
 @pytest.mark.parametrize(
     "sampling",
-    [Sampling(), Sampling(top_k=3), Sampling(top_p=0.6), Sampling(temperature=0.5, top_k=4, top_p=0.8)],
+    [
+        Sampling(),
+        Sampling(top_k=10**6),
+        Sampling(top_k=3),
+        Sampling(top_p=0.6),
+        Sampling(temperature=0.5, top_k=4, top_p=0.8),
+    ],
     ids=str,
 )
 def test_tokens_are_drawn_by_the_same_probabilities(sampling: Sampling) -> None:

@@ -162,13 +162,20 @@ class CTranslate2Generator:
     ) -> list[list[Hypothesis]]:
         """Search, then let the model say what it thinks of each token: the search says one score only."""
         read = [self._named_source(ids) for ids in sources]
+        most = max(1, limit - (options.forced_last_id is not None))
+        # Its scores leave out what is forced: with that, another hypothesis may be the best.
+        whole_beam = any(beginnings) or options.forced_last_id is not None
+        settings = search_settings(options, whole_beam=whole_beam)
+        # What CTranslate2 refuses, and what changes no output.
+        settings["min_decoding_length"] = min(options.min_length, most)
+        if "sampling_topk" in settings:
+            settings["sampling_topk"] = min(settings["sampling_topk"], len(self._names.tgt))
         results = engine.translate_batch(
             read,
             [self._named(ids) for ids in beginnings],
-            max_decoding_length=max(1, limit - (options.forced_last_id is not None)),
+            max_decoding_length=most,
             suppress_sequences=self._suppressed(options),
-            # Its scores leave out what is forced: with that, another hypothesis may be the best.
-            **search_settings(options, whole_beam=any(beginnings) or options.forced_last_id is not None),
+            **settings,
         )
         eos = self._names.tgt[self._eos_id]
         outputs = [(row, tokens) for row, each in enumerate(results) for tokens in each.hypotheses]
