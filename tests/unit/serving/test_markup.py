@@ -1,6 +1,7 @@
 """Markup in translations: nothing is lost or doubled, and what was well nested stays so."""
 
 import re
+import xml.parsers.expat
 from collections import Counter
 from html.parser import HTMLParser
 
@@ -190,6 +191,53 @@ def test_tags_of_xml_have_the_meaning_that_they_are_given() -> None:
     document = "<seg>A dog</seg><seg>A cat</seg> <x>rm</x>"
     assert sentences(take_apart(document, xml_rules())) == ["A dogA cat rm"]
     assert sentences(take_apart(document, xml_rules(splitting=["seg"], ignored=["x"]))) == ["A dog", "A cat"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        '<?xml version="1.0"?>',
+        "<!DOCTYPE a>",
+        "<!DOCTYPE a SYSTEM 'x>y.dtd' [ ]>",
+        '<!DOCTYPE a [<!ENTITY x "y">]>',
+        '<?xml version="1.0"?> <!DOCTYPE a [<!ENTITY x "]> &lt;b>">\n<!-- it\'s ]> --><?p ]>"?>] >',
+        '<!DOCTYPE a [<!ENTITY l0 "lol">'
+        + "".join(f'<!ENTITY l{n + 1} "{f"&l{n};" * 10}">' for n in range(9))
+        + '<!ENTITY x "&l9;">]>',
+    ],
+)
+@pytest.mark.parametrize("output", ["Hund", "Ein roter Hund rennt . < & ]]>", ""])
+def test_what_is_well_formed_in_xml_stays_so_with_its_declarations(before: str, output: str) -> None:
+    reference = "&x; " if "ENTITY x" in before else ""
+    document = (
+        f"{before}<a>A <Ä:_1 b='x > y'>red</Ä:_1> dog {reference}<_c/>runs &lt; &#38; <![CDATA[<&x;]]>.</a>"
+    )
+    segments = take_apart(document, xml_rules())
+    (sentence,) = sentences(segments)
+    assert not re.search("lol|ENTITY|&x;", sentence)
+    outputs = [project(each, output, segments.document.escape, {}) for each in segments.sentences]
+    result = segments.joined(outputs)
+    assert result.startswith(before)
+    assert result.count("&x;") == document.count("&x;")
+    for text in (document, result):  # the parser checks that it is well-formed, and expands no entity
+        parser = xml.parsers.expat.ParserCreate()
+        parser.DefaultHandler = lambda _: None
+        parser.Parse(text.encode(), True)
+
+
+def test_names_of_xml_have_capital_letters() -> None:
+    document = "<Seg>A dog</Seg><Seg>A cat</Seg> <X>rm</X><x>up</x>"
+    rules = xml_rules(splitting=["Seg"], ignored=["X"])
+    assert sentences(take_apart(document, rules)) == ["A dog", "A cat", "up"]
+
+
+@pytest.mark.parametrize(
+    "unit", ["<!DOCTYPE a [", "<!DOCTYPE a [<!-- ' -->", "<!--", "<?", "<![CDATA[", "<a b='"]
+)
+def test_markup_of_xml_without_an_end_is_text(unit: str) -> None:
+    document = unit * 100_000  # which would take hours if each looked for its end by itself
+    assert "".join(each.raw for each in tokenize(document, xml=True)) == document
 
 
 def test_untranslated_elements_stand_where_they_stood() -> None:

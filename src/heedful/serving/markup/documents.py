@@ -19,6 +19,7 @@ _UNTRANSLATED = frozenset({
     "code", "kbd", "samp", "var", "math", "svg", "script", "style", "textarea", "noscript", "template",
 })  # fmt: skip
 _PREFORMATTED = frozenset(("pre", "textarea", "listing"))
+_BEFORE_XML = ("!DOCTYPE", "?xml")  # which stay where they are
 _MAX_DEPTH = 50  # of inline elements inside each other; deeper ones are tags without content
 _BLANKS = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 
@@ -48,7 +49,8 @@ def html_rules(
 
 def xml_rules(*, splitting: Sequence[str] = (), ignored: Sequence[str] = ()) -> TagRules:
     """Return the rules of XML: tags stand inside sentences, but for those that are said to separate them."""
-    return TagRules(lambda name: name in splitting, frozenset(ignored), xml=True)
+    separate = frozenset((*splitting, *_BEFORE_XML))
+    return TagRules(separate.__contains__, frozenset(ignored), xml=True)
 
 
 def parse_document(text: str, rules: TagRules) -> Document:
