@@ -359,7 +359,7 @@ def test_a_model_without_languages_is_one_line(bundle: Path) -> None:
         (["en-de=x", "--max-waiting", 10**30], "see --max-waiting"),
         (["en-de=x", "--max-alternatives", 1000], "see --max-alternatives"),
         (["en-de=x", "--rate", 10**30], "see --rate"),
-        (["en-de=x", "--beam-size", 10**6], "beam_size=1000000: must be at most"),
+        (["en-de=x", "--beam-size", 10**6], "--beam-size"),
         (["en-de=x", "--cors", "https://a.org", "--cors", "b.org"], "'b.org': no origin"),
         (["en-de=x", "de-en=y", "en-de=z"], "en-de=z: en-de is said by en-de=x already"),
         (["en-de,deu_Latn-fr,de-fr=x"], "de-fr is said by"),

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heedful.config import Config
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import HeedfulError, InputError, MissingExtraError
@@ -148,12 +147,10 @@ def _check(request: ServeRequest) -> None:
     """Check what can be checked without the models.
 
     Raises:
-        InputError: no origin, no beam, no pair of languages, or one that two arguments say.
+        InputError: no origin, no pair of languages, or one that two arguments say.
     """
     for origin in request.origins:
         check_origin(origin)
-    if request.beam_size is not None:
-        BeamSearch(beam_size=request.beam_size)
     said: dict[Pair, str] = {}
     for argument in request.models:
         for pair in _parse(argument)[0]:
