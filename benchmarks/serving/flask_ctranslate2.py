@@ -20,12 +20,14 @@ from flask import Flask, request
 SPECIAL = ("<pad>", "<s>", "</s>")
 
 
-def application(directory: Path, beam_size: int) -> Flask:
+def application(directory: Path, beam_size: int, compute_type: str) -> Flask:
     """Return the service of an exported model."""
     app = Flask(__name__)
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(directory / "tokenizer.model"))
     # One translation at a time, on all cores, as Argos Translate has it by default.
-    translator = ctranslate2.Translator(str(directory), inter_threads=1, intra_threads=os.cpu_count() or 1)
+    translator = ctranslate2.Translator(
+        str(directory), inter_threads=1, intra_threads=os.cpu_count() or 1, compute_type=compute_type
+    )
 
     @app.post("/translate")
     def translate() -> dict[str, str]:
@@ -49,9 +51,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--beam-size", type=int, default=5)
+    parser.add_argument("--compute-type", default="float32")
     options = parser.parse_args()
     server = waitress.create_server(
-        application(options.directory, options.beam_size), host="127.0.0.1", port=0, threads=4
+        application(options.directory, options.beam_size, options.compute_type),
+        host="127.0.0.1",
+        port=0,
+        threads=4,
     )
     print(f"running on http://127.0.0.1:{server.effective_port}", file=sys.stderr, flush=True)
     server.run()

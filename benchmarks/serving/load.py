@@ -178,11 +178,11 @@ async def terminate_under_load(
     }
 
 
-def count_wrong(bundle: str, answers: dict[str, str]) -> int:
+def count_wrong(bundle: str, answers: dict[str, str], precision: str) -> int:
     """Return how many answers differ from those of `heedful translate`."""
     lines = [text for text in answers if "\n" not in text]
     done = subprocess.run(
-        [*HEEDFUL, "translate", bundle],
+        [*HEEDFUL, "translate", bundle, "--precision", precision],
         input="\n".join([*lines, ""]),
         capture_output=True,
         text=True,
@@ -209,7 +209,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="*", default=[1, 8, 64])
     parser.add_argument("--requests", type=int, help="in one more phase, for the memory")
     parser.add_argument("--peer", help="a Python with requirements-flask.txt")
+    parser.add_argument("--precision", default="float32", help="of both servers")
     options = parser.parse_args()
+    precision = ("--precision", options.precision)
     src, tgt = options.pair.split("-")
     pair = (src, tgt)
     lines = dict.fromkeys(options.input.read_text(encoding="utf-8").splitlines())
@@ -217,9 +219,11 @@ def main() -> None:
     texts = itertools.cycle(single)
     model = f"{options.pair}={options.bundle}"
     with tempfile.TemporaryDirectory() as folder:
-        servers = {"heedful": serve(model)}
+        servers = {"heedful": serve(model, *precision)}
         if options.peer:
-            servers["flask and ctranslate2"] = peer(options.peer, options.bundle, Path(folder) / "exported")
+            servers["flask and ctranslate2"] = peer(
+                options.peer, options.bundle, Path(folder) / "exported", options.precision
+            )
         for server in servers.values():
             asyncio.run(run_phase(server, texts, pair, 2, 2))
         for clients in options.clients:
@@ -228,7 +232,7 @@ def main() -> None:
                 figures = {"server": name} | phase.summary(clients, options.seconds)
                 figures |= {"resident_mb": resident_mb(server)}
                 if name == "heedful":
-                    figures |= {"wrong": count_wrong(options.bundle, phase.answers)}
+                    figures |= {"wrong": count_wrong(options.bundle, phase.answers, options.precision)}
                 print(json.dumps(figures), flush=True)
         if options.peer:
             servers["flask and ctranslate2"].stop()
@@ -238,15 +242,25 @@ def main() -> None:
             some = itertools.islice(texts, options.requests // 4)
             phase = asyncio.run(run_phase(server, some, pair, 64, 3600))
             figures = {"part": part + 1, "statuses": dict(phase.statuses), "resident_mb": resident_mb(server)}
-            print(json.dumps(figures | {"wrong": count_wrong(options.bundle, phase.answers)}), flush=True)
+            print(
+                json.dumps(
+                    figures | {"wrong": count_wrong(options.bundle, phase.answers, options.precision)}
+                ),
+                flush=True,
+            )
     ended = asyncio.run(terminate_under_load(server, texts, pair))
     phase = ended.pop("phase")
     assert isinstance(phase, Phase)
-    print(json.dumps({"SIGTERM": ended, "wrong": count_wrong(options.bundle, phase.answers)}), flush=True)
-    small = serve(model, "--max-waiting", "1000", "--max-characters", "1000")
+    print(
+        json.dumps(
+            {"SIGTERM": ended, "wrong": count_wrong(options.bundle, phase.answers, options.precision)}
+        ),
+        flush=True,
+    )
+    small = serve(model, *precision, "--max-waiting", "1000", "--max-characters", "1000")
     phase = asyncio.run(run_phase(small, texts, pair, 64, options.seconds))
     figures = phase.summary(64, options.seconds)
-    wrong = count_wrong(options.bundle, phase.answers)
+    wrong = count_wrong(options.bundle, phase.answers, options.precision)
     after = asyncio.run(run_phase(small, texts, pair, 1, 1))  # at once after the load
     back = {"statuses": dict(after.statuses)}
     print(
@@ -262,11 +276,12 @@ def main() -> None:
     small.stop()
 
 
-def peer(python: str, bundle: str, exported: Path) -> Server:
+def peer(python: str, bundle: str, exported: Path, precision: str) -> Server:
     """Export a model, and serve it by Flask and CTranslate2."""
     command = [*HEEDFUL, "export", bundle, "--to", "ctranslate2", "--output", str(exported)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return Server(python, str(Path(__file__).parent / "flask_ctranslate2.py"), str(exported))
+    script = Path(__file__).parent / "flask_ctranslate2.py"
+    return Server(python, str(script), str(exported), "--compute-type", precision)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ def run(app: FastAPI | str, options: ServerOptions) -> None:
         factory=isinstance(app, str),
         workers=options.workers,
         http=PunctualProtocol,
+        loop="asyncio",  # with uvloop, where it is installed, no more requests are answered
         ws="none",
         lifespan="on",
         log_config=_log_config(requests=options.log_requests),
