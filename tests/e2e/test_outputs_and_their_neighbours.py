@@ -102,9 +102,9 @@ def test_a_link_is_no_place_for_a_directory(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--length-penalty", "1e300"], "length_penalty=1e+300: must be at most 30"),
-        (["--length-penalty", "inf"], "length_penalty=inf: must be a finite number"),
-        (["--beam-size", 100_000], "beam_size=100000: must be at most 1,000"),
+        (["--length-penalty", "1e300"], "--length-penalty"),
+        (["--length-penalty", "inf"], "--length-penalty"),
+        (["--beam-size", 100_000], "--beam-size"),
         (["--n-best", 10**6, "--sample"], "n_best=1000000: must be at most 100,000"),
         (["--threads", 99999999999999999999], "threads=99999999999999999999: this machine has"),
         (["--threads", 3000], "threads=3000: this machine has"),

@@ -64,46 +64,74 @@ def _sentences(
     for sentence in split_sentences(part.text, within_lines=split, at_line_ends=lines):
         start = at + len(sentence.space)
         at = start + len(sentence.text)
-        yield cutter.untranslated(start)
         if has_letters(sentence.text):
+            yield cutter.untranslated(start, sentence_end=at)
             yield cutter.sentence(at)
-        elif sentence.text:
+            continue
+        yield cutter.untranslated(start)
+        if sentence.text:
             yield cutter.untranslated(at - 1)
     yield cutter.untranslated(len(part.text))
 
 
 class _Cutter:
-    """Cuts a text with markers into segments from left to right; each marker is in exactly one of them."""
+    """Cuts a text with markers into segments from left to right; each marker is in exactly one of them.
+
+    An element at an edge of a sentence is in the sentence if it is around a part of it, and around the
+    sentence if it is around all of it, or more.
+    """
 
     def __init__(self, part: MarkedText, escape: Callable[[str], str]) -> None:
         self._part = part
         self._escape = escape
         self._at = 0
         self._marker = 0
+        self._closing = {each.element: each.position for each in part.markers if each.kind == "close"}
 
-    def untranslated(self, end: int) -> str:
-        """Return what is before `end`, as it was written, with the markers up to there."""
+    def untranslated(self, end: int, *, sentence_end: int | None = None) -> str:
+        """Return what is before `end`, as it was written, with the markers up to there.
+
+        Where a sentence follows, they end before the first that opens an element around its first words.
+        """
+        behind = self._behind(end)
+        if sentence_end is not None:
+            behind = next(
+                (i for i in range(self._marker, behind) if self._is_first_words(i, end, sentence_end)), behind
+            )
         written: list[str] = []
-        for marker in self._markers(end):
+        for marker in self._taken(behind):
             written += [self._text(marker.position), marker.raw]
         return "".join([*written, self._text(end)])
 
     def sentence(self, end: int) -> MarkedText:
-        """Return what is before `end`, with the markers inside."""
-        start = self._at
-        markers = tuple(replace(each, position=each.position - start) for each in self._markers(end - 1))
+        """Return what is before `end`, with the markers inside, and those that close elements of it there."""
+        start, first, behind = self._at, self._marker, self._behind(end - 1)
+        opened = {each.element for each in self._part.markers[first:behind] if each.kind == "open"}
+        for i in range(behind, self._behind(end)):
+            marker = self._part.markers[i]
+            if marker.kind == "close" and marker.element in opened:
+                behind = i + 1
+        markers = tuple(replace(each, position=each.position - start) for each in self._taken(behind))
         self._at = end
         return MarkedText(self._part.text[start:end], markers)
+
+    def _is_first_words(self, index: int, start: int, end: int) -> bool:
+        marker = self._part.markers[index]
+        closing = self._closing.get(marker.element, end)
+        return marker.kind == "open" and marker.position == start < closing < end
 
     def _text(self, end: int) -> str:
         start, self._at = self._at, end
         return self._escape(self._part.text[start:end])
 
-    def _markers(self, last: int) -> Iterator[Marker]:
-        """Yield the next markers, as far as they stand at `last` or before it."""
-        while self._marker < len(self._part.markers):
-            marker = self._part.markers[self._marker]
-            if marker.position > last:
-                return
-            self._marker += 1
-            yield marker
+    def _behind(self, last: int) -> int:
+        """Return the index behind the markers that stand at `last` or before it."""
+        behind = self._marker
+        while behind < len(self._part.markers) and self._part.markers[behind].position <= last:
+            behind += 1
+        return behind
+
+    def _taken(self, behind: int) -> Sequence[Marker]:
+        """Return the next markers, before an index."""
+        first, self._marker = self._marker, behind
+        return self._part.markers[first:behind]

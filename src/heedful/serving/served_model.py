@@ -147,5 +147,11 @@ def _aligned(
     try:
         links = (each.links for each in translator.align(sources, targets, split=words))
     except InputError:  # a text that is too long for learned positions, or an engine without attention
+        if len(texts) > 1:
+            return [
+                of_text
+                for text, each in zip(texts, outputs, strict=True)
+                for of_text in _aligned(translator, [text], [each])
+            ]
         links = repeat(None)
     return [tuple(Output(target, next(links)) for target in of_text) for of_text in outputs]

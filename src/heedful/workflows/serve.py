@@ -237,6 +237,8 @@ def _parse_pair(text: str) -> Pair:
     parts = text.split("-")
     for at in range(1, len(parts)):
         src, tgt = (language_code("-".join(half)) for half in (parts[:at], parts[at:]))
+        if src is not None and src == tgt:
+            raise InputError(f"{text!r}: a language and itself; texts in it would stay as they are")
         if src is not None and tgt is not None:
             return Pair(src, tgt)
     raise InputError(f"{text!r}: no pair of languages; write the codes of both, as en-de")

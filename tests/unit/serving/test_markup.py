@@ -124,6 +124,43 @@ def test_an_element_is_put_around_the_words_that_are_aligned_with_its_content() 
 
 
 @pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("<b>A dog</b> runs", "Rennt <b>ein Hund</b>"),
+        ("A dog <b>runs</b>", "<b>Rennt</b> ein Hund"),
+        ("<b>A <i>dog</i></b> <u>runs</u>", "<u>Rennt</u> <b>ein <i>Hund</i></b>"),
+        ("<p><b>A</b> dog <i><u>runs</u></i></p>", "<p><i><u>Rennt</u></i> <b>ein</b> Hund</p>"),
+        ("<b>A dog runs</b>", "<b>Rennt ein Hund</b>"),
+        ("<p><b>A dog runs</b></p> <b>3</b>", "<p><b>Rennt ein Hund</b></p> <b>3</b>"),
+        ("<b> A dog</b> runs", "<b> Rennt ein Hund</b>"),  # it begins before the sentence
+    ],
+)
+def test_an_element_at_the_edge_of_a_sentence_is_around_its_words(document: str, expected: str) -> None:
+    spoken = {"A dog runs": "Rennt ein Hund"}
+    assert translated(document, spoken, links=[(2, 0), (0, 1), (1, 2)]) == expected
+
+
+def test_the_nearest_word_stands_for_an_element_that_nothing_is_aligned_with() -> None:
+    spoken = {"she sleeps now": "Sie schläft."}
+    assert translated("she sleeps <b>now</b>", spoken, links=[(0, 0), (1, 1)]) == "Sie <b>schläft</b>."
+
+
+def test_an_element_with_words_is_not_around_a_sign_of_the_translation_alone() -> None:
+    # The full stop is the translation's own, and aligned with whatever there is.
+    links = [(0, 0), (1, 1), (2, 2), (2, 3), (0, 3), (1, 3)]
+    assert translated("two thumbs <b>up</b>", {"two thumbs up": "zwei Daumen hoch."}, links=links) == (
+        "zwei Daumen <b>hoch</b>."
+    )
+    assert translated("<b>two</b> thumbs up", {"two thumbs up": "zwei Daumen hoch."}, links=[(0, 3)]) == (
+        "<b>zwei</b> Daumen hoch."
+    )
+    links = [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert translated(
+        "two thumbs <b>up!</b> <i>Now</i>", {"two thumbs up!": "zwei Daumen hoch!", "Now": "Nun"}, links=links
+    ) == ("zwei Daumen <b>hoch!</b> <i>Nun</i>")
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("The dog's well-known: 3.5 x_1 -- (a)!", "The|dog's|well-known|:|3|.|5|x_1|-|-|(|a|)|!"),

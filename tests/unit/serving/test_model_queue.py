@@ -71,6 +71,20 @@ def test_without_attention_there_are_no_links() -> None:
     queue.close()
 
 
+def test_a_text_that_cannot_be_aligned_takes_no_links_from_others() -> None:
+    translator = RuleTranslator(str.upper)
+    queue = start(translator)
+    busy(translator, queue)
+    texts = ["no attention", "good"]
+    futures = queue.submit(PAIR, texts, alternatives=0, request_characters=9, aligned=texts)
+    translator.gate.set()
+    assert [future.result(60) for future in futures] == [
+        (Output("NO ATTENTION"),),
+        (Output("GOOD", ((0, 0),)),),
+    ]
+    queue.close()
+
+
 def test_sentences_of_all_requests_are_translated_together_each_once() -> None:
     translator = RuleTranslator(str.upper)
     queue = start(translator)

@@ -59,7 +59,7 @@ def project(sentence: MarkedText, translation: str, escape: Callable[[str], str]
         return escape(translation)
     spans = words(translation)
     root = _tree(sentence)
-    _insert(root.children, _Gaps(sentence.text, spans, links or ()))
+    _insert(root.children, _Gaps(sentence.text, translation, spans, links or ()))
     _fit(root.children, 0, len(spans))
     writer = _Writer(translation, spans, escape)
     for node in root.children:
@@ -97,9 +97,9 @@ def _insert(nodes: Sequence[_Node], gaps: "_Gaps") -> None:
     for node in nodes:
         start, end = gaps.span(node.start, node.end)
         if node.element >= 0 and node.opening is None:
-            start, end = 0, gaps.gap(node.end)
+            start = 0
         if node.element >= 0 and node.closing is None:
-            start, end = (0 if node.opening is None else gaps.gap(node.start)), gaps.num_words
+            end = gaps.num_words
         node.span = (start, end)
         _insert(node.children, gaps)
 
@@ -110,11 +110,18 @@ class _Gaps:
     By the links of words; without any, by the share of the sentence before them.
     """
 
-    def __init__(self, source: str, spans: Sequence[Span], links: Links) -> None:
-        """Take the source, the words of the translation, and the links between both."""
+    def __init__(self, source: str, translation: str, spans: Sequence[Span], links: Links) -> None:
+        """Take the source, the translation and its words, and the links between the words of both."""
         self.num_words = len(spans)
-        self._starts = [start for start, _ in words(source)]
-        self._links = [each for each in links if each[0] < len(self._starts) and each[1] < len(spans)]
+        src_spans = words(source)
+        self._starts = [start for start, _ in src_spans]
+        # A link between a word and a sign is a mistake: of a full stop that the source does not have, mostly.
+        self._src_signs, self._tgt_signs = _signs(source, src_spans), _signs(translation, spans)
+        self._links = [
+            (src, tgt)
+            for src, tgt in links
+            if src < len(src_spans) and tgt < len(spans) and self._src_signs[src] == self._tgt_signs[tgt]
+        ]
         self._letters = [0, *accumulate(not character.isspace() for character in source)]
         self._ends = [0, *accumulate(end - start for start, end in spans)]
 
@@ -125,11 +132,15 @@ class _Gaps:
             gap = self.gap(start)
             return gap, gap
         span = best_span(self._links, first, behind, self.num_words)
-        if span is None:
-            span = self._gap_by_share(start), self._gap_by_share(end)
-            if span[0] == span[1]:
-                span = (span[0], span[0] + 1) if span[0] < self.num_words else (span[0] - 1, span[0])
-        return max(0, span[0]), span[1]
+        if span is not None:
+            return span
+        low, high = self._gap_by_share(start), self._gap_by_share(end)
+        has_words = not all(self._src_signs[first:behind])
+        candidates = [word for word, is_sign in enumerate(self._tgt_signs) if not (is_sign and has_words)]
+        if not candidates or any(low <= word < high for word in candidates):
+            return low, high
+        nearest = min(candidates, key=lambda word: abs(word - low))
+        return nearest, nearest + 1
 
     def gap(self, position: int) -> int:
         """Return the gap that stands for the one before a character of the source."""
@@ -148,6 +159,11 @@ class _Gaps:
             above < len(self._ends) and self._ends[above] - words_before < words_before - self._ends[below]
         )
         return above if nearer else below
+
+
+def _signs(text: str, spans: Sequence[Span]) -> list[bool]:
+    """Return for each word whether it is a sign, without letters and digits."""
+    return [not any(map(str.isalnum, text[start:end])) for start, end in spans]
 
 
 def _fit(nodes: "list[_Node]", low: int, high: int) -> None:
