@@ -13,9 +13,8 @@ from heedful.errors import InputError
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
 
-_LEAST = float(
-    np.finfo(np.float32).tiny
-)  # instead of a 0, which only rounding makes: its logarithm is finite
+# In place of a 0, which only rounding makes: its logarithm is finite.
+_LEAST = float(np.finfo(np.float32).tiny)
 
 
 @runtime_checkable

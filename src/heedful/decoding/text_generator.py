@@ -4,13 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from heedful.decoding.alignment import (
-    PENULTIMATE,
     Alignment,
     AlignmentMethod,
     Span,
     align_words,
     relative_weights,
-    words_between_spaces,
     words_of_tokens,
 )
 from heedful.decoding.alternatives import search_alternatives
@@ -114,9 +112,9 @@ class TextGenerator:
         sources: Sequence[str],
         targets: Sequence[str],
         *,
-        method: AlignmentMethod = PENULTIMATE,
-        split: Callable[[str], list[Span]] = words_between_spaces,
-        first_line: int = 1,
+        method: AlignmentMethod,
+        split: Callable[[str], list[Span]],
+        first_line: int,
     ) -> list[Alignment]:
         """See `Translator.align`."""
         src, tgt = self._tokenizers.src, self._tokenizers.tgt

@@ -210,7 +210,11 @@ class TranslationService:
                 [each.text for each in read],
                 alternatives=job.request.alternatives if leg == job.route.legs[-1] else 0,
                 request_characters=job.characters,
-                aligned={outputs[index][0].text for index in translatable if sentences[index].markers},
+                aligned={
+                    each.text
+                    for index, each in zip(translatable, read, strict=True)
+                    if sentences[index].markers
+                },
             )
             self.metrics.sentences.inc(len(futures))
             self.metrics.cached_sentences.inc(sum(future.done() for future in futures))

@@ -141,7 +141,9 @@ def load_sentencepiece(model: bytes, *, name: str) -> sentencepiece.SentencePiec
         ids = list(range(spm.get_piece_size()))
         if not all(map(math.isfinite, map(spm.get_score, ids))):
             raise ValueError("a score is not finite")
-        spm.id_to_piece(ids), spm.decode(ids)  # raise UnicodeDecodeError, a ValueError, if one is not UTF-8
+        # A token that is not UTF-8 raises a UnicodeDecodeError, which is a ValueError.
+        spm.id_to_piece(ids)
+        spm.decode(ids)
     except (RuntimeError, ValueError) as error:
         raise TokenizerError(f"{name}: not a usable SentencePiece model; restore the file") from error
     return spm
