@@ -6,11 +6,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from heedful.errors import INSTALL, install_hint
 from heedful.native import native
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -131,3 +133,44 @@ def test_one_wheel_serves_every_python_and_computes_at_every_level(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(tmp_path / "installed"))
     assert done.stdout.count(": computes") == sum(level.why_not is None for level in native().levels)
+
+
+# The web pages are in src/, too.
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").rglob("*"),
+        *(ROOT / "src").rglob("*"),
+    )
+    if path.suffix in {".md", ".ipynb", ".py", ".html", ".js"}
+}
+
+
+def test_every_page_installs_heedful_as_it_can_be_installed_today() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    today = INSTALL.split("'")[1].removesuffix("[{extra}]")  # a checkout; after a release, the index
+    wheel = f"dist/heedful-{project['version']}-py3-none-manylinux_2_28_x86_64.whl"
+    shown = {
+        (name, where, extra)
+        for name, text in PAGES.items()
+        for where, extras in re.findall(
+            r"(?:'|install |\bof |`)([\w./-]*)\[([a-z]+(?:,[a-z]+)*)\](?='|`| )", text
+        )
+        if where in {".", "heedful"} or where.endswith(".whl")
+        for extra in extras.split(",")
+    }
+    assert {name for name, _, _ in shown} >= {"README.md", "docs/serving.md", "docs/quickstart.md"}
+    wrong = {each for each in shown if each[1] not in {today, wheel}}
+    assert wrong <= {("src/heedful/errors.py", "heedful", "extra")}
+    assert {extra for _, _, extra in shown - wrong} <= set(project["optional-dependencies"])
+
+
+def test_every_message_about_an_extra_is_the_one_that_a_release_changes() -> None:
+    modules = {name: text for name, text in PAGES.items() if name.endswith(".py") and name.startswith("src/")}
+    own = {name for name, text in modules.items() if re.search(r"pip install '?(\.|heedful)", text)}
+    assert own == {"src/heedful/errors.py"}
+    extras = {each for text in modules.values() for each in re.findall(r"install_hint\(.(\w+).\)", text)}
+    assert extras >= {"clean", "hub", "interop", "plot", "serve", "torch"}
+    assert install_hint("serve") == INSTALL.replace("{extra}", "serve")

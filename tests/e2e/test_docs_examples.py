@@ -89,7 +89,7 @@ def test_every_page_with_examples_is_run_or_a_record() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["heedful translate nowhere", "pip install 'heedful[no-such]'", "make no-such-target", "false", "exit 3"],
+    ["heedful translate nowhere", "pip install '.[no-such]'", "make no-such-target", "false", "exit 3"],
 )
 def test_what_does_not_work_is_noticed(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

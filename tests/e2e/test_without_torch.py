@@ -11,6 +11,7 @@ import torch
 from tiny_bundle import PAIRS, memorised, save_memorised
 
 import heedful
+from heedful.errors import install_hint
 from heedful.model import Transformer
 from heedful.model_files import save_bundle
 from heedful.native import native
@@ -124,4 +125,4 @@ def test_what_needs_torch_says_so_in_one_line(
     assert done.returncode == 1
     [line] = done.stderr.strip().splitlines()
     assert line.startswith(f"error: {names}")
-    assert "pip install 'heedful[torch]'" in line
+    assert install_hint("torch") in line

@@ -103,6 +103,6 @@ def commands(text: str) -> Iterator[str]:
 def check_extras(command: str) -> None:
     """Check that what a line installs is heedful, with extras that it has."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    installed = re.fullmatch(r"pip install '?(?:heedful|\.)(?:\[([\w,-]+)\])?'?", command)
+    installed = re.fullmatch(r"pip install '?\.(?:\[([\w,-]+)\])?'?", command)
     assert installed, command
     assert set((installed[1] or "").split(",")) <= {"", *project["optional-dependencies"]}, command

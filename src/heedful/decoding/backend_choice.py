@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from heedful.decoding.backend import AttentionBackend, Backend
 from heedful.decoding.fastest_precision import Way, fastest, random_sources, try_precisions
 from heedful.decoding.native_backend import NativeBackend
-from heedful.errors import InputError, MissingExtraError
+from heedful.errors import InputError, MissingExtraError, install_hint
 from heedful.free_memory import return_free_memory
 from heedful.native import cpu_has_bf16
 from heedful.precision import Precision
@@ -152,7 +152,7 @@ class Backends:
     def _torch_backend(self, precision: Precision, *, because: str = "") -> "TorchBackend":
         """Return the torch backend; stored models are loaded into torch by the first one."""
         if not has_torch():
-            raise MissingExtraError(f"{because}this needs torch: pip install 'heedful[torch]'")
+            raise MissingExtraError(f"{because}this needs torch: {install_hint('torch')}")
         from heedful.decoding.torch_backend import TorchBackend
 
         models = [each.model if isinstance(each, StoredModel) else each for each in self.models]
