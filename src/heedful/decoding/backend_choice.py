@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from heedful.model import Transformer
 
 PrecisionChoice = Literal["auto", Precision]
-EngineChoice = Literal["auto", "compiled", "torch"]
+EngineChoice = Literal["auto", "native", "torch"]
 
 # What "auto" has chosen, while the first of the models lives: of an engine, and all models by identity.
 _chosen: "WeakKeyDictionary[Transformer | StoredModel, dict[tuple[object, ...], Way]]" = WeakKeyDictionary()
@@ -71,7 +71,7 @@ class Backends:
                 backend = NativeBackend(self.models, precision)
                 return_free_memory()
                 return backend
-        if engine != "compiled" and precision != "int8":
+        if engine != "native" and precision != "int8":
             return self._torch_backend(precision, because=f"{reason}; ")
         raise InputError(
             f"engine={self._engine!r}, precision={self.precision_choice!r}: not possible here: {reason}; "
@@ -139,9 +139,9 @@ class Backends:
         names: Sequence[Precision] = ("float32", "bf16", "int8")
         ways: list[Way] = []
         if self._engine != "torch":
-            ways += [("compiled", each) for each in names if NativeBackend.why_not(self.models, each) is None]
-        if self._engine == "compiled":
-            return ways or [("compiled", "float32")]
+            ways += [("native", each) for each in names if NativeBackend.why_not(self.models, each) is None]
+        if self._engine == "native":
+            return ways or [("native", "float32")]
         if ways and not has_torch():
             return ways
         ways.append(("torch", "float32"))

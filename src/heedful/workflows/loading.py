@@ -136,7 +136,7 @@ def _check_without_torch(runtime: Runtime, models: "Sequence[Transformer | Store
     Raises:
         MissingExtraError: it cannot; the message names the option.
     """
-    if runtime.engine in ("compiled", _CTRANSLATE2):
+    if runtime.engine in ("native", _CTRANSLATE2):
         return  # which say by themselves what they cannot do
     if runtime.precision == "auto" and (reason := NativeBackend.why_not(models, "float32")) is not None:
         raise MissingExtraError(f"precision='auto': {reason}; {_NEEDS_TORCH}")
