@@ -42,7 +42,7 @@ class TextTask:
         keep: names of filters whose pairs are kept there.
         remove: names of filters whose pairs are removed there.
         examples: how many to show of each filter.
-        languages: the expected ones of source and target; None: the most frequent one of each.
+        languages: the expected ones of source and target; None: found by the names of the files and the text.
     """
 
     train: PairFiles
@@ -212,6 +212,7 @@ def _survey(task: TextTask, show: Progress) -> Survey:
         held_out=held_out,
         identifier=language_identifier(),
         languages=task.languages,
+        files=task.train.paths if len(task.train.paths) == 2 else (),
     )
 
 
