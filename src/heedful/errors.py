@@ -23,6 +23,10 @@ A message is one line that says where, what, and what to do:
 import difflib
 from collections.abc import Iterable
 
+# How heedful is installed with an extra, for all messages. A release on the package index makes it
+# "pip install 'heedful[{extra}]'"; the README and docs/ have to say the same (tests/test_packaging.py).
+INSTALL = "pip install '.[{extra}]' in a checkout of heedful"
+
 
 class HeedfulError(Exception):
     """A mistake that the user can fix; the command line prints its message as one line, no traceback."""
@@ -100,6 +104,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError | ImportError) and any(
         words in str(error) for words in _OUT_OF_MEMORY
     )
+
+
+def install_hint(extra: str) -> str:
+    """Return how to install heedful with an extra, for a message that says what is missing."""
+    return INSTALL.format(extra=extra)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -77,7 +77,7 @@ def test_no_text_at_all_is_said(tmp_path: Path) -> None:
 def test_one_side_alone_is_said(tmp_path: Path) -> None:
     write_pairs(tmp_path)
     outcome = heedful("train", "--src", tmp_path / "ten.en", "--output", tmp_path / "run")
-    assert_one_line(outcome, 2, "data.src and data.tgt must both be set")
+    assert_one_line(outcome, 2, "give both --src and --tgt (data.src and data.tgt must both be set)")
 
 
 def test_an_unknown_preset_gets_a_suggestion(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ MODES = {  # of translate alone, of both
 }
 COMPUTATIONS: list[tuple[str, Precision]] = [
     ("torch", "float32"), ("torch", "bf16"), ("torch", "fp16"),
-    ("compiled", "float32"), ("compiled", "bf16"), ("compiled", "int8"),
+    ("native", "float32"), ("native", "bf16"), ("native", "int8"),
 ]  # fmt: skip
 
 
@@ -102,7 +102,7 @@ CASES = [
 def test_a_hypothesis_has_the_score_that_the_search_gave_it(
     folder: Path, mode: str, run: str, engine: str, precision: Precision
 ) -> None:
-    if engine == "compiled" and (reason := NativeBackend.why_not([memorised().model], precision)):
+    if engine == "native" and (reason := NativeBackend.why_not([memorised().model], precision)):
         pytest.skip(reason)
     assert_scored_as_written(folder, run, mode, ["--engine", engine, "--precision", precision])
 

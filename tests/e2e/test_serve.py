@@ -15,6 +15,8 @@ from command_line import heedful
 from tiny_bundle import PAIRS, save_memorised
 from translation_server import TranslationServer, translation_server
 
+from heedful.errors import install_hint
+
 ENGLISH, GERMAN = PAIRS[0]
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -333,7 +335,7 @@ def test_a_package_that_is_missing_is_one_line(bundle: Path, name: str) -> None:
             patch.delitem(sys.modules, module)
         patch.setitem(sys.modules, name, None)
         outcome = heedful("serve", f"en-de={bundle}")
-    assert (outcome.code, outcome.err) == (1, f"error: serving needs {name}: pip install 'heedful[serve]'\n")
+    assert (outcome.code, outcome.err) == (1, f"error: serving needs {name}: {install_hint('serve')}\n")
 
 
 def test_a_model_without_languages_is_one_line(bundle: Path) -> None:

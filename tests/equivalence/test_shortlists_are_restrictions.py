@@ -218,8 +218,8 @@ def test_neither_batch_nor_order_change_a_bit(name: str, precision: Precision) -
     if reason := NativeBackend.why_not([memorised().model], precision):
         pytest.skip(reason)
     shortlist, options = shortlist_of(memorised(), candidates=1), OPTIONS[name]
-    every = translator("compiled", shortlist, precision=precision)
-    one_by_one = translator("compiled", shortlist, precision=precision, batch_size=1)
+    every = translator("native", shortlist, precision=precision)
+    one_by_one = translator("native", shortlist, precision=precision, batch_size=1)
     wanted = every.translations(SOURCES * 3, options=options)
     assert one_by_one.translations(SOURCES * 3, options=options) == wanted
     assert every.translations((SOURCES * 3)[::-1], options=options) == wanted[::-1]

@@ -93,7 +93,7 @@ def test_a_linear_layer_alone_keeps_it_in_its_row(precision: Precision, level: s
 
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-@pytest.mark.parametrize("engine", ["compiled", "torch"])
+@pytest.mark.parametrize("engine", ["native", "torch"])
 def test_a_search_reports_it(engine: str, precision: Precision, name: str) -> None:
     if (engine, precision) == ("torch", "int8"):
         pytest.skip("torch has no int8")

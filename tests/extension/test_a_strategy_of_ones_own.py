@@ -79,7 +79,7 @@ def test_it_takes_what_it_says_token_by_token(width: int) -> None:
         assert hypothesis.ids == tuple(token for token in written if token != EOS)
 
 
-@pytest.mark.parametrize("engine", ["torch", "compiled", "onnx", bigrams])
+@pytest.mark.parametrize("engine", ["torch", "native", "onnx", bigrams])
 def test_it_runs_over_every_backend(engine: object, tmp_path: Path) -> None:
     bundle = memorised()
     if engine == "onnx":
@@ -88,7 +88,7 @@ def test_it_runs_over_every_backend(engine: object, tmp_path: Path) -> None:
             tmp_path / "exported", src_pad_id=bundle.config.model.src_pad_id, threads=1
         )
         engine = lambda bundle, own: own.over(backend)  # noqa: E731
-    if engine == "compiled" and (reason := NativeBackend.why_not([bundle.network], "float32")):
+    if engine == "native" and (reason := NativeBackend.why_not([bundle.network], "float32")):
         pytest.skip(reason)
     translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.errors import InputError, MissingExtraError
+from heedful.errors import InputError, MissingExtraError, install_hint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -155,4 +155,4 @@ def _check_matplotlib() -> None:
     try:
         import_module("matplotlib.figure")
     except ImportError:
-        raise MissingExtraError("plotting needs matplotlib: pip install 'heedful[plot]'") from None
+        raise MissingExtraError(f"plotting needs matplotlib: {install_hint('plot')}") from None

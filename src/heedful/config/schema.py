@@ -94,7 +94,8 @@ class DataConfig(Section):
     def _check_pairs_of_files(self) -> Self:
         for first, second in (("src", "tgt"), ("valid_src", "valid_tgt")):
             if (getattr(self, first) is None) != (getattr(self, second) is None):
-                raise ValueError(f"data.{first} and data.{second} must both be set")
+                options = " and ".join(f"--{name.replace('_', '-')}" for name in (first, second))
+                raise ValueError(f"give both {options} (data.{first} and data.{second} must both be set)")
         if self.src and self.pairs:
             raise ValueError("give data.src and data.tgt, or data.pairs, not both")
         if self.valid_src and self.valid_pairs:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from heedful.config import Config
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
-from heedful.errors import HeedfulError, InputError, MissingExtraError
+from heedful.errors import HeedfulError, InputError, MissingExtraError, install_hint
 from heedful.requests import Runtime, SearchRequest
 from heedful.serving.catalogue import Pair
 from heedful.serving.language_codes import language_code
@@ -84,7 +84,7 @@ def serve(request: ServeRequest, *, report: Callable[[str], None]) -> None:
         try:
             import_module(name)
         except ImportError:
-            raise MissingExtraError(f"serving needs {name}: pip install 'heedful[serve]'") from None
+            raise MissingExtraError(f"serving needs {name}: {install_hint('serve')}") from None
     from heedful.serving import server
 
     _check(request)

@@ -111,12 +111,12 @@ def naive(bundle: Bundle, source: str, target: str, layer: int, shift: int) -> l
     "method", [*BOTH_STEPS, AlignmentMethod(layer=2), AlignmentMethod(layer=2, shift=True)]
 )
 @pytest.mark.parametrize("bundle", [memorised, nllb_like])
-@pytest.mark.parametrize("engine", ["torch", "compiled"])
+@pytest.mark.parametrize("engine", ["torch", "native"])
 def test_a_batch_is_aligned_as_the_attention_maps_of_each_pair_say(
     engine: EngineChoice, bundle: type[Bundle], method: AlignmentMethod
 ) -> None:
     model = bundle()
-    if engine == "compiled" and (reason := NativeBackend.why_not([model.model], "float32")):
+    if engine == "native" and (reason := NativeBackend.why_not([model.model], "float32")):
         pytest.skip(reason)
     pairs = [*PAIRS, ("the dog .", "der Hund sieht die Katze . der Hund schläft ."), PAIRS[0][::-1]]
     for batch_tokens in (1, 40, 4096):

@@ -67,11 +67,11 @@ def attention_map(
     return mean
 
 
-engines = pytest.mark.parametrize("engine", ["torch", "compiled"])
+engines = pytest.mark.parametrize("engine", ["torch", "native"])
 
 
 def backends_of(models: list[Transformer], engine: EngineChoice) -> Backends:
-    if engine == "compiled" and (reason := NativeBackend.why_not(models, "float32")):
+    if engine == "native" and (reason := NativeBackend.why_not(models, "float32")):
         pytest.skip(reason)
     return Backends(models, precision="float32", engine=engine)
 
@@ -188,7 +188,7 @@ def test_both_engines_find_the_same() -> None:
         pytest.skip(reason)
     by_engine = [
         Translator(memorised(), engine=engine).translations(LINES, options=COVERED)  # type: ignore[arg-type]
-        for engine in ("compiled", "torch")
+        for engine in ("native", "torch")
     ]
     for ours, theirs in zip(*by_engine, strict=True):
         assert [each.ids for each in ours.hypotheses] == [each.ids for each in theirs.hypotheses]

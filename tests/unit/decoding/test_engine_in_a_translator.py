@@ -1,4 +1,4 @@
-"""A translator with the compiled engine, beside the same one with torch."""
+"""A translator with the native engine, beside the same one with torch."""
 
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
@@ -42,9 +42,7 @@ def translators(precision: Precision = "float32", **settings: int) -> tuple[Tran
     bundle = memorised()
     if reason := NativeBackend.why_not([bundle.model], precision):
         pytest.skip(reason)
-    compiled = Translator(
-        bundle, precision=precision, engine="compiled", batch_size=settings.get("batch_size")
-    )
+    compiled = Translator(bundle, precision=precision, engine="native", batch_size=settings.get("batch_size"))
     return compiled, Translator(bundle, engine="torch")
 
 
@@ -108,7 +106,7 @@ def test_threads_that_share_an_engine_get_their_own_positions() -> None:
     sources = [[[5 + i % 9] * (3 + 150 * (i % 9))] for i in range(45)]
     options = SearchOptions(strategy=BeamSearch(beam_size=1), max_length=3)
     alone, shared = (
-        Translator(replace(memorised(), network=deepcopy(memorised().model)), engine="compiled") for _ in "ab"
+        Translator(replace(memorised(), network=deepcopy(memorised().model)), engine="native") for _ in "ab"
     )
     translators()  # skips where there is no engine
     wanted = [alone.search_ids(each, options=options) for each in sources[:9]] * 5
@@ -133,12 +131,12 @@ def test_what_cannot_be_computed_is_refused_or_left_to_torch() -> None:
     with pytest.raises(
         InputError, match="precision='fp16': not possible here: the engine has no fp16; engine"
     ):
-        Translator(bundle, engine="compiled", precision="fp16").translate(["the cat"])
+        Translator(bundle, engine="native", precision="fp16").translate(["the cat"])
     double = replace(bundle, network=meta_model(bundle.config.model).double())
     assert NativeBackend.why_not([double.model], "float32") is not None
     assert Translator(double).engine_in_use == "torch"
     with pytest.raises(InputError, match="engine='torch' computes every model"):
-        Translator(double, engine="compiled").translate(["the cat"])
+        Translator(double, engine="native").translate(["the cat"])
     with pytest.raises(InputError, match="engine='fast'"):
         Translator(bundle, engine="fast")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="batch_size=0"):

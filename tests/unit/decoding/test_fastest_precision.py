@@ -52,7 +52,7 @@ def test_the_fastest_is_chosen_of_those_that_cost_nothing(
     seconds: tuple[float, ...], losses: tuple[float, ...], wanted: str
 ) -> None:
     trials = {compiled(name): Trial(*each) for name, *each in zip(NAMES, seconds, losses, strict=True)}
-    assert fastest(trials) == ("compiled", wanted)
+    assert fastest(trials) == ("native", wanted)
 
 
 def test_a_precision_that_is_not_there_is_not_chosen() -> None:
@@ -63,15 +63,15 @@ def test_a_precision_that_is_not_there_is_not_chosen() -> None:
 @pytest.mark.parametrize(
     ("engine", "torchs", "int8", "wanted"),
     [
-        (1.0, 2.0, 0.5, ("compiled", "int8")),
+        (1.0, 2.0, 0.5, ("native", "int8")),
         (30.0, 1.0, 20.0, ("torch", "float32")),
-        (1.0, 0.95, 2.0, ("compiled", "float32")),  # a twentieth may be noise
+        (1.0, 0.95, 2.0, ("native", "float32")),  # a twentieth may be noise
     ],
 )
 def test_torch_is_chosen_where_it_is_faster_than_the_engine(
     engine: float, torchs: float, int8: float, wanted: Way
 ) -> None:
-    trials = {("compiled", "float32"): engine, ("compiled", "int8"): int8, ("torch", "float32"): torchs}
+    trials = {("native", "float32"): engine, ("native", "int8"): int8, ("torch", "float32"): torchs}
     assert fastest({way: Trial(seconds, 0.0) for way, seconds in trials.items()}) == wanted  # type: ignore[misc]
 
 
@@ -111,7 +111,7 @@ class HandStep:
 
 
 def compiled(precision: Precision) -> Way:
-    return "compiled", precision
+    return "native", precision
 
 
 @contextmanager
@@ -166,7 +166,7 @@ def test_auto_leaves_models_to_torch_and_refuses_what_cannot_be() -> None:
     double = replace(bundle, network=bundle.model.double())
     assert Translator(double, precision="auto").precision_in_use in ("float32", "bf16")
     with pytest.raises(InputError, match="engine='torch' computes every model"):
-        _ = Translator(double, precision="auto", engine="compiled").precision_in_use
+        _ = Translator(double, precision="auto", engine="native").precision_in_use
     with pytest.raises(InputError, match="precision='fast'"):
         Translator(bundle, precision="fast")  # type: ignore[arg-type]
 
@@ -180,6 +180,6 @@ def trials_of(bundle: Bundle) -> dict[Precision, Trial]:
     config = bundle.config.model
     sources = random_sources(config.src_vocab_size, pad_id=config.src_pad_id, most=None)
     names = [name for name in NAMES if not NativeBackend.why_not([bundle.model], name)]
-    ways = {name: Backends([bundle.model], precision=name, engine="compiled").searching for name in names}
+    ways = {name: Backends([bundle.model], precision=name, engine="native").searching for name in names}
     starts: dict[Way, Start] = {compiled(name): partial(way.step, sources) for name, way in ways.items()}
     return {name: trial for (_, name), trial in try_precisions(starts, num_positions=None).items()}

@@ -24,9 +24,9 @@ GREEDY = SearchOptions(strategy=BeamSearch(beam_size=1))
 SIZE = memorised().config.model.src_vocab_size
 
 
-@pytest.fixture(params=["compiled", "torch"])
+@pytest.fixture(params=["native", "torch"])
 def translator(request: pytest.FixtureRequest) -> Translator:
-    if request.param == "compiled" and (reason := NativeBackend.why_not([memorised().model], "float32")):
+    if request.param == "native" and (reason := NativeBackend.why_not([memorised().model], "float32")):
         pytest.skip(reason)
     return Translator(memorised(), engine=request.param)
 
@@ -71,12 +71,12 @@ def test_empty_lists_and_numpys_integers_are_ids(translator: Translator) -> None
             translator.search_ids(one, options=GREEDY, prefixes=other)
 
 
-@pytest.mark.parametrize("engine", ["compiled", "torch"])
+@pytest.mark.parametrize("engine", ["native", "torch"])
 def test_what_is_longer_than_learned_positions_is_named(engine: str) -> None:
     torch.manual_seed(1)
     config = memorised().config.model.replace(positions="learned", max_positions=7)
     model = Transformer.from_config(config).eval()
-    if engine == "compiled" and (reason := NativeBackend.why_not([model], "float32")):
+    if engine == "native" and (reason := NativeBackend.why_not([model], "float32")):
         pytest.skip(reason)
     changed = memorised().config.model_copy(update={"model": config})
     bundle = replace(memorised(), config=changed, network=model)

@@ -87,7 +87,7 @@ def test_a_translation_has_the_numbers_it_was_found_with(name: str) -> None:
 def test_so_it_has_in_every_precision_of_the_engine(name: str, precision: Precision) -> None:
     if reason := NativeBackend.why_not([memorised().model], precision):
         pytest.skip(reason)
-    translator = Translator(memorised(), engine="compiled", precision=precision)
+    translator = Translator(memorised(), engine="native", precision=precision)
     assert_scored_as_found(translator, SEARCHES[name])
 
 
