@@ -56,7 +56,7 @@ def test_every_batch_of_an_epoch_is_taken_once_and_epochs_follow_each_other(tmp_
     world = make(tmp_path)
     end = world.trainer.fit()
     assert world.source.taken == [(0, n) for n in range(5)] + [(1, n) for n in range(5)] + [(2, 0), (2, 1)]
-    assert (end.reason, end.step) == ("12 steps done", 12)
+    assert (end.reason, end.step) == ("reached the limit of 12 steps", 12)
 
 
 @pytest.mark.parametrize(("accumulation", "steps"), [(1, 10), (2, 5), (3, 4)])
@@ -67,14 +67,14 @@ def test_epochs_end_with_their_last_batch_even_inside_an_accumulation(
     world = make(tmp_path, train=limits, batch={"accumulation": accumulation})
     end = world.trainer.fit()
     assert world.source.taken == [(0, n) for n in range(5)] + [(1, n) for n in range(5)]
-    assert (end.reason, end.step) == ("2 epochs done", steps)
+    assert (end.reason, end.step) == (f"reached the limit of 2 epochs after {steps} steps", steps)
 
 
 def test_minutes_end_a_run_with_validation_and_a_bundle(tmp_path: Path) -> None:
     limits = {"max_steps": None, "max_minutes": 0.005}
     world = make(tmp_path, train=limits, valid={"every_fraction": 1.0})
     end = world.trainer.fit()
-    assert end.reason == "0.005 minutes are over"
+    assert end.reason == f"reached the limit of 0.005 minutes after {end.step} steps"
     assert end.step >= 1
     assert len(world.of(ValidationEvent)) == 1
     assert [name for name, _ in world.kept] == ["best", "last"]
@@ -87,7 +87,7 @@ def test_the_best_model_is_kept_and_lack_of_progress_ends_the_run(tmp_path: Path
     end = world.trainer.fit()
     assert [event.is_best for event in world.of(ValidationEvent)] == [True, True, False, False]
     assert (end.step, end.best_step) == (12, 6)
-    assert end.reason == "2 validations without a better nll"
+    assert end.reason == "2 validations without a better nll after 12 steps"
     assert [name for name, _ in world.kept] == ["best", "best", "last"]
 
 
@@ -232,7 +232,7 @@ def test_patience_counts_the_validations_by_the_clock(
     clock.pace(world, step=10.0)
     end = world.trainer.fit()
     assert (end.step, end.best_step) == (24, 12)
-    assert end.reason == "2 validations without a better nll"
+    assert end.reason == "2 validations without a better nll after 24 steps"
 
 
 @pytest.mark.parametrize("killed_at", [15, 18, 19])
