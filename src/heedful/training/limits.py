@@ -112,16 +112,16 @@ def shortfall(config: Config, progress: Progress, *, limit: str, done: float, se
         done: the fraction of the run at its end.
         seen: how often the training text was passed.
     """
-    problems = []
     scores, schedule = progress.best_scores, config.schedule
-    if not has_learned(scores):
-        problems.append(f"the model has not learned to translate yet (BLEU {scores['bleu']:.2f})")
-    if in_warmup := warmup_done(schedule, progress.step, progress=done) < 1.0:
-        problems.append("the run ended inside its warm-up")
-    if seen < 1.0:
-        problems.append(f"the run saw {seen:.0%} of the training text")
+    in_warmup = warmup_done(schedule, progress.step, progress=done) < 1.0
+    causes = ["ended inside its warm-up"] if in_warmup else []
+    causes += [f"saw {seen:.0%} of its text"] if seen < 1.0 else []
+    problems = (
+        [] if has_learned(scores) else [f"the model does not translate yet (BLEU {scores['bleu']:.2f})"]
+    )
+    problems += [f"training {' and '.join(causes)}"] if causes else []
     if not problems:
         return ""
     remedies = ["train for longer" if limit == "valid.patience" else f"raise {limit}"]
     remedies += ["lower schedule.warmup_steps"] if in_warmup and schedule.warmup_fraction is None else []
-    return f"{', and '.join(problems)}; {', '.join(remedies)}, or take a smaller preset"
+    return f"{': '.join(problems)}; {', '.join(remedies)}, or take a smaller preset"

@@ -62,8 +62,8 @@ from heedful.training.step import StepMetrics
 Position = tuple[int, int]  # an epoch, and the index of a batch in its plan
 StopRequest = Callable[[], Signals | None]
 
-_TIMED_STEPS = 5  # for the first line, or fewer in
-_TIMED_SECONDS = 5.0
+_TIMED_STEPS = 5  # before the first line; or two in half of these seconds, or one
+_TIMED_SECONDS = 8.0
 _SILENCE = 30.0  # seconds after which a line is shown, whatever train.log_every_steps says
 
 
@@ -411,8 +411,8 @@ class Trainer:
     def _is_timed(self) -> bool:
         """Return whether enough steps were taken to say how long one takes; a GPU's first ones are slow."""
         taken = sum(seconds for _, seconds in self._unlogged)
-        enough = self._steps_taken >= _TIMED_STEPS or (self.device.type == "cpu" and taken >= _TIMED_SECONDS)
-        return enough and bool(self._unlogged)
+        is_slow = self.device.type == "cpu" and taken >= _TIMED_SECONDS / min(len(self._unlogged) or 1, 2)
+        return bool(self._unlogged) and (is_slow or self._steps_taken >= _TIMED_STEPS)
 
     def _show_pace(self) -> None:
         """Show how many steps fit."""
@@ -423,7 +423,7 @@ class Trainer:
                 self.config,
                 self.progress.step,
                 seconds=self._seconds(),
-                pace=median(seconds for _, seconds in self._unlogged),
+                pace=median(seconds for _, seconds in self._unlogged[1:] or self._unlogged),
                 epoch_steps=self._epoch_length / self.config.batch.accumulation,
             ),
         )
