@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from heedful.durable import opened_in_place
 from heedful.errors import InputError, MissingExtraError, install_hint
 
 if TYPE_CHECKING:
@@ -76,8 +77,10 @@ def save_figure(figure: "Figure", path: Path) -> None:
         with warnings.catch_warnings(), rc_context({"svg.fonttype": "none", "svg.hashsalt": "heedful"}):
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
             metadata = {"Date": None} if kind == "svg" else None
-            figure.savefig(unfinished, dpi=_DPI, format=kind, metadata=metadata)
-        unfinished.replace(path)
+            with opened_in_place(path) or unfinished.open("wb") as file:
+                figure.savefig(file, dpi=_DPI, format=kind, metadata=metadata)
+        if unfinished.exists():
+            unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
 
