@@ -17,7 +17,8 @@ A message is one line that says where, what, and what to do:
 `train.de: 28,999 lines but train.en has 29,000; source and target must be parallel (first unmatched line:
 29,000)`.
 
-`Terminated` is not part of the tree: it is no error, but a scheduler's request to stop.
+`Terminated` and `SearchCancelledError` are not part of the tree: they are no mistakes, but requests to stop,
+by a scheduler and by the caller of a search.
 """
 
 import difflib
@@ -78,6 +79,10 @@ class HubError(HeedfulError):
 
 class MissingExtraError(HeedfulError):
     """An optional dependency that is not installed."""
+
+
+class SearchCancelledError(Exception):
+    """A search that stopped between two steps, because its caller no longer needs the outputs."""
 
 
 class Terminated(KeyboardInterrupt):

@@ -220,7 +220,9 @@ def load_served(argument: str, request: ServeRequest) -> ServedModel:
 
     # A search that the engine does not support fails here, and not at each request.
     open_pair(next(iter(tags))).translator.translations(["."], options=options(1))
-    return ServedModel(path, frozenset(said or tags), open_pair)
+    return ServedModel(
+        path, frozenset(said or tags), open_pair, num_tokens=lambda text: len(tokenizers.src.encode(text))
+    )
 
 
 def _parse(argument: str) -> tuple[list[Pair], str]:

@@ -168,3 +168,18 @@ def test_closing_answers_those_who_wait() -> None:
         assert texts(await task) == ["A", "B"]
 
     held(check)
+
+
+def test_a_sentence_of_too_many_tokens_is_translated_in_parts() -> None:
+    service = rule_service(lambda text: f"[{text}]", sentence_tokens=10)
+    assert texts(ask(service, "a dog sees a cat", "----- " * 20 + "x", "short")) == [
+        "[a dog] [sees] [a cat]",
+        "----- " * 19 + "[----- x]",
+        "[short]",
+    ]
+
+
+def test_markup_is_kept_where_a_sentence_is_translated_in_parts() -> None:
+    service = rule_service(str.upper, sentence_tokens=10)
+    (answer,) = ask(service, "a dog sees <b>a cat</b> and a bird", rules=html_rules())
+    assert answer.text == "A DOG SEES <b>A CAT</b> AND A BIRD"
