@@ -52,6 +52,7 @@ SMALL_DATA: dict[str, Any] = {
 }
 
 TINY: dict[str, Any] = SMALL_DATA | {
+    "schedule": SMALL_DATA["schedule"] | {"peak": 4e-3},
     "model": {
         "d_model": 128,
         "num_heads": 4,

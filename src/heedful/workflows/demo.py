@@ -32,7 +32,6 @@ _SETTINGS = (
     ("model.dropout", 0.0),
     ("tokenizer.vocab_size", 4000),
     ("batch.tokens", 1024),
-    ("schedule.peak", 4e-3),
     ("train.ema_decay", 0.99),
     ("train.label_smoothing", 0.0),
     ("valid.every_steps", 300),
