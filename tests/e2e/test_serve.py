@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -233,9 +233,26 @@ def test_half_a_request_holds_up_nobody(server: TranslationServer) -> None:
         connection.close()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="sockets are no files there")
+def test_slow_clients_do_not_take_the_files_of_others(bundle: Path) -> None:
+    health = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    unread = b"POST /nope HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+    with translation_server(f"en-de={bundle}", max_files=300) as server, ExitStack() as slow:
+        for number in range(320):
+            connection = slow.enter_context(socket.create_connection((server.host, server.port), timeout=60))
+            with suppress(ConnectionError):
+                connection.sendall([b"", b"GET /hea", health + b"G", unread][number % 4])
+            if number % 10 == 0:
+                assert server.ask("GET", "/health").json == {"status": "ok"}
+        assert server.post("/translate", {"q": ENGLISH, "source": "en", "target": "de"}).status == 200
+        assert server.terminate() == 0
+    assert "Traceback" not in "".join(server.log)
+    assert len(server.log) < 50
+
+
 def test_what_is_no_http_and_what_is_too_large_is_refused(server: TranslationServer) -> None:
     assert server.raw(b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
-    assert server.raw(b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert server.raw(b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.1 414")
     assert server.raw(as_request(b" " * 131_073)).startswith(b"HTTP/1.1 413")
     assert server.ask("DELETE", "/translate").headers["allow"] == "GET, POST"
     assert server.ask("GET", "/nothing").json == {"error": "Not Found"}
