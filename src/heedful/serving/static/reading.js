@@ -31,7 +31,7 @@ export function mirrorText(source) {
   unlight();
 }
 
-/** Show the words of texts with what is known of them. */
+/** Show the words of texts with what is known of them; return the probabilities of those of the translation. */
 export function showWords(source, translation, sentences, from, to) {
   const sourceAt = placesOf(source, sentences.map((each) => each.source.text));
   const targetAt = placesOf(translation, sentences.map((each) => each.hypotheses[0].text));
@@ -49,6 +49,8 @@ export function showWords(source, translation, sentences, from, to) {
   fill(mirror, `${source}\n`, read);
   fill(output, translation, written);
   current = -1;
+  return entries.flatMap(({ target, probabilities }) =>
+    probabilities.filter((_, n) => /[\p{L}\p{N}]/u.test(target[n].text))); // signs are easily guessed
 }
 
 function marked(entry, side, offset) {
