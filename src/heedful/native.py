@@ -209,16 +209,28 @@ def functions_of(level: str) -> Functions:
 
 
 def cpu_has_bf16() -> bool:
-    """Whether the CPU multiplies bfloat16 by instructions of its own, and HEEDFUL_ISA does not forbid it."""
+    """Return whether the CPU multiplies bfloat16 by its own instructions, and HEEDFUL_ISA allows them."""
+    return why_no_bf16() is None
+
+
+def why_no_bf16() -> str | None:
+    """Return why the CPU would have to emulate bfloat16; None where it need not."""
     import torch  # as everything else here works without it
 
-    level = native().level or os.environ.get(VARIABLE, "").strip().lower()
     ask = getattr(torch.cpu, "get_capabilities", None)  # newer than the oldest torch that is supported
     if ask is not None:
         has_instructions = any(ask().get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
     else:
         has_instructions = any(each.name in BF16_LEVELS and each.why_not is None for each in native().levels)
-    return has_instructions and (not level or level in BF16_LEVELS)
+    if not has_instructions:
+        return "this CPU has no bf16 instructions"
+    forced = os.environ.get(VARIABLE, "").strip().lower()
+    level = native().level or forced
+    if not level or level in BF16_LEVELS:
+        return None
+    return (
+        f"{VARIABLE}={forced} forbids bf16" if forced else f"the native library's level {level} has no bf16"
+    )
 
 
 @cache

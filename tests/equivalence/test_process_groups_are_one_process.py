@@ -70,7 +70,11 @@ def test_a_group_keeps_each_gradient_once(source: BatchSource) -> None:
     model = Transformer.from_config(config.model)
     weights, plan = list(model.parameters()), StepPlan(1, ((0, 0), (0, 1)), 0.01)
     rank = Rank(model, source, config, size=2)
-    with closing(SharedMemoryGroup(rank, build_optimizer(model, config.optimizer), None, threads=1)) as group:
+    with closing(
+        SharedMemoryGroup(
+            rank, build_optimizer(model, config.optimizer, precision="float32"), None, threads=1
+        )
+    ) as group:
         group.step(plan)
         held = sum(weight.numel() for weight in weights if weight.grad is not None)
         assert 0.2 < held / model.num_parameters < 0.8  # of those that it updates
@@ -118,7 +122,11 @@ def test_a_process_that_dies_ends_training_with_one_line(source: BatchSource) ->
     config = settings()
     model = Transformer.from_config(config.model)
     rank = Rank(model, source, config, size=2)
-    with closing(SharedMemoryGroup(rank, build_optimizer(model, config.optimizer), None, threads=1)) as group:
+    with closing(
+        SharedMemoryGroup(
+            rank, build_optimizer(model, config.optimizer, precision="float32"), None, threads=1
+        )
+    ) as group:
         group.step(StepPlan(1, ((0, 0),), 0.01))
         (process, _), *_ = group._workers
         process.kill()

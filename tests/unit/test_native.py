@@ -12,7 +12,7 @@ import pytest
 
 from heedful import native as module
 from heedful.errors import ConfigError
-from heedful.native import Native, cpu_has_bf16, functions_of, native
+from heedful.native import Native, cpu_has_bf16, functions_of, native, why_no_bf16
 
 HERE = [level.name for level in native().levels if level.why_not is None]
 needs_library = pytest.mark.skipif(not HERE, reason=native().describe())
@@ -124,6 +124,10 @@ def test_bfloat16_needs_instructions_and_a_level_that_has_them(
         for level in HERE:
             fresh(level)
             assert cpu_has_bf16() == (has_instructions and level in module.BF16_LEVELS)
+            if not has_instructions:
+                assert why_no_bf16() == "this CPU has no bf16 instructions"
+            elif level not in module.BF16_LEVELS:
+                assert why_no_bf16() == f"HEEDFUL_ISA={level} forbids bf16"
         fresh("avx2", [tmp_path])
         assert not cpu_has_bf16()  # without a library, too
         fresh(None, [tmp_path])

@@ -64,7 +64,7 @@ class Trainer:
         self.callbacks = callbacks
         self.device = next(model.parameters()).device
         self.precision = resolve_precision(config.train.precision, self.device)
-        self.optimizer = build_optimizer(model, config.optimizer)
+        self.optimizer = build_optimizer(model, config.optimizer, precision=self.precision)
         decay = config.train.ema_decay
         self.average = MovingAverage(model, decay) if decay else None
         self.progress = Progress()
@@ -184,7 +184,8 @@ class Trainer:
             self._emit(
                 WarningEvent,
                 message=f"resuming with {now} after {before}: the result will be as good, but not the same "
-                "bit for bit; train.processes, train.threads, train.kernels and train.compile choose",
+                "bit for bit; train.processes, train.threads, train.kernels, train.compile and HEEDFUL_ISA "
+                "choose",
             )
         self.progress.computed_by = now
 

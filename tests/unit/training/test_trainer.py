@@ -282,15 +282,17 @@ def test_the_mean_of_a_run_of_minutes_is_over_its_last_fractions(
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_bf16_on_a_processor_that_emulates_it_is_one_warning(
+def test_bf16_on_a_cpu_that_emulates_it_is_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
-    monkeypatch.setattr("heedful.training.precision.has_bf16", lambda device: False)
+    cost = {torch.bfloat16: 2.0, torch.float32: 1.0}
+    monkeypatch.setattr("heedful.training.precision.why_no_bf16", lambda: "no instructions")
+    monkeypatch.setattr("heedful.training.precision._time_matmul", cost.get)
     world = make(tmp_path, train={"max_steps": 3, "precision": precision})
     world.trainer.fit()
     warnings = [event.message for event in world.of(WarningEvent)]
     assert len(warnings) == (precision == "bf16")
-    assert all("this CPU has no bf16 instructions and emulates them" in warning for warning in warnings)
+    assert all("no instructions: a matrix multiplication takes 2.0 times" in warning for warning in warnings)
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -77,7 +77,10 @@ def test_timing_the_parts_of_a_step_takes_the_step(source: BatchSource) -> None:
     outcomes = []
     for parts_are_timed in (False, True):
         (rank,) = ranks_of(source, config)
-        optimizer, average = build_optimizer(rank.model, config.optimizer), MovingAverage(rank.model, 0.9)
+        optimizer, average = (
+            build_optimizer(rank.model, config.optimizer, precision="float32"),
+            MovingAverage(rank.model, 0.9),
+        )
         group = SingleProcess(rank, optimizer, average)
         group.step(ORDER)
         following = StepPlan(2, ((0, 2),), 0.02)
