@@ -17,6 +17,7 @@ from heedful.errors import ConfigError
 
 VERSION = 2  # HEEDFUL_VERSION in native/heedful.h
 VARIABLE = "HEEDFUL_ISA"
+BF16_VARIABLE = "HEEDFUL_BF16"
 BF16_LEVELS = ("avx512_bf16", "amx", "neon_bf16")  # whose CPUs multiply bfloat16 themselves
 
 _NAMES = ("libheedful.so", "libheedful.dylib", "libheedful.dll")
@@ -209,7 +210,19 @@ def functions_of(level: str) -> Functions:
 
 
 def cpu_has_bf16() -> bool:
-    """Whether the CPU multiplies bfloat16 by instructions of its own, and HEEDFUL_ISA does not forbid it."""
+    """Return whether the CPU has instructions for bfloat16 that are to be used.
+
+    With HEEDFUL_ISA, as on a CPU of that level. HEEDFUL_BF16, `on` or `off`, overrides both, so that either
+    choice can be tested and measured on any machine.
+
+    Raises:
+        ConfigError: HEEDFUL_BF16 is something else, or HEEDFUL_ISA names a level that is not possible.
+    """
+    forced = os.environ.get(BF16_VARIABLE, "").strip().lower()
+    if forced not in ("", "on", "off"):
+        raise ConfigError(f"{BF16_VARIABLE}={forced}: must be on or off")
+    if forced:
+        return forced == "on"
     import torch  # as everything else here works without it
 
     level = native().level or os.environ.get(VARIABLE, "").strip().lower()
