@@ -20,10 +20,10 @@ QUIETLY := OMP_WAIT_POLICY=PASSIVE
 SANITIZERS := address,undefined thread
 ARGS ?=
 
-.PHONY: help venv demo serve test test-all check format docs bench sanitize wheel dist clean
+.PHONY: help venv demo serve test test-all test-classes check format docs bench sanitize wheel dist clean
 
 help: ## Show the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## Create .venv and install heedful into it, for development.
 
@@ -60,6 +60,9 @@ test: $(STAMP) ## Run the tests, two at a time (ARGS='-k name' chooses among the
 
 test-all: $(STAMP) ## Run the slow tests too.
 	@$(QUIETLY) $(BIN)/python -m pytest -n $(WORKERS) -m 'not gpu' $(ARGS)
+
+test-classes: $(STAMP) ## Run what the class of machine decides as every class that this machine can stand for.
+	@$(QUIETLY) $(BIN)/python tools/machine_classes.py -n $(WORKERS) $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types and architecture.
 	@$(BIN)/ruff format --check $(CODE)

@@ -28,6 +28,8 @@ from heedful.model import Transformer
 from heedful.precision import Precision
 from heedful.text.framing import Framing
 
+pytestmark = pytest.mark.by_class
+
 PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "int8")
 VOCABULARY = 333
 SOURCES = [source for source, _ in PAIRS] + ["the cat", "", "dog dog sleeps the cat ?", "."]

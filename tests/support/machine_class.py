@@ -139,7 +139,7 @@ class LevelsHere:
 def fix_class(*, with_gpu: bool) -> None:
     """Choose what the environment leaves open: a class that nearly every machine can run as."""
     os.environ.setdefault(BF16_VARIABLE, "off")
-    os.environ.setdefault(THREADS_VARIABLE, "2")
+    os.environ.setdefault(THREADS_VARIABLE, "1")
     if not with_gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if VARIABLE not in os.environ:

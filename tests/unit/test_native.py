@@ -15,6 +15,8 @@ from heedful import native as module
 from heedful.errors import ConfigError
 from heedful.native import Native, cpu_has_bf16, functions_of, native
 
+pytestmark = pytest.mark.by_class
+
 HERE = [level.name for level in native().levels if level.why_not is None]
 needs_library = pytest.mark.skipif(not HERE, reason=native().describe())
 

@@ -20,6 +20,8 @@ from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.text import Framing, train_tokenizers
 
+pytestmark = pytest.mark.by_class
+
 # The i-th word of one is a translation of the i-th of the other.
 ENGLISH = ["the", "dog", "small", "house", "reads", "writes", "today", "never", "old", "tree"]
 GERMAN = ["der", "Hund", "kleine", "Haus", "liest", "schreibt", "heute", "nie", "alte", "Baum"]

@@ -31,6 +31,8 @@ from heedful.model import Transformer
 from heedful.ops.recorder import record_attention
 from heedful.precision import Precision
 
+pytestmark = pytest.mark.by_class
+
 PAD, BOS, EOS = 0, 2, 3
 SOURCES, LINES = [[5, 6, 7, 8, EOS], [9, EOS], [6, 6, 10, EOS]], [source for source, _ in PAIRS]
 COVERED = SearchOptions(n_best=4, coverage_penalty=0.5)

@@ -20,6 +20,8 @@ from heedful.meta_device import meta_model
 from heedful.precision import Precision
 from heedful.threads import using_threads
 
+pytestmark = pytest.mark.by_class
+
 SOURCES = [source for source, _ in PAIRS] + ["the cat", "", "dog dog sleeps the cat ?", "."]
 SEARCHES = {
     "greedy": SearchOptions(strategy=BeamSearch(beam_size=1)),

@@ -32,6 +32,8 @@ from heedful.decoding.torch_steps import TorchTokens
 from heedful.errors import InputError
 from heedful.precision import Precision
 
+pytestmark = pytest.mark.by_class
+
 SOURCES = [source for source, _ in PAIRS]
 NAMES: tuple[Precision, ...] = ("float32", "bf16", "int8")
 

@@ -19,6 +19,8 @@ from heedful.errors import InputError
 from heedful.model_files import save_bundle
 from heedful.workflows.attention import attention_of
 
+pytestmark = pytest.mark.by_class
+
 LINES = ["the house", "a cat and a dog", "the girl's lamp is broken"]
 GREEDY = SearchOptions(strategy=BeamSearch(beam_size=1), max_length_offset=6)
 

@@ -23,6 +23,8 @@ from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.precision import Precision
 
+pytestmark = pytest.mark.by_class
+
 SOURCES, TARGETS = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
 NOTHING = ScoredText("", 0.0, 0.0, (), (), finished=True, written_ids=(), model_log_probs=())
 

@@ -12,6 +12,8 @@ from heedful.training.precision import (
     resolve_precision,
 )
 
+pytestmark = pytest.mark.by_class
+
 CPU = torch.device("cpu")
 
 
