@@ -43,7 +43,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> BatchSource:
 
 @pytest.mark.parametrize(
     ("sections", "size"),
-    [({}, 3), (ADAPTERS, 2), (MUON, 2), (MUON | ADAPTERS, 2)],
+    [({}, 3), pytest.param(ADAPTERS, 2, marks=pytest.mark.slow), (MUON, 2), (MUON | ADAPTERS, 2)],
     ids=["all weights", "adapters", "muon", "adapters by muon"],
 )
 def test_processes_that_share_the_weights_are_one_process(
