@@ -15,15 +15,17 @@ CODE := src tests tools benchmarks docs
 NATIVE := $(filter-out native/check.c,$(wildcard native/*.c native/*.h))
 CHECKS := native/check.c $(wildcard native/checks/*.c native/checks/*.h)
 WORKERS := 2
+# Each worker begins with a part of its own, so that what the tests of a file share is made once.
+WORKERS_OF_TESTS = -n $(WORKERS) --dist worksteal
 # Threads of torch that wait would otherwise spin, and take the cores from the other worker.
 QUIETLY := OMP_WAIT_POLICY=PASSIVE
 SANITIZERS := address,undefined thread
 ARGS ?=
 
-.PHONY: help venv demo serve test test-all check format docs bench sanitize wheel dist clean
+.PHONY: help venv demo serve test test-all test-classes check format docs bench sanitize wheel dist clean
 
 help: ## Show the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## Create .venv and install heedful into it, for development.
 
@@ -56,10 +58,13 @@ serve: $(STAMP) ## Serve the demo's model on port 5000, trained first where it i
 	@$(BIN)/heedful serve en-de=runs/demo $(ARGS)
 
 test: $(STAMP) ## Run the tests, two at a time (ARGS='-k name' chooses among them).
-	@$(QUIETLY) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	@$(QUIETLY) $(BIN)/python -m pytest $(WORKERS_OF_TESTS) $(ARGS)
 
 test-all: $(STAMP) ## Run the slow tests too.
-	@$(QUIETLY) $(BIN)/python -m pytest -n $(WORKERS) -m 'not gpu' $(ARGS)
+	@$(QUIETLY) $(BIN)/python -m pytest $(WORKERS_OF_TESTS) -m 'not gpu' $(ARGS)
+
+test-classes: $(STAMP) ## Run what the class of machine decides as every class that this machine can stand for.
+	@$(QUIETLY) $(BIN)/python tools/machine_classes.py $(WORKERS_OF_TESTS) $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types and architecture.
 	@$(BIN)/ruff format --check $(CODE)

@@ -15,6 +15,8 @@ from heedful.bundle import file_sha256, load_bundle
 from heedful.config import load_config
 from heedful.model_files import save_model
 
+pytestmark = pytest.mark.by_class
+
 # Of the words that the tiny bundle knows, in sentences that it does not.
 PAIRS = (
     ("the cat sees the cat .", "die Katze sieht die Katze ."),

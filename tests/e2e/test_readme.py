@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from shown_commands import ROOT, SHORT, SMALL_VOCABULARY, Runner, blocks
+from shown_commands import ROOT, SHORT, SMALL_LAYERS, SMALL_VOCABULARY, Runner, blocks
 from ten_pairs import write_sides
 from tiny_bundle import SHOWN_PAIRS, save_memorised
 
@@ -20,7 +20,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_example_of_the_readme_runs(folder: Path) -> None:
-    runner = Runner(added={"train": SHORT + SMALL_VOCABULARY})
+    runner = Runner(added={"train": SHORT + SMALL_LAYERS + SMALL_VOCABULARY})
     runner.run("README.md")
     assert {"train", "translate", "evaluate", "attention", "plot"} <= set(runner.verbs)
     assert "translator" in runner.names

@@ -1,6 +1,7 @@
 """What `heedful translate --json` writes has, given to `heedful score`, the scores it was written with."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import torch
 from command_line import heedful
 from tiny_bundle import PAIRS, memorised, save_memorised
 
-from heedful.decoding.native_backend import NativeBackend
 from heedful.model import Transformer
 from heedful.model_files import save_bundle
 from heedful.precision import Precision
+
+pytestmark = pytest.mark.by_class
 
 SOURCES = [*(src for src, _ in PAIRS), "the dog and the house ?"]
 BOTH = "--length-penalty 1 --length-normalization average"  # what both commands are asked for
@@ -100,10 +102,15 @@ CASES = [
 
 @pytest.mark.parametrize(("mode", "run", "engine", "precision"), CASES)
 def test_a_hypothesis_has_the_score_that_the_search_gave_it(
-    folder: Path, mode: str, run: str, engine: str, precision: Precision
+    folder: Path,
+    mode: str,
+    run: str,
+    engine: str,
+    precision: Precision,
+    use_engine: Callable[[Precision], None],
 ) -> None:
-    if engine == "native" and (reason := NativeBackend.why_not([memorised().model], precision)):
-        pytest.skip(reason)
+    if engine == "native":
+        use_engine(precision)
     assert_scored_as_written(folder, run, mode, ["--engine", engine, "--precision", precision])
 
 

@@ -17,6 +17,8 @@ from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
 
 from heedful.workflows.run_directory import RunDirectory
 
+pytestmark = pytest.mark.by_class
+
 BY_HEART = {
     "train.max_steps": 120,
     "train.checkpoint_every_steps": 40,

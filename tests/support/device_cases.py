@@ -156,7 +156,9 @@ def batches(number: int = 2) -> list[Batch]:
 
 
 def _steps_case(name: str, sections: Mapping[str, Mapping[str, Any]], *, precision: str = "float32") -> None:
-    @case(f"training: {name}", tolerance=1e-3)  # Adam's steps of small gradients are as large as those of others
+    @case(
+        f"training: {name}", tolerance=1e-3
+    )  # Adam's steps of small gradients are as large as those of others
     def run(device: str, folder: Path) -> Result:
         """Two steps over two micro-batches each, the moving average of the weights, and the norms."""
         model = small_model(dropout=0.0)
@@ -199,7 +201,9 @@ for _precision in ("bf16", "fp16"):
 @case("training: with dropout")
 def _with_dropout(device: str, folder: Path) -> Result:
     """Random bits differ between devices; that there are some, and gradients of all weights, does not."""
-    model = small_model(dropout=0.5, word_dropout=0.2, attention_dropout=0.5, activation_dropout=0.5).to(device)
+    model = small_model(dropout=0.5, word_dropout=0.2, attention_dropout=0.5, activation_dropout=0.5).to(
+        device
+    )
     use_fused_ops(model, kernels=True)
     losses = []
     for seed in (1, 2, 2):
@@ -518,7 +522,12 @@ def _score_case(name: str, options: Mapping[str, Any]) -> None:
 for _name, _options in {
     "plain": {},
     "coverage": {"coverage_penalty": 0.2},
-    "constraints": {"no_repeat_ngram_size": 2, "suppressed_ids": (0, 2), "renormalize": True, "min_length": 3},
+    "constraints": {
+        "no_repeat_ngram_size": 2,
+        "suppressed_ids": (0, 2),
+        "renormalize": True,
+        "min_length": 3,
+    },
 }.items():
     _score_case(_name, _options)
 

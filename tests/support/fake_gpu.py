@@ -240,7 +240,9 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_interna
     return _on_gpu(results) if device.type == "cuda" else results
 
 
-def _check(func: Any, args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor], device: torch.device) -> None:
+def _check(
+    func: Any, args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor], device: torch.device
+) -> None:
     """Refuse what a GPU refuses; the device is that of the results."""
     generator = kwargs.get("generator")
     if generator is not None and generator.device.type != device.type:

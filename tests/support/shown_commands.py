@@ -33,6 +33,16 @@ SHORT = as_options(
         "data.allow_overlap": "true",  # where validation is the first of ten pairs
     }
 )
+# For models that begin here: a size at which a run takes seconds and an export no longer.
+SMALL_LAYERS = as_options(
+    {
+        "model.d_model": 64,
+        "model.d_ff": 64,
+        "model.num_heads": 4,
+        "model.num_encoder_layers": 1,
+        "model.num_decoder_layers": 1,
+    }
+)
 SMALL_VOCABULARY = as_options({"tokenizer.vocab_size": 200})  # not for models that have one already
 
 

@@ -40,7 +40,7 @@ def test_no_step_is_taken_after_the_search_is_cancelled(strategy: Strategy, step
     assert len(step.row_counts) == steps
 
 
-@pytest.mark.parametrize("engine", ["compiled", "torch"])
+@pytest.mark.parametrize("engine", ["native", "torch"])
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 def test_every_engine_stops_and_goes_on_with_the_next_search(engine: str, strategy: Strategy) -> None:
     translator = Translator(memorised(), engine=engine)  # type: ignore[arg-type]

@@ -1,11 +1,13 @@
 """A translator with the native engine, beside the same one with torch."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from machine_class import need_native
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
@@ -17,6 +19,8 @@ from heedful.errors import InputError
 from heedful.meta_device import meta_model
 from heedful.precision import Precision
 from heedful.threads import using_threads
+
+pytestmark = pytest.mark.by_class
 
 SOURCES = [source for source, _ in PAIRS] + ["the cat", "", "dog dog sleeps the cat ?", "."]
 SEARCHES = {
@@ -40,8 +44,7 @@ SEARCHES = {
 
 def translators(precision: Precision = "float32", **settings: int) -> tuple[Translator, Translator]:
     bundle = memorised()
-    if reason := NativeBackend.why_not([bundle.model], precision):
-        pytest.skip(reason)
+    need_native()
     compiled = Translator(bundle, precision=precision, engine="native", batch_size=settings.get("batch_size"))
     return compiled, Translator(bundle, engine="torch")
 
@@ -67,7 +70,10 @@ def test_prefixes_are_written_as_with_torch() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
 @pytest.mark.parametrize("name", ["greedy", "beam"])
-def test_neither_batch_nor_order_nor_threads_change_a_bit(precision: Precision, name: str) -> None:
+def test_neither_batch_nor_order_nor_threads_change_a_bit(
+    precision: Precision, name: str, use_engine: Callable[[Precision], None]
+) -> None:
+    use_engine(precision)
     options = SEARCHES[name]
     every, _ = translators(precision)
     one_by_one, _ = translators(precision, batch_size=1)

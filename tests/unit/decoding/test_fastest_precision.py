@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from machine_class import as_class, every_computation, every_level, need_level, need_native
 from numpy.typing import NDArray
 from tiny_bundle import PAIRS, memorised
 
@@ -29,8 +30,9 @@ from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.steps import Start, StepFunction
 from heedful.decoding.torch_steps import TorchTokens
 from heedful.errors import InputError
-from heedful.native import cpu_has_bf16
 from heedful.precision import Precision
+
+pytestmark = pytest.mark.by_class
 
 SOURCES = [source for source, _ in PAIRS]
 NAMES: tuple[Precision, ...] = ("float32", "bf16", "int8")
@@ -75,7 +77,16 @@ def test_torch_is_chosen_where_it_is_faster_than_the_engine(
     assert fastest({way: Trial(seconds, 0.0) for way, seconds in trials.items()}) == wanted  # type: ignore[misc]
 
 
-def test_auto_tries_torch_beside_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("level", every_level())
+def test_auto_tries_torch_beside_the_engine(monkeypatch: pytest.MonkeyPatch, level: str, bf16: bool) -> None:
+    need_level(level)
+    with as_class(level=level, bf16=bf16):
+        possible = [precision for each, precision in every_computation() if each == level]
+        assert_tried(monkeypatch, [*map(compiled, possible), ("torch", "float32")], bf16=bf16)
+
+
+def assert_tried(monkeypatch: pytest.MonkeyPatch, wanted: list[Way], *, bf16: bool) -> None:
     tried: list[Way] = []
 
     def torch_is_fastest(starts: dict[Way, Start], **rest: object) -> dict[Way, Trial]:
@@ -85,9 +96,7 @@ def test_auto_tries_torch_beside_the_engine(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(backend_choice, "try_precisions", torch_is_fastest)
     translator = Translator(fresh(), precision="auto")
     assert (translator.engine_in_use, translator.precision_in_use) == ("torch", "float32")
-    possible = [name for name in NAMES if not NativeBackend.why_not([translator.bundle.network], name)]
-    assert tried[: len(possible) + 1] == [*map(compiled, possible), ("torch", "float32")]
-    assert (("torch", "bf16") in tried) == cpu_has_bf16()
+    assert tried == [*wanted, *([("torch", "bf16")] if bf16 else [])]
     translator.translations(SOURCES[:1])
 
 
@@ -151,8 +160,7 @@ def test_a_translator_writes_with_what_was_chosen_and_chooses_once(monkeypatch: 
 
 def test_weights_that_whole_numbers_cannot_hold_are_found_out() -> None:
     bundle = fresh()
-    if reason := NativeBackend.why_not([bundle.model], "int8"):
-        pytest.skip(reason)
+    need_native()
     healthy = trials_of(bundle)["int8"].loss
     for layer in bundle.model.decoder.layers:
         with torch.no_grad():  # one weight of each output dwarfs the others, at an input that is always 0

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from machine_class import need_native
 from tiny_bundle import memorised
 
 from heedful import Translator
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.greedy import Greedy
-from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.strategies import Strategy
@@ -26,8 +26,8 @@ SIZE = memorised().config.model.src_vocab_size
 
 @pytest.fixture(params=["native", "torch"])
 def translator(request: pytest.FixtureRequest) -> Translator:
-    if request.param == "native" and (reason := NativeBackend.why_not([memorised().model], "float32")):
-        pytest.skip(reason)
+    if request.param == "native":
+        need_native()
     return Translator(memorised(), engine=request.param)
 
 
@@ -76,8 +76,8 @@ def test_what_is_longer_than_learned_positions_is_named(engine: str) -> None:
     torch.manual_seed(1)
     config = memorised().config.model.replace(positions="learned", max_positions=7)
     model = Transformer.from_config(config).eval()
-    if engine == "native" and (reason := NativeBackend.why_not([model], "float32")):
-        pytest.skip(reason)
+    if engine == "native":
+        need_native()
     changed = memorised().config.model_copy(update={"model": config})
     bundle = replace(memorised(), config=changed, network=model)
     translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from machine_class import need_native
 from searches import searched
 from step_tables import EOS, TableStep, random_table, task_of
 from tiny_bundle import PAIRS, memorised
@@ -81,8 +82,8 @@ def test_a_large_vocabulary_leaves_fewer_samples_at_once() -> None:
 @pytest.mark.parametrize("engine", ["native", "torch"])
 def test_a_translator_draws_the_same_in_small_parts(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     bundle = memorised()
-    if engine == "native" and (reason := NativeBackend.why_not([bundle.network], "float32")):
-        pytest.skip(reason)
+    if engine == "native":
+        need_native()
     options = SearchOptions(n_best=25, strategy=replace(CHOOSING, temperature=4.0))
     translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]
     wanted = translator.translations(TEXTS, options=options)

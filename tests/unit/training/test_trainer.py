@@ -24,6 +24,8 @@ from heedful.training.events import (
 )
 from heedful.training.schedule import learning_rate
 
+pytestmark = pytest.mark.by_class
+
 
 @pytest.mark.parametrize(
     "schedule",
