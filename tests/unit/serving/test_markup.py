@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from heedful.serving.markup.documents import TagRules, html_rules, xml_rules
 from heedful.serving.markup.placeholders import placeholders, without_placeholders
-from heedful.serving.markup.placement import Links, best_gap, best_span, words
+from heedful.serving.markup.placement import Aligned, Links, words
 from heedful.serving.markup.projection import project, text_to_translate
 from heedful.serving.markup.tokens import Kind, tokenize
 from heedful.serving.segments import Segments, take_apart
@@ -106,7 +106,7 @@ ELEMENTS = st.recursive(
 def test_what_is_well_nested_stays_so(document: str, output: str, links: Links | None) -> None:
     segments = take_apart(document, html_rules())
     escape = segments.document.escape
-    bare = [without_placeholders(each, escape) for each in segments.sentences]
+    bare = [without_placeholders(each) for each in segments.sentences]
     result = segments.joined([project(each, output, escape, links) for each in bare])
     assert well_nested(result)
     assert Counter(re.findall(r"<[^<>]*>", result)) == Counter(re.findall(r"<[^<>]*>", document))
@@ -178,22 +178,53 @@ def test_words_are_those_that_tags_can_stand_between(text: str, expected: str) -
 
 
 def test_the_span_is_that_with_most_words_for_it_and_fewest_against() -> None:
+    def span(links: Links, first: int, behind: int, num_targets: int) -> tuple[int, int] | None:
+        return Aligned(links, 4, num_targets).span(first, behind)
+
     # A word in the middle that is aligned with nothing, or with another part, does not end it.
-    assert best_span([(1, 2), (1, 4), (2, 5)], 1, 3, 8) == (2, 6)
-    assert best_span([(1, 2), (1, 3), (0, 4), (2, 5), (2, 6)], 1, 3, 8) == (2, 7)
+    assert span([(1, 2), (1, 4), (2, 5)], 1, 3, 8) == (2, 6)
+    assert span([(1, 2), (1, 3), (0, 4), (2, 5), (2, 6)], 1, 3, 8) == (2, 7)
     # One that is far away is left out.
-    assert best_span([(1, 0), (0, 1), (0, 2), (0, 3), (1, 4), (2, 5)], 1, 3, 6) == (4, 6)
-    assert best_span([(0, 0), (1, 0)], 1, 2, 1) is None
-    assert best_span([], 0, 1, 3) is None
+    assert span([(1, 0), (0, 1), (0, 2), (0, 3), (1, 4), (2, 5)], 1, 3, 6) == (4, 6)
+    assert span([(0, 0), (1, 0)], 1, 2, 1) is None
+    assert span([], 0, 1, 3) is None
 
 
 def test_the_gap_is_beside_the_words_that_are_aligned_with_its_neighbours() -> None:
+    def gaps(links: Links, num_targets: int, wanted: list[tuple[int, int]]) -> list[int]:
+        aligned = Aligned(links, 4, num_targets)
+        return [aligned.gap(before, near=near) for before, near in wanted]
+
     swapped = [(0, 2), (1, 3), (2, 0), (3, 1)]
-    assert [best_gap(swapped, before, 4, near=before) for before in range(5)] == [0, 3, 0, 1, 4]
+    assert gaps(swapped, 4, [(before, before) for before in range(5)]) == [0, 3, 0, 1, 4]
     straight = [(0, 0), (1, 1), (2, 2)]
-    assert [best_gap(straight, before, 3, near=0) for before in range(4)] == [0, 1, 2, 3]
-    assert [best_gap([(0, 0), (1, 3)], 1, 4, near=near) for near in (0, 2, 4)] == [1, 2, 3]
-    assert best_gap([], 1, 0, near=0) == 0
+    assert gaps(straight, 3, [(before, 0) for before in range(4)]) == [0, 1, 2, 3]
+    assert gaps([(0, 0), (1, 3)], 4, [(1, near) for near in (0, 2, 4)]) == [1, 2, 3]
+    assert gaps([], 0, [(1, 0)]) == [0]
+
+
+LINKS_OF_WORDS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 8)), max_size=14)
+
+
+@given(LINKS_OF_WORDS, st.integers(0, 7), st.integers(0, 7), st.integers(0, 9))
+def test_spans_and_gaps_are_the_best_of_all(links: Links, first: int, behind: int, near: int) -> None:
+    aligned = Aligned(links, 7, 9)
+
+    def value(low: int, high: int) -> int:
+        return sum(1 if first <= src < behind else -1 for src, tgt in links if low <= tgt < high)
+
+    spans = [(low, high) for low in range(9) for high in range(low + 1, 10)]
+    best = max((value(*span), span[0] - span[1]) for span in spans)
+    found = aligned.span(first, behind)
+    assert (found is None and best[0] <= 0) or (
+        found in spans and (value(*found), found[0] - found[1]) == best
+    )
+
+    def cost(gap: int) -> float:
+        crossing = (src for src, tgt in links if (src < first) != (tgt < gap))
+        return round(sum(0.5 ** (first - 1 - src if src < first else src - first) for src in crossing), 9)
+
+    assert aligned.gap(first, near=near) == min(range(10), key=lambda gap: (cost(gap), abs(gap - near)))
 
 
 def test_an_element_whose_content_is_not_found_keeps_its_part_of_the_sentence() -> None:
@@ -302,7 +333,7 @@ def test_placeholders_are_found(text: str, found: list[str]) -> None:
 def test_placeholders_that_are_taken_out_come_back(text: str) -> None:
     segments = take_apart(text + " x %1$s and %s y", None)
     for sentence in segments.sentences:
-        bare = without_placeholders(sentence, str)
+        bare = without_placeholders(sentence)
         assert not placeholders(bare.text) or bare.text != sentence.text
         assert placeholders(project(bare, "etwas anderes", str, None)) == placeholders(sentence.text)
 
