@@ -74,10 +74,11 @@ POINTS = {
 }  # fmt: skip
 
 
-# Nothing is between these but where no one can tell: a word and `:name`, a number and `%s`, `%1` and `$t`.
+# Nothing is between these but where no one can tell: a word and `:name`, a number and `%s`, `%n%` and `s`.
 NEVER_GLUED = [
     (r"[0-9A-Za-z\u00e9]$", "[:@]|www"),
     (r"^[0-9]+$", "%"),
+    (r"^%n[0-9]+%$", "[0-9A-Za-z\u00e9]"),
     (r"^%[0-9]+$", r"[0-9]|\$[Nt]"),
 ]
 

@@ -77,21 +77,21 @@ def _without_splits(sentences: Iterable[Sentence], placeholders: Sequence[Span])
     """Yield where sentences begin and end, those as one between which a placeholder was cut."""
     left = iter(placeholders)
     placeholder = next(left, None)
-    begun: Span | None = None
+    sentence: Span | None = None
     at = 0
-    for sentence in sentences:
-        start = at + len(sentence.space)
-        at = start + len(sentence.text)
-        if begun is not None:
-            while placeholder is not None and placeholder[1] <= begun[1]:
+    for each in sentences:
+        start = at + len(each.space)
+        at = start + len(each.text)
+        if sentence is not None:
+            while placeholder is not None and placeholder[1] <= sentence[1]:
                 placeholder = next(left, None)
-            if placeholder is not None and placeholder[0] < begun[1]:
-                begun = (begun[0], at)
+            if placeholder is not None and placeholder[0] < sentence[1]:
+                sentence = (sentence[0], at)
                 continue
-            yield begun
-        begun = (start, at)
-    if begun is not None:
-        yield begun
+            yield sentence
+        sentence = (start, at)
+    if sentence is not None:
+        yield sentence
 
 
 class _Cutter:

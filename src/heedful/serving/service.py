@@ -12,7 +12,7 @@ from heedful.serving.limits import Limits
 from heedful.serving.markup.documents import TagRules
 from heedful.serving.markup.marked_text import MarkedText
 from heedful.serving.markup.placeholders import (
-    is_kept,
+    is_faithful,
     may_be_shown,
     without_doubles,
     without_placeholders,
@@ -188,9 +188,9 @@ class TranslationService:
         through = await self._through([sentences[index] for index in shown], job)
         for index, outputs in zip(shown, through, strict=True):
             sentence = sentences[index]
-            if is_kept(sentence, outputs[0].text):
-                kept = [each for each in outputs if is_kept(sentence, each.text)]
-                written[index] = tuple(project(sentence, each.text, escape, each.links) for each in kept)
+            if is_faithful(sentence, outputs[0].text):
+                faithful = [each for each in outputs if is_faithful(sentence, each.text)]
+                written[index] = tuple(project(sentence, each.text, escape, each.links) for each in faithful)
         lossy = [index for index, texts in enumerate(written) if not texts]
         bare = [without_placeholders(sentences[index]) for index in lossy]
         for index, sentence, outputs in zip(lossy, bare, await self._through(bare, job), strict=True):

@@ -16,12 +16,16 @@ from heedful.serving.markup.marked_text import MarkedText, Marker, Span
 _LETTER = r"[A-Za-z_\u00c0-\u024f]"  # of Latin script: others put no blank between a placeholder and a word
 _WORD = r"[0-9A-Za-z_\u00c0-\u024f]"
 _NO_ADDRESS = r"(?! https?:// | www\. )"
+_NO_MAIL = r"(?! [0-9A-Za-z_.+-]{1,64}+ @ [0-9A-Za-z-]{1,63}+ \. [A-Za-z] )"
 _REST = rf"(?: {_NO_ADDRESS} {_WORD} )*+"
 _NAME = rf"{_NO_ADDRESS} {_LETTER}{_REST}"
 _HOST = rf"(?: {_NO_ADDRESS} [0-9A-Za-z\u00c0-\u024f-] ){{1,63}}+"
 _NUMBER = r"(?: \d{1,4}+ | \* (?: \d{1,2}+ \$ )?+ )?+"
 _FLAGS = rf"[-+#0']{{0,4}}+ {_NUMBER} (?: \. {_NUMBER} )?+"  # of printf, with width and precision
-_CONVERTED = rf"(?: \#@ \w++ @ | {_FLAGS} (?: {_NO_ADDRESS} [A-Za-z] {_REST} | @ ) )"
+_CONVERTED = (
+    rf"(?: \#@ \w++ @ | {_FLAGS} (?: {_NO_ADDRESS} [A-Za-z] (?: {_NO_MAIL} {_NO_ADDRESS} {_WORD} )*+ | @ ) )"
+)
+_NO_CONVERSION = rf"(?! [-+\#]?+ (?: \.? \d++ )*+ (?: [A-Za-z$] | \( \w++ \) [A-Za-z] | @ (?! {_LETTER} ) ) )"
 _PERCENT = r"(?: %{1,2} (?! [%0-9A-Za-z_(@{<\#.*+'-] ) )"
 _TAG = r"""< /?+ [A-Za-z0-9][\w.-]*+ (?: \s++ [\w:.-]++ = (?: "[^"<>]*+" | '[^'<>]*+' ) )*+ \s*+ /?+ >"""
 # Signs, arrows and pictures; not those of currencies, which translations may spell out.
@@ -35,7 +39,7 @@ _CANDIDATE = re.compile(
     (?P<address> (?: https?:// | www\. ) [^\s<>"\u3001\u3002\uff01-\uff20\u300a-\u3011]*+ )
     | @?+ [0-9A-Za-z_.+\u00c0-\u024f-]{{1,64}}+ (?: @ {_HOST} (?: \. {_HOST} ){{1,4}}+ )++  # of people
     | {_TAG} | <% [^<>]*? %>
-    | % {_NAME} (?: \. {_NAME} )*+ % (?! [0-9A-Za-z] | @ (?! {_LETTER} ) | \.\d )  # %name%, not %d%%
+    | % {_NAME} (?: \. {_NAME} )*+ % {_NO_CONVERSION}  # %name%, not %d%%
         (?<! %{_WORD}% ) (?<! %[hlLjzt][a-zA-Z]% ) (?<! %(?:ll|hh)[a-zA-Z]% )
     | % \d{{1,3}}+ \$ {_CONVERTED}  # %1$s
     | (?P<percent> % {_CONVERTED} )  # %s, %.2f, %@, and %dMB
@@ -81,7 +85,7 @@ _MESSAGE = re.compile(
 )
 _BLOCK = re.compile(r"[$#%@]?{")
 _LINE_OF_ADDRESS = re.compile(r"(?:https?://|www\.)\S+")
-_LAST_OF_SENTENCE = ".,;:!?%'»”’"
+_LAST_OF_SENTENCE = ".,;:!?'»”’"
 _CLOSED_BY = {")": "(", "]": "[", "}": "{"}
 _BETWEEN = re.compile(r"[!-/:-@\[-`|~\u00b7\u2013\u2014\u2026]{0,3}")  # of two that stay together: %d/%d
 _MAX_SHOWN = 100  # characters of the placeholders of a sentence that a model sees; it would not keep more
@@ -124,6 +128,8 @@ def _goes_on(before: str, sign: str) -> bool:
 
 def _end_of_address(text: str, start: int, end: int, ends: Mapping[int, int]) -> int:
     """Return where an address ends, without the punctuation of the sentence and brackets around it."""
+    if text[end - 1] == "%" and text[end : end + 1] == "<":  # %<name>s
+        end -= 1
     for brace in _BLOCK.finditer(text, start, end):
         if ends.get(brace.end() - 1, 0) > end:  # a placeholder with blanks follows
             end = brace.start()
@@ -187,7 +193,7 @@ def may_be_shown(sentence: MarkedText) -> bool:
     return sum(end - start for start, end in spans) <= _MAX_SHOWN and tuple(find(sentence.text)) == spans
 
 
-def is_kept(sentence: MarkedText, translation: str) -> bool:
+def is_faithful(sentence: MarkedText, translation: str) -> bool:
     """Return whether the placeholders of a sentence are in its translation, and no others."""
     return not sentence.placeholders or placeholders(translation) == _own(sentence)
 

@@ -208,8 +208,8 @@ class _HtmlTokenizer:
     def _find(self, opening: str, start: int) -> int:
         if opening not in _ENDS_OF_HTML or opening in self._no_more:
             return -1
-        if found := _ENDS_OF_HTML[opening].search(self._document, start):
-            return found.end()
+        if match := _ENDS_OF_HTML[opening].search(self._document, start):
+            return match.end()
         self._no_more.add(opening)
         return -1
 
@@ -229,8 +229,8 @@ class _HtmlTokenizer:
 
     def _end_of_content(self, name: str, start: int) -> int:
         if name not in self._no_more:
-            if found := _END_OF_ELEMENT[name].search(self._document, start):
-                return found.start()
+            if match := _END_OF_ELEMENT[name].search(self._document, start):
+                return match.start()
             self._no_more.add(name)
         return len(self._document) if name in _CODE else start
 
