@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from heedful.errors import InputError
 from heedful.serving.catalogue import Pair
-from heedful.serving.markup.placement import Links, Span, words
+from heedful.serving.markup.marked_text import Span
+from heedful.serving.markup.placement import Links, words
 from heedful.serving.sentences import Sentence
 
 if TYPE_CHECKING:

@@ -11,7 +11,12 @@ from heedful.serving.detection import Detector
 from heedful.serving.limits import Limits
 from heedful.serving.markup.documents import TagRules
 from heedful.serving.markup.marked_text import MarkedText
-from heedful.serving.markup.placeholders import placeholders, without_placeholders
+from heedful.serving.markup.placeholders import (
+    is_faithful,
+    may_be_shown,
+    without_doubles,
+    without_placeholders,
+)
 from heedful.serving.markup.projection import project, text_to_translate
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, Turn
@@ -175,31 +180,28 @@ class TranslationService:
     async def _sentences(
         self, sentences: Sequence[MarkedText], segments: Segments, job: _Job
     ) -> list[tuple[str, ...]]:
-        """Return the translations of sentences, with their markers, and no placeholder lost or changed."""
-        escape = segments.document.escape
-        translations = await self._marked(sentences, segments, job)
-        lossy = [
-            index
-            for index, (sentence, outputs) in enumerate(zip(sentences, translations, strict=True))
-            if (expected := placeholders(sentence.text)) and placeholders(outputs[0][0]) != expected
-        ]
-        again = [without_placeholders(sentences[index], escape) for index in lossy]
-        for index, outputs in zip(lossy, await self._marked(again, segments, job), strict=True):
-            translations[index] = outputs
-        return [
-            tuple(written for text, written in outputs if placeholders(text) == placeholders(outputs[0][0]))
-            for outputs in translations
-        ]
+        """Return the translations of sentences, with their markers, and no placeholder lost or changed.
 
-    async def _marked(
-        self, sentences: Sequence[MarkedText], segments: Segments, job: _Job
-    ) -> list[list[tuple[str, str]]]:
-        """Return for each sentence its translations: as they came, and with markers."""
+        Where the model does not keep the placeholders, the sentence is translated without them.
+        """
         escape = segments.document.escape
-        return [
-            [(each.text, project(sentence, each.text, escape, each.links)) for each in outputs]
-            for sentence, outputs in zip(sentences, await self._through(sentences, job), strict=True)
-        ]
+        written: list[tuple[str, ...]] = [()] * len(sentences)
+        shown = [index for index, sentence in enumerate(sentences) if may_be_shown(sentence)]
+        through = await self._through([sentences[index] for index in shown], job)
+        for index, outputs in zip(shown, through, strict=True):
+            sentence = sentences[index]
+            if is_faithful(sentence, outputs[0].text):
+                faithful = [each for each in outputs if is_faithful(sentence, each.text)]
+                written[index] = tuple(project(sentence, each.text, escape, each.links) for each in faithful)
+        lossy = [index for index, texts in enumerate(written) if not texts]
+        bare = [without_placeholders(sentences[index]) for index in lossy]
+        for index, sentence, outputs in zip(lossy, bare, await self._through(bare, job), strict=True):
+            written[index] = tuple(
+                project(sentence, text, escape, each.links if text == each.text else None)
+                for each in outputs
+                for text in [without_doubles(sentences[index], each.text)]
+            )
+        return written
 
     async def _through(self, sentences: Sequence[MarkedText], job: _Job) -> list[Outputs]:
         """Return the translations of sentences by each model of the route; of marked ones with links."""
