@@ -1,5 +1,7 @@
-"""The page of `heedful serve`, in a real browser, over a model that knows six sentences."""
+"""The page of `heedful serve`, in a real browser: a model knows six sentences, another one nothing."""
 
+import itertools
+import math
 import os
 import re
 import shutil
@@ -8,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tiny_bundle import PAIRS, save_memorised
+from tiny_bundle import PAIRS, save_memorised, save_untrained
 from translation_server import TranslationServer, translation_server
+
+from heedful.serving.keys import make_key
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -17,6 +21,11 @@ if CHROMIUM is None:
     pytest.skip("there is no Chromium; $CHROMIUM says where one is", allow_module_level=True)
 
 ENGLISH, GERMAN = PAIRS[0]
+LONG = "the cat sees the dog " * 12 + "."  # one sentence
+SEVERAL = "\n".join(english for english, _ in PAIRS * 2)
+PHONE = {"width": 360, "height": 700}
+UNSURE = "The model is unsure of this translation."
+OUTDATED = "Translation of an earlier text"
 MOST_BYTES = 150_000
 expect = playwright.expect
 expect.set_options(timeout=30_000)  # the machine may have much else to do
@@ -43,6 +52,16 @@ class Visit:
         self.type(text)
         self.page.locator("#output .w").first.wait_for()
 
+    def hold(self, pattern: str) -> "list[playwright.Route]":
+        """Let requests wait; return the list to which each will be added."""
+        waiting: list[playwright.Route] = []
+
+        def wait(route: "playwright.Route") -> None:
+            waiting.append(route)
+
+        self.page.route(pattern, wait)
+        return waiting
+
     def evaluate(self, code: str) -> object:
         return self.page.evaluate(code)
 
@@ -62,11 +81,12 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(bundle: Path) -> Iterator[TranslationServer]:
-    with translation_server(f"en-de,de-en={bundle}") as running:
+    untrained = save_untrained(bundle.with_name("untrained"))
+    with translation_server(f"en-de,de-en={bundle}", f"en-fr={untrained}") as running:
         yield running
 
 
-def visited(browser: "playwright.Browser", url: str, **context: object) -> Visit:
+def visited(browser: "playwright.Browser | playwright.BrowserContext", url: str, **context: object) -> Visit:
     page = browser.new_page(**context)
     page.set_default_timeout(30_000)
     visit = Visit(page, url)
@@ -180,8 +200,10 @@ def test_maps_are_chosen_by_kind_layer_and_head(visit: Visit) -> None:
         expect(panel.locator(".head")).to_have_count(5)  # the mean, and four heads
         panel.locator(".head").nth(3).click()
         expect(panel.locator(".head").nth(3)).to_have_attribute("aria-pressed", "true")
-        expect(panel.locator(".heat canvas")).to_have_attribute("aria-label", re.compile("head 3"))
-    panel.locator(".heat canvas").focus()
+        expect(panel.locator(".heat").get_by_role("img")).to_have_attribute(
+            "aria-label", re.compile("head 3")
+        )
+    panel.locator(".heat").get_by_role("img").focus()
     visit.page.keyboard.press("ArrowDown")
     expect(panel.locator(".readout")).to_contain_text(" → ")
 
@@ -189,7 +211,53 @@ def test_maps_are_chosen_by_kind_layer_and_head(visit: Visit) -> None:
 def test_other_translations_are_listed(visit: Visit) -> None:
     visit.type(ENGLISH)
     expect(visit.page.locator("#alternatives li")).not_to_have_count(0)
-    assert GERMAN not in visit.page.locator("#alternatives li span").all_inner_texts()
+    assert GERMAN not in visit.page.locator("#alternatives .other").all_inner_texts()
+
+
+def in_common(one: list[str], other: list[str]) -> int:
+    """The length of a longest common subsequence: of all, by trying."""
+    subsequences = [
+        {chosen for n in range(len(each) + 1) for chosen in itertools.combinations(each, n)}
+        for each in (one, other)
+    ]
+    return max(map(len, subsequences[0] & subsequences[1]))
+
+
+def test_words_that_differ_from_the_first_translation_are_marked(visit: Visit) -> None:
+    with visit.page.expect_response("**/translate") as answered:
+        visit.page.locator("#source").fill(ENGLISH)
+    others = answered.value.json()["alternatives"]
+    expect(visit.page.locator("#alternatives .other")).to_have_text(others)
+    for place, other in enumerate(others):
+        item = visit.page.locator("#alternatives .other").nth(place)
+        marked = sum(len(each.split()) for each in item.locator("mark").all_text_contents())
+        assert len(other.split()) - marked == in_common(other.split(), GERMAN.split())
+
+
+def test_a_long_translation_is_opened_from_the_keyboard_and_shows_where_it_differs_before_that(
+    browser: "playwright.Browser", server: TranslationServer
+) -> None:
+    visit = visited(browser, server.url, viewport=PHONE)
+    with visit.page.expect_response("**/translate") as answered:
+        visit.page.locator("#source").fill(SEVERAL)
+    item = visit.page.locator("#alternatives li").first
+    button = item.get_by_role("button", name="Show all")
+    expect(button).to_have_attribute("aria-expanded", "false")
+    difference, shown = item.locator("mark").first.bounding_box(), item.locator(".other").bounding_box()
+    assert difference is not None
+    assert shown is not None
+    assert difference["y"] + difference["height"] <= shown["y"] + shown["height"] + 4
+    button.focus()
+    visit.page.keyboard.press("Enter")
+    opened = item.get_by_role("button", name="Show less")
+    expect(opened).to_be_focused()
+    expect(opened).to_have_attribute("aria-expanded", "true")
+    assert item.locator(".other").text_content() == answered.value.json()["alternatives"][0]
+    assert item.locator(".other").evaluate("each => each.scrollHeight <= each.clientHeight")
+    opened.click()
+    expect(item.locator(".other")).to_have_css("height", f"{shown['height']:g}px")
+    assert visit.evaluate("() => document.documentElement.scrollWidth") == PHONE["width"]
+    visit.page.close()
 
 
 def test_languages_are_swapped_where_there_is_a_way_back(visit: Visit) -> None:
@@ -219,14 +287,203 @@ def test_a_link_brings_the_text_back_and_the_server_never_sees_it(
     other.page.close()
 
 
-def test_a_mistake_is_told_in_the_servers_words(visit: Visit) -> None:
+def test_a_refusal_is_told_in_the_servers_words(
+    browser: "playwright.Browser", bundle: Path, tmp_path: Path
+) -> None:
+    key = make_key(tmp_path / "keys.json", "ann")
+    with translation_server(f"en-de={bundle}", "--keys", tmp_path / "keys.json") as own:
+        visit = visited(browser, own.url)
+        visit.page.locator("#source").fill(ENGLISH)
+        expect(visit.page.locator("#problem")).to_contain_text(
+            own.post("/translate", {"q": ENGLISH, "source": "en", "target": "de"}).json["error"]
+        )
+        visit.page.get_by_label("API key").fill(key)
+        visit.page.keyboard.press("Enter")
+        visit.shows(GERMAN)
+        expect(visit.page.locator("#problem")).to_be_hidden()
+        visit.page.close()
+
+
+def test_a_text_over_the_limit_is_not_sent_and_the_counter_says_by_how_much_to_shorten_it(
+    visit: Visit,
+) -> None:
+    sent: list[str] = []
+    visit.page.on("request", lambda request: sent.append(request.post_data or ""))
+    visit.explained()
+    visit.page.locator("#source").fill("a" * 5200)
+    expect(visit.page.locator("#count")).to_have_text("5,200 of 5,000 characters")
+    expect(visit.page.locator("#count")).to_have_css("color", "rgb(163, 52, 31)")
+    expect(visit.page.locator("#shorten")).to_have_text("Shorten the text by 200 characters.")
+    expect(visit.page.locator("#shorten")).to_be_in_viewport()
+    expect(visit.page.locator("#source")).to_have_attribute("aria-invalid", "true")
+    expect(visit.page.locator("#live")).to_have_text("Shorten the text by 200 characters.")
+    expect(visit.page.locator("#remark")).to_have_text(OUTDATED)
+    expect(visit.page.locator("#copy")).to_be_disabled()
     visit.page.locator("#source").fill("a" * 5001)
-    expect(visit.page.locator("#problem")).to_contain_text("request (5001) exceeds text limit (5000)")
+    expect(visit.page.locator("#shorten")).to_have_text("Shorten the text by 1 character.")
+    visit.page.locator("#source").fill(PAIRS[1][0])
+    visit.shows(PAIRS[1][1])
+    expect(visit.page.locator("#shorten")).to_be_empty()
+    expect(visit.page.locator("#remark")).to_be_empty()
+    expect(visit.page.locator("#source")).to_have_attribute("aria-invalid", "false")
+    assert max(map(len, sent)) < 5000
+
+
+def test_a_translation_of_an_earlier_text_is_marked_and_cannot_be_copied(visit: Visit) -> None:
+    visit.explained()
+    copies = visit.page.get_by_role("button", name=re.compile("^Copy(:|$)"))
+    expect(copies).to_have_count(4)  # the translation, and three others
+    visit.page.route("**/translate", lambda route: route.abort())
+    visit.page.locator("#source").fill(PAIRS[1][0])
+    expect(visit.page.locator("#problem")).to_contain_text("The server does not answer")
+    visit.shows(GERMAN)
+    expect(visit.page.locator("#remark")).to_have_text(OUTDATED)
+    for button in [visit.page.locator("#copy"), *visit.page.locator("#alternatives .copy").all()]:
+        expect(button).to_be_disabled()
+    expect(visit.page.locator("#output .w")).to_have_count(0)
+    assert visit.evaluate("() => document.getElementById('inside').inert") is True
+    visit.page.unroute("**/translate")
+    visit.page.locator("#problem button").click()
+    visit.shows(PAIRS[1][1])
+    expect(visit.page.locator("#copy")).to_be_enabled()
+    expect(visit.page.locator("#remark")).to_be_empty()
+    visit.page.locator("#output .w").first.wait_for()
+    assert visit.evaluate("() => document.getElementById('inside').inert") is False
+    visit.complaints.clear()  # the browser's own lines on the requests that were broken off
+
+
+def test_an_earlier_translation_cannot_be_copied_while_a_new_one_is_awaited(visit: Visit) -> None:
     visit.type(ENGLISH)
     visit.shows(GERMAN)
-    expect(visit.page.locator("#problem")).to_be_hidden()
-    assert all("400" in each for each in visit.complaints)  # the browser's own lines
-    visit.complaints.clear()
+    expect(visit.page.locator("#copy")).to_be_enabled()
+    waiting = visit.hold("**/translate")
+    with visit.page.expect_request("**/translate"):
+        visit.page.locator("#source").fill(PAIRS[1][0])
+    expect(visit.page.locator("#copy")).to_be_disabled()
+    waiting[0].continue_()
+    visit.shows(PAIRS[1][1])
+    expect(visit.page.locator("#copy")).to_be_enabled()
+
+
+def test_an_explanation_is_announced_and_nothing_moves_when_it_comes(visit: Visit) -> None:
+    waiting = visit.hold("**/explain")
+    with visit.page.expect_request("**/explain"):
+        visit.page.locator("#source").fill(ENGLISH)
+    reading = visit.page.get_by_text("Reading the attention")
+    expect(reading).to_be_visible()
+    expect(visit.page.get_by_role("tab")).to_have_count(0)
+    tops = "() => ['#legend', '#others', '#inside'].map((id) => document.querySelector(id).offsetTop)"
+    before = visit.evaluate(tops)
+    waiting[0].continue_()
+    visit.page.locator("#output .w").first.wait_for()
+    expect(visit.page.get_by_role("tab")).to_have_count(2)
+    expect(reading).to_be_hidden()
+    assert visit.evaluate(tops) == before
+    visit.page.unroute("**/explain")
+
+
+def test_a_translation_of_improbable_words_says_so_in_a_sentence_instead_of_lines(visit: Visit) -> None:
+    visit.page.locator("#to").select_option("fr")
+    visit.page.locator("#source").fill(ENGLISH)
+    expect(visit.page.locator("#remark")).to_have_text(UNSURE)
+    word = visit.page.locator("#output .w").first
+    expect(word).to_have_class(re.compile("p0"))
+    expect(word).to_have_css("text-decoration-line", "none")
+    expect(visit.page.locator("#legend")).to_be_hidden()
+    visit.page.locator("#to").select_option("de")
+    visit.shows(GERMAN)
+    expect(visit.page.locator("#remark")).to_be_empty()
+    expect(visit.page.locator("#legend")).to_be_visible()
+
+
+def test_a_language_in_between_is_named_and_why_there_is_no_attention(visit: Visit) -> None:
+    visit.page.locator("#from").select_option("de")
+    visit.page.locator("#to").select_option("fr")
+    visit.page.locator("#source").fill(GERMAN)
+    expect(visit.page.locator("#remark")).to_have_text("Translated through English")
+    expect(visit.page.locator("#beyond")).to_contain_text("No attention to show: two models translated")
+    expect(visit.page.locator("#inside")).to_be_hidden()
+    expect(visit.page.locator("#legend")).to_be_hidden()
+    visit.page.locator("#to").select_option("en")
+    visit.page.locator("#output .w").first.wait_for()
+    expect(visit.page.locator("#beyond")).to_be_hidden()
+    assert sum(each.endswith("/explain") for each in visit.requests) <= 2  # none of two models
+
+
+LABELS = """
+const write = CanvasRenderingContext2D.prototype.fillText;
+window.labels = new Map();
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+  const at = this.getTransform();
+  const place = at.transformPoint(new DOMPoint(x, y));
+  const label = { text, x: place.x, y: place.y, angle: Math.atan2(at.b, at.a), size: parseFloat(this.font) };
+  if (!labels.has(this.canvas)) labels.set(this.canvas, []);
+  labels.get(this.canvas).push(label);
+  return write.apply(this, [text, x, y]);
+};
+const resize = Object.getOwnPropertyDescriptor(HTMLCanvasElement.prototype, "height");
+Object.defineProperty(HTMLCanvasElement.prototype, "height", {
+  ...resize, set(value) { labels.delete(this); resize.set.call(this, value); },
+});
+"""  # what is written on the canvases now
+
+
+@pytest.mark.parametrize(("text", "width"), [(ENGLISH, 1280), (ENGLISH, 360), (LONG, 1280), (LONG, 360)])
+def test_labels_of_a_map_do_not_overlap(
+    browser: "playwright.Browser", server: TranslationServer, text: str, width: int
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    context.add_init_script(LABELS)
+    visit = visited(context, server.url)
+    visit.page.locator("#source").fill(text)
+    visit.page.locator("#panel-attention .head").first.wait_for()
+    written = visit.evaluate(
+        "() => [...document.querySelectorAll('.heat canvas')].map((each) => labels.get(each) ?? [])"
+    )
+    assert isinstance(written, list)
+    assert sum(map(len, written)) >= 2 * len(text.split()[:6])
+    for labels in written:
+        for one, other in itertools.pairwise(labels):
+            if one["angle"] == other["angle"]:
+                across = (other["x"] - one["x"]) * math.sin(one["angle"])
+                down = (other["y"] - one["y"]) * math.cos(one["angle"])
+                assert abs(down - across) >= one["size"]
+    context.close()
+
+
+def test_a_token_that_is_a_space_is_shown_as_a_dot(
+    browser: "playwright.Browser", server: TranslationServer
+) -> None:
+    context = browser.new_context()
+    context.add_init_script(LABELS)
+    visit = visited(context, server.url)
+    visit.page.locator("#source").fill("the cat 5 sleeps .")  # a space and an unknown character
+    visit.page.locator("#panel-attention .head").first.wait_for()
+    texts = visit.evaluate("() => [...labels.values()].flat().map(({ text }) => text)")
+    assert isinstance(texts, list)
+    assert "·" in texts
+    assert not any("▁" in each for each in texts)
+    context.close()
+
+
+@pytest.mark.parametrize("text", [ENGLISH, LONG], ids=len)
+def test_a_map_and_the_heads_fill_the_card(
+    browser: "playwright.Browser", server: TranslationServer, text: str
+) -> None:
+    visit = visited(browser, server.url, viewport={"width": 1280, "height": 900})
+    visit.page.locator("#source").fill(text)
+    visit.page.locator("#panel-attention .head").first.wait_for()
+    edges = """() => {
+      const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+      const [all, map, heads] = ['.maps', '.heat [role=img]', '.head'].map(box);
+      return [all.left, all.right, map.right, heads.left, heads.top - map.bottom];
+    }"""
+    left, right, end_of_map, heads, below = visit.evaluate(edges)
+    if below < 0:  # the heads are beside the map
+        assert end_of_map <= heads <= end_of_map + 40
+    else:
+        assert end_of_map - left >= 0.9 * (right - left)
+    visit.page.close()
 
 
 def test_too_many_requests_are_counted_down_and_asked_again(visit: Visit) -> None:
@@ -261,11 +518,11 @@ def test_without_torch_the_tabs_are_hidden(visit: Visit) -> None:
     visit.complaints.clear()
 
 
-@pytest.mark.parametrize("text", [ENGLISH, " ".join(english for english, _ in PAIRS * 3), "W" * 300])
+@pytest.mark.parametrize("text", [ENGLISH, " ".join([SEVERAL] * 2), LONG, "W" * 300])
 def test_a_phone_needs_no_scrolling_sideways(
     browser: "playwright.Browser", server: TranslationServer, text: str
 ) -> None:
-    visit = visited(browser, server.url, viewport={"width": 360, "height": 700})
+    visit = visited(browser, server.url, viewport=PHONE)
     wide = "() => document.documentElement.scrollWidth"
     assert visit.evaluate(wide) == 360
     visit.page.locator("#source").fill(text)
@@ -300,16 +557,55 @@ def test_the_theme_is_the_systems_until_one_is_chosen(
     visit.page.close()
 
 
+def violations(visit: Visit) -> list[tuple[str, list[str]]]:
+    """Return what axe finds on a page that was opened without its content security policy."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
+    found = axe.run(visit.page).response["violations"]
+    return [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(browser: "playwright.Browser", server: TranslationServer, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
     visit = visited(browser, server.url, color_scheme=scheme, bypass_csp=True)
-    found = axe.run(visit.page).response["violations"]
+    assert violations(visit) == []
     visit.explained()
     for tab in ("#tab-beam", "#tab-attention"):
         visit.page.locator(tab).click()
-        found += axe.run(visit.page).response["violations"]
-    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+        assert violations(visit) == []
+    visit.page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_a_translation_that_is_unsure_and_then_outdated(
+    browser: "playwright.Browser", server: TranslationServer, scheme: str
+) -> None:
+    visit = visited(browser, server.url, color_scheme=scheme, bypass_csp=True, viewport=PHONE)
+    visit.page.locator("#to").select_option("fr")
+    visit.page.locator("#source").fill(SEVERAL)
+    expect(visit.page.locator("#remark")).to_have_text(UNSURE)
+    visit.page.locator("#alternatives .open:visible").first.click()
+    assert violations(visit) == []
+    visit.page.locator("#source").fill("a" * 5200)
+    expect(visit.page.locator("#shorten")).not_to_be_empty()
+    expect(visit.page.locator("#remark")).to_have_text(OUTDATED)
+    assert violations(visit) == []
+    visit.page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_a_problem_and_a_translation_through_another_language(
+    browser: "playwright.Browser", server: TranslationServer, scheme: str
+) -> None:
+    visit = visited(browser, server.url, color_scheme=scheme, bypass_csp=True)
+    visit.page.locator("#from").select_option("de")
+    visit.page.locator("#to").select_option("fr")
+    visit.page.locator("#source").fill(GERMAN)
+    expect(visit.page.locator("#beyond")).to_be_visible()
+    assert violations(visit) == []
+    visit.page.route("**/translate", lambda route: route.abort())
+    visit.page.locator("#source").fill(ENGLISH)
+    expect(visit.page.locator("#problem")).to_be_visible()
+    assert violations(visit) == []
     visit.page.close()
 
 
@@ -332,7 +628,9 @@ def test_a_server_that_is_gone_is_told(browser: "playwright.Browser", bundle: Pa
         visit.type(ENGLISH)
         visit.shows(GERMAN)
         own.terminate()
-        visit.type(PAIRS[1][0])
+        visit.page.locator("#source").fill(PAIRS[1][0])
         expect(visit.page.locator("#problem")).to_contain_text("The server does not answer")
         expect(visit.page.locator("#problem button")).to_have_text("Try again")
+        expect(visit.page.locator("#copy")).to_be_disabled()
+        expect(visit.page.locator("#remark")).to_have_text(OUTDATED)
         visit.page.close()

@@ -55,6 +55,15 @@ def memorised(pairs: tuple[tuple[str, str], ...] = PAIRS) -> Bundle:
     return Bundle(config, tokenizers, model.eval(), scores={"bleu": 100.0})
 
 
+def save_untrained(path: Path) -> Path:
+    """Write a bundle of the same size that has learned nothing: no word of its output is probable."""
+    torch.manual_seed(1)
+    known = memorised()
+    model = Transformer.from_config(known.config.model).eval()
+    save_bundle(Bundle(known.config, known.tokenizers, model), path, card="# A model that knows nothing\n")
+    return path
+
+
 def save_memorised(path: Path, pairs: tuple[tuple[str, str], ...] = PAIRS) -> Path:
     """Write the bundle to `path`."""
     save_bundle(memorised(pairs), path, card="# A model that knows some sentences by heart\n")
