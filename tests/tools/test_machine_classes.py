@@ -1,4 +1,4 @@
-"""As which class of machine tests run, what of them is counted as not executed, and which classes are tried."""
+"""The class of machine that tests run as, the count of what is not executed, the classes that are tried."""
 
 import os
 import re
