@@ -14,8 +14,6 @@ from heedful.model import Transformer
 from heedful.model_files import save_bundle
 from heedful.precision import Precision
 
-pytestmark = pytest.mark.by_class
-
 SOURCES = [*(src for src, _ in PAIRS), "the dog and the house ?"]
 BOTH = "--length-penalty 1 --length-normalization average"  # what both commands are asked for
 MODES = {  # of translate alone, of both

@@ -27,8 +27,6 @@ from heedful.training.parallel.process_group import Rank, StepPlan
 from heedful.training.parallel.shared_memory import shared_memory_needed
 from heedful.training.parallel.shared_memory_group import SharedMemoryGroup
 
-pytestmark = pytest.mark.by_class
-
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 ADAPTERS = {
     "lora": {"rank": 3},

@@ -18,8 +18,6 @@ from heedful.decoding.task import SearchTask
 from heedful.decoding.torch_backend import ForcedStep, ModelStep
 from heedful.model import Transformer
 
-pytestmark = pytest.mark.by_class
-
 PAD, BOS, EOS, TAG = 0, 2, 3, 9
 VOCAB_SIZE = 17
 LIMITS = [20, 6, 11, 1, 30]

@@ -17,8 +17,6 @@ from heedful.training.memory.peak import peak_memory
 from heedful.training.optimizer import build_optimizer
 from heedful.training.step import train_step
 
-pytestmark = pytest.mark.by_class
-
 CPU = torch.device("cpu")
 MIB, GIB = 1 << 20, 1 << 30
 LONGEST = (40, 32)
