@@ -254,7 +254,7 @@ def test_what_is_no_http_and_what_is_too_large_is_refused(server: TranslationSer
     assert server.raw(b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
     assert server.raw(b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.1 414")
     assert server.raw(as_request(b" " * 131_073)).startswith(b"HTTP/1.1 413")
-    assert server.ask("DELETE", "/translate").headers["allow"] == "GET, POST"
+    assert server.ask("DELETE", "/translate").headers["allow"] == "GET, HEAD, POST"
     assert server.ask("GET", "/nothing").json == {"error": "Not Found"}
 
 
@@ -292,6 +292,20 @@ def test_keys_rates_origins_and_logs(bundle: Path, tmp_path: Path) -> None:
     assert "POST /translate 200" in log
     assert key not in log + keys.read_text()
     assert "sleeps" not in log
+
+
+@pytest.mark.parametrize("trusted", [(), ("--trust-proxy", "10.0.0.0/8", "--trust-proxy", "127.0.0.1")])
+def test_an_address_is_taken_from_a_header_only_of_a_proxy_that_is_trusted(
+    bundle: Path, trusted: tuple[str, ...]
+) -> None:
+    with translation_server(f"en-de={bundle}", "--rate", 1, *trusted) as server:
+        statuses = [
+            server.ask("GET", "/v2/usage", None, {"X-Forwarded-For": f"192.0.2.{number}"}).status
+            for number in range(10)
+        ]
+        server.terminate()
+    assert statuses[0] == 200
+    assert (429 in statuses) is not bool(trusted)
 
 
 def test_texts_are_logged_only_when_asked_for(bundle: Path) -> None:
@@ -384,6 +398,8 @@ def test_a_model_without_languages_is_one_line(bundle: Path) -> None:
         (["en-de,deu_Latn-fr,de-fr=x"], "de-fr is said by"),
         (["--make-key", "ann", "--keys", "nothing.json", "--rate", 10**30], "see --rate"),
         (["en-de=x", "--workers", 65], "--workers"),
+        (["en-de=x", "--trust-proxy", "nginx"], "'nginx': no address of a proxy"),
+        (["en-de=x", "--trust-proxy", "10.0.0.1/8"], "has host bits set"),
         (["en-de=x", "--max-characters", 200_000], "--max-waiting 100,000: must be at least"),
         (["--make-key", "ann"], "--make-key needs --keys"),
         (["--make-key", "a\nb", "--keys", "nothing.json"], "no name for a key"),

@@ -197,7 +197,7 @@ class Explainer:
         catalogue = self._service.catalogue
         target = catalogue.target(request.target)
         if request.source is not None:
-            return Pair(catalogue.source(request.source), target)
+            return Pair(catalogue.source(request.source, target=target), target)
         detected = self._service.detector.source(request.text, catalogue.sources_of(target), target)
         return Pair(detected.language, target)
 

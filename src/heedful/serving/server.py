@@ -6,6 +6,7 @@ import socket
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Any
 
 import psutil
@@ -34,6 +35,7 @@ class ServerOptions:
         workers: processes.
         drain_seconds: how long to go on for those who wait when the server is stopped.
         log_requests: whether each request has a line in the log.
+        trusted_proxies: addresses and networks that say in X-Forwarded-For for whom they ask.
     """
 
     host: str
@@ -41,6 +43,7 @@ class ServerOptions:
     workers: int
     drain_seconds: float
     log_requests: bool
+    trusted_proxies: tuple[str, ...] = ()
 
 
 def check_address(host: str, port: int) -> None:
@@ -90,6 +93,20 @@ def _files() -> tuple[int, int]:
     return max_files, psutil.Process().num_fds()
 
 
+def check_proxy(address: str) -> None:
+    """Check that this is the address of a proxy, or a network of them.
+
+    Raises:
+        InputError: it is not.
+    """
+    try:
+        ip_network(address)
+    except ValueError as error:
+        raise InputError(
+            f"{address!r}: no address of a proxy ({error}); write 127.0.0.1, or 10.0.0.0/8 (--trust-proxy)"
+        ) from None
+
+
 def run(app: FastAPI | str, options: ServerOptions) -> None:
     """Answer requests until SIGTERM or SIGINT, then those that came before.
 
@@ -112,6 +129,8 @@ def run(app: FastAPI | str, options: ServerOptions) -> None:
         log_config=_log_config(requests=options.log_requests),
         access_log=False,  # it would show query strings, and so texts
         server_header=False,
+        proxy_headers=bool(options.trusted_proxies),  # by default, uvicorn trusts all of this machine
+        forwarded_allow_ips=list(options.trusted_proxies),
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(options.drain_seconds),
         h11_max_incomplete_event_size=_MAX_HEAD_BYTES,

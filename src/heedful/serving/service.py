@@ -106,7 +106,7 @@ class TranslationService:
         """
         characters = self._checked_characters(request)
         target = self.catalogue.target(request.target)
-        fixed = None if request.source is None else self.catalogue.source(request.source)
+        fixed = None if request.source is None else self.catalogue.source(request.source, target=target)
         if fixed not in (None, target):
             self.catalogue.required_route(fixed, target)
         turn = Turn()

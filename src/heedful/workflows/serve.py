@@ -47,6 +47,7 @@ class ServeRequest:
         workers: processes.
         keys: file of API keys; None: everybody may ask.
         origins: of pages that may ask from a browser.
+        trusted_proxies: addresses and networks of proxies that say for whom they ask.
         log_requests: whether each request has a line in the log.
         log_text: whether texts are logged, too.
         beam_size: None: each bundle's.
@@ -60,6 +61,7 @@ class ServeRequest:
     workers: int = 1
     keys: str | None = None
     origins: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
     log_requests: bool = False
     log_text: bool = False
     beam_size: int | None = None
@@ -88,6 +90,8 @@ def serve(request: ServeRequest, *, report: Callable[[str], None]) -> None:
     from heedful.serving import server
 
     _check(request)
+    for address in request.trusted_proxies:
+        server.check_proxy(address)
     server.check_address(request.host, request.port)
     options = server.ServerOptions(
         host=request.host,
@@ -95,6 +99,7 @@ def serve(request: ServeRequest, *, report: Callable[[str], None]) -> None:
         workers=request.workers,
         drain_seconds=request.limits.seconds + 5,
         log_requests=request.log_requests or request.log_text,
+        trusted_proxies=request.trusted_proxies,
     )
     keys = _key_ring(request)
     models = load_models(request, report)  # mistakes are reported once, and before the processes start
@@ -114,7 +119,7 @@ def application_of_worker() -> "FastAPI":
             parent starts another process then, and the others go on.
     """
     settings = json.loads(os.environ[_VARIABLE])
-    lists = {name: tuple(settings[name]) for name in ("models", "origins")}
+    lists = {name: tuple(settings[name]) for name in ("models", "origins", "trusted_proxies")}
     groups = {"limits": Limits(**settings["limits"]), "runtime": Runtime(**settings["runtime"])}
     request = ServeRequest(**settings | lists | groups)
     try:

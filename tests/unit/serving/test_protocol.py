@@ -2,82 +2,23 @@
 
 import json
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from http.client import HTTPConnection
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 import requests
-import uvicorn
-from small_services import RuleTranslator, rule_model
+from running_services import Running, running
 
-from heedful.serving.clients import Clients
-from heedful.serving.http.answering import Gateway
-from heedful.serving.http.app import application
 from heedful.serving.http.protocol import PunctualProtocol
-from heedful.serving.limits import Limits
-from heedful.serving.metrics import Metrics
 from heedful.serving.server import connection_limits
-from heedful.serving.service import TranslationService
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 QUESTION = b"GET /translate?q=a&source=en&target=de HTTP/1.1\r\nHost: x\r\n\r\n"
 UNREAD = b"HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
-
-
-class Running:
-    """A server in a thread, and the translator behind it."""
-
-    def __init__(self, max_connections: int | None) -> None:
-        self.translator = RuleTranslator(str.upper)
-        limits = Limits(batch_wait=0.0, body_seconds=1.0, cached_characters=0)
-        service = TranslationService([rule_model("m", self.translator)], limits, Metrics())
-        app = application(Gateway(service, Clients(None, limits)))
-        config = uvicorn.Config(
-            app,
-            port=0,
-            http=PunctualProtocol,
-            loop="asyncio",
-            ws="none",
-            log_level="error",
-            limit_concurrency=max_connections,
-            h11_max_incomplete_event_size=32_768,
-        )
-        self.server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self.server.run)
-        self._thread.start()
-        while not self.server.started:
-            time.sleep(0.001)
-        self.address = self.server.servers[0].sockets[0].getsockname()
-        self.url = "http://{}:{}".format(*self.address)
-
-    def connect(self, sent: bytes = b"") -> socket.socket:
-        """Return a connection on which something was sent."""
-        connection = socket.create_connection(self.address, timeout=60)
-        connection.sendall(sent)
-        return connection
-
-    def num_connections(self) -> int:
-        return len(self.server.server_state.connections)
-
-    def stop(self) -> None:
-        self.translator.gate.set()
-        self.server.should_exit = True
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-
-
-@contextmanager
-def running(max_connections: int | None = None) -> Iterator[Running]:
-    server = Running(max_connections)
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 uvicorn limits how long a connection may be idle, and nothing else. Here every head, every body that no route
 reads, and every answer that is not read has its time; heads have a size; what is refused is read on for a
-while, so that the client sees the answer; a connection that waits for its client makes room for a new one.
+while, so that the client sees the answer; a connection that waits for its client makes way for a new one.
 """
 
 import asyncio
@@ -14,7 +14,9 @@ from collections.abc import Callable
 from typing import Any, Literal, cast
 
 import h11
+from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
+from uvicorn.server import ServerState
 
 CLOSING = "heedful.closing"  # in the scope of a request that is its connection's last
 _GONE_SECONDS = 0.2  # between two looks at whether a client that sends no more is still there
@@ -25,6 +27,7 @@ _REFUSED = {
     414: "The address is too long",
     431: "The head of the request is too long",
 }
+_KeepOpen = Any  # a bool, as asyncio asks for; uvicorn's method says None
 _log = logging.getLogger("heedful.serving")
 
 
@@ -40,8 +43,14 @@ class PunctualProtocol(H11Protocol):
     read_seconds = 10.0
     write_seconds = 30.0
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
         self.conn: _Connection = _Connection(self.config.h11_max_incomplete_event_size)
         self._awaited: Literal["head", "body"] | None = None
         self._clocks: dict[str, asyncio.TimerHandle] = {}
@@ -52,12 +61,12 @@ class PunctualProtocol(H11Protocol):
         self._waiting_since = 0.0  # for the client
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the clock, and make room."""
+        """Start the clock, and see that there are not too many connections."""
         assert isinstance(transport, asyncio.Transport)
         self._socket = transport
         super().connection_made(cast(asyncio.Transport, _LingeringTransport(transport, self)))
         self._waiting_since = self.loop.time()
-        self._make_room()
+        self._limit_connections()
         self._watch_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -76,7 +85,7 @@ class PunctualProtocol(H11Protocol):
         if self._lingering > _LINGERING_BYTES:
             self._socket.abort()
 
-    def eof_received(self) -> bool:  # type: ignore[override]
+    def eof_received(self) -> _KeepOpen:
         """Keep the connection for the answers that are asked for; says whether it does.
 
         A client that is gone looks like one that only sends no more, until it gets something: it answers that
@@ -169,7 +178,7 @@ class PunctualProtocol(H11Protocol):
         if self._socket.can_write_eof():
             self._socket.write_eof()
 
-    def _make_room(self) -> None:
+    def _limit_connections(self) -> None:
         """Close the connection that has waited longest for its client, where there are too many."""
         if self.limit_concurrency is None or len(self.connections) < self.limit_concurrency:
             return
@@ -248,7 +257,7 @@ class _LingeringTransport:
 
 
 class _Connection(h11.Connection):
-    """h11's connection with a limit on heads, also on those that come in one piece.
+    """h11's connection with a limit on heads, also on those that come all at once.
 
     Attributes:
         refusal: the status of the answer to what was refused.
@@ -259,7 +268,7 @@ class _Connection(h11.Connection):
         super().__init__(h11.SERVER, self._max_head_bytes)
         self.refusal = 400
 
-    def next_event(self) -> Any:  # noqa: ANN401
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         """Return the next event of the client."""
         head = self.trailing_data[0] if self.their_state is h11.IDLE else b""
         try:
