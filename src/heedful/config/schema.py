@@ -161,8 +161,8 @@ class ScheduleConfig(Section):
     )
     warmup_fraction: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         None,
-        description="First part of the run, by its nearest limit, in which the rate rises; none: "
-        "warmup_steps. A file, or --set, that sets one of the two replaces the other.",
+        description="First part of the run, by its nearest limit, in which the rate rises, in place of "
+        "warmup_steps, which a later --set of these brings back; none: warmup_steps.",
     )
     peak: PositiveFloat | None = Field(
         None, description="Highest learning rate; the paper's schedule has none, all others need it."

@@ -62,12 +62,12 @@ def end_reason(config: Config, limit: str, *, step: int, steps_taken: int) -> st
     section, _, key = limit.partition(".")
     value = getattr(getattr(config, section), key)
     if not steps_taken:
-        return f"{step:,} steps done, {limit}={value:g}"
+        return f"{step:,} steps done, {limit}={value}"
     if limit == "train.max_steps":
         return f"reached the limit of {value:,} steps"
     if limit == "valid.patience":
         return f"{value} validations without a better {config.valid.metric} after {step:,} steps"
-    return f"reached the limit of {value:g} {key.removeprefix('max_')} after {step:,} steps"
+    return f"reached the limit of {_short(value)} {key.removeprefix('max_')} after {step:,} steps"
 
 
 def has_learned(scores: Mapping[str, float]) -> bool:
@@ -93,7 +93,7 @@ def pace_message(config: Config, step: int, *, seconds: float, pace: float, epoc
     steps = math.ceil(min(asked, fitting))
     what = f"about {steps:,} steps ({steps / epoch_steps:.2g} epochs)"
     if fitting < asked:
-        said = f"{what} fit into {limits.max_minutes:g} minutes"
+        said = f"{what} fit into {_short(limits.max_minutes or 0.0)} minutes"
     else:
         said = f"{what} take {(seconds + (steps - step) * pace) / 60.0:.2g} minutes"
     if schedule.warmup_fraction is not None:
@@ -125,3 +125,8 @@ def shortfall(config: Config, progress: Progress, *, limit: str, done: float, se
     remedies = ["train for longer" if limit == "valid.patience" else f"raise {limit}"]
     remedies += ["lower schedule.warmup_steps"] if in_warmup and schedule.warmup_fraction is None else []
     return f"{': '.join(problems)}; {', '.join(remedies)}, or take a smaller preset"
+
+
+def _short(value: float) -> str:
+    """Return a number with three digits, or more where it is whole."""
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
