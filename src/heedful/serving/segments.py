@@ -8,6 +8,7 @@ from heedful.serving.markup.marked_text import Document, MarkedText, Marker, Spa
 from heedful.serving.sentences import Sentence, split_sentences
 
 Segment = str | MarkedText
+_MAX_JOINED = 2000  # characters of sentences that are one for a placeholder's sake
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def _sentences(
 ) -> Iterator[Segment]:
     cutter = _Cutter(part, escape)
     for start, end in _without_splits(
-        split_sentences(part.text, within_lines=split, at_line_ends=lines), part.placeholders
+        split_sentences(part.text, within_lines=split, at_line_ends=lines), part
     ):
         if cutter.has_letters(start, end):
             yield cutter.untranslated(start, sentence_end=end)
@@ -73,9 +74,12 @@ def _sentences(
     yield cutter.untranslated(len(part.text))
 
 
-def _without_splits(sentences: Iterable[Sentence], placeholders: Sequence[Span]) -> Iterator[Span]:
-    """Yield where sentences begin and end, those as one between which a placeholder was cut."""
-    left = iter(placeholders)
+def _without_splits(sentences: Iterable[Sentence], part: MarkedText) -> Iterator[Span]:
+    """Yield where sentences begin and end: those as one between which a placeholder was cut.
+
+    Where that would be too long, the first of them goes to the end of the placeholder.
+    """
+    left = iter(part.placeholders)
     placeholder = next(left, None)
     sentence: Span | None = None
     at = 0
@@ -86,8 +90,12 @@ def _without_splits(sentences: Iterable[Sentence], placeholders: Sequence[Span])
             while placeholder is not None and placeholder[1] <= sentence[1]:
                 placeholder = next(left, None)
             if placeholder is not None and placeholder[0] < sentence[1]:
-                sentence = (sentence[0], at)
-                continue
+                if at - sentence[0] <= _MAX_JOINED or placeholder[1] >= at:
+                    sentence = (sentence[0], at)
+                    continue
+                sentence, start = (sentence[0], placeholder[1]), placeholder[1]
+                while part.text[start].isspace():
+                    start += 1
             yield sentence
         sentence = (start, at)
     if sentence is not None:

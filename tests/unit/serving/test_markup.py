@@ -360,6 +360,16 @@ def test_placeholders_are_found_in_one_pass(unit: str) -> None:
     assert len(bare.text) <= len(text) + 7
 
 
+@pytest.mark.parametrize("unit", ["\u4ef6{aaaa}", "a %s ", "a {n, plural, one {b. C}}d. ", "\u4ef6%1$s"])
+def test_a_text_full_of_placeholders_is_cut_between_them(unit: str) -> None:
+    text = unit * 5_000
+    segments = take_apart(text, None)
+    bare = [without_placeholders(each) for each in segments.sentences]
+    assert max(len(each.text) for each in bare) <= 2000
+    outputs = [project(each, "\u732b" * 100, str, [(1, 1)]) for each in bare]
+    assert placeholders(segments.joined(outputs)) == placeholders(text)
+
+
 def test_untranslated_elements_stand_where_they_stood() -> None:
     spoken = {"Run now.": "Jetzt laufen.", "See.": "Siehe."}
     assert translated("Run <code>x</code> now.", spoken) == "Jetzt <code>x</code> laufen."

@@ -222,7 +222,9 @@ class _Writer:
             self._pay_space()
         self._owes_space = False
         space_before = _are_apart(marker.before, self._last, _OPENING)
-        space_after = _are_apart(marker.after, self._text[self._starts[gap] :][:1], _CLOSING)
+        space_after = _are_apart(
+            marker.after, self._text[self._starts[gap] : self._starts[gap] + 1], _CLOSING
+        )
         has_space = self._at < self._starts[gap]  # in the gap, and not yet written
         if space_before and has_space and not space_after:
             self._go_to(self._starts[gap])
@@ -256,23 +258,22 @@ class _Writer:
 
     def _write(self, text: str, *, is_placeholder: bool = False) -> None:
         """Write text or a placeholder, behind a space where one of them would be read as something else."""
-        behind = text if is_placeholder else text[:_NEAR]
+        own = set(find(text)) if is_placeholder else set()
         at = len(self._run)
-        expected = set(self._placeholders)
-        if is_placeholder:
-            expected |= {(at + start, at + end) for start, end in find(text)}
+        expected = self._placeholders | {(at + start, at + end) for start, end in own}
+        behind = text if is_placeholder else text[:_NEAR]
         if self._run and expected and not expected <= set(find(self._run + behind)):
             self._written.append(" ")
             self._end_run()
-            expected = set(find(text)) if is_placeholder else set()
-        self._placeholders = expected
         self._written.append(self._escape(text))
         self._last = text[-1:]
-        if is_placeholder or not any(map(str.isspace, text)):
-            self._run += text
-        else:
+        if is_placeholder:  # what is before it is not changed by what follows
+            self._run, self._placeholders = text, own
+            return
+        last_space = max((at for at, char in enumerate(text) if char.isspace()), default=-1)
+        if last_space >= 0:
             self._end_run()
-            self._run = text[max(at for at, char in enumerate(text) if char.isspace()) + 1 :]
+        self._run += text[last_space + 1 :]
 
     def _end_run(self) -> None:
         self._run = ""
