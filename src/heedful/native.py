@@ -17,6 +17,7 @@ from heedful.errors import ConfigError
 
 VERSION = 2  # HEEDFUL_VERSION in native/heedful.h
 VARIABLE = "HEEDFUL_ISA"
+BF16_VARIABLE = "HEEDFUL_BF16"
 BF16_LEVELS = ("avx512_bf16", "amx", "neon_bf16")  # whose CPUs multiply bfloat16 themselves
 
 _NAMES = ("libheedful.so", "libheedful.dylib", "libheedful.dll")
@@ -209,16 +210,40 @@ def functions_of(level: str) -> Functions:
 
 
 def cpu_has_bf16() -> bool:
-    """Whether the CPU multiplies bfloat16 by instructions of its own, and HEEDFUL_ISA does not forbid it."""
+    """Return whether the CPU has instructions for bfloat16 that are to be used; see `why_no_bf16`."""
+    return why_no_bf16() is None
+
+
+def why_no_bf16() -> str | None:
+    """Return why bfloat16 would have to be emulated; None where the CPU has instructions that are to be used.
+
+    With HEEDFUL_ISA, as on a CPU of that level. HEEDFUL_BF16, `on` or `off`, overrides both, so that either
+    choice can be tested and measured on any machine.
+
+    Raises:
+        ConfigError: HEEDFUL_BF16 is something else, or HEEDFUL_ISA names a level that is not possible.
+    """
+    chosen = os.environ.get(BF16_VARIABLE, "").strip().lower()
+    if chosen not in ("", "on", "off"):
+        raise ConfigError(f"{BF16_VARIABLE}={chosen}: must be on or off")
+    if chosen:
+        return None if chosen == "on" else f"{BF16_VARIABLE}=off forbids bf16"
     import torch  # as everything else here works without it
 
-    level = native().level or os.environ.get(VARIABLE, "").strip().lower()
     ask = getattr(torch.cpu, "get_capabilities", None)  # newer than the oldest torch that is supported
     if ask is not None:
         has_instructions = any(ask().get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
     else:
         has_instructions = any(each.name in BF16_LEVELS and each.why_not is None for each in native().levels)
-    return has_instructions and (not level or level in BF16_LEVELS)
+    if not has_instructions:
+        return "this CPU has no bf16 instructions"
+    forced = os.environ.get(VARIABLE, "").strip().lower()
+    level = native().level or forced
+    if not level or level in BF16_LEVELS:
+        return None
+    return (
+        f"{VARIABLE}={forced} forbids bf16" if forced else f"the native library's level {level} has no bf16"
+    )
 
 
 @cache

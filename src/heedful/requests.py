@@ -284,10 +284,10 @@ class Runtime:
     engine: Annotated[
         str,
         Option(
-            "compiled: the native engine, on CPUs; torch; auto: the native engine where it supports the "
+            "native: the native library's, on CPUs; torch; auto: the native engine where it supports the "
             "model, else torch; ctranslate2: CTranslate2's own search.",
             COMPUTING,
-            metavar="auto|compiled|torch|ctranslate2",
+            metavar="auto|native|torch|ctranslate2",
         ),
     ] = "auto"
     device: Annotated[

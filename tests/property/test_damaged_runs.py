@@ -53,7 +53,7 @@ EVENTS: list[dict[str, Any]] = [
 
 def resumable(optimizer: str) -> Resumable:
     model = small_model(1)
-    built = build_optimizer(model, OptimizerConfig.model_validate({"name": optimizer}))
+    built = build_optimizer(model, OptimizerConfig.model_validate({"name": optimizer}), precision="float32")
     return Resumable(model, built, MovingAverage(model, 0.9), Progress(), "data")
 
 

@@ -67,9 +67,10 @@ def take_steps(source: BatchSource, config: Config, *, size: int, distributed: b
     torch.manual_seed(7)
     model = Transformer.from_config(config.model).double()
     choose_trained_weights(model, config)
-    optimizer, average = build_optimizer(model, config.optimizer), MovingAverage(model, 0.9)
-    average.weights = {name: weight.double() for name, weight in average.weights.items()}
     rank = Rank(model, source, config, size=size)
+    optimizer = build_optimizer(model, config.optimizer, precision=rank.precision)
+    average = MovingAverage(model, 0.9)
+    average.weights = {name: weight.double() for name, weight in average.weights.items()}
     group: ProcessGroup
     if distributed:
         group = DistributedGroup(rank, optimizer, average)

@@ -19,6 +19,8 @@ from heedful.requests import Option, Runtime, SamplingRequest, SearchRequest
 if TYPE_CHECKING:
     from heedful.decoding.translation import Translation
 
+_STDIN = Path("-")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
@@ -110,8 +112,7 @@ def _translate_files(
     from heedful.workflows.translate import translate as translate_lines
 
     started = time.monotonic()
-    if files.output is not None:
-        check_output(files.output, [files.source, files.prefix, search.shortlist], models=runs)
+    check_output(files.output, [files.source or _STDIN, files.prefix, search.shortlist], models=runs)
     with ExitStack() as stack:
         stream, name = stack.enter_context(open_input(files.source))
         lines, prefixes = Lines(stream, name), None

@@ -1,6 +1,7 @@
 """The options of a search, as one frozen value."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -8,7 +9,7 @@ from heedful.config import DecodeConfig
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.ranges import check_choice, check_number, check_range, check_whole, range_of
 from heedful.decoding.strategies import Strategy
-from heedful.errors import InputError
+from heedful.errors import InputError, SearchCancelledError
 from heedful.requests import LengthNormalization
 
 _WHOLE = {
@@ -58,6 +59,8 @@ class SearchOptions:
             of each next token, and the bias on top for the prefix's (Arivazhagan et al., 2020).
         replace_unknown: whether texts have, instead of an unknown token, the word of the source that it
             attends to most (see `detokenization.py`); ids and numbers are as without it.
+        cancelled: whether the caller no longer needs the outputs; searches ask before each step. None: they
+            run to their end.
     """
 
     strategy: Strategy = field(default_factory=BeamSearch)
@@ -76,6 +79,7 @@ class SearchOptions:
     repetition_penalty: float = 1.0
     prefix_bias: float | None = None
     replace_unknown: bool = False
+    cancelled: Callable[[], bool] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name, (least, most) in _WHOLE.items():
@@ -118,6 +122,15 @@ class SearchOptions:
             no_repeat_ngram_size=config.no_repeat_ngram_size,
             repetition_penalty=config.repetition_penalty,
         )
+
+    def check_cancelled(self) -> None:
+        """Check that the outputs are still needed; strategies do so before each step.
+
+        Raises:
+            SearchCancelledError: they are not.
+        """
+        if self.cancelled is not None and self.cancelled():
+            raise SearchCancelledError("the search was cancelled")
 
     def penalty(self, length: int) -> float:
         """Return the divisor of the log-probability of an output of `length` tokens, its end token counted.

@@ -52,7 +52,7 @@ class Translator:
 
         Args:
             bundle: model and tokenizers; the model stays on the device where it is.
-            precision: of matrix multiplications; "int8" only in the compiled engine, "fp16" only in torch,
+            precision: of matrix multiplications; "int8" only in the native engine, "fp16" only in torch,
                 for GPUs. "auto" is the fastest of the others that cost hardly any quality, tried out when
                 the model is first used: `fastest_precision.py`.
             batch_tokens: source tokens of one batch, padding included; by default the bundle's. Where targets
@@ -60,8 +60,8 @@ class Translator:
             batch_size: sentences of one batch at most; by default the tokens alone decide.
             ensemble: more bundles, whose models translate with that of the first (see `EnsembleStep`); they
                 have the same tokenizers, and are on the same device. The search is the first one's.
-            engine: "compiled" (`engine.py`), which copies the weights when it is first used, "torch", or the
-                compiled one where it can be used; or another system's, such as `CTranslate2Engine`.
+            engine: "native" (`engine.py`), which copies the weights when it is first used, "torch", or the
+                native one where it can be used; or another system's, such as `CTranslate2Engine`.
             shortlist: of the model, which leaves each sentence a few target tokens; log-probabilities and
                 scores are then those of a model that knows no others.
 
@@ -369,7 +369,7 @@ class Translator:
 
     @property
     def engine_in_use(self) -> str:
-        """The engine: "compiled", "torch" or the name of another system."""
+        """The engine: "native", "torch" or the name of another system."""
         return self._texts.generator.name
 
     @property

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from heedful.config import OptimizerConfig
 from heedful.ops.lora import inner_linear_layers
+from heedful.precision import TrainingPrecision
 from heedful.training.muon import Muon, num_multiplications
 
 Groups = list[dict[str, Any]]
@@ -15,7 +16,9 @@ Groups = list[dict[str, Any]]
 _MULTIPLICATIONS = 25  # per Adam update of one number, in equal time: 0.03 and 0.8 ns on an AVX2 core
 
 
-def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+def build_optimizer(
+    model: nn.Module, config: OptimizerConfig, *, precision: TrainingPrecision
+) -> torch.optim.Optimizer:
     """Return the optimiser of the trained weights; each step sets its learning rate.
 
     - adam: all weights, in one fused kernel (5.3).
@@ -23,6 +26,11 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
       pre-softmax matrix, positions, norms and biases.
 
     Weight decay is decoupled (AdamW) and excludes biases and norms.
+
+    Args:
+        model: whose weights are trained.
+        config: the optimiser's settings.
+        precision: of the matrix multiplications in Muon; Adam has none.
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     layers = inner_linear_layers(model).values() if config.name == "muon" else ()
@@ -42,6 +50,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
         "weight_decay": config.weight_decay,
         "lr": 0.0,
         "momentum": 0.95,
+        "precision": precision,
     }
     return MuonAndAdam([orthogonal, *groups])
 
@@ -109,7 +118,7 @@ def update_costs(optimizer: torch.optim.Optimizer) -> dict[Tensor, int]:
     """Return the cost of updating each weight, in units of Adam updating one number."""
     return {
         weight: weight.numel()
-        + (num_multiplications(weight) // _MULTIPLICATIONS if "momentum" in group else 0)
+        + (num_multiplications(weight, group["precision"]) // _MULTIPLICATIONS if "momentum" in group else 0)
         for group in optimizer.param_groups
         for weight in group["params"]
     }

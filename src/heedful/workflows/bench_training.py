@@ -161,7 +161,7 @@ class _Bench:
         self._config = config = material.config
         self._on_progress = on_progress
         self._processes, self._threads = process_group_size(config, material.model)
-        self._optimizer = build_optimizer(material.model, config.optimizer)
+        self._optimizer = build_optimizer(material.model, config.optimizer, precision=material.precision)
         decay = config.train.ema_decay
         self._average = MovingAverage(material.model, decay) if decay else None
         cores = self._processes * self._threads

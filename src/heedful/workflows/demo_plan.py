@@ -101,7 +101,7 @@ def time_steps(config: Config, pairs: Sequence[tuple[str, str]]) -> float:
         config = config.replace(data=files | {"cache_dir": temporary})
         material = prepare(config, RunDirectory(directory), Notes([]), resume=False)
         model, config = material.model, material.config
-        optimizer = build_optimizer(model, config.optimizer)
+        optimizer = build_optimizer(model, config.optimizer, precision=material.precision)
         average = MovingAverage(model, config.train.ema_decay) if config.train.ema_decay else None
         seconds = []
         with closing(start_process_group(model, material.source, config, optimizer, average)) as group:

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from machine_class import need_native
 from tiny_bundle import memorised
 
 from heedful import Translator
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.greedy import Greedy
-from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.strategies import Strategy
@@ -24,10 +24,10 @@ GREEDY = SearchOptions(strategy=BeamSearch(beam_size=1))
 SIZE = memorised().config.model.src_vocab_size
 
 
-@pytest.fixture(params=["compiled", "torch"])
+@pytest.fixture(params=["native", "torch"])
 def translator(request: pytest.FixtureRequest) -> Translator:
-    if request.param == "compiled" and (reason := NativeBackend.why_not([memorised().model], "float32")):
-        pytest.skip(reason)
+    if request.param == "native":
+        need_native()
     return Translator(memorised(), engine=request.param)
 
 
@@ -71,13 +71,13 @@ def test_empty_lists_and_numpys_integers_are_ids(translator: Translator) -> None
             translator.search_ids(one, options=GREEDY, prefixes=other)
 
 
-@pytest.mark.parametrize("engine", ["compiled", "torch"])
+@pytest.mark.parametrize("engine", ["native", "torch"])
 def test_what_is_longer_than_learned_positions_is_named(engine: str) -> None:
     torch.manual_seed(1)
     config = memorised().config.model.replace(positions="learned", max_positions=7)
     model = Transformer.from_config(config).eval()
-    if engine == "compiled" and (reason := NativeBackend.why_not([model], "float32")):
-        pytest.skip(reason)
+    if engine == "native":
+        need_native()
     changed = memorised().config.model_copy(update={"model": config})
     bundle = replace(memorised(), config=changed, network=model)
     translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ FILES = ["model.safetensors", "average.safetensors", "state.pt", "checksums.json
 
 def make(seed: int, *, fingerprint: str = "data", step: int = 0, optimizer: str = "adam") -> Resumable:
     model = small_model(seed, dropout=0.3)
-    built = build_optimizer(model, OptimizerConfig.model_validate({"name": optimizer}))
+    built = build_optimizer(model, OptimizerConfig.model_validate({"name": optimizer}), precision="float32")
     return Resumable(model, built, MovingAverage(model, 0.9), Progress(step=step), fingerprint)
 
 

@@ -28,7 +28,7 @@ STEPS = (10, 20, 30)
 
 def make(seed: int, *, step: int = 0) -> Resumable:
     model = small_model(seed)
-    optimizer = build_optimizer(model, OptimizerConfig())
+    optimizer = build_optimizer(model, OptimizerConfig(), precision="float32")
     return Resumable(model, optimizer, MovingAverage(model, 0.9), Progress(step=step), "data")
 
 

@@ -8,6 +8,7 @@ from small_models import assert_same_weights, small_model
 from torch import Tensor, nn
 
 from heedful.config import OptimizerConfig
+from heedful.precision import TrainingPrecision
 from heedful.training.muon import Muon, num_multiplications
 from heedful.training.optimizer import build_optimizer, optimizer_of_shard, update_costs
 from heedful.training.parallel.partition import partition_weights
@@ -22,7 +23,7 @@ def test_the_steps_are_those_of_adam_written_out(weight_decay: float) -> None:
     torch.manual_seed(71)
     model = nn.Linear(1, 1).double()
     config = OptimizerConfig(weight_decay=weight_decay)
-    optimizer = build_optimizer(model, config)
+    optimizer = build_optimizer(model, config, precision="float32")
     beta1, beta2, eps = config.beta1, config.beta2, config.eps
     wanted = {"weight": model.weight.item(), "bias": model.bias.item()}
     moments = {name: (0.0, 0.0) for name in wanted}
@@ -49,7 +50,7 @@ def test_the_steps_are_those_of_adam_written_out(weight_decay: float) -> None:
 def test_every_weight_is_in_exactly_one_group() -> None:
     model = nn.Sequential(nn.Embedding(5, 3), nn.LayerNorm(3), nn.Linear(3, 5))
     model[2].weight = model[0].weight
-    optimizer = build_optimizer(model, OptimizerConfig(weight_decay=0.1))
+    optimizer = build_optimizer(model, OptimizerConfig(weight_decay=0.1), precision="float32")
     found = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
     assert sorted(found) == sorted(id(parameter) for parameter in model.parameters())
 
@@ -73,15 +74,18 @@ def hidden_matrices(model: nn.Module) -> list[Tensor]:
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_muon_steps_the_matrices_of_the_layers_and_adam_the_rest(weight_decay: float, tied: str) -> None:
     ours, theirs = (small_model(tied=tied, d_ff=13, **OPTIONS) for _ in range(2))
-    optimizer = build_optimizer(ours, OptimizerConfig(name="muon", weight_decay=weight_decay))
+    optimizer = build_optimizer(
+        ours, OptimizerConfig(name="muon", weight_decay=weight_decay), precision="float32"
+    )
     matrices = hidden_matrices(theirs)
     assert len(matrices) == 4 + 2 + 8 + 2
     others = [p for p in theirs.parameters() if all(p is not matrix for matrix in matrices)]
     shrunk, spared = [p for p in others if p.dim() > 1], [p for p in others if p.dim() == 1]
     assert len(shrunk) == {"all": 1, "none": 3}[tied] + 2  # and a table of distances in either stack
     adam = {"betas": (0.9, 0.98), "eps": 1e-9}
+    muon = {"lr": 0.0, "momentum": 0.95, "weight_decay": weight_decay, "precision": "float32"}
     parts = (
-        Muon([{"params": matrices, "lr": 0.0, "momentum": 0.95, "weight_decay": weight_decay}]),
+        Muon([{"params": matrices} | muon]),
         torch.optim.AdamW(shrunk, weight_decay=weight_decay, fused=True, **adam),
         torch.optim.Adam(spared, fused=True, **adam),
     )
@@ -98,7 +102,9 @@ def test_a_matrix_moves_by_muon_about_as_far_as_by_adam() -> None:
     moved = {}
     for name in ("adam", "muon"):
         model, before = small_model(d_model=64, d_ff=128), small_model(d_model=64, d_ff=128)
-        optimizer = build_optimizer(model, OptimizerConfig.model_validate({"name": name}))
+        optimizer = build_optimizer(
+            model, OptimizerConfig.model_validate({"name": name}), precision="float32"
+        )
         for step in range(1, 9):
             set_gradients(model, step)
             apply_gradients(optimizer, scale=1.0, learning_rate=0.01)
@@ -111,7 +117,10 @@ def test_a_matrix_moves_by_muon_about_as_far_as_by_adam() -> None:
 @pytest.mark.parametrize("config", [OptimizerConfig(), MUON], ids=["adam", "muon"])
 def test_shares_together_take_the_step_of_the_whole(config: OptimizerConfig) -> None:
     whole, shared = small_model(), small_model()
-    one, other = build_optimizer(whole, config), build_optimizer(shared, config)
+    one, other = (
+        build_optimizer(whole, config, precision="float32"),
+        build_optimizer(shared, config, precision="float32"),
+    )
     weights = list(shared.parameters())
     shares = [optimizer_of_shard(other, weights[start::3]) for start in range(2)]
     shares += [optimizer_of_shard(other, [weight]) for weight in weights[2::3]]
@@ -128,7 +137,7 @@ def test_what_muon_updates_is_partitioned_evenly() -> None:
     model = small_model(src_vocab_size=500, tgt_vocab_size=500, num_encoder_layers=4)
     weights = dict(model.named_parameters())
     for config in (OptimizerConfig(), MUON):
-        optimizer = build_optimizer(model, config)
+        optimizer = build_optimizer(model, config, precision="float32")
         shares = partition_weights(weights, optimizer, 3)
         assert sorted(name for share in shares for name in share) == sorted(weights)
         costs = update_costs(optimizer)
@@ -142,14 +151,14 @@ def test_what_muon_updates_is_partitioned_evenly() -> None:
 def test_the_cost_of_an_update_follows_the_size_of_the_matrix() -> None:
     model = small_model(d_model=64, d_ff=256, src_vocab_size=500, tgt_vocab_size=500)
     weights = dict(model.named_parameters())
-    by_adam = update_costs(build_optimizer(model, OptimizerConfig()))
+    by_adam = update_costs(build_optimizer(model, OptimizerConfig(), precision="float32"))
     assert all(by_adam[weight] == weight.numel() for weight in weights.values())
-    costs = update_costs(build_optimizer(model, MUON))
+    costs = update_costs(build_optimizer(model, MUON, precision="float32"))
     matrices = hidden_matrices(model)
     for weight in weights.values():
         is_muons = any(weight is matrix for matrix in matrices)
         multiplications = costs[weight] - weight.numel()
-        assert multiplications == (num_multiplications(weight) // 25 if is_muons else 0)
+        assert multiplications == (num_multiplications(weight, "float32") // 25 if is_muons else 0)
     square, wide = (
         weights["encoder.layers.0.self_attention.query.weight"],
         weights["encoder.layers.0.feed_forward.inner.weight"],
@@ -162,7 +171,7 @@ def test_frozen_matrices_are_not_muons_either() -> None:
     model = small_model()
     for matrix in hidden_matrices(model):
         matrix.requires_grad = False
-    optimizer = build_optimizer(model, MUON)
+    optimizer = build_optimizer(model, MUON, precision="float32")
     held = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
     assert held == {id(weight) for weight in model.parameters() if weight.requires_grad}
     set_gradients(model, 1)
@@ -170,3 +179,10 @@ def test_frozen_matrices_are_not_muons_either() -> None:
     untouched = small_model()
     for after, before in zip(hidden_matrices(model), hidden_matrices(untouched), strict=True):
         assert torch.equal(after, before)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_muon_computes_in_the_precision_of_the_run(precision: TrainingPrecision) -> None:
+    orthogonal, *others = build_optimizer(small_model(), MUON, precision=precision).param_groups
+    assert orthogonal["precision"] == precision
+    assert all("precision" not in group for group in others)

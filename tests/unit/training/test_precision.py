@@ -1,5 +1,6 @@
 import pytest
 import torch
+from machine_class import as_class
 
 from heedful.native import Native
 from heedful.training import precision as module
@@ -10,6 +11,8 @@ from heedful.training.precision import (
     float32_matmul_precision,
     resolve_precision,
 )
+
+pytestmark = pytest.mark.by_class
 
 CPU = torch.device("cpu")
 
@@ -32,11 +35,18 @@ def test_what_is_asked_for_is_taken(wanted: str) -> None:
 def test_auto_is_bf16_where_the_processor_has_instructions_for_it(
     monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], wanted: str
 ) -> None:
+    monkeypatch.delenv("HEEDFUL_BF16")
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     monkeypatch.setattr("heedful.native.native", lambda: Native("avx512_bf16", None, None, ()))
     assert resolve_precision("auto", CPU) == wanted
     monkeypatch.setattr("heedful.native.native", lambda: Native("avx2", None, "forced", ()))
     assert resolve_precision("auto", CPU) == "float32"
+
+
+@pytest.mark.parametrize(("bf16", "wanted"), [(False, "float32"), (True, "bf16")])
+def test_the_environment_can_choose_for_auto(bf16: bool, wanted: str) -> None:
+    with as_class(bf16=bf16):
+        assert resolve_precision("auto", CPU) == wanted
 
 
 @pytest.mark.parametrize("supported", [False, True])
@@ -48,22 +58,32 @@ def test_auto_is_bf16_where_the_gpu_supports_it(monkeypatch: pytest.MonkeyPatch,
     assert resolve_precision("auto", torch.device("cuda")) == ("bf16" if supported else "float32")
 
 
-@pytest.mark.parametrize("emulated", [False, True])
+def timed(monkeypatch: pytest.MonkeyPatch, *, bf16: float, reason: str | None) -> None:
+    """Let a product in bf16 take so many times as long as in float32."""
+    monkeypatch.setattr(module, "why_no_bf16", lambda: reason)
+    monkeypatch.setattr(module, "_time_matmul", {torch.bfloat16: 0.002 * bf16, torch.float32: 0.002}.get)
+
+
+@pytest.mark.parametrize("reason", ["this CPU has no bf16 instructions", "HEEDFUL_ISA=avx2 forbids bf16"])
 def test_emulated_bf16_is_warned_of_with_its_measured_cost(
-    monkeypatch: pytest.MonkeyPatch, emulated: bool
+    monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
-    monkeypatch.setattr(module, "has_bf16", lambda device: not emulated)
-    monkeypatch.setattr(module, "_time_matmul", {torch.bfloat16: 0.051, torch.float32: 0.002}.get)
+    timed(monkeypatch, bf16=25.5, reason=reason)
     assert emulation_warning("float32", CPU) is None
     assert emulation_warning("bf16", torch.device("cuda")) is None
-    warning = emulation_warning("bf16", CPU)
-    if not emulated:
-        assert warning is None
-        return
-    assert warning == (
-        "train.precision=bf16: this CPU has no bf16 instructions and emulates them: a matrix multiplication "
-        "takes 25.5 times as long as in float32; take train.precision=float32"
+    assert emulation_warning("bf16", CPU) == (
+        f"train.precision=bf16: {reason}: a matrix multiplication takes 25.5 times as long as in float32; "
+        "take train.precision=float32"
     )
+
+
+@pytest.mark.parametrize(("bf16", "reason"), [(25.5, None), (0.8, "HEEDFUL_ISA=avx2 forbids bf16")])
+def test_bf16_that_costs_nothing_is_not_warned_of(
+    monkeypatch: pytest.MonkeyPatch, bf16: float, reason: str | None
+) -> None:
+    """HEEDFUL_ISA restricts the native library; torch may still have the instructions."""
+    timed(monkeypatch, bf16=bf16, reason=reason)
+    assert emulation_warning("bf16", CPU) is None
 
 
 def test_the_cost_of_emulation_is_a_time() -> None:

@@ -39,7 +39,7 @@ def all_names(model: nn.Module) -> set[str]:
 def step(model: Transformer, config: Config) -> None:
     rows = [(torch.tensor([5, 6, 3]).numpy(), torch.tensor([7, 8, 9, 3]).numpy())]
     batch = collate(rows, src_pad_id=0, tgt_pad_id=0, start_id=2)
-    optimizer = build_optimizer(model, config.optimizer)
+    optimizer = build_optimizer(model, config.optimizer, precision="float32")
     train_step(model, optimizer, [batch], config=config, learning_rate=0.1, precision="float32")
 
 
@@ -81,7 +81,7 @@ def test_a_step_changes_what_is_trained_and_nothing_else() -> None:
 
 def test_the_optimizer_holds_what_is_trained() -> None:
     model = chosen(("encoder.", "decoder.layers.0.self_attention.query.bias"))
-    groups = build_optimizer(model, settings().optimizer).param_groups
+    groups = build_optimizer(model, settings().optimizer, precision="float32").param_groups
     held = {id(weight) for group in groups for weight in group["params"]}
     assert held == {id(weight) for weight in model.parameters() if weight.requires_grad}
 

@@ -13,6 +13,8 @@ from heedful.config import Config, load_config, preset
 from heedful.errors import ConfigError
 from heedful.workflows.resumption import FIXED, check_resumable
 
+pytestmark = pytest.mark.by_class
+
 SETTINGS = [
     f"{section}.{key}" for section in Config.model_fields for key in getattr(Config(), section).model_dump()
 ]

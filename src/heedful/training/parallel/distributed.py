@@ -149,7 +149,7 @@ def _take_steps(setup: "_Setup", device: torch.device) -> None:
     model = Transformer.from_config(config.model).to(device, setup.dtype)
     choose_trained_weights(model, config)
     rank = Rank(model.to(device), setup.source, config, number=dist.get_rank(), size=dist.get_world_size())
-    copy = _Copy(rank, build_optimizer(model, config.optimizer))
+    copy = _Copy(rank, build_optimizer(model, config.optimizer, precision=rank.precision))
     rank.prefetch()
     with closing(rank):
         while isinstance(plan := _broadcast(None), StepPlan):

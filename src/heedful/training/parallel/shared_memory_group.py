@@ -129,13 +129,14 @@ def _run_worker(
     model = Transformer.from_config(config.model).to(memory.weights.dtype)
     choose_trained_weights(model, config)
     attach_model(model, memory)
-    optimizer = build_optimizer(model, config.optimizer)
+    rank = Rank(model, source, config, number=number, size=size)
+    optimizer = build_optimizer(model, config.optimizer, precision=rank.precision)
     attach_state(optimizer, memory)
     average = None
     if memory.average is not None:
         average = MovingAverage(model, config.train.ema_decay)
         attach_average(model, average, memory)
-    shard = Shard(Rank(model, source, config, number=number, size=size), optimizer, average, memory)
+    shard = Shard(rank, optimizer, average, memory)
     while (message := _received(pipe)) is not None and _answered(pipe, shard.handle(message)):
         pass
 

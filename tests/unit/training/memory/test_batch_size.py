@@ -49,7 +49,7 @@ def test_training_with_what_fits_stays_within_the_given_memory() -> None:
     """With real steps: batches of the longest sentences, then of others, with as many tokens."""
     free, model, config = 500 * MIB, fresh_model(), settings()
     found = fitting_batch(model, config, LONGEST, free=free)
-    optimizer = build_optimizer(model, config.optimizer)
+    optimizer = build_optimizer(model, config.optimizer, precision="float32")
     with peak_memory(CPU) as before:
         pass
     with peak_memory(CPU) as during:
