@@ -90,7 +90,7 @@ function light(span) {
     others[other].style.setProperty("--strength", `${Math.round(20 + 80 * strength)}%`);
     partners.push([strength, others[other].textContent]);
   });
-  const names = partners.sort((a, b) => b[0] - a[0]).slice(0, 3).map(([, name]) => name).join(", ");
+  const names = partners.sort((a, b) => b[0] - a[0]).slice(0, 3).map(([, name]) => (/[\p{L}\p{N}]/u.test(name) ? name : `“${name}”`)).join(", ");
   const word = span.textContent;
   note.textContent = side === "target"
     ? `${word}: ${percent(entry.probabilities[index])}, attended to ${names}`
