@@ -25,6 +25,7 @@ class Source:
 
     taken: list[tuple[int, int]] = field(default_factory=list)
     store: tuple[int, ...] = tuple(range(10))
+    sampling = 0.0
 
     def plan(self, epoch: int) -> list[list[int]]:
         return [[2 * number, 2 * number + 1] for number in range(EPOCH_LENGTH)]
@@ -52,10 +53,18 @@ class World:
         return [event for event in self.events if isinstance(event, kind)]
 
 
-def make(folder: Path, *, values: list[float] | None = None, seed: int = 1, **sections: Any) -> World:  # noqa: ANN401
+def make(
+    folder: Path,
+    *,
+    values: list[float] | None = None,
+    seed: int = 1,
+    device: str = "cpu",
+    **sections: Any,  # noqa: ANN401
+) -> World:
     """Validation gives `values` one after the other, or the sum of a matrix."""
+    of_model = {"dropout": 0.2} | sections.pop("model", {})
     settings: dict[str, dict[str, Any]] = {
-        "model": small_config(dropout=0.2).model_dump(),
+        "model": small_config(**of_model).model_dump(),
         "train": {
             "max_steps": 12,
             "log_every_steps": 1,
@@ -82,5 +91,6 @@ def make(folder: Path, *, values: list[float] | None = None, seed: int = 1, **se
 
     callbacks = TrainerCallbacks([validate], [events.append], keep, folder / "checkpoints", "fingerprint")
     source = Source()
-    trainer = Trainer(small_model(seed, dropout=0.2), config, source, callbacks)  # type: ignore[arg-type]
+    model = small_model(seed, **of_model).to(device)
+    trainer = Trainer(model, config, source, callbacks)  # type: ignore[arg-type]
     return World(trainer, source, events, kept)
