@@ -12,6 +12,7 @@ from typing import Any
 import process_groups
 import pytest
 import torch
+from fake_gpu import fake_gpu
 from process_groups import MUON, Outcome, settings, small_source, take_steps
 from small_models import small_config, small_model
 from torch import Tensor
@@ -151,6 +152,14 @@ def assert_group_sizes(threads: int, model: Transformer) -> None:
     size, each = process_group_size(settings(batch={"tokens": 100_000}), model)
     assert (size, each) == (threads, 1)
     assert process_group_size(settings(train={"processes": 2 * threads}), model) == (2 * threads, 1)
+
+
+def test_on_a_gpu_processes_are_torchruns() -> None:
+    with fake_gpu():
+        model = small_model().to("cuda")
+        assert process_group_size(settings(batch={"tokens": 100_000}), model) == (1, torch.get_num_threads())
+        with pytest.raises(ConfigError, match=r"train\.processes=2: .* torchrun --nproc-per-node"):
+            process_group_size(settings(train={"processes": 2}), model)
 
 
 def test_a_group_fits_into_the_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,28 +1,31 @@
+# ruff: noqa: ANN401  what torch hands over is of any type
 """A GPU that is not there: tensors that say they are on `cuda:0`, and whose numbers are on the CPU.
 
-Inside `fake_gpu()` a tensor that is moved to "cuda", or made there, is a `FakeGpuTensor`. It has true values, so
-that searches, `.item()` and whole runs take the ways that they take on a GPU, and can be compared with a CPU's.
-What a GPU refuses is refused:
+Inside `fake_gpu()` a tensor that is moved to "cuda", or made there, is a `FakeGpuTensor`. It has true
+values, so searches, `.item()` and whole runs go the way that they go on a GPU, and can be compared with a
+CPU's. What a GPU refuses is refused:
 
-- an operation on tensors of both devices (but for numbers, tensors without dimensions, as in torch),
+- an operation on tensors of both devices, but for numbers (tensors without dimensions), as in torch,
 - `.numpy()`, `np.asarray` and `data_ptr` of what is on the GPU,
 - a generator of one device that fills a tensor of the other,
-- a copy from the GPU that the CPU does not wait for (`non_blocking`): it may read before the numbers are there.
+- a copy from the GPU that the CPU does not wait for (`non_blocking`): it may read before the numbers are
+  there.
 
-Stricter than torch is one rule: an index on the CPU into a tensor on the GPU is refused, which torch would copy
-silently, in every step of a search.
+In one respect this is stricter than torch: an index on the CPU into a tensor on the GPU is refused. torch
+would copy it silently, in every step of a search.
 
-torch's own FakeTensorMode shows less. It holds no numbers, so nothing runs in it that depends on one; and in torch
-for CPUs every graph of autograd on its "cuda" ends the process ("not linked with support for cuda devices"), as
-would a wrapper that C++ believes to be on a GPU. Here C++ sees a tensor of the CPU, so the backward pass runs.
+torch's FakeTensorMode shows less. It holds no numbers, so nothing runs in it that depends on one. And where
+torch is built for CPUs, recording anything for autograd on its "cuda" ends the process ("not linked with
+support for cuda devices"), as it would for a wrapper that C++ takes for a tensor on a GPU. Here C++ sees a
+tensor on the CPU, so the backward pass runs.
 
-What this cannot show: kernels. Theirs are the CPU's: SDPA is that of CPUs, Adam's fused step too, numbers are
-rounded as on a CPU. `torch.autocast("cuda")` lowers the operations that it lowers on a CPU; those that only a GPU
-computes in float32 (softmax, norms, sums) are computed in the lower precision (`test_autocast_of_gpus.py` runs the
-GPU's own list in FakeTensorMode). There are no streams, no pinned memory, no NCCL, and nothing runs out of memory.
+Kernels are not shown. They are the CPU's, that of SDPA and Adam's fused step too, and they round as on a
+CPU. `torch.autocast("cuda")` lowers the operations that it lowers on a CPU; a GPU computes some of these in
+float32 (softmax, norms, sums): `test_autocast_of_gpus.py` runs its own list, in FakeTensorMode. There are
+no streams, no pinned memory and no NCCL, and memory never runs out.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from typing import Any, ClassVar
@@ -32,6 +35,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+OnGpu = Callable[[], AbstractContextManager[str]]  # a context inside which there is a GPU, by that name
 
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")
@@ -54,7 +59,7 @@ class FakeGpuTensor(torch.Tensor):
     on_cpu: torch.Tensor
 
     @staticmethod
-    def __new__(cls, on_cpu: torch.Tensor) -> "FakeGpuTensor":
+    def __new__(cls: type["FakeGpuTensor"], on_cpu: torch.Tensor) -> "FakeGpuTensor":
         """Wrap a tensor of the CPU, whose numbers are shared."""
         self = torch.Tensor._make_wrapper_subclass(
             cls,
@@ -153,19 +158,29 @@ def _register_location() -> None:
 
 
 class _Calls(TorchFunctionMode):
-    """Sees what Python calls: moves between devices, and whether a tensor is made by a caller's own choice."""
+    """Sees what Python calls: moves between devices, and tensors whose device a caller has chosen."""
 
     is_explicit = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func.__name__ == "__get__":  # an attribute
+            return func(*args)
         kwargs = kwargs or {}
         if func is torch.Tensor.new_tensor:  # in C++ it would ask the CPU's copy for its device
             like, *args = args
             func, kwargs = torch.tensor, {"dtype": like.dtype, "device": like.device} | kwargs
         has_device = kwargs.get("device") is not None or func in _MOVES
-        before, self.is_explicit = self.is_explicit, has_device or not _is_any_on_gpu(args, *kwargs.values())
+        if has_device and func not in _MOVES:  # C++ would ask a GPU that is there for "the present one"
+            kwargs = kwargs | {"device": _as_indexed(kwargs["device"])}
+        if func is torch.asarray and has_device:  # which asks the CPU's copy, too
+            device = kwargs.pop("device")
+            return self.__torch_function__(torch.Tensor.to, types, (func(*args, **kwargs), device))
+        before, self.is_explicit = (
+            self.is_explicit,
+            has_device or not _is_any_on_gpu(_tensors((args, *kwargs.values()))),
+        )
         try:
             return _move(func, *args, **kwargs) if func in _MOVES else func(*args, **kwargs)
         finally:
@@ -207,21 +222,23 @@ def _as_indexed(device: torch.device | str) -> torch.device:
     return GPU if torch.device(device).type == "cuda" else torch.device(device)
 
 
-def _tensors(*values: Any) -> Iterator[torch.Tensor]:
+def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            yield value
+            found.append(value)
         elif isinstance(value, tuple | list):
-            yield from _tensors(*value)
+            found += _tensors(value)
+    return found
 
 
-def _is_any_on_gpu(*values: Any) -> bool:
-    return any(isinstance(each, FakeGpuTensor) for each in _tensors(*values))
+def _is_any_on_gpu(tensors: list[torch.Tensor]) -> bool:
+    return any([isinstance(each, FakeGpuTensor) for each in tensors])
 
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_internal: bool) -> Any:
     """Run an operation on the CPU; its results are where those of the real one would be."""
-    tensors = [*_tensors(args, *kwargs.values())]
+    tensors = _tensors((args, *kwargs.values()))
     device = kwargs.get("device")
     on_gpu = _is_any_on_gpu(tensors)
     if is_internal and (on_gpu or not tensors) and (device is None or device.type == "cpu"):
@@ -250,10 +267,11 @@ def _check(
     if func in _COPIES:
         source = args[1] if func is _aten.copy_.default else args[0]
         to_cpu = device.type == "cpu" or not isinstance(args[0], FakeGpuTensor)
-        if isinstance(source, FakeGpuTensor) and kwargs.get("non_blocking") and to_cpu:
+        non_blocking = kwargs.get("non_blocking") or (func is _aten.copy_.default and any(args[2:]))
+        if isinstance(source, FakeGpuTensor) and non_blocking and to_cpu:
             raise DeviceError(f"{func}: a copy from the GPU that the CPU does not wait for")
         return
-    if len({each.device.type for each in tensors}) <= 1:
+    if len({isinstance(each, FakeGpuTensor) for each in tensors}) <= 1:
         return
     has_dimensions = {each.device.type for each in tensors if each.dim()}
     takes_numbers = torch.Tag.pointwise in func.tags or func in _TAKE_NUMBERS
@@ -310,6 +328,7 @@ def _patch_torch(patch: pytest.MonkeyPatch) -> None:
         "current_device": lambda: 0,
         "set_device": lambda device: None,
         "get_device_name": lambda device=None: "a GPU that is not there",
+        "get_device_capability": lambda device=None: (8, 0),
         "is_bf16_supported": lambda including_emulation=True: True,
         "manual_seed_all": lambda seed: None,
         "get_rng_state": lambda device=None: torch.get_rng_state(),
@@ -327,13 +346,9 @@ def _patch_torch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(torch, "autocast", _autocast)
 
 
-def _autocast(device_type: str, *args: Any, **options: Any) -> AbstractContextManager[None]:
-    """Set what says that autocast is on for a GPU, and lower what C++ sees, which is on the CPU."""
-    return _autocast_both(device_type, *args, **options)
-
-
 @contextmanager
-def _autocast_both(device_type: str, *args: Any, **options: Any) -> Iterator[None]:
+def _autocast(device_type: str, *args: Any, **options: Any) -> Iterator[None]:
+    """Set what says that autocast is on for a GPU, and lower what C++ sees, which is on the CPU."""
     with ExitStack() as stack:
         for each in (device_type, "cpu") if device_type == "cuda" else (device_type,):
             stack.enter_context(_REAL_AUTOCAST(each, *args, **options))

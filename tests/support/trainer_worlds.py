@@ -59,12 +59,12 @@ def make(
     values: list[float] | None = None,
     seed: int = 1,
     device: str = "cpu",
-    dropout: float = 0.2,
     **sections: Any,  # noqa: ANN401
 ) -> World:
     """Validation gives `values` one after the other, or the sum of a matrix."""
+    of_model = {"dropout": 0.2} | sections.pop("model", {})
     settings: dict[str, dict[str, Any]] = {
-        "model": small_config(dropout=dropout).model_dump(),
+        "model": small_config(**of_model).model_dump(),
         "train": {
             "max_steps": 12,
             "log_every_steps": 1,
@@ -91,6 +91,6 @@ def make(
 
     callbacks = TrainerCallbacks([validate], [events.append], keep, folder / "checkpoints", "fingerprint")
     source = Source()
-    model = small_model(seed, dropout=dropout).to(device)
+    model = small_model(seed, **of_model).to(device)
     trainer = Trainer(model, config, source, callbacks)  # type: ignore[arg-type]
     return World(trainer, source, events, kept)

@@ -50,6 +50,10 @@ class MovingAverage:
         self.decay = decay
         self.weights = {name: weight.clone() for name, weight in unique_weights(model).items()}
 
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Replace the average by that of a checkpoint, on the model's device."""
+        self.weights = {name: weights[name].to(own.device) for name, own in self.weights.items()}
+
     def update(self, latest: Mapping[str, Tensor], step: int) -> None:
         """Update the average of some or all weights; the decay is smaller in the first steps."""
         decay = min(self.decay, (1 + step) / (10 + step))

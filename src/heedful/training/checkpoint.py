@@ -154,7 +154,7 @@ def load_checkpoint(path: Path, resumable: Resumable) -> None:
         raise CheckpointError(f"{path}: damaged ({error}); remove it to resume an earlier one") from error
     if resumable.average is not None:  # a checkpoint without one: the average starts from the weights
         check_weights(resumable.model, average, path / AVERAGE_FILE)
-        resumable.average.weights = average
+        resumable.average.load(average)
     load_weights(resumable.model, weights, path / WEIGHTS_FILE)
     load_optimizer_state(resumable.optimizer, of_optimizer)
     for name, value in ({"validated_step": -1} | state.progress).items():

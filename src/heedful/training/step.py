@@ -149,7 +149,8 @@ def _accumulate(
         OutOfMemoryError: a batch does not fit into memory; some of its gradients may have been added.
     """
     device = next(model.parameters()).device
-    smoothed, nll = torch.zeros((), device=device), torch.zeros((), device=device)
+    smoothed: Tensor | float = 0.0
+    nll: Tensor | float = 0.0
     with float32_matmul_precision(precision, device):
         for batch in batches:
             with reraise_out_of_memory(batch):

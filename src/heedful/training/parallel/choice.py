@@ -79,10 +79,17 @@ def process_group_size(config: Config, model: Transformer) -> tuple[int, int]:
     enough; otherwise one.
 
     Raises:
-        ConfigError: the shared memory is too small for the configured processes.
+        ConfigError: the shared memory is too small for the configured processes, or the model is on a GPU,
+            where torchrun starts them.
     """
     threads, train = torch.get_num_threads(), config.train
     left = shared_memory_left()
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    if train.processes > 1 and not on_cpu:
+        raise ConfigError(
+            f"train.processes={train.processes}: these share a CPU, and the model is on a GPU; set "
+            "train.processes=0, or start a process for each GPU: torchrun --nproc-per-node N -m heedful train"
+        )
     if train.processes:
         needed = shared_memory_needed(model, train.processes) if train.processes > 1 else 0
         if left is not None and needed > left:
@@ -93,7 +100,6 @@ def process_group_size(config: Config, model: Transformer) -> tuple[int, int]:
         return train.processes, max(1, threads // train.processes)
     step_tokens = config.batch.tokens * config.batch.accumulation
     is_short = (train.max_steps or math.inf) * step_tokens < _MUCH_WORK or (train.max_minutes or math.inf) < 1
-    on_cpu = next(model.parameters()).device.type == "cpu"
     size = max(1, min(threads, config.batch.tokens // _ENOUGH_TOKENS)) if on_cpu and not is_short else 1
     if left is not None and shared_memory_needed(model, size) > left:
         size = 1

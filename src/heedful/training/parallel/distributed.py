@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -148,7 +149,7 @@ def _take_steps(setup: "_Setup", device: torch.device) -> None:
     config = setup.config
     model = Transformer.from_config(config.model).to(device, setup.dtype)
     choose_trained_weights(model, config)
-    rank = Rank(model.to(device), setup.source, config, number=dist.get_rank(), size=dist.get_world_size())
+    rank = Rank(model, setup.source, config, number=dist.get_rank(), size=dist.get_world_size())
     copy = _Copy(rank, build_optimizer(model, config.optimizer, precision=rank.precision))
     rank.prefetch()
     with closing(rank):
@@ -165,7 +166,7 @@ class _Copy:
         with _connected():
             for weight in rank.model.parameters():
                 dist.broadcast(weight.detach(), src=0)
-        state = _broadcast(optimizer.state_dict())
+        state = _broadcast(_on_cpu(optimizer.state_dict()))
         assert isinstance(state, dict)
         optimizer.load_state_dict(state)
         self._trained = [weight for weight in rank.model.parameters() if weight.requires_grad]
@@ -189,6 +190,15 @@ class _Copy:
 
     def _discard_gradients(self) -> None:
         self._gradients.zero_()
+
+
+def _on_cpu(state: dict[str, Any]) -> dict[str, Any]:
+    """Return an optimiser's state on the CPU: from a GPU, every rank would first load it onto rank 0's."""
+    of_weights = {
+        number: {name: tensor.cpu() for name, tensor in of_weight.items()}
+        for number, of_weight in state["state"].items()
+    }
+    return state | {"state": of_weights}
 
 
 def _summed(sums: Sums, device: torch.device) -> Sums:

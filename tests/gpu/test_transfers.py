@@ -1,0 +1,128 @@
+# ruff: noqa: E501  a line for each call, as it is written
+"""Without any one transfer to a device, an entry point that needs it fails on a GPU.
+
+The table names every call in the source that moves a tensor to a device or makes one there. Enter a new call
+with a case of `device_cases.py` that fails without it.
+"""
+
+from pathlib import Path
+
+import pytest
+from device_cases import CASES
+from fake_gpu import fake_gpu
+from tiny_bundle import memorised
+from transfers import removed, transfers
+
+KILLED_BY: dict[str, tuple[str, ...]] = {
+    "attention: maps of every head": (
+        "analysis/attention_maps.py:attention_maps: torch.tensor([source_ids], device=device)",
+        "analysis/attention_maps.py:attention_maps: torch.tensor([target_in], device=device)",
+        "analysis/attention_maps.py:_in_order: recorded.weights[0].float().cpu()",
+    ),
+    "model: learned": (
+        "data/batches.py:Batch.to: self.src.to(device, non_blocking=True)",
+        "data/batches.py:Batch.to: self.tgt_in.to(device, non_blocking=True)",
+        "data/batches.py:Batch.to: self.tgt_out.to(device, non_blocking=True)",
+        "training/loss.py:_chunk_gradient: torch.arange(rows, device=targets.device)",
+        "training/step.py:_run_backward: batch.to(device)",
+    ),
+    "scores: plain": (
+        "decoding/arrays.py:like: array_namespace(array).asarray(values, device=device(array))",
+        "decoding/arrays.py:on_host: to_device(array, 'cpu')",
+        "decoding/torch_steps.py:ForcedStep.__init__: torch.arange(len(outputs), device=src.device)",
+        "decoding/torch_steps.py:ForcedStep.__call__: torch.arange(num_rows, device=log_probs.device)",
+        "decoding/torch_steps.py:ForcedStep.reorder: torch.as_tensor(rows).to(self._rows.device, non_blocking=True)",
+    ),
+    "attention: alignments of words": (
+        "decoding/torch_backend.py:TorchBackend.attention: attention.latest().cpu()",
+        "decoding/torch_backend.py:TorchBackend._pad: torch.from_numpy(pad(sources, model.config.src_pad_id)).to(self._device)",
+        "decoding/torch_steps.py:ForcedStep.__init__: tgt_in.to(src.device)",
+        "nn/attention.py:ScaledDotProductAttention.forward: causal_mask(length, past=num_keys - length, device=queries_BHTK.device)",
+        "nn/masks.py:causal_mask: torch.ones(length, past + length, dtype=torch.bool, device=device)",
+        "nn/positions.py:SinusoidalPositions.forward: self.formula(max(512, 2 * end), table.shape[1]).to(table)",
+    ),
+    "decoding: suppressed, renormalised": (
+        "decoding/torch_steps.py:TorchTokens.top: torch.tensor([i for i in suppressed if i < vocab_size], device=log_probs.device)",
+    ),
+    "decoding: ties": (
+        "decoding/torch_steps.py:TorchTokens.top: torch.stack((best.values, best.indices.to(best.values.dtype))).cpu()",
+        "decoding/torch_steps.py:TorchTokens.top: torch.as_tensor(tied, device=log_probs.device)",
+        "decoding/torch_steps.py:TorchTokens.top: ordered.indices[:, :ids.shape[1]].cpu()",
+        "decoding/torch_steps.py:TorchTokens.top: ordered.values[:, :ids.shape[1]].cpu()",
+    ),
+    "decoding: forced ends, greedy": (
+        "decoding/torch_steps.py:TorchTokens.__getitem__: torch.as_tensor(rows).to(self._log_probs.device)",
+        "decoding/torch_steps.py:ModelStep.__call__: torch.as_tensor(last_ids).to(self._device, non_blocking=True)",
+    ),
+    "decoding: shortlist": (
+        "decoding/torch_steps.py:RestrictedStep.__init__: is_out.to(device)",
+        "decoding/torch_steps.py:RestrictedStep.reorder: torch.as_tensor(rows).to(self._is_out.device, non_blocking=True)",
+    ),
+    "command line: with a model": (
+        "meta_device.py:meta_model: torch.empty_like(buffer, device='cpu')",
+        "workflows/loading.py:load_translator: each.model.to(device)",
+    ),
+    "decoding: positions, learned": (
+        "nn/cache.py:DecoderCache.reorder: rows.to(self.memory_mask.device, non_blocking=True)",
+        "ops/attention.py:sdpa: causal_mask(length, past=num_keys - length, device=queries_BHTK.device)",
+    ),
+    "run: resumed with an average that its checkpoints lack": (
+        "training/averaging.py:MovingAverage.load: weights[name].to(own.device)",
+    ),
+    "training: torch.distributed": (
+        "training/parallel/distributed.py:_take_steps: Transformer.from_config(config.model).to(device, setup.dtype)",
+        "training/parallel/distributed.py:_on_cpu: tensor.cpu()",
+    ),
+    "training: frozen encoder": ("training/validation.py:measure_nll: batch.to(device)",),
+    "model: llama": (
+        "variants/relative_positions.py:RotaryPositions.rotate: torch.arange(start, start + length, dtype=torch.float64, device=heads_BHLK.device)",
+        "variants/relative_positions.py:RotaryPositions.rotate: torch.arange(0, d_k, 2, dtype=torch.float64, device=heads_BHLK.device)",
+    ),
+    "decoding: positions, alibi": (
+        "variants/relative_positions.py:LinearBiases.bias: torch.tensor(self.slopes, device=like.device)",
+        "variants/relative_positions.py:relative_distances: torch.arange(start, start + num_queries, device=device)",
+        "variants/relative_positions.py:relative_distances: torch.arange(num_keys, device=device)",
+    ),
+    "command line: train and resume": (
+        "workflows/material.py:prepare: _build_model(config, base).to(device)",
+    ),
+    "training: the parts of a step": (
+        "workflows/step_cost.py:MatmulRate.__init__: torch.randn(m, k, dtype=dtype, device=device)",
+        "workflows/step_cost.py:MatmulRate.__init__: torch.randn(k, n, dtype=dtype, device=device)",
+        "workflows/step_cost.py:time_parts: batch.to(device)",
+    ),
+}
+
+NOT_NEEDED = {
+    "ops/attention.py:FusedAttention.forward: causal_mask(length, device=queries_BHTK.device)": (
+        "a way that the CPU takes alone: a GPU's SDPA came before"
+    ),
+    "training/compilation.py:_problem_of_compiler: torch.ones(2, device=device)": (
+        "a trial of the compiler, whose result is thrown away: test_compiled_layers_are_equal.py"
+    ),
+    "training/optimizer.py:fill_state: torch.zeros((), device=weight.device)": (
+        "for processes that share a CPU's memory; a GPU has none of these"
+    ),
+    "training/parallel/distributed.py:_summed: torch.tensor([sums.smoothed, sums.nll, sums.num_tgt_tokens, "
+    "sums.num_halvings], dtype=torch.float64, device=device)": (
+        "gloo sums what is on the CPU as NCCL sums what is on a GPU: the group has both"
+    ),
+}
+ENTRIES = [(call, name) for name, calls in KILLED_BY.items() for call in calls]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trained_on_the_cpu() -> None:
+    memorised()  # which would train on the CPU here too, but slowly
+
+
+def test_every_transfer_is_entered_here() -> None:
+    written = sorted(map(str, transfers()))
+    assert written == sorted([*NOT_NEEDED, *(call for call, _ in ENTRIES)])
+
+
+@pytest.mark.parametrize(("call", "name"), ENTRIES, ids=[call for call, _ in ENTRIES])
+def test_without_it_the_entry_point_fails(call: str, name: str, tmp_path: Path) -> None:
+    transfer = next(each for each in transfers() if str(each) == call)
+    with fake_gpu(), removed(transfer), pytest.raises((RuntimeError, TypeError, AssertionError)):
+        CASES[name].run("cuda", tmp_path)
