@@ -48,7 +48,15 @@ def main() -> int:
     files = [
         str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if MARK in path.read_text("utf-8")
     ]
-    command = [sys.executable, "-m", "pytest", "-m", f"{MARK} and not gpu", *sys.argv[1:], *files]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-m",
+        f"{MARK} and not slow and not gpu",
+        *sys.argv[1:],
+        *files,
+    ]
     failed = 0
     for environment in classes():
         start = time.monotonic()

@@ -7,8 +7,6 @@ import pytest
 from command_line import heedful
 from ten_pairs import as_options, write_pairs
 
-pytestmark = pytest.mark.by_class
-
 TINY = {
     "model.d_model": 16,
     "model.d_ff": 32,

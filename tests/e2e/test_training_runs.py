@@ -17,8 +17,6 @@ from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
 
 from heedful.workflows.run_directory import RunDirectory
 
-pytestmark = pytest.mark.by_class
-
 BY_HEART = {
     "train.max_steps": 120,
     "train.checkpoint_every_steps": 40,
@@ -51,11 +49,13 @@ def memorised(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.by_class
 def test_ten_pairs_are_learned_by_heart(memorised: Path) -> None:
     outcome = heedful("translate", memorised / "run", stdin="\n".join([*ENGLISH, ""]).encode())
     assert outcome.out.splitlines() == list(GERMAN)
 
 
+@pytest.mark.by_class
 def test_ten_real_pairs_are_learned_by_heart(real_data: Path, tmp_path: Path) -> None:
     arguments = write_pairs(tmp_path)
     for name, side in (("ten.en", "train.en"), ("ten.de", "train.de")):
