@@ -197,9 +197,7 @@ def test_both_engines_find_the_same() -> None:
         assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("engine", "precision"), [("torch", "bf16"), ("native", "bf16"), ("native", "int8")]
-)
+@pytest.mark.parametrize(("engine", "precision"), [("torch", "bf16"), ("native", "bf16"), ("native", "int8")])
 def test_rounded_models_are_scored_as_they_were_found(
     engine: EngineChoice, precision: Precision, use_engine: Callable[[Precision], None]
 ) -> None:
