@@ -151,12 +151,16 @@ class ModelQueue:
         batch: list[_Waiting] = [first]
         others: list[_Waiting] = []
         size, longest = self._limits.batch_sentences, first.tokens
+        most_together = (
+            self._limits.sentence_tokens // 2
+        )  # few sentences are longer, and much of what is no text
         while self._waiting and len(batch) < size and len(others) < _SCANNED * size:
             each = heapq.heappop(self._waiting)
             if each.future.cancelled():
                 continue
             tokens = max(longest, each.tokens)
-            if _fit_a_batch(first, each) and (len(batch) + 1) * tokens <= self._limits.batch_tokens:
+            has_space = (len(batch) + 1) * tokens <= self._limits.batch_tokens and tokens <= most_together
+            if has_space and _fit_a_batch(first, each):
                 batch.append(each)
                 longest = tokens
             else:

@@ -190,11 +190,12 @@ def _joined(source: str, parts: Sequence[Sentence], outputs: Sequence[Output]) -
     links: list[tuple[int, int]] = []
     num_src = num_tgt = 0
     for part, output in zip(parts, outputs, strict=True):
-        links += [(num_src + src, num_tgt + tgt) for src, tgt in output.links or ()]
+        if output.links is None:
+            return Output(target)
+        links += [(num_src + src, num_tgt + tgt) for src, tgt in output.links]
         num_src, num_tgt = num_src + len(words(part.text)), num_tgt + len(words(output.text))
-    known = all(output.links is not None for output in outputs)
     whole = (num_src, num_tgt) == (len(words(source)), len(words(target)))
-    return Output(target, links if known and whole else None)
+    return Output(target, links if whole else None)
 
 
 def _aligned(

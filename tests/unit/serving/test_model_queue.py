@@ -152,14 +152,14 @@ def test_a_long_request_has_its_share_beside_short_ones() -> None:
 
 def test_a_batch_has_few_enough_tokens_and_long_sentences_go_alone() -> None:
     translator = RuleTranslator(str.upper)
-    queue = start(translator, batch_tokens=100)
+    queue = start(translator, batch_tokens=100, sentence_tokens=100)
     busy(translator, queue)
-    texts = ["a" * 60, "b" * 60, "c" * 40, "d" * 40, "e" * 40, "f" * 300]
+    texts = ["a" * 51, "b" * 49, "c" * 49, "d" * 40, "e" * 40, "f" * 30, "g" * 30, "h" * 300]
     queue.submit(PAIR, texts, alternatives=0, turn=Turn())
     translator.gate.set()
     queue.close()
     assert [sorted(batch) for batch in translator.batches[1:]] == [
-        ["a" * 60], ["b" * 60], ["c" * 40, "d" * 40], ["e" * 40], ["f" * 300]
+        ["a" * 51], ["b" * 49, "c" * 49], ["d" * 40, "e" * 40], ["f" * 30, "g" * 30], ["h" * 300]
     ]  # fmt: skip
 
 
