@@ -3,6 +3,7 @@ r"""Read and write text: UTF-8, one sentence a line; only `\n` ends a line."""
 import errno
 import gzip
 import itertools
+import logging
 import os
 import shutil
 import sys
@@ -17,6 +18,8 @@ from heedful.errors import CorpusError, HeedfulError, InputError
 _GZIP = b"\x1f\x8b"  # the first bytes of its files
 _LEVEL = 6  # that of gzip itself
 _STDOUT = 1
+_SEARCHES = "heedful.decoding"  # the logger of all engines
+_SHOWN = 5
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SLOW = 10.0  # seconds after which a faster option is suggested
 _DAMAGED = "the gzip file is truncated or corrupt; fetch or compress it again"
@@ -223,6 +226,32 @@ def argument_text(text: str, name: str) -> str:
     except UnicodeEncodeError:
         raise InputError(f"{name}: not UTF-8; check the encoding of the terminal or script") from None
     return text
+
+
+@contextmanager
+def warnings_on_stderr() -> Iterator[None]:
+    """Print the warnings of the search on stderr: the first few, and at the end how many more there were."""
+    log, handler = logging.getLogger(_SEARCHES), _Warnings()
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = True
+        if handler.count > _SHOWN:
+            print(f"warning: {handler.count - _SHOWN:,} more lines like these", file=sys.stderr)
+
+
+class _Warnings(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+        if self.count <= _SHOWN:
+            print(f"warning: {record.getMessage()}", file=sys.stderr, flush=True)
 
 
 def tell_precision(name: str) -> None:

@@ -335,6 +335,7 @@ class DecodeConfig(Section):
     max_length_offset: int = _option(SearchRequest, "max_length_offset", 50)
     max_length: int | None = _option(SearchRequest, "max_length", None)
     min_length: int = _option(SearchRequest, "min_length", 0)
+    max_source_tokens: int | None = _option(SearchRequest, "max_source_tokens", None)
     forced_first_id: Count | None = Field(None, description="First token of every output.")
     forced_last_id: Count | None = Field(
         None, description="Last token of an output that is as long as allowed."

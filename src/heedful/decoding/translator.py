@@ -103,6 +103,7 @@ class Translator:
             framing,
             bundle.tokenizers,
             SearchOptions.from_config(bundle.config.decode),
+            trained_length=bundle.config.data.max_length,
         )
 
     @classmethod
@@ -165,14 +166,16 @@ class Translator:
     ) -> list[Translation]:
         """Translate texts, each by itself, in batches of similar length; the order is kept.
 
+        A text of more tokens than `options.max_source_tokens` is translated in segments, and the log says so:
+        see `Translation.joined`. The prefix is then that of the first segment.
+
         Args:
             texts: one sentence or line each.
             options: the search; by default the bundle's.
             prefixes: for each text, what its translations begin with: whole words, or nothing.
 
         Raises:
-            InputError: a text that is longer than learned positions allow, or a prefix that is longer than
-                the translation may be.
+            InputError: a prefix that is longer than the translation may be.
         """
         return self._texts.translations(texts, options=options, prefixes=prefixes)
 
@@ -196,8 +199,8 @@ class Translator:
             chunk_lines: how many lines to read before translating them.
 
         Raises:
-            InputError: a line that is longer than learned positions allow, one without a prefix, or one whose
-                prefix is too long; those of earlier chunks came out.
+            InputError: a line without a prefix, or one whose prefix is too long; those of earlier chunks came
+                out.
         """
         for first_line, chunk, prefixes_of_chunk in chunks(without_line_ends(lines), prefixes, chunk_lines):
             yield from self._texts.translations(
@@ -259,7 +262,7 @@ class Translator:
 
         Raises:
             InputError: unequal numbers of texts, ids that no output has, or a text that is longer than
-                learned positions allow.
+                `options.max_source_tokens` or learned positions allow.
         """
         return self._texts.scores(sources, targets, options=options, prefixes=prefixes)
 
