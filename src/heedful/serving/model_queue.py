@@ -151,7 +151,7 @@ class ModelQueue:
         batch: list[_Waiting] = [first]
         others: list[_Waiting] = []
         size, longest = self._limits.batch_sentences, first.tokens
-        most_together = (
+        max_shared = (
             self._limits.sentence_tokens // 2
         )  # few sentences are longer, and much of what is no text
         while self._waiting and len(batch) < size and len(others) < _SCANNED * size:
@@ -159,7 +159,7 @@ class ModelQueue:
             if each.future.cancelled():
                 continue
             tokens = max(longest, each.tokens)
-            has_space = (len(batch) + 1) * tokens <= self._limits.batch_tokens and tokens <= most_together
+            has_space = (len(batch) + 1) * tokens <= self._limits.batch_tokens and tokens <= max_shared
             if has_space and _fit_a_batch(first, each):
                 batch.append(each)
                 longest = tokens
