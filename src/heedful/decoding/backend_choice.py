@@ -73,6 +73,11 @@ class Backends:
                 return backend
         if engine != "native" and precision != "int8":
             return self._torch_backend(precision, because=f"{reason}; ")
+        if engine == "torch":
+            raise InputError(
+                f"engine='torch', precision={precision!r}: torch has float32, bf16 and fp16; "
+                "int8 is for engine='auto', on a CPU"
+            )
         raise InputError(
             f"engine={self._engine!r}, precision={self.precision_choice!r}: not possible here: {reason}; "
             "engine='torch' computes every model, in float32, bf16 and fp16"

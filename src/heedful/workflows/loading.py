@@ -14,6 +14,7 @@ from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.ranges import range_of
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.strategies import Strategy, parse_strategy
@@ -49,6 +50,10 @@ def search_options(request: ScoreRequest, config: DecodeConfig) -> SearchOptions
         # The bundle's n-best list is for a beam; samples are as many, where nothing else is asked for.
         n_best = asked.get("n_best", config.n_best if isinstance(strategy, Sampling) else 1)
     else:
+        if "beam_size" not in asked and asked.get("n_best", 1) > (most := int(range_of("beam_size")[1])):
+            raise InputError(
+                f"n_best={asked['n_best']:,}: a beam has at most {most:,} hypotheses; more can be sampled"
+            )
         beam_size = asked.get("beam_size", max(config.beam_size, asked.get("n_best", config.n_best)))
         strategy = _beam(asked, beam_size, config)
         n_best = asked.get("n_best", min(config.n_best, beam_size))

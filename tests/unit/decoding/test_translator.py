@@ -1,3 +1,4 @@
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,14 +112,18 @@ def test_a_stream_is_read_no_further_than_a_chunk_ahead(bundle: Bundle) -> None:
         assert len(read) == count
 
 
-def test_a_line_beyond_learned_positions_is_named(tokenizers: TokenizerPair) -> None:
+def test_a_line_beyond_learned_positions_is_split_and_named(
+    tokenizers: TokenizerPair, caplog: pytest.LogCaptureFixture
+) -> None:
     translator = Translator(make_bundle(tokenizers, positions="learned", max_positions=12))
-    with pytest.raises(InputError, match=r"line 3: \d+ tokens, but .* end at 12"):
-        translator.translate(["ab", "", "ababababababa"])
-    stream = translator.translate_lines(["ab", "b", "a", "ababababababa"], chunk_lines=2)
-    assert [next(stream).source, next(stream).source] == ["ab", "b"]
-    with pytest.raises(InputError, match="line 4: "):
-        next(stream)
+    long = "ababababababa"
+    [_, _, whole] = translator.translate(["ab", "", long])
+    stream = translator.translate_lines(["ab", "b", "a", long], chunk_lines=2)
+    assert [each.text for each in stream][3] == whole
+    said = [re.sub(r"\d+ tokens", "N tokens", each.getMessage()) for each in caplog.records]
+    assert said == [
+        f"line {line}: N tokens, above max_positions=12: translated in segments" for line in (3, 4)
+    ]
 
 
 def test_learned_positions_limit_the_output_too(tokenizers: TokenizerPair) -> None:

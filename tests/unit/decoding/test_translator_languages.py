@@ -91,14 +91,17 @@ def test_an_empty_line_stays_empty_though_it_could_be_framed() -> None:
     assert Translator(nllb_like()).translate(["", " \t"]) == ["", ""]
 
 
-def test_learned_positions_count_the_frame() -> None:
+def test_learned_positions_count_the_frame(caplog: pytest.LogCaptureFixture) -> None:
     words = "a a a a a"
     length = len(nllb_like().tokenizers.src.encode(words)) + 2
     limited = nllb_like(positions="learned", max_positions=length)
     assert Translator(limited).translations([words])[0].hypotheses
+    assert caplog.text == ""
     short = nllb_like(positions="learned", max_positions=length - 1)
-    with pytest.raises(InputError, match=rf"line 1: {length} tokens, but .* end at {length - 1}"):
-        Translator(short).translate([words])
+    Translator(short).translate([words])
+    assert f"line 1: {length} tokens, above max_positions={length - 1}: translated in segments" in caplog.text
+    with pytest.raises(InputError, match=rf"source line 1: {length} tokens, but .* end at {length - 1}"):
+        Translator(short).score([words], ["a"])
 
 
 def test_attention_is_of_the_framed_pieces() -> None:

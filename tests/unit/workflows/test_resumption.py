@@ -78,6 +78,7 @@ CHANGES: dict[str, object] = {
     "decode.max_length_offset": 5,
     "decode.max_length": 20,
     "decode.min_length": 1,
+    "decode.max_source_tokens": 50,
     "decode.forced_first_id": 5,
     "decode.forced_last_id": 6,
     "decode.suppressed_ids": [7],
