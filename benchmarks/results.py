@@ -44,6 +44,9 @@ def class_of(level: str | None, architecture: str) -> str:
     return _CLASS_OF_LEVEL[level]
 
 
+REMEASURE = "(not in this history; to be measured again)"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Result:
     """A benchmark that was run once, with everything that was measured.
@@ -53,7 +56,7 @@ class Result:
         cpu_class: a key of `CLASSES`.
         what: in the words of a table: "decoding, 3+3 layers of 256, 300 sentences".
         machine: CPU, cores, level of the native library, version of torch.
-        commit: of heedful; "" where it was not written down.
+        commit: of heedful; one that is no ancestor of HEAD, or "unknown", is followed by `REMEASURE`.
         date: as YYYY-MM-DD.
         commands: that were run; none where they were not written down.
         rows: of the table, by the names in `COLUMNS`.
@@ -127,9 +130,7 @@ def full_table(result: Result) -> str:
     shown = [column for column in COLUMNS if any(column[0] in row for row in result.rows)]
     lines = [[heading for _, heading, _ in shown], ["---"] * len(shown)]
     lines += [[_cell(row, name, write) for name, _, write in shown] for row in result.rows]
-    where = ", ".join(
-        filter(None, (result.machine, result.commit and f"commit {result.commit}", result.date))
-    )
+    where = f"{result.machine}, commit {result.commit}, {result.date}"
     parts = [f"{result.what[0].upper()}{result.what[1:]}. {where}:"]
     if result.commands:
         parts.append("\n".join(["```sh", *result.commands, "```"]))

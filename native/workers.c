@@ -15,6 +15,24 @@ static void do_alone(HeedfulWork work, void *task, int64_t chunks) {
 #include <stdatomic.h>
 #include <time.h>
 
+/* Since glibc 2.34 these are in libc.so.6, and a library linked with it would ask for the versions that they
+   got there. The first versions are in every glibc, so that one wheel serves systems from glibc 2.28
+   (before 2.34 in libpthread.so.0, which Python has loaded). Sanitizers replace the functions, and know no
+   versions. */
+#if defined(__GLIBC__) && !defined(HEEDFUL_SANITIZED)
+#if defined(__x86_64__) && !defined(__ILP32__)
+#define FIRST_VERSION "GLIBC_2.2.5"
+#elif defined(__aarch64__)
+#define FIRST_VERSION "GLIBC_2.17"
+#endif
+#endif
+#ifdef FIRST_VERSION
+__asm__(".symver pthread_create, pthread_create@" FIRST_VERSION);
+__asm__(".symver pthread_detach, pthread_detach@" FIRST_VERSION);
+__asm__(".symver pthread_once, pthread_once@" FIRST_VERSION);
+__asm__(".symver pthread_sigmask, pthread_sigmask@" FIRST_VERSION);
+#endif
+
 #define CHUNKS_MASK 0xffffff
 #define AWAKE 400000    /* nanoseconds that a worker stays awake between two calls */
 #define PATIENCE 100000 /* nanoseconds after which a worker's chunk is late */

@@ -1,11 +1,20 @@
 """What every test may use: the modules of tests/support and of tools, and real corpora where they are."""
 
+import itertools
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from machine_class import LevelsHere
+
+    from heedful.precision import Precision
 
 # The same examples every time; what searches for new ones says so (tests/property, HEEDFUL_FUZZ_CASES).
 settings.register_profile("the same every time", derandomize=True)
@@ -22,3 +31,39 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real corpora in {folder}; set HEEDFUL_DATA")
     return folder
+
+
+@pytest.fixture
+def here(request: pytest.FixtureRequest) -> "LevelsHere":
+    """The levels that a loop of a test can run; those that this machine has not are counted."""
+    from machine_class import LevelsHere
+
+    return LevelsHere(request.node)
+
+
+@pytest.fixture
+def use_engine() -> "Iterator[Callable[[Precision], None]]":
+    """Return a function: the test runs on at a level whose engine has a precision, or is skipped."""
+    from machine_class import as_class, level_with
+
+    with ExitStack() as until_the_end:
+        yield lambda precision: until_the_end.enter_context(as_class(level=level_with(precision)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let every test, and every process that it starts, run as the same class of machine everywhere."""
+    from machine_class import fix_class
+
+    chosen = str(config.getoption("-m"))
+    fix_class(with_gpu="gpu" in chosen and "not gpu" not in chosen)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say as which class of machine the tests ran, and how many cases this machine could not execute."""
+    from machine_class import count_not_executed, describe_class
+
+    reports = itertools.chain.from_iterable(terminalreporter.stats.values())
+    counts = count_not_executed(reports)
+    each = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    terminalreporter.line(describe_class())
+    terminalreporter.line(f"{counts.total()} cases not executed on this machine{': ' + each if each else ''}")

@@ -41,7 +41,7 @@ LAYERS: dict[str, float] = {
     "__init__": 8,
     "__main__": 8,
 }
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 600
 MAX_PAPER_LINES = 800  # of nn/ and model.py together
 # What nn/ and model.py may import: no kernel, no native library, nothing of the operating system.
 PAPER_IMPORTS = re.compile(

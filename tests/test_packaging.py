@@ -6,11 +6,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from heedful.errors import INSTALL, install_hint
 from heedful.native import native
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -110,6 +112,30 @@ def test_an_editable_installation_has_new_modules_at_once_and_finds_what_was_bui
     assert "no working C compiler was found" in done.stdout
 
 
+@pytest.mark.skipif(native().level is None, reason="no native library")
+@pytest.mark.skipif(
+    not Path("/proc/self/maps").exists(), reason="wheels of other systems than Linux name no glibc"
+)
+def test_the_library_asks_for_no_glibc_beyond_that_of_its_wheel() -> None:
+    promised = re.search(r"--plat manylinux_(\d+)_(\d+)_", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    loaded = re.search(
+        r"/.*libheedful\.so$", Path("/proc/self/maps").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert promised and loaded
+    versions = re.findall(rb"GLIBC_(\d+)\.(\d+)", Path(loaded[0]).read_bytes())  # none: another C library
+    assert all((int(major), int(minor)) <= (int(promised[1]), int(promised[2])) for major, minor in versions)
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+@pytest.mark.parametrize(
+    ("venv", "where"), [("/somewhere/venv", "/somewhere/venv/bin"), ("own", f"{ROOT}/own/bin")]
+)
+def test_a_wheel_is_built_with_the_tools_of_any_environment(venv: str, where: str) -> None:
+    command = ["make", "--dry-run", "--assume-old", f"{venv}/.installed", "wheel", f"VENV={venv}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert f'PATH="{where}:$PATH" auditwheel repair' in done.stdout
+
+
 def test_this_installation_has_the_library_or_says_why_not() -> None:
     assert native().level is not None or "when heedful was installed" in str(native().why_not)
 
@@ -131,3 +157,44 @@ def test_one_wheel_serves_every_python_and_computes_at_every_level(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(tmp_path / "installed"))
     assert done.stdout.count(": computes") == sum(level.why_not is None for level in native().levels)
+
+
+# The web pages are in src/, too.
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").rglob("*"),
+        *(ROOT / "src").rglob("*"),
+    )
+    if path.suffix in {".md", ".ipynb", ".py", ".html", ".js"} and path.name != "CHANGELOG.md"
+}
+
+
+def test_every_page_installs_heedful_as_it_can_be_installed_today() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    today = INSTALL.split("'")[1].removesuffix("[{extra}]")  # a checkout; after a release, the index
+    wheel = f"dist/heedful-{project['version']}-py3-none-manylinux_2_28_x86_64.whl"
+    shown = {
+        (name, where, extra)
+        for name, text in PAGES.items()
+        for where, extras in re.findall(
+            r"(?:'|install |\bof |`)([\w./-]*)\[([a-z]+(?:,[a-z]+)*)\](?='|`| )", text
+        )
+        if where in {".", "heedful"} or where.endswith(".whl")
+        for extra in extras.split(",")
+    }
+    assert {name for name, _, _ in shown} >= {"README.md", "docs/serving.md", "docs/quickstart.md"}
+    wrong = {each for each in shown if each[1] not in {today, wheel}}
+    assert wrong <= {("src/heedful/errors.py", "heedful", "extra")}
+    assert {extra for _, _, extra in shown - wrong} <= set(project["optional-dependencies"])
+
+
+def test_every_message_about_an_extra_is_the_one_that_a_release_changes() -> None:
+    modules = {name: text for name, text in PAGES.items() if name.endswith(".py") and name.startswith("src/")}
+    own = {name for name, text in modules.items() if re.search(r"pip install '?(\.|heedful)", text)}
+    assert own == {"src/heedful/errors.py"}
+    extras = {each for text in modules.values() for each in re.findall(r"install_hint\(.(\w+).\)", text)}
+    assert extras >= {"clean", "hub", "interop", "plot", "serve", "torch"}
+    assert install_hint("serve") == INSTALL.replace("{extra}", "serve")

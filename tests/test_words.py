@@ -79,7 +79,6 @@ ALLOWED = {
     ("text/vocabulary_tokenizer.py", "pieces"),
     ("text/word_list.py", "piece"),
     ("serving/explain.py", "pieces"),
-    ("serving/markup/tokens.py", "feed"),
     ("training/checkpoint_state.py", "milestones"),
     ("training/checkpoint_state.py", "setbacks"),
     ("workflows/inspect.py", "processor"),

@@ -34,7 +34,7 @@ SEARCHES = {
     "beam 4, 4-best": "--json --beam-size 4 --n-best 4",
     "sampled": "--json --sample --seed 7 --n-best 2",
 }
-BACKENDS = [("torch", "float32"), ("compiled", "float32"), ("compiled", "int8")]
+BACKENDS = [("torch", "float32"), ("auto", "float32"), ("auto", "int8")]
 TRAINING = (
     "--preset tiny --set train.max_steps={steps} --set batch.tokens=512 --set tokenizer.vocab_size=400 "
     "--set schedule.warmup_steps=4 --set train.average_checkpoints=2 --set train.checkpoint_every_steps=4 "
@@ -79,7 +79,7 @@ def cases(steps: int) -> Iterator[Case]:
             name = f"translate, {model}, {engine}, {precision}, {search}"
             arguments = f"translate {model} -i {SRC} --engine {engine} --precision {precision} {options}"
             yield Case(name, arguments.split())
-        for engine in ("torch", "compiled"):
+        for engine in ("torch", "auto"):
             arguments = f"score {model} --src {SRC} --tgt {TGT} --engine {engine} --json"
             yield Case(f"score, {model}, {engine}", arguments.split())
     for form in ("", "--scores", "--n-best 4"):

@@ -111,7 +111,7 @@ def _row(kind: object, info: ArgumentInfo | OptionInfo, parameter: inspect.Param
     """Return the name, values, default and help of an argument or option."""
     names: list[str] = [f"--{parameter.name.replace('_', '-')}"]
     if isinstance(info, ArgumentInfo):
-        names = [(info.metavar or parameter.name.upper()).strip("[]")]
+        names = [re.sub(r"^\[([^][]*)\]$", r"\1", info.metavar or parameter.name.upper())]
     elif flags := [each for each in (info.default, *(info.param_decls or ())) if _is_flag(each)]:
         names = [str(each) for each in flags]
     text = info.help or ""

@@ -1,6 +1,7 @@
 """Take the pictures of the page in docs/images/, from a server that runs already.
 
-    heedful serve en-de=runs/multi30k &
+    heedful demo
+    heedful serve en-de=runs/demo &
     python tools/screenshots.py http://127.0.0.1:5000 docs/images
 
 It needs playwright and a Chromium: $CHROMIUM, or the one on the path.
@@ -13,9 +14,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
-TEXT = "A man in a blue shirt is standing on a ladder cleaning a window."
-WIDE: ViewportSize = {"width": 1180, "height": 1340}
-PHONE: ViewportSize = {"width": 360, "height": 1220}
+TEXT = "When the customer tried on the jacket, this mechanic was dancing in the big garden."
+WIDE: ViewportSize = {"width": 1180, "height": 900}
+PHONE: ViewportSize = {"width": 360, "height": 740}
 
 
 def opened(browser: Browser, url: str, *, theme: str, size: ViewportSize, text: str = TEXT) -> Page:
@@ -25,6 +26,7 @@ def opened(browser: Browser, url: str, *, theme: str, size: ViewportSize, text: 
     page.goto(url)
     page.locator("#source").fill(text)
     page.locator("#output .w").first.wait_for()
+    page.locator(".head").first.wait_for()
     return page
 
 
@@ -37,20 +39,20 @@ def hover(page: Page, word: str) -> None:
 def take(browser: Browser, url: str, folder: Path) -> None:
     """Write the pictures."""
     page = opened(browser, url, theme="light", size=WIDE)
-    hover(page, "Leiter")
-    page.screenshot(path=folder / "page-light.png")
+    hover(page, "tanzte")
+    page.screenshot(path=folder / "page-light.png", full_page=True)
     page.locator("#tab-beam").click()
-    hover(page, "putzt")
-    page.screenshot(path=folder / "page-beam.png")
+    hover(page, "anprobierte")
+    page.screenshot(path=folder / "page-beam.png", full_page=True)
     page.close()
     page = opened(browser, url, theme="dark", size=WIDE)
-    page.get_by_label("Layer", exact=True).select_option("3")
+    page.get_by_label("Layer", exact=True).select_option("2")
     page.locator(".head").nth(2).click()
-    hover(page, "Hemd")
-    page.screenshot(path=folder / "page-dark.png")
+    hover(page, "Mechaniker")
+    page.screenshot(path=folder / "page-dark.png", full_page=True)
     page.close()
     page = opened(browser, url, theme="light", size=PHONE)
-    page.screenshot(path=folder / "page-phone.png")
+    page.screenshot(path=folder / "page-phone.png", full_page=True)
     page.close()
 
 

@@ -59,7 +59,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--sentences", type=int, default=2000, help="the first so many of them")
     parser.add_argument("--precisions", default="float32,bf16,int8")
     parser.add_argument("--beams", default="1,5")
-    parser.add_argument("--engine", choices=["compiled", "torch"], default="compiled")
+    parser.add_argument("--engine", choices=["native", "torch"], default="native")
     parser.add_argument("--output", type=Path, help="file for the table; it is printed all the same")
     return parser.parse_args()
 

@@ -42,7 +42,7 @@ def _entries(label: str, engine: str, *precisions: str, **rest: Any) -> list[Ent
 
 
 ENTRIES = {
-    "heedful": _entries("heedful", "heedful", "float32", "bf16", "int8", layouts=("compiled",)),
+    "heedful": _entries("heedful", "heedful", "float32", "bf16", "int8", layouts=("native",)),
     "heedful-torch": _entries("heedful, torch", "heedful", "float32", "bf16", layouts=("torch",)),
     "ctranslate2": _entries(
         "CTranslate2", "ctranslate2", "float32", "int8", layouts=("workers", "threads"), model="ctranslate2"

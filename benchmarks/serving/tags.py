@@ -17,8 +17,8 @@ from pathlib import Path
 from heedful.bundle import load_bundle, resolve_bundle
 from heedful.data.corpus import read_parallel
 from heedful.decoding.translator import Translator
-from heedful.serving.markup.marked_text import MarkedText, Marker
-from heedful.serving.markup.placement import Links, Span, words
+from heedful.serving.markup.marked_text import MarkedText, Marker, Span
+from heedful.serving.markup.placement import Links, words
 from heedful.serving.markup.projection import project
 
 sys.path.append(str(Path(__file__).parents[1]))

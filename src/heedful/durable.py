@@ -1,17 +1,27 @@
-"""Atomic writes: directories and files that are complete or absent even after a power failure."""
+"""Atomic writes: directories and files that are complete or absent even after a power failure.
+
+What is no file of its own (a descriptor that the shell has opened, a device, a pipe) is never replaced:
+`opened_in_place` says which paths these are, and opens them.
+"""
 
 import errno
 import os
+import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 # Suffixes that nobody else uses: files with one are leftovers and may be removed.
 ASIDE = ".heedful-old"
 WRITING = ".heedful-writing"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/(?P<process>\d+)(?:/task/\d+)?)/fd/(?P<number>\d+)")
+_MOST_LINKS = 40  # as in Linux
+_STANDARD = (1, 2)  # stdout, stderr
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
@@ -52,12 +62,73 @@ def put_text_in_place(path: Path, text: str) -> None:
     Raises:
         OSError: it fails; an existing file is unchanged.
     """
+    with named_in_errors(path):
+        in_place = opened_in_place(path)
+        if in_place is not None:
+            with in_place:
+                in_place.write(text.encode())
+            return
     temporary = writing_at(path)
     with named_in_errors(path), temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def opened_in_place(path: Path) -> BinaryIO | None:
+    """Open for writing what must not be replaced: an open descriptor, a device, a pipe, a socket.
+
+    A regular file is replaced, and None is returned, unless it is the one behind stdout or stderr: others
+    have written to it, and go on.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    status, number = status_of(path), descriptor_of(path)
+    if number is None:
+        if status is None:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return path.open("wb")
+        number = next((each for each in _STANDARD if is_same_file(status_of(each), status)), None)
+        if number is None:
+            return None
+    return os.fdopen(os.dup(number), "wb")
+
+
+def descriptor_of(path: Path) -> int | None:
+    """Return the descriptor of this process that a path names, as /dev/stdout and /dev/fd/3 do; else None.
+
+    Links are followed one by one: the last step leads to a file whose name says nothing about descriptors.
+    """
+    for _ in range(_MOST_LINKS):
+        path = Path(os.path.realpath(path.absolute().parent), path.name)
+        match = _DESCRIPTOR.fullmatch(path.as_posix())
+        if match is not None and match["process"] in (None, str(os.getpid())):
+            return int(match["number"])
+        if not path.is_symlink():
+            return None
+        path = path.parent / path.readlink()
+    return None
+
+
+def status_of(target: Path | int) -> os.stat_result | None:
+    """Return the status of the file behind a path or an open descriptor; None: there is none."""
+    try:
+        if isinstance(target, int):
+            return os.fstat(target)
+        number = descriptor_of(target)
+        return target.stat() if number is None else os.fstat(number)
+    except OSError:
+        return None
+
+
+def is_same_file(one: os.stat_result | None, other: os.stat_result | None) -> bool:
+    """Return whether both are of one file or pipe; a terminal may well be read and written."""
+    if one is None or other is None or stat.S_ISCHR(one.st_mode) or stat.S_ISSOCK(one.st_mode):
+        return False
+    return os.path.samestat(one, other)
 
 
 @contextmanager

@@ -17,11 +17,16 @@ A message is one line that says where, what, and what to do:
 `train.de: 28,999 lines but train.en has 29,000; source and target must be parallel (first unmatched line:
 29,000)`.
 
-`Terminated` is not part of the tree: it is no error, but a scheduler's request to stop.
+`Terminated` and `SearchCancelledError` are not part of the tree: they are no mistakes, but requests to stop,
+by a scheduler and by the caller of a search.
 """
 
 import difflib
 from collections.abc import Iterable
+
+# How heedful is installed with an extra, for all messages. A release on the package index makes it
+# "pip install 'heedful[{extra}]'"; the README and docs/ have to say the same (tests/test_packaging.py).
+INSTALL = "pip install '.[{extra}]' in a checkout of heedful"
 
 
 class HeedfulError(Exception):
@@ -76,6 +81,10 @@ class MissingExtraError(HeedfulError):
     """An optional dependency that is not installed."""
 
 
+class SearchCancelledError(Exception):
+    """A search that stopped between two steps, because its caller no longer needs the outputs."""
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM was received and everything is saved: the program ends with exit code 0."""
 
@@ -100,6 +109,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError | ImportError) and any(
         words in str(error) for words in _OUT_OF_MEMORY
     )
+
+
+def install_hint(extra: str) -> str:
+    """Return how to install heedful with an extra, for a message that says what is missing."""
+    return INSTALL.format(extra=extra)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

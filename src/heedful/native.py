@@ -17,6 +17,7 @@ from heedful.errors import ConfigError
 
 VERSION = 2  # HEEDFUL_VERSION in native/heedful.h
 VARIABLE = "HEEDFUL_ISA"
+BF16_VARIABLE = "HEEDFUL_BF16"
 BF16_LEVELS = ("avx512_bf16", "amx", "neon_bf16")  # whose CPUs multiply bfloat16 themselves
 
 _NAMES = ("libheedful.so", "libheedful.dylib", "libheedful.dll")
@@ -209,12 +210,24 @@ def functions_of(level: str) -> Functions:
 
 
 def cpu_has_bf16() -> bool:
-    """Return whether the CPU multiplies bfloat16 by its own instructions, and HEEDFUL_ISA allows them."""
+    """Return whether the CPU has instructions for bfloat16 that are to be used; see `why_no_bf16`."""
     return why_no_bf16() is None
 
 
 def why_no_bf16() -> str | None:
-    """Return why the CPU would have to emulate bfloat16; None where it need not."""
+    """Return why bfloat16 would have to be emulated; None where the CPU has instructions that are to be used.
+
+    With HEEDFUL_ISA, as on a CPU of that level. HEEDFUL_BF16, `on` or `off`, overrides both, so that either
+    choice can be tested and measured on any machine.
+
+    Raises:
+        ConfigError: HEEDFUL_BF16 is something else, or HEEDFUL_ISA names a level that is not possible.
+    """
+    chosen = os.environ.get(BF16_VARIABLE, "").strip().lower()
+    if chosen not in ("", "on", "off"):
+        raise ConfigError(f"{BF16_VARIABLE}={chosen}: must be on or off")
+    if chosen:
+        return None if chosen == "on" else f"{BF16_VARIABLE}=off forbids bf16"
     import torch  # as everything else here works without it
 
     ask = getattr(torch.cpu, "get_capabilities", None)  # newer than the oldest torch that is supported

@@ -18,6 +18,8 @@ from heedful.precision import Precision
 SEARCH, OUTPUTS, SAMPLING, COMPUTING = "Search", "Output constraints", "Sampling", "Computing"
 TEXT = "Parallel text"
 _BUNDLE = "as in the bundle"
+# Where source and target are given, neither can be split; longer ones would take memory and time squared.
+PAIR_TOKENS = 2000
 
 LengthNormalization = Literal["gnmt", "average"]
 EarlyStopping = Literal["optimal", "estimate", "first"]
@@ -121,6 +123,17 @@ class ScoreRequest(Languages):
     min_length: Annotated[
         int | None,
         Option("Minimum output length in tokens.", OUTPUTS, minimum=0, maximum=1_000_000, default=_BUNDLE),
+    ] = None
+    max_source_tokens: Annotated[
+        int | None,
+        Option(
+            "Maximum length of a source in tokens; longer lines are translated in segments, and refused "
+            "where a translation is given.",
+            SEARCH,
+            minimum=1,
+            maximum=1_000_000,
+            default=f"data.max_length of the training, and {PAIR_TOKENS:,} where a translation is given",
+        ),
     ] = None
     no_repeat_ngram_size: Annotated[
         int | None,
@@ -284,10 +297,10 @@ class Runtime:
     engine: Annotated[
         str,
         Option(
-            "compiled: the native engine, on CPUs; torch; auto: the native engine where it supports the "
+            "native: the native library's, on CPUs; torch; auto: the native engine where it supports the "
             "model, else torch; ctranslate2: CTranslate2's own search.",
             COMPUTING,
-            metavar="auto|compiled|torch|ctranslate2",
+            metavar="auto|native|torch|ctranslate2",
         ),
     ] = "auto"
     device: Annotated[

@@ -12,7 +12,7 @@ from heedful.config import ModelConfig
 from heedful.errors import BundleError
 from heedful.parsing import shown
 from heedful.safetensors_files import SafetensorsArrays, safetensors_shapes
-from heedful.weight_format import Shape, weight_shapes
+from heedful.weight_format import Shape, embedding_names, weight_shapes
 
 if TYPE_CHECKING:
     from heedful.model import Transformer
@@ -39,12 +39,18 @@ class StoredModel:
         """Return a copy of a weight by its name (`weight_format.py`).
 
         Raises:
-            BundleError: it cannot be read any more.
+            BundleError: it cannot be read any more, or no two tokens differ in it.
         """
         try:
-            return self._arrays[name]
+            weight = self._arrays[name]
         except ValueError as error:
             raise BundleError(f"{self._file}: {error}; copy the bundle again") from None
+        if name in embedding_names(self.config) and _is_constant(weight):
+            raise BundleError(
+                f"{self._file}: {name}: every value is {weight.flat[0]:g}, so that all tokens are one; "
+                "this model was never trained, or its weights were lost; use another copy"
+            )
+        return weight
 
     @cached_property
     def model(self) -> "Transformer":
@@ -52,6 +58,11 @@ class StoredModel:
         from heedful.meta_device import model_from_arrays  # torch, for those who need it
 
         return model_from_arrays(self.config, self.weight)
+
+
+def _is_constant(weight: NDArray[np.float32]) -> bool:
+    first = weight.flat[0]
+    return weight.size > 1 and bool((weight[0] == first).all()) and bool((weight == first).all())
 
 
 def check_fits(expected: Mapping[str, Shape], stored: Mapping[str, Shape], origin: Path) -> None:

@@ -15,6 +15,8 @@ from heedful.bundle import file_sha256, load_bundle
 from heedful.config import load_config
 from heedful.model_files import save_model
 
+pytestmark = pytest.mark.by_class
+
 # Of the words that the tiny bundle knows, in sentences that it does not.
 PAIRS = (
     ("the cat sees the cat .", "die Katze sieht die Katze ."),
@@ -152,9 +154,11 @@ def test_the_card_names_the_base_model_and_its_data(desk: Desk) -> None:
     desk.adapt("child", {"train.max_steps": 1, "train.freeze": "encoder.", "lora.rank": 2}, base="origin")
     card = (desk.folder / "child" / "last" / "README.md").read_text(encoding="utf-8")
     section = card.partition("## Base model")[2].partition("## Data")[0]
-    assert f"`{desk.folder / 'origin'}`" in section
+    assert "bundle: `origin`, " in section
     assert file_sha256(desk.folder / "origin" / "best" / "model.safetensors") in section
-    assert f"its training text: {desk.folder / 'new.en'} and {desk.folder / 'new.de'}" in section
+    assert "its training text: new.en and new.de" in section
+    for file in (desk.folder / "child" / "best").iterdir():
+        assert str(desk.folder).encode() not in file.read_bytes(), file
     assert "adapters of rank 2 on query, value, merged into the weights, except `encoder.`" in section
     plain = (desk.folder / "origin" / "last" / "README.md").read_text(encoding="utf-8")
     assert "its training text: see its own card" in plain

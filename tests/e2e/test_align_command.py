@@ -10,6 +10,8 @@ from tiny_bundle import PAIRS, memorised, save_memorised
 from heedful.decoding.alignment import PENULTIMATE, AlignmentMethod
 from heedful.decoding.translator import Translator
 
+pytestmark = pytest.mark.by_class
+
 SOURCES, TARGETS = ([pair[i] for pair in PAIRS] for i in (0, 1))
 
 

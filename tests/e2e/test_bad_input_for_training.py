@@ -30,6 +30,11 @@ WRONG_SETTINGS = {
     "an unknown section": ("modell.num_heads=4", "did you mean 'model'?", 2),
     "another type": ("train.max_steps=many", "train.max_steps", 2),
     "heads that do not divide": ("model.num_heads=5", "model.num_heads=5 must divide model.d_model=128", 2),
+    "too little coverage": (
+        "tokenizer.character_coverage=0.95",
+        "character_coverage=0.95: input should be",
+        2,
+    ),
     "no key": ("max_steps", "section.key=value", 2),
     "a large vocabulary": ("tokenizer.vocab_size=8000", "the largest possible is", 1),
     "room for nothing": ("data.max_length=2", "data.max_length", 1),
@@ -77,7 +82,7 @@ def test_no_text_at_all_is_said(tmp_path: Path) -> None:
 def test_one_side_alone_is_said(tmp_path: Path) -> None:
     write_pairs(tmp_path)
     outcome = heedful("train", "--src", tmp_path / "ten.en", "--output", tmp_path / "run")
-    assert_one_line(outcome, 2, "data.src and data.tgt must both be set")
+    assert_one_line(outcome, 2, "give both --src and --tgt (data.src and data.tgt must both be set)")
 
 
 def test_an_unknown_preset_gets_a_suggestion(tmp_path: Path) -> None:

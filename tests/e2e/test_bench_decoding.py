@@ -6,6 +6,8 @@ import pytest
 from command_line import heedful
 from tiny_bundle import PAIRS, save_memorised
 
+pytestmark = pytest.mark.by_class
+
 SPEEDS = ("output_tokens_per_second", "sentences_per_second", "median_latency_ms", "p99_latency_ms")
 
 

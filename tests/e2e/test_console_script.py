@@ -44,3 +44,19 @@ def test_a_verb_that_does_not_exist_gets_a_suggestion() -> None:
     outcome = heedful("transalte")
     assert outcome.code == 2
     assert outcome.err == "error: No such command 'transalte'. Did you mean 'translate'; see heedful --help\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "belongs"),
+    [
+        ("translate model test.en", "'test.en': give the text with -i test.en, or < test.en; see"),
+        ("score model test.en --src a --tgt b", "'test.en': give the text with --src and --tgt; see"),
+        ("evaluate model test.en --src a --ref b", "'test.en': give the text with --src and --ref; see"),
+        ("train recipe.toml test.en test.de", "'test.en': give the text with --src and --tgt; see"),
+        ("push model ann/model more", "'more'; see"),
+    ],
+)
+def test_a_stray_argument_is_told_where_it_belongs(words: str, belongs: str) -> None:
+    outcome = heedful(*words.split())
+    assert outcome.code == 2
+    assert outcome.err == f"error: unexpected argument {belongs} heedful {words.split()[0]} --help\n"

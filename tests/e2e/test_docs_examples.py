@@ -1,9 +1,11 @@
 """What the pages of docs/ show is run here as it stands there: their commands on little text, their Python.
 
-serving.md and pictures.md have tests of their own, annotated-paper.md is executed as the site is
+What is about the demo's model is run on that model, in a test that takes minutes; on a model of another kind
+serving.md has a test of its own, as has pictures.md, annotated-paper.md is executed as the site is
 built (tests/tools). The pages of what was measured, and of what was decided, are a record.
 """
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -16,15 +18,13 @@ from published_systems import Lecture
 from shown_commands import ROOT, SHORT, SMALL_VOCABULARY, Runner, blocks
 from ten_pairs import write_sides
 from tiny_bundle import save_memorised
+from translation_server import translation_server
 
 from heedful.data.phrasebook import phrase_book
+from heedful.workflows import demo
 
-OF_OTHER_TESTS = {"docs/serving.md", "docs/pictures.md"}
+OF_OTHER_TESTS = {"docs/quickstart.md", "docs/serving.md", "docs/pictures.md"}
 RECORDS = ("docs/log.md", "docs/results.md", "docs/results/", "docs/decisions/")
-
-
-def no_files() -> None:
-    pass
 
 
 def phrases() -> None:
@@ -57,7 +57,6 @@ def lecture() -> None:
 
 # What stands in the directory before the commands of a page are run, and which verbs they must have.
 PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
-    "docs/quickstart.md": (no_files, {"demo", "translate", "attention", "plot", "inspect"}),
     "docs/translator-in-an-afternoon.md": (phrases, {"inspect", "train", "evaluate", "score", "shortlist"}),
     "docs/adapt-a-published-one.md": (published, {"import", "train", "evaluate", "export"}),
     "docs/corpus.md": (checked, {"inspect"}),
@@ -67,18 +66,39 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
 
 
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
-@pytest.mark.parametrize(
-    "page", [pytest.param(each, marks=pytest.mark.slow if "demo" in PAGES[each][1] else ()) for each in PAGES]
-)
+@pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_shows_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     prepare, verbs = PAGES[page]
     prepare()
     ids = {"src": torch.tensor([[3, 4, 5]]), "tgt_in": torch.tensor([[1, 6]])}
     training = SHORT if "import" in verbs else SHORT + SMALL_VOCABULARY
-    runner = Runner(added={"train": training, "demo": ["--max-minutes", "0.02"]}, names=ids)
+    runner = Runner(added={"train": training}, names=ids)
     runner.run(page)
     assert verbs <= set(runner.verbs)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_what_is_shown_of_the_demos_model_is_what_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quickstart trains it, the server answers with it, and the README's Python translates."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "_FOUR_MINUTES", 3000.0)  # so that a slow machine takes all of the steps, too
+    runner = Runner()
+    runner.run("docs/quickstart.md")
+    assert {"demo", "translate", "attention", "plot", "inspect"} <= set(runner.verbs)
+    with translation_server("en-de=runs/demo") as server:
+        runner.server = server.url.split("/")[2]
+        runner.run("docs/serving.md")
+        for command in re.findall(r"^ +(curl .*)$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE):
+            runner.compare('{"translatedText": "Das Haus ist klein.", ...}', runner.run_command(command))
+    for language, text in blocks("README.md"):
+        if language == "python":
+            runner.run_python(text, "README.md")
+    assert len(runner.answers) >= 12
 
 
 def test_every_page_with_examples_is_run_or_a_record() -> None:
@@ -89,7 +109,7 @@ def test_every_page_with_examples_is_run_or_a_record() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["heedful translate nowhere", "pip install 'heedful[no-such]'", "make no-such-target", "false", "exit 3"],
+    ["heedful translate nowhere", "pip install '.[no-such]'", "make no-such-target", "false", "exit 3"],
 )
 def test_what_does_not_work_is_noticed(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -9,6 +9,7 @@ from command_line import Outcome, heedful
 from tiny_bundle import PAIRS, save_memorised
 
 from heedful.decoding.translator import Translator
+from heedful.errors import install_hint
 
 
 @pytest.fixture(scope="module")
@@ -103,5 +104,5 @@ def test_a_picture_that_cannot_be_is_refused_before_the_work(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     for command in [*commands, ["plot", run]]:
         outcome = heedful(*command, "-o", "a.svg")
-        assert_one_clear_line(outcome, 1, "plotting needs matplotlib: pip install 'heedful[plot]'")
+        assert_one_clear_line(outcome, 1, f"plotting needs matplotlib: {install_hint('plot')}")
         assert not Path("a.svg").exists()

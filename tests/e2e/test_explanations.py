@@ -8,6 +8,7 @@ import pytest
 from tiny_bundle import PAIRS, save_memorised
 from translation_server import TranslationServer, translation_server
 
+from heedful.errors import install_hint
 from heedful.native import native
 from heedful.serving.keys import make_key
 
@@ -89,5 +90,5 @@ def test_without_torch_the_server_translates_and_says_what_is_missing(
     with translation_server(f"en-de={bundle}") as own:
         reply = own.post("/explain", FIELDS)
         assert (reply.status, list(reply.json)) == (501, ["error"])
-        assert "pip install 'heedful[torch]'" in reply.json["error"]
+        assert install_hint("torch") in reply.json["error"]
         assert own.post("/translate", FIELDS).json == {"translatedText": GERMAN}

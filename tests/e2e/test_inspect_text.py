@@ -33,6 +33,19 @@ def found_in(outcome: Outcome) -> dict[str, int]:
     return {each["name"]: each["pairs"] for each in json.loads(outcome.out)["findings"] if each["pairs"]}
 
 
+@pytest.mark.parametrize("endings", [("en", "de"), ("src", "tgt")])
+def test_short_lines_are_checked_for_other_languages(tmp_path: Path, endings: tuple[str, str]) -> None:
+    short = [("He runs.", "Er läuft."), ("I see a cat.", "Da ist eine Katze."), ("Come in.", "Komm herein.")]
+    pairs = [*short * 50, (GERMAN[0], ENGLISH[0]), ("It rains.", "Aujourd'hui il pleut sur toute la ville.")]
+    paths = [tmp_path / f"text.{ending}" for ending in endings]
+    for path, lines in zip(paths, zip(*pairs, strict=True), strict=True):
+        path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    outcome = heedful("inspect", *paths, "--json")
+    report = json.loads(outcome.out)
+    assert (report["src"]["language"], report["tgt"]["language"]) == ("en", "de")
+    assert found_in(outcome) | {"swapped": 1, "language": 1} == found_in(outcome)
+
+
 def test_each_fault_is_counted_and_shown_with_its_line(text: tuple[Path, Path]) -> None:
     outcome = heedful("inspect", *text, "--json")
     assert found_in(outcome) == dict.fromkeys(BAD, 1)

@@ -1,93 +1,56 @@
-"""The page of `heedful serve`, in a real browser, over a model that knows six sentences."""
+"""The page of `heedful serve`, in a real browser: typing, the translations, and what goes wrong."""
 
-import os
+import itertools
 import re
-import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from page_visits import (
+    ENGLISH,
+    GERMAN,
+    LONG,
+    PHONE,
+    SEVERAL,
+    UNSURE,
+    Visit,
+    expect,
+    flawless_visit,
+    page_server,
+    playwright,
+    running_browser,
+    visited,
+)
 from tiny_bundle import PAIRS, save_memorised
 from translation_server import TranslationServer, translation_server
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-if CHROMIUM is None:
-    pytest.skip("there is no Chromium; $CHROMIUM says where one is", allow_module_level=True)
+from heedful.serving.keys import make_key
 
-ENGLISH, GERMAN = PAIRS[0]
+OUTDATED = "Translation of an earlier text"
 MOST_BYTES = 150_000
-expect = playwright.expect
-expect.set_options(timeout=30_000)  # the machine may have much else to do
-
-
-@dataclass
-class Visit:
-    """A page that is open, and what the browser had to say about it."""
-
-    page: "playwright.Page"
-    url: str
-    complaints: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-
-    def type(self, text: str) -> None:
-        self.page.locator("#source").fill("")
-        self.page.locator("#source").press_sequentially(text)
-
-    def shows(self, text: str) -> None:
-        expect(self.page.locator("#output")).to_have_text(text)
-
-    def explained(self, text: str = ENGLISH) -> None:
-        """Type a text, and wait until its words are known."""
-        self.type(text)
-        self.page.locator("#output .w").first.wait_for()
-
-    def evaluate(self, code: str) -> object:
-        return self.page.evaluate(code)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator["playwright.Browser"]:
-    with playwright.sync_playwright() as running:
-        chromium = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_memorised(tmp_path_factory.mktemp("page") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def server(bundle: Path) -> Iterator[TranslationServer]:
-    with translation_server(f"en-de,de-en={bundle}") as running:
+    with running_browser() as running:
         yield running
 
 
-def visited(browser: "playwright.Browser", url: str, **context: object) -> Visit:
-    page = browser.new_page(**context)
-    page.set_default_timeout(30_000)
-    visit = Visit(page, url)
-    page.on("console", lambda said: said.type in ("error", "warning") and visit.complaints.append(said.text))
-    page.on("pageerror", lambda error: visit.complaints.append(str(error)))
-    page.on("request", lambda request: visit.requests.append(request.url))
-    page.goto(url)
-    expect(page.locator("#from option")).not_to_have_count(0)
-    if "#" not in url:
-        page.locator("#from").select_option("en")
-    return visit
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TranslationServer]:
+    with page_server(tmp_path_factory.mktemp("page")) as running:
+        yield running
 
 
 @pytest.fixture
 def visit(browser: "playwright.Browser", server: TranslationServer) -> Iterator[Visit]:
-    """A visit that must end without complaints and without a request to another host."""
-    found = visited(browser, server.url, viewport={"width": 1100, "height": 900})
-    yield found
-    found.page.close()
-    assert found.complaints == []
-    assert [each for each in found.requests if not each.startswith(server.url)] == []
+    with flawless_visit(browser, server.url) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_memorised(tmp_path_factory.mktemp("own") / "tiny")
 
 
 def test_a_text_is_translated_as_it_is_typed(visit: Visit) -> None:
@@ -130,66 +93,56 @@ def test_a_late_answer_does_not_take_the_place_of_a_newer_one(visit: Visit) -> N
     visit.complaints.clear()  # the browser reports the request that was given up
 
 
-def test_a_word_lights_up_with_what_it_attended_to(visit: Visit) -> None:
-    visit.explained()
-    visit.page.locator("#output .w", has_text="Katze").hover()
-    expect(visit.page.locator("#output .w.on")).to_have_text("Katze")
-    assert visit.page.locator("#mirror .w.lit").count() >= 1
-    expect(visit.page.locator("#word")).to_contain_text("Katze: ")
-    expect(visit.page.locator("#word")).to_contain_text("%")
-    box = visit.page.locator("#mirror .w", has_text="cat").bounding_box()
-    assert box is not None
-    visit.page.mouse.move(box["x"] + 5, box["y"] + 5)  # the text field lies above it
-    expect(visit.page.locator("#mirror .w.on")).to_have_text("cat")
-    assert visit.page.locator("#output .w.lit").count() >= 1
-
-
-def test_words_light_up_from_the_keyboard(visit: Visit) -> None:
-    visit.explained()
-    visit.page.locator("#output").focus()
-    visit.page.keyboard.press("ArrowRight")
-    expect(visit.page.locator("#output .w.on")).to_have_text("die")
-    visit.page.keyboard.press("ArrowRight")
-    expect(visit.page.locator("#output .w.on")).to_have_text("Katze")
-    expect(visit.page.locator("#live")).to_contain_text("Katze: ")
-    visit.page.locator("#source").focus()
-    visit.page.keyboard.press("Home")
-    expect(visit.page.locator("#mirror .w.on")).to_have_text("the")
-
-
-def test_tabs_are_switched_from_the_keyboard(visit: Visit) -> None:
-    visit.explained()
-    visit.page.locator("#tab-attention").focus()
-    visit.page.keyboard.press("ArrowRight")
-    expect(visit.page.locator("#tab-beam")).to_be_focused()
-    expect(visit.page.locator("#tab-beam")).to_have_attribute("aria-selected", "true")
-    expect(visit.page.locator("#panel-attention")).to_be_hidden()
-    expect(visit.page.locator("#panel-beam .tree .segment.best").first).to_contain_text("die")
-    expect(visit.page.locator("#panel-beam tbody tr")).to_have_count(4)
-    visit.page.keyboard.press("Home")
-    expect(visit.page.locator("#panel-attention")).to_be_visible()
-
-
-def test_maps_are_chosen_by_kind_layer_and_head(visit: Visit) -> None:
-    visit.explained()
-    panel = visit.page.locator("#panel-attention")
-    expect(panel.locator(".head")).to_have_count(2)  # one for each layer
-    for kind in ("encoder", "decoder", "cross"):
-        panel.get_by_label("Kind of attention").select_option(kind)
-        panel.get_by_label("Layer", exact=True).select_option("2")
-        expect(panel.locator(".head")).to_have_count(5)  # the mean, and four heads
-        panel.locator(".head").nth(3).click()
-        expect(panel.locator(".head").nth(3)).to_have_attribute("aria-pressed", "true")
-        expect(panel.locator(".heat canvas")).to_have_attribute("aria-label", re.compile("head 3"))
-    panel.locator(".heat canvas").focus()
-    visit.page.keyboard.press("ArrowDown")
-    expect(panel.locator(".readout")).to_contain_text(" → ")
-
-
 def test_other_translations_are_listed(visit: Visit) -> None:
     visit.type(ENGLISH)
     expect(visit.page.locator("#alternatives li")).not_to_have_count(0)
-    assert GERMAN not in visit.page.locator("#alternatives li span").all_inner_texts()
+    assert GERMAN not in visit.page.locator("#alternatives .other").all_inner_texts()
+
+
+def in_common(one: list[str], other: list[str]) -> int:
+    """The length of a longest common subsequence: of all, by trying."""
+    subsequences = [
+        {chosen for n in range(len(each) + 1) for chosen in itertools.combinations(each, n)}
+        for each in (one, other)
+    ]
+    return max(map(len, subsequences[0] & subsequences[1]))
+
+
+def test_words_that_differ_from_the_first_translation_are_marked(visit: Visit) -> None:
+    with visit.page.expect_response("**/translate") as answered:
+        visit.page.locator("#source").fill(ENGLISH)
+    others = answered.value.json()["alternatives"]
+    expect(visit.page.locator("#alternatives .other")).to_have_text(others)
+    for place, other in enumerate(others):
+        item = visit.page.locator("#alternatives .other").nth(place)
+        marked = sum(len(each.split()) for each in item.locator("mark").all_text_contents())
+        assert len(other.split()) - marked == in_common(other.split(), GERMAN.split())
+
+
+def test_a_long_translation_is_opened_from_the_keyboard_and_shows_where_it_differs_before_that(
+    browser: "playwright.Browser", server: TranslationServer
+) -> None:
+    visit = visited(browser, server.url, viewport=PHONE)
+    with visit.page.expect_response("**/translate") as answered:
+        visit.page.locator("#source").fill(SEVERAL)
+    item = visit.page.locator("#alternatives li").first
+    button = item.get_by_role("button", name="Show all")
+    expect(button).to_have_attribute("aria-expanded", "false")
+    difference, shown = item.locator("mark").first.bounding_box(), item.locator(".other").bounding_box()
+    assert difference is not None
+    assert shown is not None
+    assert difference["y"] + difference["height"] <= shown["y"] + shown["height"] + 4
+    button.focus()
+    visit.page.keyboard.press("Enter")
+    opened = item.get_by_role("button", name="Show less")
+    expect(opened).to_be_focused()
+    expect(opened).to_have_attribute("aria-expanded", "true")
+    assert item.locator(".other").text_content() == answered.value.json()["alternatives"][0]
+    assert item.locator(".other").evaluate("each => each.scrollHeight <= each.clientHeight")
+    opened.click()
+    expect(item.locator(".other")).to_have_css("height", f"{shown['height']:g}px")
+    assert visit.evaluate("() => document.documentElement.scrollWidth") == PHONE["width"]
+    visit.page.close()
 
 
 def test_languages_are_swapped_where_there_is_a_way_back(visit: Visit) -> None:
@@ -219,14 +172,82 @@ def test_a_link_brings_the_text_back_and_the_server_never_sees_it(
     other.page.close()
 
 
-def test_a_mistake_is_told_in_the_servers_words(visit: Visit) -> None:
+def test_a_refusal_is_told_in_the_servers_words(
+    browser: "playwright.Browser", bundle: Path, tmp_path: Path
+) -> None:
+    key = make_key(tmp_path / "keys.json", "ann")
+    with translation_server(f"en-de={bundle}", "--keys", tmp_path / "keys.json") as own:
+        visit = visited(browser, own.url)
+        visit.page.locator("#source").fill(ENGLISH)
+        expect(visit.page.locator("#problem")).to_contain_text(
+            own.post("/translate", {"q": ENGLISH, "source": "en", "target": "de"}).json["error"]
+        )
+        visit.page.get_by_label("API key").fill(key)
+        visit.page.keyboard.press("Enter")
+        visit.shows(GERMAN)
+        expect(visit.page.locator("#problem")).to_be_hidden()
+        visit.page.close()
+
+
+def test_a_text_over_the_limit_is_not_sent_and_the_counter_says_by_how_much_to_shorten_it(
+    visit: Visit,
+) -> None:
+    sent: list[str] = []
+    visit.page.on("request", lambda request: sent.append(request.post_data or ""))
+    visit.explained()
+    visit.page.locator("#source").fill("a" * 5200)
+    expect(visit.page.locator("#count")).to_have_text("5,200 of 5,000 characters")
+    expect(visit.page.locator("#count")).to_have_css("color", "rgb(163, 52, 31)")
+    expect(visit.page.locator("#shorten")).to_have_text("Shorten the text by 200 characters.")
+    expect(visit.page.locator("#shorten")).to_be_in_viewport()
+    expect(visit.page.locator("#source")).to_have_attribute("aria-invalid", "true")
+    expect(visit.page.locator("#live")).to_have_text("Shorten the text by 200 characters.")
+    expect(visit.page.locator("#remark")).to_have_text(OUTDATED)
+    expect(visit.page.locator("#copy")).to_be_disabled()
     visit.page.locator("#source").fill("a" * 5001)
-    expect(visit.page.locator("#problem")).to_contain_text("request (5001) exceeds text limit (5000)")
+    expect(visit.page.locator("#shorten")).to_have_text("Shorten the text by 1 character.")
+    visit.page.locator("#source").fill(PAIRS[1][0])
+    visit.shows(PAIRS[1][1])
+    expect(visit.page.locator("#shorten")).to_be_empty()
+    expect(visit.page.locator("#remark")).to_be_empty()
+    expect(visit.page.locator("#source")).to_have_attribute("aria-invalid", "false")
+    assert max(map(len, sent)) < 5000
+
+
+def test_a_translation_of_an_earlier_text_is_marked_and_cannot_be_copied(visit: Visit) -> None:
+    visit.explained()
+    copies = visit.page.get_by_role("button", name=re.compile("^Copy(:|$)"))
+    expect(copies).to_have_count(4)  # the translation, and three others
+    visit.page.route("**/translate", lambda route: route.abort())
+    visit.page.locator("#source").fill(PAIRS[1][0])
+    expect(visit.page.locator("#problem")).to_contain_text("The server does not answer")
+    visit.shows(GERMAN)
+    expect(visit.page.locator("#remark")).to_have_text(OUTDATED)
+    for button in [visit.page.locator("#copy"), *visit.page.locator("#alternatives .copy").all()]:
+        expect(button).to_be_disabled()
+    expect(visit.page.locator("#output .w")).to_have_count(0)
+    assert visit.evaluate("() => document.getElementById('inside').inert") is True
+    visit.page.unroute("**/translate")
+    visit.page.locator("#problem button").click()
+    visit.shows(PAIRS[1][1])
+    expect(visit.page.locator("#copy")).to_be_enabled()
+    expect(visit.page.locator("#remark")).to_be_empty()
+    visit.page.locator("#output .w").first.wait_for()
+    assert visit.evaluate("() => document.getElementById('inside').inert") is False
+    visit.complaints.clear()  # the browser's own lines on the requests that were broken off
+
+
+def test_an_earlier_translation_cannot_be_copied_while_a_new_one_is_awaited(visit: Visit) -> None:
     visit.type(ENGLISH)
     visit.shows(GERMAN)
-    expect(visit.page.locator("#problem")).to_be_hidden()
-    assert all("400" in each for each in visit.complaints)  # the browser's own lines
-    visit.complaints.clear()
+    expect(visit.page.locator("#copy")).to_be_enabled()
+    waiting = visit.hold("**/translate")
+    with visit.page.expect_request("**/translate"):
+        visit.page.locator("#source").fill(PAIRS[1][0])
+    expect(visit.page.locator("#copy")).to_be_disabled()
+    waiting[0].continue_()
+    visit.shows(PAIRS[1][1])
+    expect(visit.page.locator("#copy")).to_be_enabled()
 
 
 def test_too_many_requests_are_counted_down_and_asked_again(visit: Visit) -> None:
@@ -247,25 +268,11 @@ def test_too_many_requests_are_counted_down_and_asked_again(visit: Visit) -> Non
     visit.complaints.clear()
 
 
-def test_without_torch_the_tabs_are_hidden(visit: Visit) -> None:
-    visit.page.route("**/explain", lambda route: route.fulfill(status=501, body='{"error": "no torch"}'))
-    visit.type(ENGLISH)
-    visit.shows(GERMAN)
-    visit.page.wait_for_timeout(300)
-    expect(visit.page.locator("#inside")).to_be_hidden()
-    expect(visit.page.locator("#problem")).to_be_hidden()
-    asked = sum(each.endswith("/explain") for each in visit.requests)
-    visit.type(PAIRS[1][0])
-    visit.shows(PAIRS[1][1])
-    assert sum(each.endswith("/explain") for each in visit.requests) == asked == 1
-    visit.complaints.clear()
-
-
-@pytest.mark.parametrize("text", [ENGLISH, " ".join(english for english, _ in PAIRS * 3), "W" * 300])
+@pytest.mark.parametrize("text", [ENGLISH, " ".join([SEVERAL] * 2), LONG, "W" * 300])
 def test_a_phone_needs_no_scrolling_sideways(
     browser: "playwright.Browser", server: TranslationServer, text: str
 ) -> None:
-    visit = visited(browser, server.url, viewport={"width": 360, "height": 700})
+    visit = visited(browser, server.url, viewport=PHONE)
     wide = "() => document.documentElement.scrollWidth"
     assert visit.evaluate(wide) == 360
     visit.page.locator("#source").fill(text)
@@ -300,16 +307,55 @@ def test_the_theme_is_the_systems_until_one_is_chosen(
     visit.page.close()
 
 
+def violations(visit: Visit) -> list[tuple[str, list[str]]]:
+    """Return what axe finds on a page that was opened without its content security policy."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
+    found = axe.run(visit.page).response["violations"]
+    return [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(browser: "playwright.Browser", server: TranslationServer, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
     visit = visited(browser, server.url, color_scheme=scheme, bypass_csp=True)
-    found = axe.run(visit.page).response["violations"]
+    assert violations(visit) == []
     visit.explained()
     for tab in ("#tab-beam", "#tab-attention"):
         visit.page.locator(tab).click()
-        found += axe.run(visit.page).response["violations"]
-    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+        assert violations(visit) == []
+    visit.page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_a_translation_that_is_unsure_and_then_outdated(
+    browser: "playwright.Browser", server: TranslationServer, scheme: str
+) -> None:
+    visit = visited(browser, server.url, color_scheme=scheme, bypass_csp=True, viewport=PHONE)
+    visit.page.locator("#to").select_option("fr")
+    visit.page.locator("#source").fill(SEVERAL)
+    expect(visit.page.locator("#remark")).to_have_text(UNSURE)
+    visit.page.locator("#alternatives .open:visible").first.click()
+    assert violations(visit) == []
+    visit.page.locator("#source").fill("a" * 5200)
+    expect(visit.page.locator("#shorten")).not_to_be_empty()
+    expect(visit.page.locator("#remark")).to_have_text(OUTDATED)
+    assert violations(visit) == []
+    visit.page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_a_problem_and_a_translation_through_another_language(
+    browser: "playwright.Browser", server: TranslationServer, scheme: str
+) -> None:
+    visit = visited(browser, server.url, color_scheme=scheme, bypass_csp=True)
+    visit.page.locator("#from").select_option("de")
+    visit.page.locator("#to").select_option("fr")
+    visit.page.locator("#source").fill(GERMAN)
+    expect(visit.page.locator("#beyond")).to_be_visible()
+    assert violations(visit) == []
+    visit.page.route("**/translate", lambda route: route.abort())
+    visit.page.locator("#source").fill(ENGLISH)
+    expect(visit.page.locator("#problem")).to_be_visible()
+    assert violations(visit) == []
     visit.page.close()
 
 
@@ -332,7 +378,9 @@ def test_a_server_that_is_gone_is_told(browser: "playwright.Browser", bundle: Pa
         visit.type(ENGLISH)
         visit.shows(GERMAN)
         own.terminate()
-        visit.type(PAIRS[1][0])
+        visit.page.locator("#source").fill(PAIRS[1][0])
         expect(visit.page.locator("#problem")).to_contain_text("The server does not answer")
         expect(visit.page.locator("#problem button")).to_have_text("Try again")
+        expect(visit.page.locator("#copy")).to_be_disabled()
+        expect(visit.page.locator("#remark")).to_have_text(OUTDATED)
         visit.page.close()

@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from shown_commands import ROOT, SHORT, SMALL_VOCABULARY, Runner, blocks
+from shown_commands import ROOT, SHORT, SMALL_LAYERS, SMALL_VOCABULARY, Runner, blocks
 from ten_pairs import write_sides
-from tiny_bundle import save_memorised
+from tiny_bundle import SHOWN_PAIRS, save_memorised
 
 
 @pytest.fixture
@@ -15,15 +15,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     write_sides(train=10, valid=3, val=3, test=3, input=3)
     shutil.copytree(ROOT / "recipes", "recipes")
-    save_memorised(Path("runs/demo"))
+    save_memorised(Path("runs/demo"), SHOWN_PAIRS)
     return tmp_path
 
 
 def test_every_example_of_the_readme_runs(folder: Path) -> None:
-    runner = Runner(added={"train": SHORT + SMALL_VOCABULARY})
+    runner = Runner(added={"train": SHORT + SMALL_LAYERS + SMALL_VOCABULARY})
     runner.run("README.md")
     assert {"train", "translate", "evaluate", "attention", "plot"} <= set(runner.verbs)
     assert "translator" in runner.names
+    assert "['Die alte Frau liest ein Buch.']" in runner.answers
     assert len((folder / "output.de").read_text(encoding="utf-8").splitlines()) == 3
     assert (folder / "map.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "runs/en-de/curves.png").read_bytes().startswith(b"\x89PNG")

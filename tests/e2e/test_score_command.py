@@ -13,6 +13,8 @@ from tiny_bundle import PAIRS, save_memorised
 from heedful.decoding.translator import Translator
 from heedful.model_files import save_bundle
 
+pytestmark = pytest.mark.by_class
+
 SOURCES = [src for src, _ in PAIRS]
 TARGETS = [tgt for _, tgt in PAIRS]
 

@@ -1,6 +1,7 @@
 """What `heedful translate --json` writes has, given to `heedful score`, the scores it was written with."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import torch
 from command_line import heedful
 from tiny_bundle import PAIRS, memorised, save_memorised
 
-from heedful.decoding.native_backend import NativeBackend
 from heedful.model import Transformer
 from heedful.model_files import save_bundle
 from heedful.precision import Precision
@@ -36,7 +36,7 @@ MODES = {  # of translate alone, of both
 }
 COMPUTATIONS: list[tuple[str, Precision]] = [
     ("torch", "float32"), ("torch", "bf16"), ("torch", "fp16"),
-    ("compiled", "float32"), ("compiled", "bf16"), ("compiled", "int8"),
+    ("native", "float32"), ("native", "bf16"), ("native", "int8"),
 ]  # fmt: skip
 
 
@@ -100,10 +100,15 @@ CASES = [
 
 @pytest.mark.parametrize(("mode", "run", "engine", "precision"), CASES)
 def test_a_hypothesis_has_the_score_that_the_search_gave_it(
-    folder: Path, mode: str, run: str, engine: str, precision: Precision
+    folder: Path,
+    mode: str,
+    run: str,
+    engine: str,
+    precision: Precision,
+    use_engine: Callable[[Precision], None],
 ) -> None:
-    if engine == "compiled" and (reason := NativeBackend.why_not([memorised().model], precision)):
-        pytest.skip(reason)
+    if engine == "native":
+        use_engine(precision)
     assert_scored_as_written(folder, run, mode, ["--engine", engine, "--precision", precision])
 
 

@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -14,6 +14,8 @@ import pytest
 from command_line import heedful
 from tiny_bundle import PAIRS, save_memorised
 from translation_server import TranslationServer, translation_server
+
+from heedful.errors import install_hint
 
 ENGLISH, GERMAN = PAIRS[0]
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -231,11 +233,28 @@ def test_half_a_request_holds_up_nobody(server: TranslationServer) -> None:
         connection.close()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="sockets are no files there")
+def test_slow_clients_do_not_take_the_files_of_others(bundle: Path) -> None:
+    health = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    unread = b"POST /nope HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+    with translation_server(f"en-de={bundle}", max_files=300) as server, ExitStack() as slow:
+        for number in range(320):
+            connection = slow.enter_context(socket.create_connection((server.host, server.port), timeout=60))
+            with suppress(ConnectionError):
+                connection.sendall([b"", b"GET /hea", health + b"G", unread][number % 4])
+            if number % 10 == 0:
+                assert server.ask("GET", "/health").json == {"status": "ok"}
+        assert server.post("/translate", {"q": ENGLISH, "source": "en", "target": "de"}).status == 200
+        assert server.terminate() == 0
+    assert "Traceback" not in "".join(server.log)
+    assert len(server.log) < 50
+
+
 def test_what_is_no_http_and_what_is_too_large_is_refused(server: TranslationServer) -> None:
     assert server.raw(b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
-    assert server.raw(b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert server.raw(b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.1 414")
     assert server.raw(as_request(b" " * 131_073)).startswith(b"HTTP/1.1 413")
-    assert server.ask("DELETE", "/translate").headers["allow"] == "GET, POST"
+    assert server.ask("DELETE", "/translate").headers["allow"] == "GET, HEAD, POST"
     assert server.ask("GET", "/nothing").json == {"error": "Not Found"}
 
 
@@ -273,6 +292,20 @@ def test_keys_rates_origins_and_logs(bundle: Path, tmp_path: Path) -> None:
     assert "POST /translate 200" in log
     assert key not in log + keys.read_text()
     assert "sleeps" not in log
+
+
+@pytest.mark.parametrize("trusted", [(), ("--trust-proxy", "10.0.0.0/8", "--trust-proxy", "127.0.0.1")])
+def test_an_address_is_taken_from_a_header_only_of_a_proxy_that_is_trusted(
+    bundle: Path, trusted: tuple[str, ...]
+) -> None:
+    with translation_server(f"en-de={bundle}", "--rate", 1, *trusted) as server:
+        statuses = [
+            server.ask("GET", "/v2/usage", None, {"X-Forwarded-For": f"192.0.2.{number}"}).status
+            for number in range(10)
+        ]
+        server.terminate()
+    assert statuses[0] == 200
+    assert (429 in statuses) is not bool(trusted)
 
 
 def test_texts_are_logged_only_when_asked_for(bundle: Path) -> None:
@@ -333,7 +366,7 @@ def test_a_package_that_is_missing_is_one_line(bundle: Path, name: str) -> None:
             patch.delitem(sys.modules, module)
         patch.setitem(sys.modules, name, None)
         outcome = heedful("serve", f"en-de={bundle}")
-    assert (outcome.code, outcome.err) == (1, f"error: serving needs {name}: pip install 'heedful[serve]'\n")
+    assert (outcome.code, outcome.err) == (1, f"error: serving needs {name}: {install_hint('serve')}\n")
 
 
 def test_a_model_without_languages_is_one_line(bundle: Path) -> None:
@@ -365,6 +398,8 @@ def test_a_model_without_languages_is_one_line(bundle: Path) -> None:
         (["en-de,deu_Latn-fr,de-fr=x"], "de-fr is said by"),
         (["--make-key", "ann", "--keys", "nothing.json", "--rate", 10**30], "see --rate"),
         (["en-de=x", "--workers", 65], "--workers"),
+        (["en-de=x", "--trust-proxy", "nginx"], "'nginx': no address of a proxy"),
+        (["en-de=x", "--trust-proxy", "10.0.0.1/8"], "has host bits set"),
         (["en-de=x", "--max-characters", 200_000], "--max-waiting 100,000: must be at least"),
         (["--make-key", "ann"], "--make-key needs --keys"),
         (["--make-key", "a\nb", "--keys", "nothing.json"], "no name for a key"),

@@ -32,6 +32,10 @@ def test_what_is_learned_is_measured_and_used(run: Path, tmp_path: Path) -> None
     assert (found["path"], found["pairs"]) == (str(good), 6)
     assert found["effect"]["tokens_outside"] == found["effect"]["texts_changed"] == 0
     assert found["effect"]["sentences"] == 6 < found["effect"]["tokens"]
+    assert outcome.err == (
+        "warning: 6 pairs are few: learned from fewer than 10,000, a shortlist lacks many translations; take "
+        "more text, or measure its effect with --check\n"
+    )
     shown = heedful(*learn(run, none, "--candidates", 0, "--frequent", 0, "--check", run / "train.en")).out
     assert "6 of 6 texts" in shown
 

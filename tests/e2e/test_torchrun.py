@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import heedful
 from safetensors.torch import load_file
 from ten_pairs import as_options, write_pairs
 
@@ -79,13 +80,16 @@ ADDRESS = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
     ],
 )
 def test_half_of_the_environment_of_torchrun_is_one_line(
-    variables: dict[str, str], message: str, tmp_path: Path
+    variables: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["-m", "heedful", "train", *write_pairs(tmp_path), "--output", tmp_path / "run"]
-    outcome = run(*command, **{"WORLD_SIZE": "2"} | variables)
-    assert outcome.returncode == 2
-    assert outcome.stderr.startswith(f"error: {message}")
-    assert outcome.stderr.count("\n") == 1
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"WORLD_SIZE": "2"} | variables).items():
+        monkeypatch.setenv(name, value)
+    outcome = heedful("train", *write_pairs(tmp_path), "--output", tmp_path / "run")
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"error: {message}")
+    assert outcome.err.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 

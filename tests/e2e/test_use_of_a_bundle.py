@@ -11,6 +11,8 @@ from tiny_bundle import PAIRS, save_memorised
 from heedful.decoding.engine import engine_precisions
 from heedful.native import native
 
+pytestmark = pytest.mark.by_class
+
 SOURCES = [src for src, _ in PAIRS]
 TARGETS = [tgt for _, tgt in PAIRS]
 

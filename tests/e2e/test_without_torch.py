@@ -1,5 +1,6 @@
 """Translating, scoring and evaluating need no torch: the commands run where it cannot be imported."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,9 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from hub_client import environment
+from hub_server import hub_server
 from tiny_bundle import PAIRS, memorised, save_memorised
 
 import heedful
+from heedful.errors import install_hint
 from heedful.model import Transformer
 from heedful.model_files import save_bundle
 from heedful.native import native
@@ -34,13 +38,15 @@ def no_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(installed: Path | None, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+def run(
+    installed: Path | None, *arguments: str, text: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run the command where only a folder is installed; None: as everywhere."""
     folders = [Path(heedful.__file__).parent.parent, *([installed] if installed else [])]
     return subprocess.run(
         [sys.executable, *(["-S"] if installed else []), "-m", "heedful", *arguments],
         input=text, capture_output=True, text=True, check=False, timeout=100,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), **environment},
     )  # fmt: skip
 
 
@@ -94,6 +100,46 @@ def test_an_alignment(bundle: Path, no_torch: Path, tmp_path: Path) -> None:
     assert len(without.stdout.splitlines()) == len(PAIRS)
 
 
+def test_a_shortlist_is_learned_checked_and_used(bundle: Path, no_torch: Path, tmp_path: Path) -> None:
+    for name, texts in zip(("src", "tgt"), zip(*PAIRS, strict=True), strict=True):
+        (tmp_path / name).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    files = [f"--{name}={tmp_path / name}" for name in ("src", "tgt")]
+    shortlist = str(tmp_path / "short")
+    learned = run(no_torch, "shortlist", str(bundle), *files, f"--check={tmp_path / 'src'}", "-o", shortlist)
+    assert learned.returncode == 0, learned.stderr
+    assert "outside   0 of" in learned.stdout
+    text = (tmp_path / "src").read_text(encoding="utf-8")
+    done = run(no_torch, "translate", str(bundle), "--shortlist", shortlist, text=text)
+    assert (done.returncode, done.stdout) == (0, (tmp_path / "tgt").read_text(encoding="utf-8")), done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_bundle_is_inspected(bundle: Path, no_torch: Path, options: list[str]) -> None:
+    without, installed = (run(each, "inspect", str(bundle), *options) for each in (no_torch, None))
+    assert without.returncode == 0, without.stderr
+    assert without.stdout == installed.stdout
+    number = memorised().model.num_parameters
+    assert (f'"num_parameters": {number},' if options else f"{number:,} parameters") in without.stdout
+
+
+def test_the_machine_is_inspected(no_torch: Path) -> None:
+    without, installed = (
+        json.loads(run(each, "inspect", "--machine", "--json").stdout) for each in (no_torch, None)
+    )
+    differing = {name for name in without if without[name] != installed[name]}
+    assert without["torch"] is None and "torch" in differing <= {"torch", "training", "gpus"}
+    shown = run(no_torch, "inspect", "--machine")
+    assert (shown.returncode, "torch       not installed" in shown.stdout) == (0, True), shown.stderr
+    assert f"training  none: {install_hint('torch')}" in shown.stdout
+
+
+def test_a_bundle_is_pushed(bundle: Path, no_torch: Path, tmp_path: Path) -> None:
+    with hub_server() as hub:
+        done = run(no_torch, "push", str(bundle), "ann/model", **environment(hub, tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert hub.files("ann/model").keys() >= {path.name for path in bundle.iterdir()}
+
+
 @pytest.fixture(scope="module")
 def other_shape(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle that the native engine does not support."""
@@ -124,4 +170,4 @@ def test_what_needs_torch_says_so_in_one_line(
     assert done.returncode == 1
     [line] = done.stderr.strip().splitlines()
     assert line.startswith(f"error: {names}")
-    assert "pip install 'heedful[torch]'" in line
+    assert install_hint("torch") in line

@@ -11,7 +11,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from small_engines import LEVELS, TOLERANCES, engine_of, log_probs_of, model_with, padded
+from machine_class import LevelsHere, case, every_computation
+from small_engines import TOLERANCES, engine_of, log_probs_of, model_with, padded
 
 from heedful.decoding.engine import Engine
 from heedful.decoding.engine_step import EngineStep
@@ -42,24 +43,27 @@ def sentences(count: int, longest: int, seed: int) -> list[list[int]]:
     return [rng.integers(1, 41, rng.integers(1, longest + 1)).tolist() for _ in range(count)]
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("precision", TOLERANCES)
+computations = pytest.mark.parametrize(("level", "precision"), every_computation())
+
+
 @pytest.mark.parametrize("name", OPTIONS)
-def test_every_step_has_the_models_log_probabilities(name: str, precision: Precision, level: str) -> None:
+def test_every_step_has_the_models_log_probabilities(name: str, here: LevelsHere) -> None:
     model = model_with(OPTIONS[name])
-    engine = engine_of(model, precision, level)
     sources = sentences(5, 20, seed=2)
-    ours, theirs = EngineStep(engine, sources), ModelStep(model, padded(sources))
+    ours = {each: EngineStep(engine_of(model, each[1], each[0]), sources) for each in here.computations()}
+    theirs = ModelStep(model, padded(sources))
     rng = np.random.default_rng(3)
     ids = torch.ones(5, dtype=torch.int64)
     with torch.inference_mode():
         for _ in range(12):
-            found, wanted = log_probs_of(ours(ids)), log_probs_of(theirs(ids))
-            assert (found - wanted).abs().max() <= TOLERANCES[precision]
+            wanted = log_probs_of(theirs(ids))
             # Rows are repeated, dropped and moved, as a beam search does with them.
             rows = torch.from_numpy(rng.integers(0, len(ids), rng.integers(1, 13)))
-            ours.reorder(rows)
             theirs.reorder(rows)
+            for (level, precision), step in ours.items():
+                with case(level, precision):
+                    assert (log_probs_of(step(ids)) - wanted).abs().max() <= TOLERANCES[precision]
+                step.reorder(rows)
             ids = torch.from_numpy(rng.integers(1, 41, len(rows)))
 
 
@@ -82,8 +86,7 @@ def test_the_best_candidates_are_those_of_all_log_probabilities(count: int, supp
         np.testing.assert_allclose(np.exp(renormalised).sum(axis=1), 1.0, rtol=1e-5)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("precision", TOLERANCES)
+@computations
 def test_neighbours_do_not_change_a_bit_of_a_sentence(precision: Precision, level: str) -> None:
     engine = engine_of(model_with({}), precision, level)
     sources = sentences(35, 25, seed=5)  # which fill neither blocks of rows nor tiles
@@ -108,8 +111,7 @@ LARGE: dict[str, object] = {
 LARGE |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("precision", TOLERANCES)
+@computations
 def test_what_comes_next_does_not_depend_on_how_many_ids_are_fed_at_once(
     precision: Precision, level: str
 ) -> None:
@@ -134,8 +136,7 @@ def test_what_comes_next_does_not_depend_on_how_many_ids_are_fed_at_once(
         rows = rows[lives_on]
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("precision", TOLERANCES)
+@computations
 def test_threads_that_share_a_step_do_not_change_a_bit(precision: Precision, level: str) -> None:
     engine = engine_of(model_with(LARGE), precision, level)
     sources = sentences(100, 25, seed=6)
@@ -245,27 +246,26 @@ def bad_feeds() -> dict[str, tuple[list[int], list[int], list[int]]]:
     }
 
 
-@pytest.mark.parametrize("case", bad_feeds())
-@pytest.mark.parametrize("level", LEVELS)
-def test_numbers_out_of_range_are_refused_before_anything_is_read(level: str, case: str) -> None:
-    engine = engine_of(model_with({}), "float32", level)
-    step = EngineStep(engine, [[5, 6], [7]])
-    ids, outputs, positions = (np.asarray(each, dtype=np.int64) for each in bad_feeds()[case])
-    with pytest.raises(InputError, match="outside of the vocabulary"):
-        engine.step(step._past, ids, outputs=outputs, at_positions=positions, end=1, threads=1)
+def test_numbers_out_of_range_are_refused_before_anything_is_read(here: LevelsHere) -> None:
+    for level in here.levels():
+        engine = engine_of(model_with({}), "float32", level)
+        step = EngineStep(engine, [[5, 6], [7]])
+        for name, numbers in bad_feeds().items():
+            ids, outputs, positions = (np.asarray(each, dtype=np.int64) for each in numbers)
+            with case(level, name), pytest.raises(InputError, match="outside of the vocabulary"):
+                engine.step(step._past, ids, outputs=outputs, at_positions=positions, end=1, threads=1)
 
 
-@pytest.mark.parametrize("ids", [[41], [-1], [10**12]])
-@pytest.mark.parametrize("level", LEVELS)
-def test_source_ids_out_of_range_are_refused(level: str, ids: list[int]) -> None:
-    engine = engine_of(model_with({}), "float32", level)
-    with pytest.raises(InputError, match="outside of the vocabulary"):
-        engine.encode([[5, 6], ids])
+def test_source_ids_out_of_range_are_refused(here: LevelsHere) -> None:
+    for level in here.levels():
+        engine = engine_of(model_with({}), "float32", level)
+        for ids in ([41], [-1], [10**12]):
+            with case(level, ids), pytest.raises(InputError, match="outside of the vocabulary"):
+                engine.encode([[5, 6], ids])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("precision", TOLERANCES)
-@pytest.mark.parametrize("level", LEVELS)
+@computations
 def test_what_is_not_finite_stays_so_in_its_sentence_alone(
     precision: Precision, level: str, bad: float
 ) -> None:

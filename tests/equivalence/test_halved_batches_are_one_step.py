@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from process_groups import settings, small_source, take_steps
+from process_groups import Outcome, settings, small_source, take_steps
 from small_models import small_config, small_model
 from torch import Tensor
 from trainer_worlds import make
@@ -157,14 +157,20 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> BatchSource:
     return small_source(tmp_path_factory.mktemp("store"))
 
 
-def test_a_process_that_halves_its_batches_does_its_part(source: BatchSource, inject: Injection) -> None:
+@pytest.fixture(scope="module")
+def undivided(source: BatchSource) -> Outcome:
+    return take_steps(source, settings(), size=2)
+
+
+def test_a_process_that_halves_its_batches_does_its_part(
+    source: BatchSource, undivided: Outcome, inject: Injection
+) -> None:
     """The first of two; its gradients of the other's weights go into shared memory as they are computed."""
-    wanted = take_steps(source, settings(), size=2)
     tried = inject(3, MemoryError())
     found = take_steps(source, settings(), size=2)
     assert max(tried) > 3
     assert found.metrics[0].num_halvings > 0
-    for name, weight in wanted.weights.items():
+    for name, weight in undivided.weights.items():
         torch.testing.assert_close(found.weights[name], weight, rtol=0.0, atol=1e-6)
 
 

@@ -1,16 +1,15 @@
 """The native kernels, at every level, against the operations of torch that they stand for."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from machine_class import as_class, every_level, need_level
 from torch import Tensor, nn
 
 from heedful.config import ModelConfig
 from heedful.model import Transformer
-from heedful.native import functions_of, native
 from heedful.nn.attention import attention_weights
 from heedful.ops import kernels, use_fused_ops
 from heedful.ops.attention import weigh
@@ -22,14 +21,10 @@ from heedful.training.loss import projected_cross_entropy
 TOLERANCES = {torch.float32: 3e-6, torch.bfloat16: 2e-2}
 
 
-@pytest.fixture(autouse=True, params=[level.name for level in native().levels] or ["no library"])
-def in_use(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    known = {level.name: level.why_not for level in native().levels}
-    if reason := known.get(request.param, native().describe()):
-        pytest.skip(reason)
-    at_level = replace(native(), level=request.param, functions=functions_of(request.param))
-    monkeypatch.setattr(kernels, "native", lambda: at_level)
-    with using_threads(1):
+@pytest.fixture(autouse=True, params=every_level())
+def in_use(request: pytest.FixtureRequest) -> Iterator[None]:
+    need_level(request.param)
+    with as_class(level=request.param, threads=1):
         yield
 
 

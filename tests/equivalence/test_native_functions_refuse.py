@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from machine_class import every_level, need_level
 from numpy.typing import NDArray
-from small_engines import LEVELS, engine_of, model_with
+from small_engines import engine_of, model_with
 
 from heedful.decoding.engine import Engine, address_of
 from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.engine_tokens import EngineShortlist
-from heedful.native import Attention, Functions, Shortlist, functions_of, native
+from heedful.native import Attention, Functions, Shortlist, functions_of
 
 OK, BAD_ARGUMENT = 0, 2
 HUGE = [2**31, 2**40, 2**62, 2**63 - 1]
@@ -21,16 +22,14 @@ NEGATIVE = [-1, -(2**31), -(2**63)]
 ROUNDS = 200
 
 
-@pytest.fixture(params=LEVELS)
+@pytest.fixture(params=every_level())
 def engine(request: pytest.FixtureRequest) -> Engine:
     return engine_of(model_with({}), "float32", request.param)
 
 
-@pytest.fixture(params=LEVELS)
+@pytest.fixture(params=every_level())
 def functions(request: pytest.FixtureRequest) -> Functions:
-    known = {level.name: level.why_not for level in native().levels}
-    if reason := known.get(request.param, native().describe()):
-        pytest.skip(reason)
+    need_level(request.param)
     return functions_of(request.param)
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from heedful.data.batch_source import BatchSource
 from heedful.errors import ConfigError, TrainingError
 from heedful.model import Transformer
+from heedful.threads import using_threads
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel import choice
 from heedful.training.parallel.choice import process_group_size
@@ -41,7 +42,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> BatchSource:
 
 @pytest.mark.parametrize(
     ("sections", "size"),
-    [({}, 3), (ADAPTERS, 2), (MUON, 2), (MUON | ADAPTERS, 2)],
+    [({}, 3), pytest.param(ADAPTERS, 2, marks=pytest.mark.slow), (MUON, 2), (MUON | ADAPTERS, 2)],
     ids=["all weights", "adapters", "muon", "adapters by muon"],
 )
 def test_processes_that_share_the_weights_are_one_process(
@@ -137,8 +138,13 @@ def test_a_process_that_dies_ends_training_with_one_line(source: BatchSource) ->
             group.step(StepPlan(2, ((0, 1),), 0.01))
 
 
-def test_a_group_is_as_large_as_pays_off() -> None:
-    threads, model = torch.get_num_threads(), small_model()
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_a_group_is_as_large_as_pays_off(threads: int) -> None:
+    with using_threads(threads):
+        assert_group_sizes(threads, small_model())
+
+
+def assert_group_sizes(threads: int, model: Transformer) -> None:
     assert process_group_size(settings(train={"processes": 1}), model) == (1, threads)
     assert process_group_size(settings(train={"max_steps": 10}), model) == (1, threads)
     assert process_group_size(settings(batch={"tokens": 100_000}), small_model().to("meta")) == (1, threads)
@@ -164,4 +170,5 @@ def test_a_group_fits_into_the_shared_memory(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ConfigError, match=r"train\.processes=3 needs 0 MiB of shared memory"):
         process_group_size(settings(train={"processes": 3}), model)
     monkeypatch.setattr(choice, "shared_memory_left", lambda: 0)
-    assert process_group_size(settings(batch={"tokens": 100_000}), model) == (1, torch.get_num_threads())
+    with using_threads(5):
+        assert process_group_size(settings(batch={"tokens": 100_000}), model) == (1, 5)

@@ -1,6 +1,6 @@
 """A search with a shortlist against the same one that has everything else forbidden to it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from small_engines import log_probs_of
+from small_engines import engine_of, log_probs_of
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
@@ -16,10 +16,8 @@ from heedful.bundle import Bundle
 from heedful.config import ModelConfig
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.engine import Engine
 from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.engine_tokens import EngineShortlist
-from heedful.decoding.native_backend import NativeBackend, weight_of
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.shortlist import Shortlist
@@ -29,6 +27,8 @@ from heedful.decoding.translation import Translation
 from heedful.model import Transformer
 from heedful.precision import Precision
 from heedful.text.framing import Framing
+
+pytestmark = pytest.mark.by_class
 
 PRECISIONS: tuple[Precision, ...] = ("float32", "bf16", "int8")
 VOCABULARY = 333
@@ -68,9 +68,7 @@ def sets(count: int, seed: int) -> list[NDArray[np.int64]]:
 def steps(
     precision: Precision, sources: list[list[int]], allowed: Sequence[NDArray[np.int64]] | None
 ) -> EngineStep:
-    if reason := NativeBackend.why_not([model()], precision):
-        pytest.skip(reason)
-    engine = Engine(model().config, weight_of(model()), precision)
+    engine = engine_of(model(), precision)
     return EngineStep(
         engine, sources, shortlist=None if allowed is None else EngineShortlist(engine, allowed)
     )
@@ -214,12 +212,13 @@ def test_a_shortlist_of_everything_changes_no_bit(name: str, engine: str) -> Non
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["greedy", "beam"])
-def test_neither_batch_nor_order_change_a_bit(name: str, precision: Precision) -> None:
-    if reason := NativeBackend.why_not([memorised().model], precision):
-        pytest.skip(reason)
+def test_neither_batch_nor_order_change_a_bit(
+    name: str, precision: Precision, use_engine: Callable[[Precision], None]
+) -> None:
+    use_engine(precision)
     shortlist, options = shortlist_of(memorised(), candidates=1), OPTIONS[name]
-    every = translator("compiled", shortlist, precision=precision)
-    one_by_one = translator("compiled", shortlist, precision=precision, batch_size=1)
+    every = translator("native", shortlist, precision=precision)
+    one_by_one = translator("native", shortlist, precision=precision, batch_size=1)
     wanted = every.translations(SOURCES * 3, options=options)
     assert one_by_one.translations(SOURCES * 3, options=options) == wanted
     assert every.translations((SOURCES * 3)[::-1], options=options) == wanted[::-1]

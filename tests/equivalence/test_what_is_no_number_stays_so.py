@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_engines import LEVELS, TOLERANCES, engine_of, log_probs_of, model_with, padded
+from machine_class import every_computation, need_native
+from small_engines import engine_of, log_probs_of, model_with, padded
 from tiny_bundle import memorised
 
 from heedful import Translator
@@ -24,6 +25,7 @@ from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.precision import Precision
 
+computations = pytest.mark.parametrize(("level", "precision"), every_computation())
 BAD = [np.nan, np.inf, -np.inf]
 SEARCHES = {
     "greedy": SearchOptions(strategy=BeamSearch(beam_size=1)),
@@ -49,8 +51,7 @@ def assert_second_is_no_number(tokens: NextTokens) -> None:
 
 
 @pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("precision", TOLERANCES)
-@pytest.mark.parametrize("level", LEVELS)
+@computations
 def test_a_fed_token_that_is_no_number_spoils_its_own_output(
     precision: Precision, level: str, bad: float
 ) -> None:
@@ -75,8 +76,7 @@ def test_torch_says_the_same(bad: float) -> None:
 
 
 @pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("precision", TOLERANCES)
+@computations
 def test_a_linear_layer_alone_keeps_it_in_its_row(precision: Precision, level: str, bad: float) -> None:
     model = model_with({})
     engine = engine_of(model, precision, level)
@@ -92,16 +92,16 @@ def test_a_linear_layer_alone_keeps_it_in_its_row(precision: Precision, level: s
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-@pytest.mark.parametrize("engine", ["compiled", "torch"])
+@pytest.mark.parametrize(
+    ("engine", "precision"), [("native", "float32"), ("native", "int8"), ("torch", "float32")]
+)
 def test_a_search_reports_it(engine: str, precision: Precision, name: str) -> None:
-    if (engine, precision) == ("torch", "int8"):
-        pytest.skip("torch has no int8")
+    if engine == "native":
+        need_native()
     bundle = memorised()
     model = Transformer.from_config(bundle.config.model).eval()
     with torch.no_grad():
         model.encoder.layers[1].feed_forward.outer.weight[3, 4] = np.nan  # type: ignore[union-attr, operator]
-    engine_of(model, precision)
     translator = Translator(replace(bundle, network=model), engine=engine, precision=precision)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="not numbers"):
         translator.translations(["the cat sleeps ."], options=SEARCHES[name])

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from machine_class import need_native
 from option_models import T, option_inputs, option_model
 from torch import Tensor, nn
 
 from heedful.decoding.native_backend import NativeBackend
 from heedful.model import Transformer
-from heedful.native import native
 from heedful.ops.lora import adapt_layers, merge_layers
 from heedful.ops.recorder import record_attention
 
@@ -84,8 +84,7 @@ def test_the_attention_of_wrapped_layers_is_recorded() -> None:
 
 @pytest.mark.parametrize("targets", [("query",), ("inner",), ("outer",)])
 def test_the_engine_computes_no_adapted_layer_as_if_it_were_plain(targets: tuple[str, ...]) -> None:
-    if native().functions is None:
-        pytest.skip(native().describe())
+    need_native()
     model = option_model(d_model=32, d_ff=32).float()
     assert NativeBackend.why_not([model], "float32") is None
     adapt_layers(model, targets, rank=2, alpha=2.0, dropout=0.0)

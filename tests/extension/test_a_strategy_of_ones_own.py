@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bigram_backend import bigrams
+from machine_class import need_native
 from searches import searched
 from step_tables import EOS, TableStep, random_table, task_of
 from tiny_bundle import PAIRS, memorised, save_memorised
@@ -16,7 +17,6 @@ from tiny_bundle import PAIRS, memorised, save_memorised
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import Hypothesis, PartialOutputs
-from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import Start
 from heedful.decoding.strategies import Strategy
@@ -79,7 +79,7 @@ def test_it_takes_what_it_says_token_by_token(width: int) -> None:
         assert hypothesis.ids == tuple(token for token in written if token != EOS)
 
 
-@pytest.mark.parametrize("engine", ["torch", "compiled", "onnx", bigrams])
+@pytest.mark.parametrize("engine", ["torch", "native", "onnx", bigrams])
 def test_it_runs_over_every_backend(engine: object, tmp_path: Path) -> None:
     bundle = memorised()
     if engine == "onnx":
@@ -88,8 +88,8 @@ def test_it_runs_over_every_backend(engine: object, tmp_path: Path) -> None:
             tmp_path / "exported", src_pad_id=bundle.config.model.src_pad_id, threads=1
         )
         engine = lambda bundle, own: own.over(backend)  # noqa: E731
-    if engine == "compiled" and (reason := NativeBackend.why_not([bundle.network], "float32")):
-        pytest.skip(reason)
+    if engine == "native":
+        need_native()
     translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]
 
     def ids(strategy: Strategy) -> list[tuple[int, ...]]:

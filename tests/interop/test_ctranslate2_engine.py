@@ -204,7 +204,7 @@ def test_what_is_no_option_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> No
             with pytest.raises(InputError, match=refused):
                 by_ctranslate2(memorised(), precision=precision)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=rf"line 1: .* positions end at {NUM_POSITIONS:,}; split the line"):
-        by_ctranslate2(memorised()).translate(["the cat " * NUM_POSITIONS])
+        by_ctranslate2(memorised()).score(["the cat " * NUM_POSITIONS], ["die Katze"])
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(MissingExtraError, match=r"engine='ctranslate2' needs .* 'heedful\[interop\]'"):
         by_ctranslate2(memorised())

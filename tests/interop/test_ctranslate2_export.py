@@ -1,6 +1,7 @@
 """What lies in an exported CTranslate2 directory: a README that works, vocabularies, quantised weights."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from tiny_bundle import PAIRS, memorised
 from heedful.bundle import Bundle
 from heedful.config import Config, DecodeConfig, LanguageConfig
 from heedful.decoding.translator import Translator
-from heedful.errors import InteropError, MissingExtraError, RunError
+from heedful.errors import InteropError, MissingExtraError, RunError, install_hint
 from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.interop.ctranslate2.position_limit import NUM_POSITIONS
 from heedful.interop.ctranslate2.tokens import token_names, unique_names
@@ -170,7 +171,7 @@ def test_a_missing_ctranslate2_is_named_with_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ctranslate2.specs.model_spec", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'heedful\[interop\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(install_hint("interop"))):
         export_ctranslate2(memorised(), tmp_path / "model")
 
 

@@ -1,6 +1,7 @@
 """Bundles to the hub and back: huggingface_hub's own client against a server that stands in for the hub."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from pretrained_models import FAMILIES
 from tiny_bundle import PAIRS, save_memorised
 
 import heedful as package
-from heedful.errors import HubError, MissingExtraError
+from heedful.errors import HubError, MissingExtraError, install_hint
 from heedful.workflows.sources import local_bundle, local_source
 
 SOURCES = [src for src, _ in PAIRS]
@@ -310,11 +311,11 @@ def test_a_model_of_another_library_is_imported_by_its_id(hub: Hub, tmp_path: Pa
 
 def test_without_huggingface_hub_only_ids_need_it(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub.errors", None)
-    install = "pip install 'heedful\\[hub\\]'"
+    install = re.escape(install_hint("hub"))
     with pytest.raises(MissingExtraError, match=f"there is no ann/demoo here; models on .* {install}"):
         local_bundle(Path("ann/demoo"))
     assert heedful("translate", bundle, stdin=TEXT).out.splitlines() == TARGETS
-    assert_one_clear_line(heedful("push", bundle, "ann/model"), "pip install 'heedful[hub]'")
+    assert_one_clear_line(heedful("push", bundle, "ann/model"), install_hint("hub"))
 
 
 def test_a_full_disk_is_no_fault_of_the_hub(shared: Hub, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What the export to ONNX and the runner refuse, in one line and before anything is written."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from onnx_models import random_bundle
 
 from heedful import SearchOptions
-from heedful.errors import InputError, InteropError, MissingExtraError, RunError, TokenizerError
+from heedful.errors import InputError, InteropError, MissingExtraError, RunError, TokenizerError, install_hint
 from heedful.interop.onnx.backend import OnnxBackend
 from heedful.interop.onnx.export import export_onnx
 from heedful.interop.onnx.runner import OnnxTranslator
@@ -49,16 +50,15 @@ def test_a_tag_that_the_tokenizer_lacks_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("library", ["onnx", "onnxscript"])
 def test_a_missing_exporter_is_named(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(
-        MissingExtraError, match=r"needs onnx and onnxscript: pip install 'heedful\[interop\]'"
-    ):
+    message = f"needs onnx and onnxscript: {install_hint('interop')}"
+    with pytest.raises(MissingExtraError, match=re.escape(message)):
         export_onnx(random_bundle(), tmp_path / "model")
     assert names_in(tmp_path) == set()
 
 
 def test_a_missing_runtime_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtraError, match=r"needs onnxruntime: pip install 'heedful\[interop\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(f"needs onnxruntime: {install_hint('interop')}")):
         OnnxTranslator.load(tmp_path)
 
 

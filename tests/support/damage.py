@@ -1,8 +1,8 @@
 """Valid files, damaged in every way that comes to mind, and readers that may only say so in one line.
 
-The default number of cases takes some seconds for each reader, and they are the same each time. With
-`-m slow` and HEEDFUL_FUZZ_CASES in the environment there are so many for each, other ones each time: a search
-for faults, and no test that gives the same answer twice.
+The default number of cases takes a second or two for each reader; `-m slow` adds more, the same each time.
+With HEEDFUL_FUZZ_CASES in the environment there are also so many, other ones each time: a search for
+faults, and no test that gives the same answer twice.
 """
 
 import copy
@@ -22,11 +22,12 @@ from hypothesis import strategies as st
 
 from heedful.errors import HeedfulError
 
-FEW, MANY = 60, int(os.environ.get("HEEDFUL_FUZZ_CASES", "2000"))
+FEW, SOME, MANY = 20, 60, int(os.environ.get("HEEDFUL_FUZZ_CASES", "2000"))
 few_or_many = pytest.mark.parametrize(
     "cases",
     [
         FEW,
+        pytest.param(SOME, marks=pytest.mark.slow),
         pytest.param(
             MANY,
             marks=[

@@ -1,7 +1,7 @@
 """Models of a size for the native engine, and engines of them at any level of the instruction set."""
 
-import pytest
 import torch
+from machine_class import level_with, need_level
 from torch import Tensor
 
 from heedful.config import ModelConfig
@@ -9,11 +9,8 @@ from heedful.decoding.engine import Engine
 from heedful.decoding.native_backend import weight_of
 from heedful.decoding.steps import NextTokens
 from heedful.model import Transformer
-from heedful.native import native
 from heedful.precision import Precision
 
-# Every level of the native library that this machine can run; one that is missing is skipped with its reason.
-LEVELS = [level.name for level in native().levels] or ["no library"]
 TOLERANCES: dict[Precision, float] = {"float32": 2e-5, "bf16": 0.1, "int8": 0.5}
 
 
@@ -29,12 +26,10 @@ def model_with(options: dict[str, object]) -> Transformer:
 
 
 def engine_of(model: Transformer, precision: Precision, level: str | None = None) -> Engine:
-    if native().level is None:
-        pytest.skip(native().describe())
-    missing = {each.name: each.why_not for each in native().levels}.get(level or "")
-    reason = missing or Engine.why_not(model.config, precision, level=level)
-    if reason is not None:
-        pytest.skip(reason)
+    """Pack a model at a level, by default at one that has the precision; what is not here skips the test."""
+    level = level or level_with(precision)
+    need_level(level)
+    assert Engine.why_not(model.config, precision, level=level) is None
     return Engine(model.config, weight_of(model), precision, level=level)
 
 

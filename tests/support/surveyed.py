@@ -1,6 +1,7 @@
 """Surveys of corpora that are written down in a test."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from heedful.data.cleaning import Survey, survey
 from heedful.data.cleaning.languages import Identifier
@@ -21,7 +22,8 @@ def survey_of(
     test: Pairs | None = None,
     identifier: Identifier | None = None,
     languages: tuple[str | None, str | None] = (None, None),
+    files: Sequence[Path] = (),
 ) -> Survey:
     """Survey pairs, with those held out."""
     held_out = {name: rows(held) for name, held in (("valid", valid), ("test", test)) if held is not None}
-    return survey(rows(pairs), held_out=held_out, identifier=identifier, languages=languages)
+    return survey(rows(pairs), held_out=held_out, identifier=identifier, languages=languages, files=files)

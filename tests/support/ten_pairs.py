@@ -38,7 +38,7 @@ def write_pairs(directory: Path) -> list[str]:
         "model.num_encoder_layers": 2,
         "model.num_decoder_layers": 2,
         "schedule.warmup_steps": 20,
-        "schedule.peak": 0.003,
+        "schedule.peak": 0.008,
         "train.threads": 1,
     }
     files = ["--src", directory / "ten.en", "--tgt", directory / "ten.de"]

@@ -1,4 +1,4 @@
-"""A model of a few thousand parameters that has learned six sentence pairs by heart, in about a second."""
+"""Models of a few thousand parameters that have learned some sentence pairs by heart, in about a second."""
 
 from functools import cache
 from pathlib import Path
@@ -20,13 +20,19 @@ PAIRS = (
     ("does the dog sleep ?", "schläft der Hund ?"),
     ("does the cat sleep ?", "schläft die Katze ?"),
 )
+# The sentences that README and docs/ show, with what the demo's model makes of them.
+SHOWN_PAIRS = (
+    ("The house is small.", "Das Haus ist klein."),
+    ("The old woman reads a book.", "Die alte Frau liest ein Buch."),
+    ("The dog sleeps in the garden.", "Der Hund schläft im Garten."),
+)
 
 
 @cache
-def memorised() -> Bundle:
+def memorised(pairs: tuple[tuple[str, str], ...] = PAIRS) -> Bundle:
     """The model itself; do not change it."""
     torch.manual_seed(1)
-    sources, targets = zip(*PAIRS, strict=True)
+    sources, targets = zip(*pairs, strict=True)
     settings = TokenizerConfig(vocab_size=60, kind="bpe")
     tokenizers = train_tokenizers(sources, targets, settings, seed=1)
     size = tokenizers.src.vocab_size
@@ -49,9 +55,18 @@ def memorised() -> Bundle:
     return Bundle(config, tokenizers, model.eval(), scores={"bleu": 100.0})
 
 
-def save_memorised(path: Path) -> Path:
+def save_untrained(path: Path) -> Path:
+    """Write a bundle of the same size that has learned nothing: no word of its output is probable."""
+    torch.manual_seed(1)
+    known = memorised()
+    model = Transformer.from_config(known.config.model).eval()
+    save_bundle(Bundle(known.config, known.tokenizers, model), path, card="# A model that knows nothing\n")
+    return path
+
+
+def save_memorised(path: Path, pairs: tuple[tuple[str, str], ...] = PAIRS) -> Path:
     """Write the bundle to `path`."""
-    save_bundle(memorised(), path, card="# A model that knows six sentences by heart\n")
+    save_bundle(memorised(pairs), path, card="# A model that knows some sentences by heart\n")
     return path
 
 

@@ -15,6 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+_WITH_FEW_FILES = """
+import resource, runpy
+resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0}))
+runpy.run_module("heedful", run_name="__main__", alter_sys=True)
+"""
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -32,8 +38,9 @@ class Reply:
 class TranslationServer:
     """A running server."""
 
-    def __init__(self, *arguments: object) -> None:
-        command = [sys.executable, "-m", "heedful", "serve", *map(str, arguments), "--port", "0"]
+    def __init__(self, *arguments: object, max_files: int | None = None) -> None:
+        program = ["-m", "heedful"] if max_files is None else ["-c", _WITH_FEW_FILES.format(max_files)]
+        command = [sys.executable, *program, "serve", *map(str, arguments), "--port", "0"]
         environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         assert self.process.stderr is not None
@@ -97,9 +104,9 @@ class TranslationServer:
 
 
 @contextmanager
-def translation_server(*arguments: object) -> Iterator[TranslationServer]:
-    """Run a server until the end of the block."""
-    server = TranslationServer(*arguments)
+def translation_server(*arguments: object, max_files: int | None = None) -> Iterator[TranslationServer]:
+    """Run a server until the end of the block, which may open so many files."""
+    server = TranslationServer(*arguments, max_files=max_files)
     try:
         yield server
     finally:

@@ -1,6 +1,10 @@
 """The tables of docs/performance.md and docs/results/ are those of the files of results."""
 
+import re
+import shutil
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,18 @@ BENCHMARKS = Path(__file__).resolve().parent.parent.parent / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
 from report import pages  # noqa: E402
-from results import Result, class_of, full_table, load, summary  # noqa: E402
+from results import REMEASURE, Result, class_of, full_table, load, summary  # noqa: E402
+
+ROOT = BENCHMARKS.parent
+RECORDS = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.json")),
+]
+# A hash of a commit: in code marks, or after the word; the beginning of another sum goes on with "...".
+COMMIT = re.compile(
+    r"(?:`(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])|\bcommits? `?|\"commit\": \")([0-9a-f]{7,40})\b(?!\.\.\.)"
+)
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -97,3 +112,62 @@ def test_the_class_of_a_cpu(level: str, architecture: str, name: str) -> None:
     assert class_of(level, architecture) == name
     with pytest.raises(ValueError, match="no class"):
         class_of("baseline", "x86_64")
+
+
+def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def unmarked(text: str) -> Iterator[str]:
+    """Yield each hash that is not followed by `REMEASURE`, once."""
+    for found in COMMIT.finditer(" ".join(text.split())):
+        if not re.match(rf"`? {re.escape(REMEASURE)}", found.string[found.end() :]):
+            yield found[1]
+
+
+@pytest.fixture(scope="module")
+def history() -> None:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("no repository: commits cannot be looked up")
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("a shallow clone, or none: commits cannot be looked up")
+
+
+def is_in_history(commit: str) -> bool:
+    return git("merge-base", "--is-ancestor", commit, "HEAD").returncode == 0
+
+
+@pytest.mark.usefixtures("history")
+@pytest.mark.parametrize("page", RECORDS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_commit_that_a_page_names_is_in_the_history(page: Path) -> None:
+    named = set(unmarked(page.read_text(encoding="utf-8")))
+    assert {commit for commit in named if not is_in_history(commit)} == set()
+
+
+@pytest.mark.usefixtures("history")
+def test_a_commit_that_does_not_exist_is_noticed() -> None:
+    missing = "0123456789abcdef0123456789abcdef01234567"
+    head = git("rev-parse", "HEAD").stdout.strip()
+    texts = [f"commit {missing}", f"commit\n`{missing}`", f'"commit": "{missing}"', f"until `{missing}`, and"]
+    assert [list(unmarked(text)) for text in texts] == [[missing]] * 4
+    assert not is_in_history(missing) and is_in_history(head)
+    for text in (
+        f"commit {missing} {REMEASURE}",
+        f"`{missing}`\n{REMEASURE}",
+        "SHA-256 `1da93fa5...`",
+        "`decoded`",
+    ):
+        assert list(unmarked(text)) == []
+
+
+def test_every_result_names_its_commit_and_its_page_what_must_be_measured_again() -> None:
+    text = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    for result in load():
+        commit, _, mark = result.commit.partition(" ")
+        assert re.fullmatch(r"[0-9a-f]{7,40}", commit) or commit == "unknown"
+        assert mark in ({"", REMEASURE} if commit != "unknown" else {REMEASURE})
+        above = text.partition(f"<!-- begin {result.cpu_class}-results")[0].rpartition("\n## ")[2]
+        assert not mark or REMEASURE in above, result.name
+    results = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    best = re.search(r"until commit `[^`]*` \(not in this", results)
+    assert not best or REMEASURE in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -20,6 +20,8 @@ from heedful.model import Transformer
 from heedful.model_files import load_weights, save_bundle, save_model
 from heedful.text import TokenizerPair, train_tokenizers
 
+pytestmark = pytest.mark.by_class
+
 LINES = ["ab ba", "abba baab abab", "a", "bab bab", "b a b"]
 FILES = ["README.md", "config.json", "model.safetensors", "tokenizer.model"]
 

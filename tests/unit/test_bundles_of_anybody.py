@@ -68,7 +68,7 @@ def test_numbers_that_no_model_has_are_one_line_that_names_them(
 def test_the_command_line_says_so_in_one_line(tmp_path: Path) -> None:
     path = save_memorised(tmp_path / "bundle")
     rewritten(path, with_settings("model", decoder_start_id=HUGE))
-    for engine in ("compiled", "torch"):
+    for engine in ("native", "torch"):
         outcome = heedful("translate", path, "--engine", engine, stdin=b"the cat sleeps .\n")
         assert (outcome.code, outcome.out, outcome.err.count("\n")) == (1, "", 1)
         assert f"model.decoder_start_id={HUGE} must be below model.tgt_vocab_size=" in outcome.err

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from machine_class import every_level, need_level
 
 from heedful import native as module
 from heedful.errors import ConfigError
 from heedful.native import Native, cpu_has_bf16, functions_of, native, why_no_bf16
+
+pytestmark = pytest.mark.by_class
 
 HERE = [level.name for level in native().levels if level.why_not is None]
 needs_library = pytest.mark.skipif(not HERE, reason=native().describe())
@@ -119,6 +122,7 @@ def test_a_library_of_another_version_or_layout_is_not_used(
 def test_bfloat16_needs_instructions_and_a_level_that_has_them(
     fresh: Callable[..., Native], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.delenv("HEEDFUL_BF16")
     for has_instructions in (False, True):
         monkeypatch.setattr("torch.cpu.get_capabilities", lambda has=has_instructions: {"avx512_bf16": has})
         for level in HERE:
@@ -138,13 +142,28 @@ def test_bfloat16_needs_instructions_and_a_level_that_has_them(
 def test_with_a_torch_that_does_not_say_the_library_does(
     fresh: Callable[..., Native], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("HEEDFUL_BF16")
     monkeypatch.delattr("torch.cpu.get_capabilities")
     levels = fresh(None).levels
     assert cpu_has_bf16() == any(each.name in module.BF16_LEVELS and not each.why_not for each in levels)
 
 
-@pytest.mark.parametrize("level", HERE)
+def test_the_environment_decides_about_bfloat16_whatever_the_machine_has(
+    fresh: Callable[..., Native], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for level in (None, *HERE):
+        fresh(level)
+        for value, wanted in (("on", True), ("OFF", False)):
+            monkeypatch.setenv("HEEDFUL_BF16", value)
+            assert cpu_has_bf16() == wanted
+    monkeypatch.setenv("HEEDFUL_BF16", "yes")
+    with pytest.raises(ConfigError, match="HEEDFUL_BF16=yes: must be on or off"):
+        cpu_has_bf16()
+
+
+@pytest.mark.parametrize("level", every_level())
 def test_exponentials_are_right_to_one_ulp(level: str) -> None:
+    need_level(level)
     x = np.linspace(-87.33, 0.0, 200_003, dtype=np.float32)
     found = x.copy()
     functions_of(level).exponentials(found.ctypes.data, len(found))
@@ -155,9 +174,10 @@ def test_exponentials_are_right_to_one_ulp(level: str) -> None:
     assert special[:3].tolist() == [1.0, 1.0, 0.0] and math.isnan(special[3]) and not special[4:].any()
 
 
-@pytest.mark.parametrize("level", HERE)
+@pytest.mark.parametrize("level", every_level())
 def test_int8_is_exact_at_every_level(level: str) -> None:
     """Whatever the instructions, the sums are those of the whole numbers."""
+    need_level(level)
     functions, rng = functions_of(level), np.random.default_rng(1)
     panel, group = functions.panel, functions.groups[2]
     rows, num_in, num_out = 13, 96, 5 * panel

@@ -101,7 +101,10 @@ def schedule_figure(config: Config) -> "Figure":
     """Draw the learning rate over the steps (5.3), up to `train.max_steps`, or else the paper's 100,000."""
     num_steps = config.train.max_steps or PAPER_STEPS
     schedule, d_model = config.schedule, config.model.d_model
-    warmup = min(schedule.warmup_steps, num_steps)
+    warmup, said = min(schedule.warmup_steps, num_steps), f" {schedule.warmup_steps:,} warm-up steps"
+    if schedule.warmup_fraction is not None:
+        warmup = round(schedule.warmup_fraction * num_steps)
+        said = f" warm-up: the first {schedule.warmup_fraction:.0%}"
     steps = sorted({1, *np.linspace(1, num_steps, 1000).round().astype(int).tolist(), warmup or 1})
     rates = [learning_rate(schedule, step, d_model=d_model, progress=step / num_steps) for step in steps]
     figure = new_figure(7.0, 3.8, title=f"Learning rate, schedule {schedule.name}")
@@ -109,10 +112,7 @@ def schedule_figure(config: Config) -> "Figure":
     style_axes(axes)
     axes.plot(steps, rates, color=BLUE, linewidth=1.8)
     axes.axvline(warmup, color=FAINT, linewidth=0.9, linestyle=":")
-    axes.annotate(
-        f" {schedule.warmup_steps:,} warm-up steps", (warmup, 0.02), xycoords=("data", "axes fraction"),
-        fontsize=8, color=FAINT,
-    )  # fmt: skip
+    axes.annotate(said, (warmup, 0.02), xycoords=("data", "axes fraction"), fontsize=8, color=FAINT)
     axes.set_ylim(bottom=0)
     axes.set_xlim(0, num_steps)
     axes.xaxis.set_major_formatter("{x:,.0f}")

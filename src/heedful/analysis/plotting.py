@@ -11,7 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.errors import InputError, MissingExtraError
+from heedful.durable import opened_in_place
+from heedful.errors import InputError, MissingExtraError, install_hint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,8 +77,10 @@ def save_figure(figure: "Figure", path: Path) -> None:
         with warnings.catch_warnings(), rc_context({"svg.fonttype": "none", "svg.hashsalt": "heedful"}):
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
             metadata = {"Date": None} if kind == "svg" else None
-            figure.savefig(unfinished, dpi=_DPI, format=kind, metadata=metadata)
-        unfinished.replace(path)
+            with opened_in_place(path) or unfinished.open("wb") as file:
+                figure.savefig(file, dpi=_DPI, format=kind, metadata=metadata)
+        if unfinished.exists():
+            unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -155,4 +158,4 @@ def _check_matplotlib() -> None:
     try:
         import_module("matplotlib.figure")
     except ImportError:
-        raise MissingExtraError("plotting needs matplotlib: pip install 'heedful[plot]'") from None
+        raise MissingExtraError(f"plotting needs matplotlib: {install_hint('plot')}") from None

@@ -49,8 +49,7 @@ def align(
     from heedful.workflows.align import AlignmentTask, align_lines
     from heedful.workflows.outputs import check_output
 
-    if output is not None:
-        check_output(output, [src, tgt], models=[run])
+    check_output(output, [src, tgt], models=[run])
     total = count_pairs(src, tgt)
     with ExitStack() as stack:
         sources, src_name = stack.enter_context(open_input(src))

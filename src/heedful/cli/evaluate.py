@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.cli.streams import open_output, tell_of_auto, tell_precision, write_line
+from heedful.cli.streams import open_output, tell_of_auto, tell_precision, warnings_on_stderr, write_line
 from heedful.requests import Runtime, SearchRequest
 
 
@@ -44,13 +44,14 @@ def evaluate(
     if output is not None:
         check_output(output, [src, *ref, search.shortlist], models=[run])
     names = [name.strip() for name in metric.split(",") if name.strip()]
-    result = run_evaluation(
-        run,
-        EvaluationTask(src=src, refs=ref, metrics=list(dict.fromkeys(names)), lowercase=lowercase),
-        request=search,
-        runtime=runtime,
-        translated=partial(_write_outputs, output),
-    )
+    with warnings_on_stderr():
+        result = run_evaluation(
+            run,
+            EvaluationTask(src=src, refs=ref, metrics=list(dict.fromkeys(names)), lowercase=lowercase),
+            request=search,
+            runtime=runtime,
+            translated=partial(_write_outputs, output),
+        )
     if runtime.precision == "auto":
         tell_precision(result.precision)
     seconds = round(time.monotonic() - started, 3)

@@ -1,4 +1,7 @@
-"""Help texts with options under headings; plain, because importing rich would slow `--help` down."""
+"""Commands whose help has options under headings, and which say where a stray argument belongs.
+
+Help is plain: importing rich would slow `--help` down.
+"""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -8,6 +11,7 @@ from typer.core import TyperCommand
 
 from heedful.requests import COMPUTING, OUTPUTS, SAMPLING, SEARCH
 
+Context = Any  # click's in older versions of typer, of its own copy of click in newer ones
 _ORDER = ("Arguments", "Options", SEARCH, OUTPUTS, SAMPLING, COMPUTING)  # others follow
 
 
@@ -26,7 +30,27 @@ class HelpFormatter(Protocol):
 class GroupedCommand(TyperCommand):
     """A command whose options are listed under the headings of their `rich_help_panel`."""
 
-    def format_options(self, ctx: Any, formatter: HelpFormatter) -> None:  # noqa: ANN401
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Parse the command line; of an argument too many, say which option takes it.
+
+        Raises:
+            UsageError: options or arguments that the command does not have.
+        """
+        ctx.allow_extra_args = True  # they are refused below
+        rest = super().parse_args(ctx, args)
+        if ctx.args and not ctx.resilient_parsing:
+            ctx.fail(f"unexpected argument {ctx.args[0]!r}{self._belonging(ctx.args[0])}")
+        return rest
+
+    def _belonging(self, argument: str) -> str:
+        """Return the options that take the text of this command, as the end of a message."""
+        names = {name for parameter in self.params for name in parameter.opts}
+        if "--input" in names:
+            return f": give the text with -i {argument}, or < {argument}"
+        files = [name for name in ("--src", "--tgt", "--ref") if name in names]
+        return f": give the text with {' and '.join(files)}" if files else ""
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write arguments and options into the help, options without a heading first."""
         groups: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _ORDER}
         for parameter in self.get_params(ctx):

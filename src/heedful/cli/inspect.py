@@ -132,10 +132,10 @@ def _text(result: "Inspection") -> Iterator[str]:
 def _machine_text(machine: "MachineSummary") -> Iterator[str]:
     yield f"CPU         {machine.cpu}, {machine.cores} cores in use"
     yield from (f"GPU         {name}" for name in machine.gpus)
-    yield f"torch       {machine.torch}"
+    yield f"torch       {machine.torch or 'not installed'}"
     if machine.level is None:
         yield f"native      none: {machine.why_not}"
-        yield "  decoding  by torch, several times slower"
+        yield f"  decoding  {'by torch, several times slower' if machine.torch else 'none'}"
     else:
         yield f"native      level {machine.level}" + (f" ({machine.why_not})" if machine.why_not else "")
         yield f"  decoding  {', '.join(machine.decoding)}"

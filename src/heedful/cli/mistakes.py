@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-from heedful.errors import HeedfulError, Terminated, is_out_of_memory
+from heedful.errors import HeedfulError, Terminated, install_hint, is_out_of_memory
 
 FAILURE = 1
 USAGE = 2
@@ -42,7 +42,7 @@ def one_line_for_mistakes() -> Iterator[None]:
         stop(_describe(error), FAILURE)
     except (MemoryError, RuntimeError, ImportError) as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            stop("this command needs torch: pip install 'heedful[torch]'", FAILURE)
+            stop(f"this command needs torch: {install_hint('torch')}", FAILURE)
         if not is_out_of_memory(error):
             raise
         stop(_OUT_OF_MEMORY, FAILURE)

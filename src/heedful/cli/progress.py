@@ -18,6 +18,7 @@ from heedful.training import (
     ValidationEvent,
     WarningEvent,
 )
+from heedful.training.limits import has_learned
 
 _SHOWN_SCORES = ("nll", "perplexity", "bleu", "chrf", "exact")
 
@@ -76,12 +77,20 @@ class PlainDisplay:
             case StartEvent():
                 self._write(_start_line(event))
             case EndEvent():
-                self._write(f"done: {event.reason}; {event.step:,} steps, {_clock(event.seconds)}")
+                self._show_end(event)
             case CheckpointEvent():
                 pass  # not shown
 
     def _show_step(self, event: StepEvent) -> None:
         self._write(_step_line(event, self._best))
+
+    def _show_end(self, event: EndEvent) -> None:
+        if event.steps_taken:
+            self._write(f"done: {event.reason}; took {_clock(event.seconds)}")
+        else:
+            self._write(f"nothing to do: {event.reason}")
+        if event.warning:
+            self._write(f"warning: {event.warning}")
 
     def _write(self, line: str) -> None:
         with suppress(OSError):  # events are in log.jsonl too
@@ -126,7 +135,9 @@ def _step_line(event: StepEvent, best: str) -> str:
 
 def _scores_line(event: ValidationEvent) -> str:
     shown = [f"{name} {event.scores[name]:.2f}" for name in _SHOWN_SCORES if name in event.scores]
-    return f"validation at step {event.step:,}: {', '.join(shown)}{' · best so far' if event.is_best else ''}"
+    best = " · best so far" if event.is_best else ""
+    learned = "" if has_learned(event.scores) else " · does not translate yet"
+    return f"validation at step {event.step:,}: {', '.join(shown)}{best}{learned}"
 
 
 def _clock(seconds: float) -> str:

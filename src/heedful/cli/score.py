@@ -80,9 +80,11 @@ def _score_files(
     runs: Sequence[Path], files: _Files, request: ScoreRequest, runtime: Runtime, *, as_json: bool
 ) -> None:
     from heedful.cli.bar import bar
+    from heedful.workflows.outputs import check_output
     from heedful.workflows.score import Perplexity, ScoringTask
     from heedful.workflows.score import score as score_pairs
 
+    check_output(None, [files.src, files.tgt, files.prefix])
     total = count_pairs(files.src, files.tgt)
     perplexity = Perplexity()
     with ExitStack() as stack:

@@ -68,6 +68,7 @@ def serve(
             workers=workers,
             keys=None if access.keys is None else str(access.keys),
             origins=tuple(access.cors or ()),
+            trusted_proxies=tuple(access.trust_proxy or ()),
             log_requests=logging.log_requests,
             log_text=logging.log_text,
             beam_size=beam.beam_size,

@@ -30,6 +30,14 @@ class Access:
             metavar="ORIGIN",
         ),
     ] = None
+    trust_proxy: Annotated[
+        list[str] | None,
+        Option(
+            "Take the clients' addresses from X-Forwarded-For of this proxy or network; repeatable.",
+            _ACCESS,
+            metavar="ADDRESS",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

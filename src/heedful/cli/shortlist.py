@@ -1,6 +1,7 @@
 """`heedful shortlist`: learn which target tokens may translate which source tokens."""
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,8 @@ import typer
 
 from heedful.cli import options as opt
 from heedful.requests import BeamRequest, Runtime, SearchRequest, ShortlistSize
+
+_ENOUGH_PAIRS = 10_000
 
 
 def shortlist(
@@ -47,6 +50,12 @@ def shortlist(
         request=SearchRequest(beam_size=beam.beam_size),
         runtime=runtime,
     )
+    if result.pairs < _ENOUGH_PAIRS:
+        print(
+            f"warning: {result.pairs:,} pairs are few: learned from fewer than {_ENOUGH_PAIRS:,}, a "
+            "shortlist lacks many translations; take more text, or measure its effect with --check",
+            file=sys.stderr,
+        )
     if as_json:
         print(json.dumps(asdict(result), ensure_ascii=False))
         return

@@ -3,6 +3,7 @@ r"""Read and write text: UTF-8, one sentence a line; only `\n` ends a line."""
 import errno
 import gzip
 import itertools
+import logging
 import os
 import shutil
 import sys
@@ -15,6 +16,10 @@ from typing import BinaryIO, cast
 from heedful.errors import CorpusError, HeedfulError, InputError
 
 _GZIP = b"\x1f\x8b"  # the first bytes of its files
+_LEVEL = 6  # that of gzip itself
+_STDOUT = 1
+_SEARCHES = "heedful.decoding"  # the logger of all engines
+_SHOWN = 5
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SLOW = 10.0  # seconds after which a faster option is suggested
 _DAMAGED = "the gzip file is truncated or corrupt; fetch or compress it again"
@@ -128,47 +133,69 @@ def count_pairs(src: Path, tgt: Path) -> int | None:
 
 @contextmanager
 def open_output(path: Path | None, *, at_once: bool = False) -> Iterator[BinaryIO]:
-    """Open a file for writing, or stdout for None or `-`.
+    """Open a file for writing, compressed where its name ends in .gz, or stdout for None or `-`.
 
     The file is written under a temporary name and renamed when it is complete. After an error, the part
     written so far stays as NAME.unfinished, and the message says so. If that name exists, it is
     NAME.unfinished-2, and so on.
 
     Args:
-        path: of the file; a pipe or a device is written directly.
+        path: of the file; a pipe, a device or an open descriptor (/dev/stdout) is written directly.
         at_once: whether to write under the final name, for programs that read along.
     """
+    from heedful.durable import descriptor_of, opened_in_place
+
+    is_stdout = path is None or str(path) == "-" or descriptor_of(path) == _STDOUT
+    if is_stdout and sys.__stdout__ is None:
+        raise InputError("stdout: is closed; give a file with --output")
     if path is None or str(path) == "-":
-        if sys.__stdout__ is None:
-            raise InputError("stdout: is closed; give a file with --output")
         yield sys.stdout.buffer
-    elif at_once or (path.exists() and not path.is_file()):
-        with path.open("wb") as file:
-            yield file
-    else:
-        with _complete_or_beside(Path(os.path.realpath(path))) as file:
-            yield file
+        return
+    for each in (sys.stdout, sys.stderr):  # what was written before comes first
+        each.flush()
+    in_place = opened_in_place(path)
+    if in_place is None and not at_once:
+        with _complete_or_beside(Path(os.path.realpath(path)), name=path.name) as stream:
+            yield stream
+        return
+    with in_place or path.open("wb") as file, _compressed(file, path.name) as stream:
+        yield stream
 
 
 @contextmanager
-def _complete_or_beside(path: Path) -> Iterator[BinaryIO]:
+def _complete_or_beside(path: Path, *, name: str) -> Iterator[BinaryIO]:
     unfinished, file = _new_file_beside(path)
+    is_empty = False
     try:
         with file:
-            yield file
+            with _compressed(file, name) as stream:
+                try:
+                    yield stream
+                finally:
+                    is_empty = not stream.tell()  # of the text; a compressed file has a head
             file.flush()
             os.fsync(file.fileno())
         if path.exists():
             shutil.copymode(path, unfinished)
         unfinished.replace(path)
     except BaseException as error:
-        if not unfinished.exists() or not unfinished.stat().st_size:
+        if is_empty or not unfinished.exists() or not unfinished.stat().st_size:
             unfinished.unlink(missing_ok=True)
         elif isinstance(error, OSError) and error.errno in _DISK_FULL:
             error.filename = error.filename or str(unfinished)  # not set for a full disk
         elif isinstance(error, HeedfulError):
             raise type(error)(f"{error} (what was done before is in {unfinished})") from error
         raise
+
+
+@contextmanager
+def _compressed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
+    """Yield a stream into a file, which compresses if the name ends in .gz; the same text, the same bytes."""
+    if not name.endswith(".gz"):
+        yield file
+        return
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=file, mtime=0) as packed:
+        yield cast(BinaryIO, packed)
 
 
 def _new_file_beside(path: Path) -> tuple[Path, BinaryIO]:
@@ -199,6 +226,32 @@ def argument_text(text: str, name: str) -> str:
     except UnicodeEncodeError:
         raise InputError(f"{name}: not UTF-8; check the encoding of the terminal or script") from None
     return text
+
+
+@contextmanager
+def warnings_on_stderr() -> Iterator[None]:
+    """Print the warnings of the search on stderr: the first few, and at the end how many more there were."""
+    log, handler = logging.getLogger(_SEARCHES), _Warnings()
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = True
+        if handler.count > _SHOWN:
+            print(f"warning: {handler.count - _SHOWN:,} more lines like these", file=sys.stderr)
+
+
+class _Warnings(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+        if self.count <= _SHOWN:
+            print(f"warning: {record.getMessage()}", file=sys.stderr, flush=True)
 
 
 def tell_precision(name: str) -> None:

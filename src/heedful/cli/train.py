@@ -41,6 +41,7 @@ def train(
 
     from heedful.cli.progress import training_display
     from heedful.config import load_config, parse_override
+    from heedful.workflows.card import without_directories
     from heedful.workflows.resumption import check_preset
     from heedful.workflows.train import TrainTask, run_as_worker
     from heedful.workflows.train import train as run_training
@@ -59,7 +60,7 @@ def train(
         output=output,
         resume=resume,
         overwrite=overwrite,
-        command=" ".join(_quoted(argument) for argument in ("heedful", *sys.argv[1:])),
+        command=" ".join(_quoted(without_directories(argument)) for argument in ("heedful", *sys.argv[1:])),
     )
     if run_as_worker(task.config):
         return

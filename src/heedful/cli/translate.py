@@ -12,12 +12,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.cli.streams import Lines, open_input, open_output, tell_of_auto, tell_precision, write_line
+from heedful.cli.streams import (
+    Lines,
+    open_input,
+    open_output,
+    tell_of_auto,
+    tell_precision,
+    warnings_on_stderr,
+    write_line,
+)
 from heedful.errors import InputError
 from heedful.requests import Option, Runtime, SamplingRequest, SearchRequest
 
 if TYPE_CHECKING:
     from heedful.decoding.translation import Translation
+
+_STDIN = Path("-")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +70,11 @@ def translate(
     hypotheses; a hypothesis has text, score, log_prob (before the penalties) and ids, the tokens that were
     written, for score --tgt-ids. A model of many languages takes --src-lang and --tgt-lang, with its own tags
     for them, such as fra_Latn or fr.
+
+    A line of more tokens than --max-source-tokens is split at ends of sentences, else at punctuation or
+    spaces, with a warning. Its segments are translated by themselves, the first one with the prefix; outputs
+    are joined by their rank, log-probabilities are added, and a score is the mean of the segments' scores,
+    weighted by tokens.
     """
     if form.scores and form.json:
         raise typer.BadParameter("--scores and --json exclude each other; JSON holds the scores")
@@ -110,9 +125,9 @@ def _translate_files(
     from heedful.workflows.translate import translate as translate_lines
 
     started = time.monotonic()
-    if files.output is not None:
-        check_output(files.output, [files.source, files.prefix, search.shortlist], models=runs)
+    check_output(files.output, [files.source or _STDIN, files.prefix, search.shortlist], models=runs)
     with ExitStack() as stack:
+        stack.enter_context(warnings_on_stderr())
         stream, name = stack.enter_context(open_input(files.source))
         lines, prefixes = Lines(stream, name), None
         if files.prefix is not None:

@@ -9,7 +9,6 @@ from heedful.config.section import (
     Depth,
     Heads,
     NumPositions,
-    PositiveFloat,
     Probability,
     Section,
     VocabSize,
@@ -103,7 +102,10 @@ class ModelConfig(Section):
         default=False,
         description="Normalise the output of post-norm stacks (not in the paper); pre-norm stacks always do.",
     )
-    layer_norm_eps: PositiveFloat = Field(1e-5, description="Number added to the variance in normalisation.")
+    # A large one hides all values from the layers after it.
+    layer_norm_eps: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        1e-5, description="Number added to the variance in normalisation."
+    )
     decoder_start_id: Count | None = Field(
         None, description="The decoder's first input id; none: the tokenizer's begin token."
     )

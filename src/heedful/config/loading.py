@@ -16,13 +16,17 @@ from heedful.parsing import decode_text, parse_toml, read_limited, short, shown
 
 Settings = dict[str, Any]
 
+# Two settings of one thing: the file or override that sets one of them replaces the other below it.
+_ALTERNATIVES = {"warmup_steps": "warmup_fraction", "warmup_fraction": "warmup_steps"}
+
 
 def load_config(
     path: Path | None = None, *, preset: str | None = None, overrides: Sequence[tuple[str, Any]] = ()
 ) -> Config:
     """Merge a preset, a TOML file and overrides, in ascending priority, and validate the result.
 
-    A file may name its preset with a top-level `preset = "small"`; the argument overrides it.
+    A file may name its preset with a top-level `preset = "small"`, which the argument overrides, or another
+    file that it changes, `preset = "multi30k-en-de.toml"`, relative to its own directory.
 
     Args:
         path: a TOML file, or None.
@@ -32,7 +36,7 @@ def load_config(
     Raises:
         ConfigError: a file that cannot be read, an unknown key, a wrong type, or incompatible values.
     """
-    settings = _read_toml(path) if path is not None else {}
+    settings = _read_recipe(path) if path is not None else {}
     named = settings.pop("preset", None)
     name = str(preset or named or "base")
     if name not in PRESETS:
@@ -95,6 +99,19 @@ def to_toml(config: Config) -> str:
     return tomli_w.dumps(sections)
 
 
+def _read_recipe(path: Path, *, changed_by: tuple[Path, ...] = ()) -> Settings:
+    """Read a TOML file, merged over the file that its `preset` names, if that is a file."""
+    settings = _read_toml(path)
+    named = settings.get("preset")
+    if not isinstance(named, str) or not named.endswith(".toml"):
+        return settings
+    changed_by = (*changed_by, path.resolve())
+    if (path.parent / named).resolve() in changed_by:
+        raise ConfigError(f"{path}: preset {shown(named)}: the files name each other; name a preset in one")
+    below = _read_recipe(path.parent / named, changed_by=changed_by)
+    return _merge(below, settings | {"preset": below.get("preset")})
+
+
 def _read_toml(path: Path) -> Settings:
     try:
         return parse_toml(decode_text(read_limited(path)))
@@ -105,7 +122,7 @@ def _read_toml(path: Path) -> Settings:
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:
-    merged = dict(below)
+    merged = {key: value for key, value in below.items() if _ALTERNATIVES.get(key) not in above}
     for key, value in above.items():
         under = merged.get(key)
         merged[key] = _merge(under, value) if isinstance(under, dict) and isinstance(value, dict) else value

@@ -58,8 +58,10 @@ class TokenizerConfig(Section):
         0.0,
         description="Subword sampling in training: the rate of BPE-dropout, or the smoothing of unigram.",
     )
-    character_coverage: Annotated[float, Field(gt=0.9, le=1.0)] = Field(
-        1.0, description="Share of the text's characters that have a token of their own."
+    character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = Field(
+        1.0,
+        description="Share of the text's characters that have a token of their own; SentencePiece takes no "
+        "less than 0.98.",
     )
     normalization: Literal["nmt_nfkc", "identity"] = Field(
         "nmt_nfkc", description="Unicode normalisation, as SentencePiece names it."
@@ -94,7 +96,8 @@ class DataConfig(Section):
     def _check_pairs_of_files(self) -> Self:
         for first, second in (("src", "tgt"), ("valid_src", "valid_tgt")):
             if (getattr(self, first) is None) != (getattr(self, second) is None):
-                raise ValueError(f"data.{first} and data.{second} must both be set")
+                options = " and ".join(f"--{name.replace('_', '-')}" for name in (first, second))
+                raise ValueError(f"give both {options} (data.{first} and data.{second} must both be set)")
         if self.src and self.pairs:
             raise ValueError("give data.src and data.tgt, or data.pairs, not both")
         if self.valid_src and self.valid_pairs:
@@ -153,7 +156,14 @@ class ScheduleConfig(Section):
         description="Shape of the schedule: the paper's (5.3), or another one, which rises linearly to its "
         "peak.",
     )
-    warmup_steps: Count = Field(4000, description="Steps in which the rate rises (5.3).")
+    warmup_steps: Count = Field(
+        4000, description="Steps in which the rate rises (5.3); warmup_fraction replaces them."
+    )
+    warmup_fraction: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        None,
+        description="First part of the run, by its nearest limit, in which the rate rises, in place of "
+        "warmup_steps, which a later --set of these brings back; none: warmup_steps.",
+    )
     peak: PositiveFloat | None = Field(
         None, description="Highest learning rate; the paper's schedule has none, all others need it."
     )
@@ -175,6 +185,29 @@ class ScheduleConfig(Section):
             raise ValueError('schedule.name="paper" needs schedule.warmup_steps of at least 1')
         return self
 
+    @model_validator(mode="after")
+    def _warm_up_fits(self) -> Self:
+        fraction = self.warmup_fraction
+        if fraction is None:
+            return self
+        if self.name == "paper":
+            raise ValueError(
+                f'schedule.warmup_fraction={fraction:g}: schedule.name="paper" counts its warm-up in steps; '
+                "set schedule.warmup_steps"
+            )
+        if self.warmup_steps not in (0, type(self).model_fields["warmup_steps"].default):
+            raise ValueError(
+                f"give schedule.warmup_steps={self.warmup_steps} or schedule.warmup_fraction={fraction:g}, "
+                "not both"
+            )
+        decays = self.name in ("linear", "cosine", "1-sqrt")
+        if decays and fraction + self.decay_fraction > 1.0 + 1e-9:
+            raise ValueError(
+                f"schedule.warmup_fraction={fraction:g} and schedule.decay_fraction={self.decay_fraction:g} "
+                f"are more than the run; lower schedule.decay_fraction to {1.0 - fraction:g}"
+            )
+        return self
+
 
 class TrainConfig(Section):
     """Training: limits, regularisation, checkpoints, hardware."""
@@ -184,7 +217,8 @@ class TrainConfig(Section):
     max_epochs: Positive | None = Field(None, description="Maximum number of passes over the training text.")
     max_minutes: PositiveFloat | None = Field(
         None,
-        description="Maximum time of training in minutes; validations count, the final one does not.",
+        description="Maximum time of training in minutes; validations count, except the final one and that "
+        "of a base model.",
     )
     label_smoothing: Probability = Field(0.1, description="Label smoothing (5.4).")
     r_drop: NonNegativeFloat = Field(
@@ -301,6 +335,7 @@ class DecodeConfig(Section):
     max_length_offset: int = _option(SearchRequest, "max_length_offset", 50)
     max_length: int | None = _option(SearchRequest, "max_length", None)
     min_length: int = _option(SearchRequest, "min_length", 0)
+    max_source_tokens: int | None = _option(SearchRequest, "max_source_tokens", None)
     forced_first_id: Count | None = Field(None, description="First token of every output.")
     forced_last_id: Count | None = Field(
         None, description="Last token of an output that is as long as allowed."

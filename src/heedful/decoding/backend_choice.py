@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from heedful.decoding.backend import AttentionBackend, Backend
 from heedful.decoding.fastest_precision import Way, fastest, random_sources, try_precisions
 from heedful.decoding.native_backend import NativeBackend
-from heedful.errors import InputError, MissingExtraError
+from heedful.errors import InputError, MissingExtraError, install_hint
 from heedful.free_memory import return_free_memory
 from heedful.native import cpu_has_bf16
 from heedful.precision import Precision
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from heedful.model import Transformer
 
 PrecisionChoice = Literal["auto", Precision]
-EngineChoice = Literal["auto", "compiled", "torch"]
+EngineChoice = Literal["auto", "native", "torch"]
 
 # What "auto" has chosen, while the first of the models lives: of an engine, and all models by identity.
 _chosen: "WeakKeyDictionary[Transformer | StoredModel, dict[tuple[object, ...], Way]]" = WeakKeyDictionary()
@@ -71,7 +71,7 @@ class Backends:
                 backend = NativeBackend(self.models, precision)
                 return_free_memory()
                 return backend
-        if engine != "compiled" and precision != "int8":
+        if engine != "native" and precision != "int8":
             return self._torch_backend(precision, because=f"{reason}; ")
         raise InputError(
             f"engine={self._engine!r}, precision={self.precision_choice!r}: not possible here: {reason}; "
@@ -139,9 +139,9 @@ class Backends:
         names: Sequence[Precision] = ("float32", "bf16", "int8")
         ways: list[Way] = []
         if self._engine != "torch":
-            ways += [("compiled", each) for each in names if NativeBackend.why_not(self.models, each) is None]
-        if self._engine == "compiled":
-            return ways or [("compiled", "float32")]
+            ways += [("native", each) for each in names if NativeBackend.why_not(self.models, each) is None]
+        if self._engine == "native":
+            return ways or [("native", "float32")]
         if ways and not has_torch():
             return ways
         ways.append(("torch", "float32"))
@@ -152,7 +152,7 @@ class Backends:
     def _torch_backend(self, precision: Precision, *, because: str = "") -> "TorchBackend":
         """Return the torch backend; stored models are loaded into torch by the first one."""
         if not has_torch():
-            raise MissingExtraError(f"{because}this needs torch: pip install 'heedful[torch]'")
+            raise MissingExtraError(f"{because}this needs torch: {install_hint('torch')}")
         from heedful.decoding.torch_backend import TorchBackend
 
         models = [each.model if isinstance(each, StoredModel) else each for each in self.models]

@@ -71,6 +71,7 @@ class BeamSearch(Strategy):
         constraints, beam = Constraints(task), Beam(task, self)
         last_ids = task.start_ids()
         while beam.num_live:
+            task.options.check_cancelled()
             # A row has one extension by the end token: with one more, beam_size others are always among them.
             candidates = constraints.candidates(
                 step(last_ids), self.beam_size + 1, written=beam.written, sentences=beam.sentences_of_rows()

@@ -80,6 +80,7 @@ class DiverseBeamSearch(Strategy):
         starts = [0] * self.num_groups  # the first row of each group; they share the rows of the first step
         last_ids = task.start_ids()
         while len(last_ids):
+            options.check_cancelled()
             tokens = step(last_ids)
             coverage = coverage_penalties(step, options, len(last_ids))
             costs = np.zeros((len(task.max_lengths), tokens.vocab_size))  # of each next token

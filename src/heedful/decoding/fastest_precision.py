@@ -21,7 +21,7 @@ from heedful.precision import Precision
 MAX_LOSS = 0.01  # nats for each token
 MIN_GAIN = 1.1  # times the speed of what is more exact; less is not worth it, and may be the machine's noise
 _ORDER: tuple[Precision, ...] = ("float32", "bf16", "int8")  # the more exact ones first
-Way = tuple[Literal["compiled", "torch"], Precision]  # what computes, and in which precision
+Way = tuple[Literal["native", "torch"], Precision]  # what computes, and in which precision
 _SENTENCES, _BEAM, _POSITIONS = 8, 4, 8
 _ROUNDS = 3
 

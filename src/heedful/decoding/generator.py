@@ -18,6 +18,7 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput, score_outputs
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.single_backend import SingleBackend
+from heedful.decoding.steps import NOT_NUMBERS
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError, is_out_of_memory
 from heedful.precision import Precision
@@ -344,6 +345,12 @@ class StepwiseGenerator:
         def work_on_some(batch: list[int], threads: int) -> list[_Result]:
             try:
                 return work_on(batch, threads)
+            except InputError as error:
+                if str(error) != NOT_NUMBERS or self.precision != "fp16":
+                    raise
+                raise InputError(
+                    f"{error}, or too large for fp16; precision bf16 has the range of float32"
+                ) from None
             except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise

@@ -41,6 +41,7 @@ class Greedy(Strategy):
             constraints = Constraints(task)
             last_ids = task.start_ids()
             while num_live := len(outputs.live):
+                task.options.check_cancelled()
                 best = constraints.candidates(
                     step(last_ids), 1, written=outputs.written, sentences=outputs.live
                 )

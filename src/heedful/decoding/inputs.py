@@ -1,8 +1,13 @@
 """From texts to the ids that searches and scores are asked of, none of them too long."""
 
+import logging
+import math
 import operator
+import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -16,7 +21,34 @@ from heedful.text.tokenizer import Tokenizer
 
 Ids = list[list[int]]
 _Item = TypeVar("_Item")
+# Where a text that is too long is split, the best first: at ends of sentences, at punctuation, at spaces.
+_BOUNDARIES = (
+    re.compile(r"(?:(?<=[.!?…])|(?<=[.!?…][\"'»”’)\]}]))\s+|[。！？।॥؟۔]+[」』）】”’]*"),
+    re.compile(r"(?<=[,;:–—])\s+|[、，；：،؛]+"),
+    re.compile(r"\s+"),
+)
+_IDEOGRAPHIC = frozenset("。！？।॥؟۔」』）】")  # ends of sentences that need no space after them
+_ABBREVIATION = re.compile(r"(?<!\w)[A-Z]\w{0,2}\.$")  # Dr. Mr. St. J.
+_TAIL = 8  # characters before the end of a sentence that say whether it is one
+_log = logging.getLogger("heedful.decoding")
 Target = str | Sequence[int]  # an output: its text, or the ids that the decoder writes
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The texts that are searched: lines, or the segments of lines that are too long for the model.
+
+    Attributes:
+        texts: the lines and segments, in order.
+        ids: as the encoder reads them; an empty text has none.
+        prefixes: the ids that their outputs begin with.
+        gaps: for each line, what joins the output of each of its segments to the one before.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    ids: Ids = field(default_factory=list)
+    prefixes: Ids = field(default_factory=list)
+    gaps: list[list[str]] = field(default_factory=list)
 
 
 def sources_and_prefixes(
@@ -28,33 +60,136 @@ def sources_and_prefixes(
     generator: Generator,
     options: SearchOptions,
     first_line: int,
-) -> tuple[Ids, Ids]:
-    """The ids of texts, as the encoder reads them, and of what their translations begin with.
+) -> Sources:
+    """Tokenise texts, of which those that are too long are split, and the beginnings of their translations.
 
     Args:
-        texts: one sentence or line each; an empty one has no ids.
-        prefixes: for each text; None: nothing.
+        texts: one sentence or line each.
+        prefixes: for each text; for the first segment of one that is split; None: nothing.
         tokenizers: of the model.
         framing: its special-token template.
         generator: it knows how long sequences may be.
-        options: of the search.
+        options: of the search; without `max_source_tokens`, no text is split.
         first_line: the number of the first text, for messages.
 
     Raises:
         InputError: a text or a prefix that is too long, or unequal numbers of them.
     """
     _check_texts("texts", texts)
-    sources = [framing.source(ids) if ids else [] for ids in _encoded(tokenizers.src, texts)]
+    encoded = _encoded(tokenizers.src, texts)
     beginnings = encoded_prefixes(prefixes, texts=texts, tokenizer=tokenizers.tgt) or [[] for _ in texts]
-    for line, (source, prefix) in enumerate(zip(sources, beginnings, strict=True), start=first_line):
-        _check_length(f"line {line:,}", source, generator.position_limit)
-        limit = generator.max_length(source, options) - num_before_prefix(options)
-        if len(prefix) > limit:
-            raise InputError(
-                f"line {line:,}: a prefix of {len(prefix):,} tokens, but the translation may have "
-                f"{limit:,}; shorten it, or raise max_length_offset and max_length"
+    most = min(options.max_source_tokens or sys.maxsize, generator.position_limit or sys.maxsize)
+    num_special = len(framing.source(()))
+    sources = Sources()
+    for line, (text, ids, prefix) in enumerate(
+        zip(texts, encoded, beginnings, strict=True), start=first_line
+    ):
+        segments, gaps, encoded_segments = [text], [""], [ids]
+        if options.max_source_tokens is not None and len(ids) + num_special > most:
+            _log.warning(
+                "line %s: %s tokens, above %s=%s: translated in segments",
+                f"{line:,}",
+                f"{len(ids) + num_special:,}",
+                "max_source_tokens" if most == options.max_source_tokens else "max_positions",
+                f"{most:,}",
             )
-    return sources, beginnings
+            segments, gaps = split_text(text, tokenizers.src, max(1, most - num_special))
+            encoded_segments = _encoded(tokenizers.src, segments)
+        sources.gaps.append(gaps)
+        for segment, ids_of_segment in zip(segments, encoded_segments, strict=True):
+            source = framing.source(ids_of_segment) if ids_of_segment else []
+            _check_length(f"line {line:,}", source, generator.position_limit)
+            _check_prefix(line, prefix, generator.max_length(source, options) - num_before_prefix(options))
+            sources.texts.append(segment)
+            sources.ids.append(source)
+            sources.prefixes.append(prefix)
+            prefix = []
+    return sources
+
+
+def split_text(text: str, tokenizer: Tokenizer, limit: int) -> tuple[list[str], list[str]]:
+    """Split a text into segments of at most `limit` tokens, in time linear in its length.
+
+    It is split at the ends of all sentences; a longer sentence at punctuation, else at spaces, else between
+    tokens, into segments of about equal length.
+
+    Returns:
+        The segments, and for each the space that joins it to the one before: one, or none.
+    """
+    segments: list[str] = []
+    gaps: list[str] = []
+    space_before = False
+    for segment in _segments(text, tokenizer, limit):
+        if inner := segment.strip():
+            segments.append(inner)
+            gaps.append(" " if gaps and (space_before or segment[0].isspace()) else "")
+            space_before = False
+        space_before = space_before or segment[-1:].isspace()
+    return segments, gaps
+
+
+def _segments(text: str, tokenizer: Tokenizer, limit: int, *, level: int = 0) -> Iterator[str]:
+    """Yield the segments of a text with the spaces around them; all of them together are the text."""
+    if level == len(_BOUNDARIES):
+        yield from _between_tokens(text, tokenizer, limit)
+        return
+    matches = _BOUNDARIES[level].finditer(text)
+    ends = [each.end() for each in matches if level or not _goes_on(text, each)]
+    units = [text[start:end] for start, end in pairwise([0, *ends, len(text)]) if start < end]
+    segments = _merged(units, _lengths(units, tokenizer), limit) if level else units
+    for segment, length in zip(segments, _lengths(segments, tokenizer), strict=True):
+        if length <= limit:
+            yield segment
+        else:
+            yield from _segments(segment, tokenizer, limit, level=level + 1)
+
+
+def _lengths(texts: Sequence[str], tokenizer: Tokenizer) -> list[int]:
+    return [len(ids) for ids in tokenizer.encode_batch(texts)]
+
+
+def _goes_on(text: str, end: re.Match[str]) -> bool:
+    """Return whether a sentence goes on after a full stop: at an abbreviation, or before a small letter."""
+    before, after = text[max(0, end.start() - _TAIL) : end.start()], text[end.end() : end.end() + 1]
+    is_own_word = before[-2:-1].isspace() or before[-1:] in _IDEOGRAPHIC
+    return not is_own_word and (after.islower() or _ABBREVIATION.search(before) is not None)
+
+
+def _merged(units: Sequence[str], lengths: Sequence[int], limit: int) -> list[str]:
+    """Join neighbours to as few texts of about equal length as the limit allows."""
+    total = max(1, sum(lengths))
+    target = math.ceil(total / math.ceil(total / limit))
+    merged: list[list[str]] = []
+    size = limit
+    for unit, length in zip(units, lengths, strict=True):
+        if size >= target or size + length > limit:
+            merged.append([])
+            size = 0
+        merged[-1].append(unit)
+        size += length
+    return ["".join(each) for each in merged]
+
+
+def _between_tokens(text: str, tokenizer: Tokenizer, limit: int) -> Iterator[str]:
+    # Somewhat more than a segment, to see where its last token ends.
+    start, width = 0, math.ceil(1.25 * len(text) * limit / len(tokenizer.encode(text)))
+    while start < len(text):
+        segment = window = text[start : start + width]
+        spans, count = tokenizer.spans(window), limit
+        # Without the text around it, a segment may have more tokens.
+        while count and len(segment) > 1 and len(tokenizer.encode(segment)) > limit:
+            segment = window[: max(1, spans[min(count, len(spans)) - 1][1])]
+            count = count * 15 // 16
+        yield segment
+        start += len(segment)
+
+
+def _check_prefix(line: int, prefix: Sequence[int], limit: int) -> None:
+    if len(prefix) > limit:
+        raise InputError(
+            f"line {line:,}: a prefix of {len(prefix):,} tokens, but the translation may have "
+            f"{limit:,}; shorten it, or raise max_length_offset and max_length"
+        )
 
 
 def sources_and_outputs(
@@ -76,12 +211,12 @@ def sources_and_outputs(
         tokenizers: of the model.
         framing: its special-token template.
         generator: it knows how long sequences may be.
-        options: of the search.
+        options: of the search; no text has more tokens than its `max_source_tokens`.
         first_line: the number of the first pair, for messages.
 
     Raises:
-        InputError: a text that is longer than learned positions allow, ids that no output has, or unequal
-            numbers of texts.
+        InputError: a text that is longer than that or than learned positions allow, ids that no output has,
+            or unequal numbers of texts.
     """
     _check_texts("sources", sources)
     _check_texts("targets", targets, or_ids=True)
@@ -97,8 +232,9 @@ def sources_and_outputs(
         written.append([] if is_nothing else output)
         if not isinstance(target, str) and not is_nothing:
             _check_ids(f"target line {line:,}", output, tokenizers.tgt)
-        _check_length(f"source line {line:,}", read[-1], generator.position_limit)
-        _check_length(f"target line {line:,}", written[-1], generator.position_limit)
+        for name, ids in (("source", read[-1]), ("target", written[-1])):
+            _check_length(f"{name} line {line:,}", ids, generator.position_limit)
+            check_unsplit(f"{name} line {line:,}", ids, options.max_source_tokens)
     return read, written
 
 
@@ -188,6 +324,18 @@ def chunks(
             )
         yield first_line, chunk, prefixes_of_chunk
         first_line += len(chunk)
+
+
+def check_unsplit(name: str, ids: Sequence[int], limit: int | None) -> None:
+    """Refuse a text that is too long, where it cannot be split.
+
+    Raises:
+        InputError: it has more tokens than the limit, if there is one.
+    """
+    if limit is not None and len(ids) > limit:
+        raise InputError(
+            f"{name}: {len(ids):,} tokens, above max_source_tokens={limit:,}; give a shorter one, or raise it"
+        )
 
 
 def _check_texts(name: str, texts: Sequence[object], *, or_ids: bool = False) -> None:

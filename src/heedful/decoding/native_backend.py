@@ -1,4 +1,4 @@
-"""The native backend: the compiled engine, on a CPU, for models of the paper's shape."""
+"""The native backend: the engine of the native library, on a CPU, for models of the paper's shape."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class NativeBackend:
     """Steps computed by the native library; see `AttentionBackend`."""
 
-    name = "compiled"
+    name = "native"
 
     def __init__(self, models: "Sequence[Transformer | StoredModel]", precision: Precision) -> None:
         """Pack copies of the models' weights.

@@ -1,14 +1,15 @@
 """The options of a search, as one frozen value."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import get_args
 
-from heedful.config import DecodeConfig
+from heedful.config import Config, DecodeConfig
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.ranges import check_choice, check_number, check_range, check_whole, range_of
 from heedful.decoding.strategies import Strategy
-from heedful.errors import InputError
+from heedful.errors import InputError, SearchCancelledError
 from heedful.requests import LengthNormalization
 
 _WHOLE = {
@@ -16,10 +17,16 @@ _WHOLE = {
     **dict.fromkeys(("forced_first_id", "forced_last_id"), (0, math.inf)),
     **{  # files and commands have an upper limit too; here every length that can be counted is one
         name: (range_of(name)[0], math.inf)
-        for name in ("max_length", "max_length_offset", "min_length", "no_repeat_ngram_size")
+        for name in (
+            "max_length",
+            "max_length_offset",
+            "min_length",
+            "max_source_tokens",
+            "no_repeat_ngram_size",
+        )
     },
 }
-_MAY_BE_NONE = {"max_length", "forced_first_id", "forced_last_id"}
+_MAY_BE_NONE = {"max_length", "max_source_tokens", "forced_first_id", "forced_last_id"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +51,9 @@ class SearchOptions:
         max_length_offset: an output is at most this much longer than its input.
         max_length: the maximum output length in tokens; None sets no such limit.
         min_length: the fewest tokens before the end of the output.
+        max_source_tokens: the maximum length of a source in tokens, its special tokens included. A longer
+            text is split at ends of sentences, else at punctuation, spaces or between tokens, and each
+            segment is searched by itself; where the target is given, it is refused. None: as the bundle says.
         forced_first_id: the first token of every output; None leaves the choice to the model.
         forced_last_id: the token at the last position that the length limit allows; None leaves the choice to
             the model, whose output may then be truncated, without an end token.
@@ -58,6 +68,8 @@ class SearchOptions:
             of each next token, and the bias on top for the prefix's (Arivazhagan et al., 2020).
         replace_unknown: whether texts have, instead of an unknown token, the word of the source that it
             attends to most (see `detokenization.py`); ids and numbers are as without it.
+        cancelled: whether the caller no longer needs the outputs; searches ask before each step. None: they
+            run to their end.
     """
 
     strategy: Strategy = field(default_factory=BeamSearch)
@@ -68,6 +80,7 @@ class SearchOptions:
     max_length_offset: int = 50
     max_length: int | None = None
     min_length: int = 0
+    max_source_tokens: int | None = None
     forced_first_id: int | None = None
     forced_last_id: int | None = None
     suppressed_ids: tuple[int, ...] | None = None
@@ -76,6 +89,7 @@ class SearchOptions:
     repetition_penalty: float = 1.0
     prefix_bias: float | None = None
     replace_unknown: bool = False
+    cancelled: Callable[[], bool] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for name, (least, most) in _WHOLE.items():
@@ -111,6 +125,7 @@ class SearchOptions:
             max_length_offset=config.max_length_offset,
             max_length=config.max_length,
             min_length=config.min_length,
+            max_source_tokens=config.max_source_tokens,
             forced_first_id=config.forced_first_id,
             forced_last_id=config.forced_last_id,
             suppressed_ids=config.suppressed_ids,
@@ -118,6 +133,19 @@ class SearchOptions:
             no_repeat_ngram_size=config.no_repeat_ngram_size,
             repetition_penalty=config.repetition_penalty,
         )
+
+    def check_cancelled(self) -> None:
+        """Check that the outputs are still needed; strategies do so before each step.
+
+        Raises:
+            SearchCancelledError: they are not.
+        """
+        if self.cancelled is not None and self.cancelled():
+            raise SearchCancelledError("the search was cancelled")
+
+    def source_limit(self, config: Config) -> int:
+        """Return `max_source_tokens`; where it is not set, that of the bundle or of its training."""
+        return self.max_source_tokens or config.decode.max_source_tokens or config.data.max_length
 
     def penalty(self, length: int) -> float:
         """Return the divisor of the log-probability of an output of `length` tokens, its end token counted.

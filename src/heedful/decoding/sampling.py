@@ -106,6 +106,7 @@ class Sampling(Strategy):
         random = _RandomNumbers(self.seed, task, copies, first)
         last_ids = task.start_ids()
         while num_live := len(outputs.live):
+            task.options.check_cancelled()
             tokens, num_inputs = step(last_ids), len(last_ids)
             # The row of the step for each live output.
             input_rows = np.arange(num_live) // (num_live // num_inputs)

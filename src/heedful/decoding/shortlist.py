@@ -74,7 +74,7 @@ class Shortlist:
             frequent: so many target tokens, those that the texts have most often, may always be written.
             record: how it was made, for people.
         """
-        sizes = bundle.model.config.src_vocab_size, bundle.model.config.tgt_vocab_size
+        sizes = bundle.config.model.src_vocab_size, bundle.config.model.tgt_vocab_size
         tokenizers = bundle.tokenizers
         counts = np.bincount(np.fromiter(chain.from_iterable(tgt), np.int64), minlength=sizes[1])
         most_frequent = (-counts).argsort(kind="stable")[:frequent]
@@ -177,7 +177,7 @@ def check_shortlist(shortlist: Shortlist | None, bundle: Bundle) -> None:
     """
     if shortlist is None:
         return
-    config, tokenizers = bundle.model.config, bundle.tokenizers.fingerprint()
+    config, tokenizers = bundle.config.model, bundle.tokenizers.fingerprint()
     sizes = shortlist.src_vocab_size, shortlist.tgt_vocab_size
     if (shortlist.tokenizers, *sizes) != (tokenizers, config.src_vocab_size, config.tgt_vocab_size):
         raise InputError(

@@ -11,10 +11,7 @@ from heedful.decoding.arrays import Array, log_softmax
 from heedful.errors import InputError
 
 SPARE = 4  # candidates more than are asked for, in case that some tie
-NOT_NUMBERS = (
-    "search: the model's log-probabilities are not numbers; its weights are damaged, or too large for fp16, "
-    "where bf16 has the range of float32"
-)
+NOT_NUMBERS = "search: the model's log-probabilities are not numbers; its weights are damaged"
 
 
 class NextTokens(Protocol):

@@ -44,6 +44,7 @@ class Strategy(Protocol):
 
         Raises:
             InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
+            SearchCancelledError: the outputs are no longer needed: see `SearchOptions.check_cancelled`.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from heedful.decoding.alignment import (
     Alignment,
@@ -17,7 +18,9 @@ from heedful.decoding.generator import Generator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.inputs import (
     Ids,
+    Sources,
     Target,
+    check_unsplit,
     encoded_prefixes,
     sources_and_outputs,
     sources_and_prefixes,
@@ -25,6 +28,7 @@ from heedful.decoding.inputs import (
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
+from heedful.requests import PAIR_TOKENS
 from heedful.text.framing import Framing
 from heedful.text.pair import TokenizerPair
 
@@ -37,7 +41,13 @@ class TextGenerator:
     """
 
     def __init__(
-        self, generator: Generator, framing: Framing, tokenizers: TokenizerPair, default: SearchOptions
+        self,
+        generator: Generator,
+        framing: Framing,
+        tokenizers: TokenizerPair,
+        default: SearchOptions,
+        *,
+        trained_length: int | None = None,
     ) -> None:
         """Take a generator and what turns texts into its ids.
 
@@ -46,11 +56,13 @@ class TextGenerator:
             framing: the special tokens around texts.
             tokenizers: of source and target.
             default: the search where none is asked for.
+            trained_length: the limit of sources where neither search says `max_source_tokens`; None: none.
         """
         self.generator = generator
         self._framing = framing
         self._tokenizers = tokenizers
         self._default = default
+        self._trained_length = trained_length
 
     def translations(
         self,
@@ -61,11 +73,15 @@ class TextGenerator:
         first_line: int = 1,
     ) -> list[Translation]:
         """See `Translator.translations`."""
-        options = self._with_language(options)
-        sources, beginnings = self._encoded(texts, prefixes, options, first_line=first_line)
-        n_best_lists = self.generator(sources, options=options, prefixes=beginnings)
-        spelled = self._spelled(texts, sources, n_best_lists, options)
-        return [options.strategy.choose(each, options.n_best) for each in spelled]
+        options = self._resolved(options)
+        sources = self._encoded(texts, prefixes, options, first_line=first_line)
+        n_best_lists = self.generator(sources.ids, options=options, prefixes=sources.prefixes)
+        spelled = self._spelled(sources.texts, sources.ids, n_best_lists, options)
+        chosen = iter([options.strategy.choose(each, options.n_best) for each in spelled])
+        return [
+            next(chosen) if gaps == [""] else Translation.joined(text, list(islice(chosen, len(gaps))), gaps)
+            for text, gaps in zip(texts, sources.gaps, strict=True)
+        ]
 
     def alternatives(
         self, texts: Sequence[str], *, prefixes: Sequence[str], count: int, options: SearchOptions | None
@@ -73,10 +89,13 @@ class TextGenerator:
         """See `Translator.alternatives`."""
         if count < 1:
             raise InputError(f"count={count}: must be at least 1")
-        options = replace(self._with_language(options), n_best=1, prefix_bias=None)
+        options = replace(self._resolved(options, least=PAIR_TOKENS), n_best=1, prefix_bias=None)
         if options.strategy.num_hypotheses(1) != 1:
             raise InputError("alternatives: each needs a search for one output, not a choice among many")
-        sources, beginnings = self._encoded(texts, prefixes, options, first_line=1)
+        whole = self._encoded(texts, prefixes, replace(options, max_source_tokens=None), first_line=1)
+        sources, beginnings = whole.ids, whole.prefixes
+        for number, ids in enumerate(sources, start=1):
+            check_unsplit(f"text {number:,}", ids, options.max_source_tokens)
         eos_id = self._tokenizers.tgt.eos_id
         n_best_lists = search_alternatives(
             sources, beginnings, count=count, options=options, generator=self.generator, eos_id=eos_id
@@ -93,7 +112,7 @@ class TextGenerator:
         first_line: int = 1,
     ) -> list[ScoredText]:
         """See `Translator.score`."""
-        options, tgt = self._with_language(options), self._tokenizers.tgt
+        options, tgt = self._resolved(options, least=PAIR_TOKENS), self._tokenizers.tgt
         read, written = sources_and_outputs(
             sources, targets, tokenizers=self._tokenizers, framing=self._framing, generator=self.generator,
             options=options, first_line=first_line,
@@ -120,7 +139,7 @@ class TextGenerator:
         src, tgt = self._tokenizers.src, self._tokenizers.tgt
         read, written = sources_and_outputs(
             sources, targets, tokenizers=self._tokenizers, framing=self._framing, generator=self.generator,
-            options=self._with_language(None), first_line=first_line,
+            options=self._resolved(None, least=PAIR_TOKENS), first_line=first_line,
         )  # fmt: skip
         pairs = [i for i, both in enumerate(zip(sources, targets, strict=True)) if all(map(str.strip, both))]
         weights = self.generator.attention(
@@ -139,10 +158,19 @@ class TextGenerator:
             alignments[i] = align_words(own_TS, src_words, tgt_words)
         return alignments
 
-    def _with_language(self, options: SearchOptions | None) -> SearchOptions:
-        """Return the options, or the default ones, with the target language's tag as forced first token."""
+    def _resolved(self, options: SearchOptions | None, *, least: int = 0) -> SearchOptions:
+        """Return the options, or the default ones, with the tag and the limit that they leave to the model.
+
+        Args:
+            options: of the search.
+            least: the limit of sources is no lower, unless the options say so.
+        """
         options, tag = options or self._default, self._framing.tgt_prefix
-        return replace(options, forced_first_id=tag[0]) if tag else options
+        limit = options.max_source_tokens or self._default.max_source_tokens
+        if limit is None and (self._trained_length or least):
+            limit = max(self._trained_length or 0, least)
+        first_id = tag[0] if tag else options.forced_first_id
+        return replace(options, forced_first_id=first_id, max_source_tokens=limit)
 
     def _encoded(
         self,
@@ -151,7 +179,7 @@ class TextGenerator:
         options: SearchOptions,
         *,
         first_line: int,
-    ) -> tuple[Ids, Ids]:
+    ) -> Sources:
         return sources_and_prefixes(
             texts, prefixes, tokenizers=self._tokenizers, framing=self._framing, generator=self.generator,
             options=options, first_line=first_line,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Self
 
 from heedful.decoding.hypotheses import Hypothesis
@@ -13,7 +14,8 @@ from heedful.notebook_html import text_table
 class TextHypothesis:
     """One output of a search, as text. The numbers are those of `Hypothesis`.
 
-    `written_ids` are all that the decoder wrote: `ids`, and the end token if it is finished.
+    `written_ids` are all that the decoder wrote: `ids`, and the end token if it is finished. In the output of
+    a line that was split, each segment has its end token.
     """
 
     text: str
@@ -35,6 +37,22 @@ class TextHypothesis:
             token_log_probs=hypothesis.token_log_probs,
             finished=hypothesis.finished,
             written_ids=(*hypothesis.ids, *[eos_id] * hypothesis.finished),
+        )
+
+    @classmethod
+    def joined(cls, segments: Sequence["TextHypothesis"], gaps: Sequence[str], *, score: float) -> Self:
+        """Return the outputs of the segments of a line as one, with these gaps before their texts."""
+        text = ""
+        for segment, gap in zip(segments, gaps, strict=True):
+            text += f"{gap if text else ''}{segment.text}"
+        return cls(
+            text=text,
+            score=score,
+            log_prob=sum(each.log_prob for each in segments),
+            ids=tuple(chain.from_iterable(each.ids for each in segments)),
+            token_log_probs=tuple(chain.from_iterable(each.token_log_probs for each in segments)),
+            finished=all(each.finished for each in segments),
+            written_ids=tuple(chain.from_iterable(each.written_ids for each in segments)),
         )
 
 
@@ -90,6 +108,24 @@ class Translation:
         if not hypotheses:
             return cls(source, "", 0.0, ())
         return cls(source, hypotheses[0].text, hypotheses[0].score, hypotheses)
+
+    @classmethod
+    def joined(cls, source: str, segments: Sequence["Translation"], gaps: Sequence[str]) -> Self:
+        """Return the translation of a line from those of its segments, with these gaps between their texts.
+
+        Its first hypothesis joins the first ones of all segments, and so on. Log-probabilities are added; a
+        score is the mean of the segments' scores, weighted by the tokens of their best outputs.
+        """
+        filled = [(each, gap) for each, gap in zip(segments, gaps, strict=True) if each.hypotheses]
+        weights = [len(each.hypotheses[0].written_ids) for each, _ in filled]
+        hypotheses = []
+        for rank in zip(*(each.hypotheses for each, _ in filled), strict=False):
+            weighted = sum(each.score * weight for each, weight in zip(rank, weights, strict=True))
+            score = weighted / max(sum(weights), 1)
+            hypotheses.append(TextHypothesis.joined(rank, [gap for _, gap in filled], score=score))
+        if not hypotheses:
+            return cls(source, "", 0.0, ())
+        return cls(source, hypotheses[0].text, hypotheses[0].score, tuple(hypotheses))
 
     def _repr_html_(self) -> str:
         """Return the hypotheses as a table, for notebooks."""

@@ -52,7 +52,7 @@ class Translator:
 
         Args:
             bundle: model and tokenizers; the model stays on the device where it is.
-            precision: of matrix multiplications; "int8" only in the compiled engine, "fp16" only in torch,
+            precision: of matrix multiplications; "int8" only in the native engine, "fp16" only in torch,
                 for GPUs. "auto" is the fastest of the others that cost hardly any quality, tried out when
                 the model is first used: `fastest_precision.py`.
             batch_tokens: source tokens of one batch, padding included; by default the bundle's. Where targets
@@ -60,8 +60,8 @@ class Translator:
             batch_size: sentences of one batch at most; by default the tokens alone decide.
             ensemble: more bundles, whose models translate with that of the first (see `EnsembleStep`); they
                 have the same tokenizers, and are on the same device. The search is the first one's.
-            engine: "compiled" (`engine.py`), which copies the weights when it is first used, "torch", or the
-                compiled one where it can be used; or another system's, such as `CTranslate2Engine`.
+            engine: "native" (`engine.py`), which copies the weights when it is first used, "torch", or the
+                native one where it can be used; or another system's, such as `CTranslate2Engine`.
             shortlist: of the model, which leaves each sentence a few target tokens; log-probabilities and
                 scores are then those of a model that knows no others.
 
@@ -103,6 +103,7 @@ class Translator:
             framing,
             bundle.tokenizers,
             SearchOptions.from_config(bundle.config.decode),
+            trained_length=bundle.config.data.max_length,
         )
 
     @classmethod
@@ -165,14 +166,16 @@ class Translator:
     ) -> list[Translation]:
         """Translate texts, each by itself, in batches of similar length; the order is kept.
 
+        A text of more tokens than `options.max_source_tokens` is translated in segments, and the log says so:
+        see `Translation.joined`. The prefix is then that of the first segment.
+
         Args:
             texts: one sentence or line each.
             options: the search; by default the bundle's.
             prefixes: for each text, what its translations begin with: whole words, or nothing.
 
         Raises:
-            InputError: a text that is longer than learned positions allow, or a prefix that is longer than
-                the translation may be.
+            InputError: a prefix that is longer than the translation may be.
         """
         return self._texts.translations(texts, options=options, prefixes=prefixes)
 
@@ -196,8 +199,8 @@ class Translator:
             chunk_lines: how many lines to read before translating them.
 
         Raises:
-            InputError: a line that is longer than learned positions allow, one without a prefix, or one whose
-                prefix is too long; those of earlier chunks came out.
+            InputError: a line without a prefix, or one whose prefix is too long; those of earlier chunks came
+                out.
         """
         for first_line, chunk, prefixes_of_chunk in chunks(without_line_ends(lines), prefixes, chunk_lines):
             yield from self._texts.translations(
@@ -259,7 +262,7 @@ class Translator:
 
         Raises:
             InputError: unequal numbers of texts, ids that no output has, or a text that is longer than
-                learned positions allow.
+                `options.max_source_tokens` or learned positions allow.
         """
         return self._texts.scores(sources, targets, options=options, prefixes=prefixes)
 
@@ -369,7 +372,7 @@ class Translator:
 
     @property
     def engine_in_use(self) -> str:
-        """The engine: "compiled", "torch" or the name of another system."""
+        """The engine: "native", "torch" or the name of another system."""
         return self._texts.generator.name
 
     @property

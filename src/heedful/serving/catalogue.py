@@ -1,6 +1,6 @@
 """Which model translates what: language pairs, and the ways from one language to another."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -76,13 +76,13 @@ class Catalogue:
         """The languages that can be translated into one."""
         return [src for src in self.sources if self.route(src, tgt)]
 
-    def source(self, name: str) -> str:
-        """Return the language that a client means by the name of a source.
+    def source(self, name: str, *, target: str | None = None) -> str:
+        """Return the language that a client means by the name of a source; it may be the target itself.
 
         Raises:
             LanguageError: nothing translates from it.
         """
-        return _known_language(name, self.sources, "source")
+        return _known_language(name, {*self.sources, *([target] if target else [])}, "source")
 
     def target(self, name: str) -> str:
         """Return the language that a client means by the name of a target.
@@ -104,7 +104,7 @@ class Catalogue:
         return route
 
 
-def _known_language(name: str, known: Sequence[str], parameter: str) -> str:
+def _known_language(name: str, known: Collection[str], parameter: str) -> str:
     code = language_code(name)
     closest = None if code is None else closest_code(code, known)
     if closest is None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heedful.data.cleaning.languages import MIN_LETTERS, language_identifier
-from heedful.errors import MissingExtraError
+from heedful.errors import MissingExtraError, install_hint
 
 _SURE = 0.5  # probability from which on a text is taken to be in the target language already
 _MENTIONED = 0.01  # probability of the least language that is named
@@ -29,7 +29,7 @@ class Detector:
         """
         identifier = language_identifier()
         if identifier is None:
-            raise MissingExtraError("serving needs py3langid: pip install 'heedful[serve]'")
+            raise MissingExtraError(f"serving needs py3langid: {install_hint('serve')}")
         self._identifier = identifier
 
     def ranked(self, text: str) -> list[Detected]:

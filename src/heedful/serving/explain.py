@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, install_hint
 from heedful.serving.catalogue import Pair
 from heedful.serving.refusals import (
     InvalidError,
@@ -147,9 +147,7 @@ def _attention_maps() -> "Callable[[Bundle, str, Sequence[int]], AttentionMaps]"
     try:
         from heedful.analysis.attention_maps import attention_maps
     except ImportError:
-        raise MissingPartError(
-            "explanations need torch on the server: pip install 'heedful[torch]'"
-        ) from None
+        raise MissingPartError(f"explanations need torch on the server: {install_hint('torch')}") from None
     return attention_maps
 
 
@@ -199,7 +197,7 @@ class Explainer:
         catalogue = self._service.catalogue
         target = catalogue.target(request.target)
         if request.source is not None:
-            return Pair(catalogue.source(request.source), target)
+            return Pair(catalogue.source(request.source, target=target), target)
         detected = self._service.detector.source(request.text, catalogue.sources_of(target), target)
         return Pair(detected.language, target)
 

@@ -13,7 +13,9 @@ _RANGES = {
     "alternatives": (0, 999, "--max-alternatives"),  # a search keeps at most 1,000 hypotheses
     "waiting_characters": (1, 10**9, "--max-waiting"),
     "requests_per_minute": (0, 10**6, "--rate"),
+    "sentence_tokens": (1, 10**6, None),
     "batch_sentences": (1, 10**6, None),
+    "batch_tokens": (1, 10**9, None),
 }
 
 
@@ -31,7 +33,10 @@ class Limits:
         seconds: for one request, before it is given up.
         body_seconds: for a client to send its body.
         requests_per_minute: of one key or address; 0: any number.
+        sentence_tokens: of one sentence; a longer one is translated in parts.
         batch_sentences: of one batch for the model.
+        batch_tokens: source tokens of one batch, its sentences times the longest of them: an output that does
+            not end goes on to a limit in proportion to its source, and other requests wait for the batch.
         batch_wait: seconds that an idle model waits for sentences to compute together.
         cached_characters: of sentences and translations that are remembered; 0: none are.
     """
@@ -44,7 +49,9 @@ class Limits:
     seconds: float = 60.0
     body_seconds: float = 10.0
     requests_per_minute: int = 0
+    sentence_tokens: int = 256
     batch_sentences: int = 32
+    batch_tokens: int = 512
     batch_wait: float = 0.003
     cached_characters: int = 10_000_000
 

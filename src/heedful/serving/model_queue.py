@@ -1,42 +1,51 @@
 """The queue in front of a model: sentences of all requests, in batches of similar length.
 
-Sentences are taken in the order of their deadlines. A deadline is when a sentence came, and a time for each
-character of its request on top: so short requests go before long ones, and a long one waits for no request
-that comes more than that time after it.
+Requests share the model equally (weighted fair queueing: Demers et al., 1989). A clock counts the tokens of
+which each waiting request had its share translated. The first sentence of a request is due its own tokens
+after the request came, each other one its own tokens after the one before it, and what is due first is taken
+first. So a short request waits for no more than about one batch of a long one, and a long one gets its share.
 """
 
 import heapq
 import itertools
 import logging
 import threading
-import time
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, SearchCancelledError
 from heedful.serving.catalogue import Pair
 from heedful.serving.limits import Limits
 from heedful.serving.refusals import InvalidError, UnavailableError
 from heedful.serving.sentence_cache import SentenceCache, SentenceKey
 from heedful.serving.served_model import Outputs, ServedModel
 
-_SECONDS_A_CHARACTER = 0.001  # by which a request's length puts its deadline off
+_STEP = 8  # tokens: what a sentence costs the model besides its own
 _SCANNED = 8  # times the size of a batch: so many sentences are looked through for ones of similar length
-# Sentences of a batch are up to so many times as long as the first, or up to so many characters longer.
+# Sentences of a batch are up to so many times as long as the first, or up to so many tokens longer.
 _LONGER = 1.5
-_MORE = 20
+_MORE = 5
 
 _log = logging.getLogger("heedful.serving")
+
+
+@dataclass(eq=False)
+class Turn:
+    """When the latest sentence of a request is due, in each queue."""
+
+    due: "dict[ModelQueue, float]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True, order=True)
 class _Waiting:
     """A sentence in the queue."""
 
-    deadline: float
+    due: float
     number: int
     key: SentenceKey = field(compare=False)
+    tokens: int = field(compare=False)
+    turn: Turn = field(compare=False)
     future: "Future[Outputs]" = field(compare=False)
 
 
@@ -59,6 +68,7 @@ class ModelQueue:
         self._waiting: list[_Waiting] = []
         self._changed = threading.Condition()
         self._closing = False
+        self._clock = 0.0
         self._numbers = itertools.count()
         self._thread = threading.Thread(target=self._run, name=f"heedful {model.name}", daemon=True)
         self._thread.start()
@@ -69,7 +79,7 @@ class ModelQueue:
         texts: Sequence[str],
         *,
         alternatives: int,
-        request_characters: int,
+        turn: Turn,
         aligned: Container[str] = (),
     ) -> "list[Future[Outputs]]":
         """Put sentences into the queue; those that are remembered are done at once.
@@ -78,15 +88,14 @@ class ModelQueue:
             pair: of languages.
             texts: sentences.
             alternatives: how many other translations of each.
-            request_characters: of the whole request, which decide how urgent it is.
+            turn: of the request.
             aligned: those of the texts whose words are aligned with their translations.
 
         Raises:
             UnavailableError: the queue is closed.
         """
-        deadline = time.monotonic() + _SECONDS_A_CHARACTER * request_characters
         futures: list[Future[Outputs]] = []
-        waiting: list[_Waiting] = []
+        waiting: list[tuple[SentenceKey, int, Future[Outputs]]] = []
         for text in texts:
             future: Future[Outputs] = Future()
             futures.append(future)
@@ -95,12 +104,15 @@ class ModelQueue:
             if cached is not None:
                 future.set_result(cached)
             else:
-                waiting.append(_Waiting(deadline, next(self._numbers), key, future))
+                waiting.append((key, self.model.num_tokens(text), future))
         if waiting:
             with self._changed:
                 if self._closing:
                     raise UnavailableError("the server is shutting down")
-                for each in waiting:
+                for key, tokens, future in waiting:
+                    due = max(self._clock, turn.due.get(self, 0.0)) + tokens + _STEP
+                    turn.due[self] = due
+                    each = _Waiting(due, next(self._numbers), key, tokens, turn, future)
                     heapq.heappush(self._waiting, each)
                 self._changed.notify()
         return futures
@@ -117,10 +129,10 @@ class ModelQueue:
 
     def _run(self) -> None:
         while (batch := self._next_batch()) is not None:
-            running = [each for each in batch if each.future.set_running_or_notify_cancel()]
-            if running:
-                self._observe_batch(len(running))
-                self._translate(running)
+            needed = [each for each in batch if not each.future.cancelled()]
+            if needed:
+                self._observe_batch(len(needed))
+                self._translate(needed)
 
     def _next_batch(self) -> list[_Waiting] | None:
         with self._changed:
@@ -134,17 +146,29 @@ class ModelQueue:
             return self._similar() if self._waiting else None
 
     def _similar(self) -> list[_Waiting]:
-        """Take the most urgent sentence, and urgent ones of similar length, out of the queue."""
+        """Take the sentence that is due first, and early ones of similar length, out of the queue."""
         first = heapq.heappop(self._waiting)
         batch: list[_Waiting] = [first]
         others: list[_Waiting] = []
-        size = self._limits.batch_sentences
+        size, longest = self._limits.batch_sentences, first.tokens
+        max_shared = (
+            self._limits.sentence_tokens // 2
+        )  # few sentences are longer, and much of what is no text
         while self._waiting and len(batch) < size and len(others) < _SCANNED * size:
             each = heapq.heappop(self._waiting)
-            if not each.future.cancelled():
-                (batch if _fit_a_batch(first, each) else others).append(each)
+            if each.future.cancelled():
+                continue
+            tokens = max(longest, each.tokens)
+            has_space = (len(batch) + 1) * tokens <= self._limits.batch_tokens and tokens <= max_shared
+            if has_space and _fit_a_batch(first, each):
+                batch.append(each)
+                longest = tokens
+            else:
+                others.append(each)
         for each in others:
             heapq.heappush(self._waiting, each)
+        num_requests = len({each.turn for each in (*batch, *others)})
+        self._clock += sum(each.tokens + _STEP for each in batch) / num_requests
         return batch
 
     def _translate(self, batch: Sequence[_Waiting]) -> None:
@@ -152,11 +176,17 @@ class ModelQueue:
         texts = list(dict.fromkeys(each.key.text for each in batch))
         try:
             outputs = self.model.translate(
-                first.pair, texts, alternatives=first.alternatives, aligned=first.aligned
+                first.pair,
+                texts,
+                alternatives=first.alternatives,
+                aligned=first.aligned,
+                cancelled=lambda: all(each.future.cancelled() for each in batch),
             )
+        except SearchCancelledError:
+            return
         except HeedfulError as error:
             if len(batch) == 1:
-                batch[0].future.set_exception(InvalidError(str(error)))
+                _finish(batch[0], InvalidError(str(error)))
                 return
             for each in batch:  # one of them cannot be translated, and the others can
                 self._translate([each])
@@ -164,17 +194,27 @@ class ModelQueue:
         except BaseException as error:
             _log.exception("a batch could not be translated")
             for each in batch:
-                each.future.set_exception(error)
+                _finish(each, error)
             return
         results = dict(zip(texts, outputs, strict=True))
         for text, output in results.items():
             self._cache.put(first._replace(text=text), output)
         for each in batch:
-            each.future.set_result(results[each.key.text])
+            _finish(each, results[each.key.text])
+
+
+def _finish(waiting: _Waiting, result: Outputs | BaseException) -> None:
+    """Answer whoever waits for a sentence: a future stays pending, and so can be cancelled, until then."""
+    if not waiting.future.set_running_or_notify_cancel():
+        return
+    if isinstance(result, BaseException):
+        waiting.future.set_exception(result)
+    else:
+        waiting.future.set_result(result)
 
 
 def _fit_a_batch(first: _Waiting, other: _Waiting) -> bool:
     if first.key._replace(text="") != other.key._replace(text=""):
         return False
-    short, long = sorted((len(first.key.text), len(other.key.text)))
+    short, long = sorted((first.tokens, other.tokens))
     return long <= max(_LONGER * short, short + _MORE)

@@ -1,13 +1,14 @@
 """A text as segments: sentences to translate, and what is between them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from heedful.serving.markup.documents import TagRules, parse_document
-from heedful.serving.markup.marked_text import Document, MarkedText, Marker, plain_document
-from heedful.serving.sentences import split_sentences
+from heedful.serving.markup.documents import TagRules, parse_document, plain_document
+from heedful.serving.markup.marked_text import Document, MarkedText, Marker, Span
+from heedful.serving.sentences import Sentence, split_sentences
 
 Segment = str | MarkedText
+_MAX_JOINED = 2000  # characters of sentences that are one for a placeholder's sake
 
 
 @dataclass(frozen=True)
@@ -60,18 +61,45 @@ def _sentences(
     part: MarkedText, escape: Callable[[str], str], *, split: bool, lines: bool
 ) -> Iterator[Segment]:
     cutter = _Cutter(part, escape)
-    at = 0
-    for sentence in split_sentences(part.text, within_lines=split, at_line_ends=lines):
-        start = at + len(sentence.space)
-        at = start + len(sentence.text)
-        if has_letters(sentence.text):
-            yield cutter.untranslated(start, sentence_end=at)
-            yield cutter.sentence(at)
+    for start, end in _without_splits(
+        split_sentences(part.text, within_lines=split, at_line_ends=lines), part
+    ):
+        if cutter.has_letters(start, end):
+            yield cutter.untranslated(start, sentence_end=end)
+            yield cutter.sentence(end)
             continue
         yield cutter.untranslated(start)
-        if sentence.text:
-            yield cutter.untranslated(at - 1)
+        if end > start:
+            yield cutter.untranslated(end - 1)
     yield cutter.untranslated(len(part.text))
+
+
+def _without_splits(sentences: Iterable[Sentence], part: MarkedText) -> Iterator[Span]:
+    """Yield where sentences begin and end: those as one between which a placeholder was cut.
+
+    Where that would be too long, the first of them goes to the end of the placeholder.
+    """
+    left = iter(part.placeholders)
+    placeholder = next(left, None)
+    sentence: Span | None = None
+    at = 0
+    for each in sentences:
+        start = at + len(each.space)
+        at = start + len(each.text)
+        if sentence is not None:
+            while placeholder is not None and placeholder[1] <= sentence[1]:
+                placeholder = next(left, None)
+            if placeholder is not None and placeholder[0] < sentence[1]:
+                if at - sentence[0] <= _MAX_JOINED or placeholder[1] >= at:
+                    sentence = (sentence[0], at)
+                    continue
+                sentence, start = (sentence[0], placeholder[1]), placeholder[1]
+                while part.text[start].isspace():
+                    start += 1
+            yield sentence
+        sentence = (start, at)
+    if sentence is not None:
+        yield sentence
 
 
 class _Cutter:
@@ -86,7 +114,17 @@ class _Cutter:
         self._escape = escape
         self._at = 0
         self._marker = 0
+        self._placeholder = 0
         self._closing = {each.element: each.position for each in part.markers if each.kind == "close"}
+
+    def has_letters(self, start: int, end: int) -> bool:
+        """Return whether there is something to translate besides the placeholders."""
+        at = start
+        for first, behind in self._placeholders(end):
+            if has_letters(self._part.text[at:first]):
+                return True
+            at = behind
+        return has_letters(self._part.text[at:end])
 
     def untranslated(self, end: int, *, sentence_end: int | None = None) -> str:
         """Return what is before `end`, as it was written, with the markers up to there.
@@ -112,8 +150,19 @@ class _Cutter:
             if marker.kind == "close" and marker.element in opened:
                 behind = i + 1
         markers = tuple(replace(each, position=each.position - start) for each in self._taken(behind))
+        placeholders = tuple((first - start, behind - start) for first, behind in self._placeholders(end))
         self._at = end
-        return MarkedText(self._part.text[start:end], markers)
+        return MarkedText(self._part.text[start:end], markers, placeholders)
+
+    def _placeholders(self, end: int) -> Sequence[Span]:
+        """Return the placeholders from where the text is cut already to before `end`."""
+        spans = self._part.placeholders
+        while self._placeholder < len(spans) and spans[self._placeholder][0] < self._at:
+            self._placeholder += 1
+        behind = self._placeholder
+        while behind < len(spans) and spans[behind][0] < end:
+            behind += 1
+        return spans[self._placeholder : behind]
 
     def _is_first_words(self, index: int, start: int, end: int) -> bool:
         marker = self._part.markers[index]

@@ -1,7 +1,7 @@
 """Split a text into sentences, so that sentences and what is between them make up the text again."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -41,10 +41,25 @@ def split_sentences(text: str, *, within_lines: bool = True, at_line_ends: bool 
         within_lines: whether lines are split as well.
         at_line_ends: whether line ends separate sentences.
     """
+    segments = _segments(text, within_lines=within_lines) if at_line_ends else [text]
+    return _as_sentences(chain.from_iterable(map(_cut, segments)))
+
+
+def split_long_sentence(text: str, num_tokens: Callable[[str], int], max_tokens: int) -> list[Sentence]:
+    """Return a sentence as parts of at most `max_tokens` tokens, split at blanks where there are some.
+
+    Args:
+        text: the sentence.
+        num_tokens: returns the number of tokens of a text.
+        max_tokens: of a part.
+    """
+    return _as_sentences(_halves(text, num_tokens, max_tokens))
+
+
+def _as_sentences(segments: Iterable[str]) -> list[Sentence]:
     sentences: list[Sentence] = []
     space = ""
-    segments = _segments(text, within_lines=within_lines) if at_line_ends else [text]
-    for segment in chain.from_iterable(map(_cut, segments)):
+    for segment in segments:
         core = segment.strip()
         if not core:
             space += segment
@@ -84,6 +99,19 @@ def _cut(segment: str) -> Iterator[str]:
         yield segment[:end]
         segment = segment[end:]
     yield segment
+
+
+def _halves(text: str, num_tokens: Callable[[str], int], max_tokens: int) -> Iterator[str]:
+    """Yield the parts of a text, halved until each has few enough tokens."""
+    # A token stands for at least one byte, but for those that a tokenizer adds.
+    if len(text) < 2 or len(text.encode()) < max_tokens or num_tokens(text) <= max_tokens:
+        yield text
+        return
+    middle = len(text) // 2
+    blank = text.rfind(" ", middle // 2, middle + 1)
+    at = middle if blank < 1 else blank
+    yield from _halves(text[:at], num_tokens, max_tokens)
+    yield from _halves(text[at:], num_tokens, max_tokens)
 
 
 def _starts(line: str) -> list[int]:

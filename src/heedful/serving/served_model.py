@@ -4,13 +4,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Protocol
 
 from heedful.errors import InputError
 from heedful.serving.catalogue import Pair
-from heedful.serving.markup.placement import Links, Span, words
+from heedful.serving.markup.marked_text import Span
+from heedful.serving.markup.placement import Links, words
+from heedful.serving.sentences import Sentence
 
 if TYPE_CHECKING:
     from heedful.bundle import Bundle
@@ -77,31 +79,63 @@ class ServedModel:
     """
 
     def __init__(
-        self, name: str, pairs: frozenset[Pair], open_pair: Callable[[Pair], ServedPair], *, max_open: int = 4
+        self,
+        name: str,
+        pairs: frozenset[Pair],
+        open_pair: Callable[[Pair], ServedPair],
+        *,
+        num_tokens: Callable[[str], int] = len,
+        max_open: int = 4,
     ) -> None:
-        """Take a model; `open_pair` makes the translator of a pair."""
+        """Take a model.
+
+        Args:
+            name: for messages.
+            pairs: that it translates.
+            open_pair: makes the translator of a pair.
+            num_tokens: returns the number of source tokens of a text; for any thread.
+            max_open: how many translators are kept.
+        """
         self.name = name
         self.pairs = pairs
+        self.num_tokens = num_tokens
         self._open_pair = open_pair
         self._max_open = max_open
         self._open: OrderedDict[Pair, ServedPair] = OrderedDict()
         self._lock = threading.Lock()  # a translator works for one thread at a time
 
     def translate(
-        self, pair: Pair, texts: Sequence[str], *, alternatives: int, aligned: bool = False
+        self,
+        pair: Pair,
+        texts: Sequence[str],
+        *,
+        alternatives: int,
+        aligned: bool = False,
+        cancelled: Callable[[], bool] | None = None,
     ) -> list[Outputs]:
         """Return the best translation of each text, then up to so many others, all different.
 
-        With `aligned`, they have the links of their words, where the translator can say them.
+        Args:
+            pair: of languages.
+            texts: one sentence each.
+            alternatives: how many others.
+            aligned: whether they have the links of their words, where the translator can say them.
+            cancelled: whether nobody waits for them any more; asked before each step.
+
+        Raises:
+            SearchCancelledError: nobody does.
         """
         with self._lock:
             served = self._served(pair)
-            outputs = [
-                [each.text] for each in served.translator.translations(texts, options=served.options(1))
-            ]
+
+            def search(n_best: int) -> "list[Translation]":
+                options = replace(served.options(n_best), cancelled=cancelled)
+                return served.translator.translations(texts, options=options)
+
+            outputs = [[each.text] for each in search(1)]
             if alternatives:
                 # A second search: the beam is wider there, and alternatives must not change the answer.
-                others = served.translator.translations(texts, options=served.options(alternatives + 1))
+                others = search(alternatives + 1)
                 outputs = [
                     list(dict.fromkeys([*best, *(each.text for each in more.hypotheses)]))[: alternatives + 1]
                     for best, more in zip(outputs, others, strict=True)
@@ -135,6 +169,33 @@ class ServedModel:
                 self._open.popitem(last=False)
         self._open.move_to_end(pair)
         return self._open[pair]
+
+
+def joined_outputs(parts: Sequence[Sentence], outputs: Sequence[Outputs]) -> Outputs:
+    """Return the translations of a sentence, the n-th made of the n-th ones of its parts.
+
+    They have links where those of all parts are known, and no word is in two parts.
+    """
+    if len(parts) == 1 and not parts[0].space:
+        return outputs[0]
+    text = "".join(each.space + each.text for each in parts)
+    return tuple(
+        _joined(text, parts, [each[min(n, len(each) - 1)] for each in outputs])
+        for n in range(max(map(len, outputs), default=1))
+    )
+
+
+def _joined(source: str, parts: Sequence[Sentence], outputs: Sequence[Output]) -> Output:
+    target = "".join(part.space + output.text for part, output in zip(parts, outputs, strict=True))
+    links: list[tuple[int, int]] = []
+    num_src = num_tgt = 0
+    for part, output in zip(parts, outputs, strict=True):
+        if output.links is None:
+            return Output(target)
+        links += [(num_src + src, num_tgt + tgt) for src, tgt in output.links]
+        num_src, num_tgt = num_src + len(words(part.text)), num_tgt + len(words(output.text))
+    whole = (num_src, num_tgt) == (len(words(source)), len(words(target)))
+    return Output(target, links if whole else None)
 
 
 def _aligned(

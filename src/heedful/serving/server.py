@@ -3,9 +3,13 @@
 import os
 import signal
 import socket
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Any
 
+import psutil
 import uvicorn
 from fastapi import FastAPI
 
@@ -14,6 +18,11 @@ from heedful.serving.http.protocol import PunctualProtocol
 
 _MAX_HEAD_BYTES = 32_768
 _KEEP_ALIVE_SECONDS = 15
+_MAX_CONNECTIONS = 10_000
+_MAX_BACKLOG = 2048
+_MAX_FILES = 20_000  # are asked of the system, enough for all connections
+_SPARE_FILES = 32  # for bundles that are opened, and what else a process needs
+_WAVES = 4  # of connections that asyncio may have accepted before the protocol hears of the first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +35,7 @@ class ServerOptions:
         workers: processes.
         drain_seconds: how long to go on for those who wait when the server is stopped.
         log_requests: whether each request has a line in the log.
+        trusted_proxies: addresses and networks that say in X-Forwarded-For for whom they ask.
     """
 
     host: str
@@ -33,6 +43,7 @@ class ServerOptions:
     workers: int
     drain_seconds: float
     log_requests: bool
+    trusted_proxies: tuple[str, ...] = ()
 
 
 def check_address(host: str, port: int) -> None:
@@ -52,6 +63,50 @@ def check_address(host: str, port: int) -> None:
         raise InputError(f"cannot listen on {host}, port {port}: {reason}; see --host and --port") from None
 
 
+def connection_limits(max_files: int, open_files: int) -> tuple[int, int]:
+    """Return how many connections a process can have, and how many it may accept at a time.
+
+    Where no file is left, asyncio stops to accept for a second, and nobody is answered.
+
+    Args:
+        max_files: the limit of open files.
+        open_files: that it has without connections.
+    """
+    backlog = max(8, min(_MAX_BACKLOG, max_files // 16))
+    return max(1, min(_MAX_CONNECTIONS, max_files - open_files - _SPARE_FILES - _WAVES * backlog)), backlog
+
+
+def _files() -> tuple[int, int]:
+    """Raise the limit of open files as far as the system lets; return it, and how many are open."""
+    if sys.platform == "win32":
+        return _MAX_FILES, 0  # sockets are no files there
+    import resource
+
+    max_files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if max_files == resource.RLIM_INFINITY:
+        max_files = _MAX_FILES
+    elif max_files < _MAX_FILES:
+        more = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+        with suppress(OSError, ValueError):  # macOS has a limit below the hard one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+            max_files = more
+    return max_files, psutil.Process().num_fds()
+
+
+def check_proxy(address: str) -> None:
+    """Check that this is the address of a proxy, or a network of them.
+
+    Raises:
+        InputError: it is not.
+    """
+    try:
+        ip_network(address)
+    except ValueError as error:
+        raise InputError(
+            f"{address!r}: no address of a proxy ({error}); write 127.0.0.1, or 10.0.0.0/8 (--trust-proxy)"
+        ) from None
+
+
 def run(app: FastAPI | str, options: ServerOptions) -> None:
     """Answer requests until SIGTERM or SIGINT, then those that came before.
 
@@ -60,6 +115,7 @@ def run(app: FastAPI | str, options: ServerOptions) -> None:
         options: how to listen.
     """
     signal.signal(signal.SIGTERM, _nothing)  # uvicorn raises it again when it has shut down
+    max_connections, backlog = connection_limits(*_files())
     uvicorn.run(
         app,
         host=options.host,
@@ -73,9 +129,13 @@ def run(app: FastAPI | str, options: ServerOptions) -> None:
         log_config=_log_config(requests=options.log_requests),
         access_log=False,  # it would show query strings, and so texts
         server_header=False,
+        proxy_headers=bool(options.trusted_proxies),  # by default, uvicorn trusts all of this machine
+        forwarded_allow_ips=list(options.trusted_proxies),
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(options.drain_seconds),
         h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
+        limit_concurrency=max_connections,
+        backlog=backlog,
     )
 
 

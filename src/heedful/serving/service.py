@@ -11,14 +11,20 @@ from heedful.serving.detection import Detector
 from heedful.serving.limits import Limits
 from heedful.serving.markup.documents import TagRules
 from heedful.serving.markup.marked_text import MarkedText
-from heedful.serving.markup.placeholders import placeholders, without_placeholders
+from heedful.serving.markup.placeholders import (
+    is_faithful,
+    may_be_shown,
+    without_doubles,
+    without_placeholders,
+)
 from heedful.serving.markup.projection import project, text_to_translate
 from heedful.serving.metrics import Metrics
-from heedful.serving.model_queue import ModelQueue
+from heedful.serving.model_queue import ModelQueue, Turn
 from heedful.serving.refusals import InvalidError, TextTooLongError, UnavailableError
 from heedful.serving.segments import Segments, has_letters, take_apart
 from heedful.serving.sentence_cache import SentenceCache
-from heedful.serving.served_model import Output, Outputs, ServedModel
+from heedful.serving.sentences import Sentence, split_long_sentence
+from heedful.serving.served_model import Output, Outputs, ServedModel, joined_outputs
 
 _SHORT = 500  # characters that the event loop can split by itself
 
@@ -69,7 +75,7 @@ class _Job:
 
     request: TranslationRequest
     route: Route
-    characters: int
+    turn: Turn
 
 
 class TranslationService:
@@ -100,14 +106,15 @@ class TranslationService:
         """
         characters = self._checked_characters(request)
         target = self.catalogue.target(request.target)
-        fixed = None if request.source is None else self.catalogue.source(request.source)
+        fixed = None if request.source is None else self.catalogue.source(request.source, target=target)
         if fixed not in (None, target):
             self.catalogue.required_route(fixed, target)
+        turn = Turn()
         with self.admission.admitted(characters):
             try:
                 async with asyncio.timeout(self.limits.seconds):
                     return await gathered(
-                        [self._answer(text, fixed, target, request, characters) for text in request.texts]
+                        [self._answer(text, fixed, target, request, turn) for text in request.texts]
                     )
             except TimeoutError:
                 raise UnavailableError(
@@ -143,7 +150,7 @@ class TranslationService:
         return characters
 
     async def _answer(
-        self, text: str, source: str | None, target: str, request: TranslationRequest, characters: int
+        self, text: str, source: str | None, target: str, request: TranslationRequest, turn: Turn
     ) -> Answer:
         if len(text) > _SHORT:
             segments = await asyncio.to_thread(take_apart, text, request.rules, split=request.split)
@@ -157,7 +164,7 @@ class TranslationService:
         if source == target:
             return Answer(text=text, source=source, probability=probability)
         route = self.catalogue.required_route(source, target)
-        job = _Job(request, route, characters)
+        job = _Job(request, route, turn)
         best, *others = await self._joined(segments, job)
         return Answer(
             text=best, source=source, probability=probability, alternatives=tuple(others), pivot=route.pivot
@@ -173,31 +180,28 @@ class TranslationService:
     async def _sentences(
         self, sentences: Sequence[MarkedText], segments: Segments, job: _Job
     ) -> list[tuple[str, ...]]:
-        """Return the translations of sentences, with their markers, and no placeholder lost or changed."""
-        escape = segments.document.escape
-        translations = await self._marked(sentences, segments, job)
-        lossy = [
-            index
-            for index, (sentence, outputs) in enumerate(zip(sentences, translations, strict=True))
-            if (expected := placeholders(sentence.text)) and placeholders(outputs[0][0]) != expected
-        ]
-        again = [without_placeholders(sentences[index], escape) for index in lossy]
-        for index, outputs in zip(lossy, await self._marked(again, segments, job), strict=True):
-            translations[index] = outputs
-        return [
-            tuple(written for text, written in outputs if placeholders(text) == placeholders(outputs[0][0]))
-            for outputs in translations
-        ]
+        """Return the translations of sentences, with their markers, and no placeholder lost or changed.
 
-    async def _marked(
-        self, sentences: Sequence[MarkedText], segments: Segments, job: _Job
-    ) -> list[list[tuple[str, str]]]:
-        """Return for each sentence its translations: as they came, and with markers."""
+        Where the model does not keep the placeholders, the sentence is translated without them.
+        """
         escape = segments.document.escape
-        return [
-            [(each.text, project(sentence, each.text, escape, each.links)) for each in outputs]
-            for sentence, outputs in zip(sentences, await self._through(sentences, job), strict=True)
-        ]
+        written: list[tuple[str, ...]] = [()] * len(sentences)
+        shown = [index for index, sentence in enumerate(sentences) if may_be_shown(sentence)]
+        through = await self._through([sentences[index] for index in shown], job)
+        for index, outputs in zip(shown, through, strict=True):
+            sentence = sentences[index]
+            if is_faithful(sentence, outputs[0].text):
+                faithful = [each for each in outputs if is_faithful(sentence, each.text)]
+                written[index] = tuple(project(sentence, each.text, escape, each.links) for each in faithful)
+        lossy = [index for index, texts in enumerate(written) if not texts]
+        bare = [without_placeholders(sentences[index]) for index in lossy]
+        for index, sentence, outputs in zip(lossy, bare, await self._through(bare, job), strict=True):
+            written[index] = tuple(
+                project(sentence, text, escape, each.links if text == each.text else None)
+                for each in outputs
+                for text in [without_doubles(sentences[index], each.text)]
+            )
+        return written
 
     async def _through(self, sentences: Sequence[MarkedText], job: _Job) -> list[Outputs]:
         """Return the translations of sentences by each model of the route; of marked ones with links."""
@@ -205,24 +209,51 @@ class TranslationService:
         translatable = [index for index, (best,) in enumerate(outputs) if has_letters(best.text)]
         for leg in job.route.legs:
             read = [outputs[index][0] for index in translatable]
-            futures = self._queue_of[leg].submit(
+            done = await self._translated(
                 leg,
                 [each.text for each in read],
-                alternatives=job.request.alternatives if leg == job.route.legs[-1] else 0,
-                request_characters=job.characters,
-                aligned={
-                    each.text
-                    for index, each in zip(translatable, read, strict=True)
-                    if sentences[index].markers
-                },
+                [bool(sentences[index].markers) for index in translatable],
+                job,
             )
-            self.metrics.sentences.inc(len(futures))
-            self.metrics.cached_sentences.inc(sum(future.done() for future in futures))
-            done = await gathered([asyncio.wrap_future(future) for future in futures])
             is_first = leg == job.route.legs[0]
             for index, source, written in zip(translatable, read, done, strict=True):
                 outputs[index] = written if is_first else tuple(_composed(source, each) for each in written)
         return outputs
+
+    async def _translated(
+        self, leg: Pair, texts: Sequence[str], aligned: Sequence[bool], job: _Job
+    ) -> list[Outputs]:
+        """Return the translations of sentences by one model; of those with too many tokens part by part."""
+        queue = self._queue_of[leg]
+
+        def split() -> list[list[Sentence]]:
+            most = self.limits.sentence_tokens
+            return [split_long_sentence(text, queue.model.num_tokens, most) for text in texts]
+
+        parts = await asyncio.to_thread(split) if sum(map(len, texts)) > _SHORT else split()
+        asked = [
+            (each.text, is_aligned)
+            for of_text, is_aligned in zip(parts, aligned, strict=True)
+            for each in of_text
+            if has_letters(each.text)
+        ]
+        futures = queue.submit(
+            leg,
+            [text for text, _ in asked],
+            alternatives=job.request.alternatives if leg == job.route.legs[-1] else 0,
+            turn=job.turn,
+            aligned={text for text, is_aligned in asked if is_aligned},
+        )
+        self.metrics.sentences.inc(len(futures))
+        self.metrics.cached_sentences.inc(sum(future.done() for future in futures))
+        done = iter(await gathered([asyncio.wrap_future(future) for future in futures]))
+        return [
+            joined_outputs(
+                of_text,
+                [next(done) if has_letters(each.text) else (Output(each.text),) for each in of_text],
+            )
+            for of_text in parts
+        ]
 
 
 def _composed(pivot: Output, output: Output) -> Output:

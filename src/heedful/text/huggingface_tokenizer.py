@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Self
 
-from heedful.errors import InputError, MissingExtraError, TokenizerError
+from heedful.errors import InputError, MissingExtraError, TokenizerError, install_hint
 from heedful.parsing import parse_json
 from heedful.text.decoded_text import clean_up_tokenization
 from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer
@@ -139,7 +139,7 @@ def _load(pipeline: bytes, *, name: str) -> "tokenizers.Tokenizer":
     try:
         from tokenizers import Tokenizer as Pipeline
     except ImportError:
-        raise MissingExtraError(f"{name} needs tokenizers: pip install 'heedful[interop]'") from None
+        raise MissingExtraError(f"{name} needs tokenizers: {install_hint('interop')}") from None
     with _library_mistakes(f"{name}: not a usable tokenizer.json"):
         loaded = Pipeline.from_buffer(pipeline)
     loaded.no_truncation()

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Self
 
 import sentencepiece
@@ -172,12 +173,13 @@ def token_spans(spm: sentencepiece.SentencePieceProcessor, text: str) -> list[tu
         data, message = text.encode(), spm.encode(text, out_type="serialized_proto")
     except UnicodeError as error:
         raise InputError(NOT_UNICODE) from error
+    # How many characters end before each byte: all bytes of one but the first are 10xxxxxx.
+    characters = [0, *accumulate(byte & 0xC0 != 0x80 for byte in data)]
     spans = []
     for field, value in fields(message):
         if field == _PIECES_FIELD and isinstance(value, bytes):
             token = dict(fields(value))
-            ends = (int(token.get(name, 0)) for name in (_BEGIN_FIELD, _END_FIELD))
-            start, end = (len(data[:end].decode()) for end in ends)
+            start, end = (characters[int(token.get(name, 0))] for name in (_BEGIN_FIELD, _END_FIELD))
             spans.append((start, end))
     return spans
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from heedful.durable import named_in_errors, put_text_in_place
 from heedful.parsing import is_whole, parse_json
-from heedful.training.events import Event, ValidationEvent
+from heedful.training.events import Event, ProgressEvent, ValidationEvent
 
 
 class EventLog:
@@ -15,7 +15,9 @@ class EventLog:
         self.path = path
 
     def __call__(self, event: Event) -> None:
-        """Write one event."""
+        """Write one event; those that are only shown are not written."""
+        if isinstance(event, ProgressEvent):
+            return
         with named_in_errors(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(event.to_json()) + "\n")
 

@@ -50,6 +50,13 @@ class StepEvent(Event):
 
 
 @dataclass(frozen=True)
+class ProgressEvent(StepEvent):
+    """Means since the last `StepEvent`, between two of them: shown, and not in the log."""
+
+    kind: ClassVar[str] = "progress"
+
+
+@dataclass(frozen=True)
 class ValidationEvent(Event):
     """Scores on the validation set."""
 
@@ -80,7 +87,7 @@ class CheckpointEvent(Event):
 
 @dataclass(frozen=True)
 class NoticeEvent(Event):
-    """A message before the first step: what is being done, or was measured."""
+    """A message: what is being done, or was measured."""
 
     kind: ClassVar[str] = "notice"
     message: str
@@ -102,3 +109,5 @@ class EndEvent(Event):
     reason: str
     epoch: int
     best_step: int
+    steps_taken: int  # since the start or the resumption; 0: there was nothing to do
+    warning: str = ""  # what kept the run from learning, and what to do

@@ -38,10 +38,11 @@ def step_event(
     progress: float,
     step: int,
     seconds: float,
+    kind: type[StepEvent] = StepEvent,
 ) -> StepEvent:
     """Return the means over steps, each given with its seconds; all tokens count the same."""
     num_tokens = sum(metrics.num_tgt_tokens for metrics, _ in steps)
-    return StepEvent(
+    return kind(
         step,
         seconds,
         epoch=epoch,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from signal import SIGTERM, Signals
+from statistics import median
 
 from torch import Tensor
 
@@ -32,13 +33,23 @@ from heedful.training.events import (
     CheckpointEvent,
     EndEvent,
     Event,
+    NoticeEvent,
+    ProgressEvent,
     SkippedEvent,
+    StepEvent,
     ValidationEvent,
     WarningEvent,
 )
 from heedful.training.interrupt import caught_signals
 from heedful.training.intervals import due_after_step, is_time_based
-from heedful.training.limits import epochs_are_over, fraction_done, reason_to_stop
+from heedful.training.limits import (
+    end_reason,
+    epochs_are_over,
+    fraction_done,
+    pace_message,
+    reached_limit,
+    shortfall,
+)
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.choice import describe, start_process_group
 from heedful.training.parallel.distributed import in_process_group
@@ -50,6 +61,10 @@ from heedful.training.step import StepMetrics
 
 Position = tuple[int, int]  # an epoch, and the index of a batch in its plan
 StopRequest = Callable[[], Signals | None]
+
+_TIMED_STEPS = 5  # before the first line; or two in half of these seconds, or one
+_TIMED_SECONDS = 8.0
+_SILENCE = 30.0  # seconds after which a line is shown, whatever train.log_every_steps says
 
 
 class Trainer:
@@ -73,6 +88,9 @@ class Trainer:
         self._epoch_length = 1
         self._rate = 0.0
         self._unlogged: list[tuple[StepMetrics, float]] = []
+        self._steps_taken = 0
+        self._has_shown_pace = False
+        self._shown_at = 0.0  # the seconds of the last line
         self._has_halved = False  # a batch
 
     def resume(self, checkpoint: Path) -> None:
@@ -110,28 +128,28 @@ class Trainer:
             KeyboardInterrupt: SIGINT, and a checkpoint has been written; or a second signal.
         """
         self._started = time.monotonic() - self.progress.seconds
-        self._saved_at = self._seconds()
+        self._saved_at = self._shown_at = self._seconds()
         self._emit_start()
         with caught_signals() as stop_request:
             while True:
                 try:
                     with closing(self._process_group()) as group:
-                        reason = self._train(group, stop_request)
+                        limit = self._train(group, stop_request)
                     break
                 except DivergedError as error:
                     self._roll_back(error)
-            return self._finish(reason, stop_request)
+            return self._finish(limit, stop_request)
 
     def _train(self, group: ProcessGroup, stop_request: StopRequest) -> str:
-        """Take steps until there is a reason to stop; return it."""
-        if self._reason_to_stop() is None:
+        """Take steps until a limit is reached; return it."""
+        if self._reached_limit() is None:
             self._note_computed_by(group)
         if self.config.train.init is not None and self.progress.step == 0:
-            self._validate(None)  # the scores of the base model
+            self._validate_base_model()
         self._run_overdue()
         positions = self._positions()
         self._epoch_length = len(self.source.plan(self.progress.epoch))
-        while (reason := self._reason_to_stop()) is None:
+        while (limit := self._reached_limit()) is None:
             outcome = self._step(group, positions)
             with self._saved_on_error():
                 self._record(*outcome)
@@ -141,7 +159,7 @@ class Trainer:
             if self.progress.skipped == MAX_SKIPPED:
                 raise DivergedError(self.progress.step)
             self._stop_if(stop_request())
-        return reason
+        return limit
 
     def _stop_if(self, signal: Signals | None) -> None:
         """Save a checkpoint and end the run if there was a signal.
@@ -211,6 +229,7 @@ class Trainer:
         while len(taken) < self.config.batch.accumulation and not epochs_are_over(self.config, self.progress):
             taken.append(next(positions))
         self.progress.step += 1
+        self._steps_taken += 1
         metrics = group.step(StepPlan(self.progress.step, tuple(taken), self._rate))
         return metrics, taken, time.monotonic() - start
 
@@ -270,8 +289,8 @@ class Trainer:
             self.config, self.progress, seconds=self._seconds(), epoch_length=self._epoch_length
         )
 
-    def _reason_to_stop(self) -> str | None:
-        return reason_to_stop(self.config, self.progress, seconds=self._seconds())
+    def _reached_limit(self) -> str | None:
+        return reached_limit(self.config, self.progress, seconds=self._seconds())
 
     def _run_due(self) -> None:
         due = due_after_step(
@@ -318,9 +337,17 @@ class Trainer:
         else:
             progress.stale_validations += 1
 
-    def _finish(self, reason: str, stop_request: StopRequest) -> EndEvent:
+    def _validate_base_model(self) -> None:
+        """Validate the model as it came; this is no part of the time that the schedule divides."""
+        before = self._seconds()
+        self._validate(None)
+        self._started += self._seconds() - before
+        self.progress.validated_at = before
+
+    def _finish(self, limit: str, stop_request: StopRequest) -> EndEvent:
         """Validate and save the final weights: the moving average, or the mean of the last checkpoints."""
         self._log()
+        done, seen = self._fraction_done(), self._passes()
         self._save_this_step(is_regular=is_time_based(self.config))
         self._stop_if(stop_request())
         mean = None if self.average else self._mean_of_checkpoints()
@@ -333,7 +360,13 @@ class Trainer:
                 self.callbacks.keep_model("best", self.model, {}, self.progress.step)
             self.callbacks.keep_model("last", self.model, self.progress.validated_scores, self.progress.step)
         end = EndEvent(
-            self.progress.step, self._seconds(), reason, self.progress.epoch, self.progress.best_step
+            self.progress.step,
+            self._seconds(),
+            end_reason(self.config, limit, step=self.progress.step, steps_taken=self._steps_taken),
+            self.progress.epoch,
+            self.progress.best_step,
+            self._steps_taken,
+            shortfall(self.config, self.progress, limit=limit, done=done, seen=seen),
         )
         self._notify(end)
         return end
@@ -368,18 +401,51 @@ class Trainer:
         return Resumable(self.model, self.optimizer, self.average, self.progress, self.callbacks.fingerprint)
 
     def _log_if_due(self) -> None:
+        is_first = not self._has_shown_pace and self._is_timed()
+        if is_first:
+            self._show_pace()
         if self.progress.step % self.config.train.log_every_steps == 0:
             self._log()
+        elif is_first or self._seconds() - self._shown_at >= _SILENCE:
+            self._show(ProgressEvent)
+
+    def _is_timed(self) -> bool:
+        """Return whether enough steps were taken to say how long one takes; a GPU's first ones are slow."""
+        taken = sum(seconds for _, seconds in self._unlogged)
+        is_slow = self.device.type == "cpu" and taken >= _TIMED_SECONDS / min(len(self._unlogged) or 1, 2)
+        return bool(self._unlogged) and (is_slow or self._steps_taken >= _TIMED_STEPS)
+
+    def _show_pace(self) -> None:
+        """Show how many steps fit."""
+        self._has_shown_pace = True
+        self._emit(
+            NoticeEvent,
+            message=pace_message(
+                self.config,
+                self.progress.step,
+                seconds=self._seconds(),
+                pace=median(seconds for _, seconds in self._unlogged[1:] or self._unlogged),
+                epoch_steps=self._epoch_length / self.config.batch.accumulation,
+            ),
+        )
 
     def _log(self) -> None:
+        self._show(StepEvent)
+        self._unlogged = []
+
+    def _show(self, kind: type[StepEvent]) -> None:
         if self._unlogged:
             self._emit(
-                partial(step_event, self._unlogged),
+                partial(step_event, self._unlogged, kind=kind),
                 epoch=self.progress.epoch,
                 rate=self._rate,
                 progress=min(1.0, self._fraction_done()),
             )
-            self._unlogged = []
+            self._shown_at = self._seconds()
+
+    def _passes(self) -> float:
+        """Return how often the training text was passed, a part of it included."""
+        return self.progress.epoch + self.progress.next_batch / self._epoch_length
 
     def _emit_start(self) -> None:
         start = partial(start_event, self.model, self.config, self.precision)

@@ -13,6 +13,7 @@ from heedful.analysis.attention_page import write_attention_page
 from heedful.analysis.attention_picture import draw_attention
 from heedful.analysis.plotting import FORMATS as PICTURES
 from heedful.analysis.plotting import check_picture
+from heedful.decoding.inputs import check_unsplit
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.requests import Runtime, SearchRequest
@@ -65,10 +66,14 @@ def attention_of(
 ) -> AttentionMaps:
     """Record the attention of a loaded model for one sentence; see `attention`."""
     bundle = translator.bundle
-    if target is not None:
-        prefix = Framing.of(bundle.config, bundle.tokenizers).tgt_prefix
-        return attention_maps(bundle, source, [*prefix, *bundle.tokenizers.tgt.encode(target)])
+    framing = Framing.of(bundle.config, bundle.tokenizers)
     options = search_options(request or SearchRequest(), bundle.config.decode)
+    limit = options.source_limit(bundle.config)
+    check_unsplit("attention: TEXT", framing.source(bundle.tokenizers.src.encode(source)), limit)
+    if target is not None:
+        written = [*framing.tgt_prefix, *bundle.tokenizers.tgt.encode(target)]
+        check_unsplit("attention: --target", written, limit)
+        return attention_maps(bundle, source, written)
     [translation] = translator.translations([source], options=options)
     if not translation.hypotheses:
         raise InputError("attention: the sentence is empty; give one")

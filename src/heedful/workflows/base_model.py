@@ -63,7 +63,8 @@ def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:
     bundle = load_bundle(path)
     assert bundle.path is not None
     data = bundle.config.data
-    text = data.pairs or (f"{data.src} and {data.tgt}" if data.src else "see its own card")
+    files = [Path(file).name for file in (data.pairs, data.src, data.tgt) if file]
+    text = " and ".join(files) or "see its own card"
     origin = Origin(name, file_sha256(bundle.path / WEIGHTS_FILE), text)
     return BaseModel(origin, bundle.config, bundle.tokenizers, unique_weights(bundle.model))
 

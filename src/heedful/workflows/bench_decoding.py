@@ -32,7 +32,7 @@ class DecodingBenchmark:
         sentences: the number of translated sentences.
         beam_size: of the search.
         precision: of matrix multiplications; for "auto", the chosen one.
-        engine: "compiled" or "torch".
+        engine: "native" or "torch".
         native: the level of the native library, and why it is not a higher one.
         shortlist: the file, or None.
         threads: of the CPU.

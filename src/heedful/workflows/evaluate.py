@@ -54,7 +54,7 @@ def evaluate(
         BundleError: no usable bundle.
         ConfigError: a metric that does not exist.
         CorpusError: files that cannot be read or are not parallel.
-        InputError: settings that cannot be, or a line too long for learned positions.
+        InputError: settings that cannot be.
     """
     for name in task.metrics:
         if name not in METRICS:

@@ -2,17 +2,18 @@
 
 import platform
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-
-import torch
 
 from heedful.analysis.curves import Curve, Curves, read_curves
 from heedful.bundle import BundleContents, load_tokenizers, read_bundle
 from heedful.config import load_config
+from heedful.decoding.backend_choice import has_torch
 from heedful.decoding.engine import engine_precisions
-from heedful.errors import MissingExtraError
+from heedful.errors import MissingExtraError, install_hint
 from heedful.native import native
-from heedful.training.precision import resolve_precision
+from heedful.threads import num_threads
+from heedful.weight_format import weight_shapes
 from heedful.workflows.plot import LOG
 from heedful.workflows.sources import local_bundle
 
@@ -90,19 +91,19 @@ class MachineSummary:
 
     Attributes:
         cpu: the name of the CPU.
-        cores: the number of cores that torch uses.
-        torch: its version.
+        cores: the number of cores that compute.
+        torch: its version; None where it is not installed.
         level: of the native library in use; None without the library.
         why_not: why no higher level is in use; None if it is the highest.
         levels: for each level of the library, why this machine cannot run it; None if it can.
         decoding: the precisions of the native engine here.
-        training: the precision of `train.precision="auto"` on the CPU.
+        training: the precision of `train.precision="auto"` on the CPU; without torch, what to install.
         gpus: the names of the GPUs.
     """
 
     cpu: str
     cores: int
-    torch: str
+    torch: str | None
     level: str | None
     why_not: str | None
     levels: dict[str, str | None]
@@ -118,17 +119,28 @@ def inspect_machine() -> MachineSummary:
         ConfigError: HEEDFUL_ISA names a level that is not possible.
     """
     library = native()
+    version, training, gpus = _with_torch() if has_torch() else (None, f"none: {install_hint('torch')}", [])
     return MachineSummary(
         cpu=cpu_name(),
-        cores=torch.get_num_threads(),
-        torch=torch.__version__,
+        cores=num_threads(),
+        torch=version,
         level=library.level,
         why_not=library.why_not,
         levels={level.name: level.why_not for level in library.levels},
         decoding=engine_precisions(),
-        training=resolve_precision("auto", torch.device("cpu")),
-        gpus=[torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count())],
+        training=training,
+        gpus=gpus,
     )
+
+
+def _with_torch() -> tuple[str, str, list[str]]:
+    """Return torch's version, the precision of training on the CPU, and the names of the GPUs."""
+    import torch
+
+    from heedful.training.precision import resolve_precision
+
+    gpus = [torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count())]
+    return torch.__version__, resolve_precision("auto", torch.device("cpu")), gpus
 
 
 def cpu_name() -> str:
@@ -141,9 +153,9 @@ def cpu_name() -> str:
 
 def _summarise_bundle(bundle: BundleContents) -> BundleSummary:
     parts: dict[str, int] = {}
-    for name, parameter in bundle.model.named_parameters():
+    for name, shape in weight_shapes(bundle.config.model).items():  # which reading has compared with the file
         part = "embeddings" if ".embedding." in name else name.split(".")[0]
-        parts[part] = parts.get(part, 0) + parameter.numel()
+        parts[part] = parts.get(part, 0) + prod(shape)
     sizes = bundle.config.model.src_vocab_size, bundle.config.model.tgt_vocab_size
     joint, no_tokenizer = None, None
     if bundle.has_tokenizers:
@@ -157,7 +169,7 @@ def _summarise_bundle(bundle: BundleContents) -> BundleSummary:
     return BundleSummary(
         path=str(bundle.path),
         num_bytes=sum(file.stat().st_size for file in bundle.path.iterdir() if file.is_file()),
-        num_parameters=bundle.model.num_parameters,
+        num_parameters=sum(parts.values()),
         parameters=parts,
         src_vocab_size=sizes[0],
         tgt_vocab_size=sizes[1],

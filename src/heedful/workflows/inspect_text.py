@@ -18,7 +18,7 @@ from heedful.data.cleaning import (
     survey,
 )
 from heedful.data.pair_files import PairFiles, Row
-from heedful.errors import ConfigError, CorpusError, suggestion
+from heedful.errors import ConfigError, CorpusError, install_hint, suggestion
 from heedful.interop.new_directory import new_directory
 
 Progress = Callable[[str, float], None]  # the current phase, and the progress, 0 to 1
@@ -42,7 +42,7 @@ class TextTask:
         keep: names of filters whose pairs are kept there.
         remove: names of filters whose pairs are removed there.
         examples: how many to show of each filter.
-        languages: the expected ones of source and target; None: the most frequent one of each.
+        languages: the expected ones of source and target; None: found by the names of the files and the text.
     """
 
     train: PairFiles
@@ -212,6 +212,7 @@ def _survey(task: TextTask, show: Progress) -> Survey:
         held_out=held_out,
         identifier=language_identifier(),
         languages=task.languages,
+        files=task.train.paths if len(task.train.paths) == 2 else (),
     )
 
 
@@ -232,7 +233,7 @@ def _not_applied(task: TextTask, checker: PairChecker) -> dict[str, str]:
 
 def _why_not(each: Filter, task: TextTask, checker: PairChecker) -> str:
     if each.name in checker.missing:
-        return f"needs {checker.missing[each.name]}: pip install 'heedful[clean]'"
+        return f"needs {checker.missing[each.name]}: {install_hint('clean')}"
     for name, files in (("valid", task.valid), ("test", task.test)):
         if each.name.endswith(f"in-{name}") and files is None:
             return f"needs --{name}-src and --{name}-tgt"

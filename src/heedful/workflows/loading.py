@@ -18,7 +18,7 @@ from heedful.decoding.sampling import Sampling
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.strategies import Strategy, parse_strategy
 from heedful.decoding.translator import Translator
-from heedful.errors import InputError, MissingExtraError
+from heedful.errors import InputError, MissingExtraError, install_hint
 from heedful.requests import Device, Runtime, SamplingRequest, ScoreRequest
 from heedful.threads import may_have_gpu, set_threads
 from heedful.workflows.sources import local_bundle
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(PrecisionChoice)}
 _ENGINES: dict[str, EngineChoice] = {name: name for name in get_args(EngineChoice)}
 _CTRANSLATE2 = "ctranslate2"
-_NEEDS_TORCH = "this needs torch: pip install 'heedful[torch]'"
+_NEEDS_TORCH = f"this needs torch: {install_hint('torch')}"
 _DEVICES = get_args(Device)
 
 
@@ -136,7 +136,7 @@ def _check_without_torch(runtime: Runtime, models: "Sequence[Transformer | Store
     Raises:
         MissingExtraError: it cannot; the message names the option.
     """
-    if runtime.engine in ("compiled", _CTRANSLATE2):
+    if runtime.engine in ("native", _CTRANSLATE2):
         return  # which say by themselves what they cannot do
     if runtime.precision == "auto" and (reason := NativeBackend.why_not(models, "float32")) is not None:
         raise MissingExtraError(f"precision='auto': {reason}; {_NEEDS_TORCH}")

@@ -3,7 +3,10 @@
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -33,6 +36,7 @@ Listener = Callable[[Event], None]
 
 _ENOUGH_TO_HOLD_OUT = 1000  # pairs; smaller texts are too small for a held-out validation set
 _SHOWN = 60  # characters of a sentence in a message
+_SILENCE = 8.0  # seconds
 _MUCH_UNKNOWN = 0.01  # of a text's tokens; more probably means another script than the bundle's
 
 
@@ -87,11 +91,36 @@ class Notes:
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self.events: list[Event] = []
         self._listeners = listeners
+        self._said_at = time.monotonic()
 
     def add(self, message: str, *, warning: bool = False) -> None:
         """Pass a notice to the listeners, and save it for the log."""
         event = (WarningEvent if warning else NoticeEvent)(0, 0.0, message)
         self.events.append(event)
+        self._show(event)
+
+    @contextmanager
+    def during(self, activity: str, *, silence: float = _SILENCE) -> Iterator[None]:
+        """Inside the block, show what is being done whenever nothing was shown for so many seconds."""
+        is_over = threading.Event()
+
+        def remind() -> None:
+            start = time.monotonic()
+            while not is_over.wait(max(0.01, self._said_at + silence - time.monotonic())):
+                now = time.monotonic()
+                if now - self._said_at >= silence:
+                    self._show(NoticeEvent(0, 0.0, f"{activity}: {now - start:.0f} s so far"))
+
+        reminder = threading.Thread(target=remind, daemon=True)
+        reminder.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            reminder.join()
+
+    def _show(self, event: Event) -> None:
+        self._said_at = time.monotonic()
         for listener in self._listeners:
             listener(event)
 
@@ -115,21 +144,24 @@ def prepare(config: Config, run: RunDirectory, notes: Notes, *, resume: bool) ->
     if base:
         config = continued_settings(config, base)
         notes.add(f"continuing from {base.origin.name}, with its architecture and tokenizers")
-    text, valid = _read(config, notes)
+    with notes.during("reading the text"):
+        text, valid = _read(config, notes)
     if base:
         tokenizers = base.tokenizers
     elif resume:
         tokenizers = run.load_tokenizers()
     else:
         notes.add(f"training a {config.tokenizer.kind} vocabulary on {len(text):,} pairs")
-        tokenizers = train_tokenizers(text.src, text.tgt, config.tokenizer, seed=config.train.seed)
+        with notes.during("training the vocabulary"):
+            tokenizers = train_tokenizers(text.src, text.tgt, config.tokenizer, seed=config.train.seed)
     config, device, precision = _resolve(config, None if base else tokenizers)
     if compiles(config.train, device):
         notes.add("the layers are compiled: the first steps take a minute or more")
     model = _build_model(config, base).to(device)
     sampling, ramp_from = config.tokenizer.sampling, config.batch.ramp_from
-    source = _batch_source(text, tokenizers, config, sampling=sampling, ramp_from=ramp_from)
-    valid_source = _batch_source(valid, tokenizers, config, sampling=0.0, ramp_from=None)
+    with notes.during("turning the text into ids"):
+        source = _batch_source(text, tokenizers, config, sampling=sampling, ramp_from=ramp_from)
+        valid_source = _batch_source(valid, tokenizers, config, sampling=0.0, ramp_from=None)
     _note_store(source.store, notes)
     if not config.batch.tokens:
         config = _with_batches_of(config, _fitting_tokens(model, config, (source, valid_source), notes))
@@ -176,17 +208,26 @@ def _check_overlap(text: ParallelText, valid: ParallelText, notes: Notes, *, ref
     if shared := shared_pairs(text, valid):
         message = f"{len(shared):,} of {len(valid):,} validation pairs are in the training text too"
         if refuse:
-            names = ("--valid-pairs",) if len(valid.sources) == 1 else ("--valid-src", "--valid-tgt")
-            held_out = [word for option in zip(names, valid.sources, strict=True) for word in option]
-            command = shlex.join(["heedful", "inspect", *text.sources, *held_out, "--fix", "DIR"])
             example = valid.src[shared[0]][:_SHOWN]
             raise CorpusError(
-                f"{valid.name}: {message} ({example!r}, for example), and scores on them say "
-                f"little; {command} writes the training text without them, or set data.allow_overlap=true"
+                f"{valid.name}: {message} ({example!r}, for example), and scores on them say little; "
+                f"{_cleaning(text, valid)} writes the training text without them, or set "
+                "data.allow_overlap=true"
             )
         notes.add(message, warning=True)
     if seen := overlap(text, valid):
-        notes.add(f"{seen:,} of {len(valid):,} validation sources occur in training", warning=True)
+        message = f"{seen:,} of {len(valid):,} validation sources occur in training"
+        if text.sources != valid.sources:
+            command = _cleaning(text, valid, "--remove", "source-in-valid")
+            message = f"{message}, which raises scores; {command} writes the training text without them"
+        notes.add(message, warning=True)
+
+
+def _cleaning(text: ParallelText, valid: ParallelText, *options: str) -> str:
+    """Return the command that writes the training text without what the validation text has."""
+    names = ("--valid-pairs",) if len(valid.sources) == 1 else ("--valid-src", "--valid-tgt")
+    held_out = [word for option in zip(names, valid.sources, strict=True) for word in option]
+    return shlex.join(["heedful", "inspect", *text.sources, *held_out, *options, "--fix", "DIR"])
 
 
 def _hold_out(text: ParallelText) -> tuple[ParallelText, ParallelText]:

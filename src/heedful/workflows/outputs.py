@@ -1,16 +1,20 @@
 """Check that an output file can be written, before the work starts."""
 
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
 from heedful.bundle import CONFIG_FILE, bundle_file_names
+from heedful.durable import descriptor_of, is_same_file, status_of, why_not_written
 from heedful.errors import InputError
 from heedful.workflows.run_names import BUNDLES, CHECKPOINTS, CONFIG, LOG, SKIPPED, TOKENIZER
 
+_STDIN, _STDOUT = 0, 1
+
 
 def check_output(
-    output: Path,
+    output: Path | None,
     inputs: Iterable[Path | None] = (),
     *,
     models: Iterable[Path] = (),
@@ -19,19 +23,26 @@ def check_output(
     """Refuse an output file that cannot be written, or that is an input.
 
     Args:
-        output: the file; `-` is stdout.
-        inputs: the input files; None and `-` are ignored.
+        output: the file; None and `-` are stdout.
+        inputs: the input files; `-` is stdin, and None is ignored.
         models: the runs and bundles that are read.
         makes_folder: whether missing parent directories will be created.
 
     Raises:
         InputError: it is an input, a file of a model, a directory, or not writable.
     """
-    if str(output) == "-":
+    if output is not None and str(output) == "-":
+        output = None
+    written = status_of(_STDOUT if output is None else output)
+    for each in inputs:  # also by links, and where the shell has opened it
+        if each is not None and is_same_file(status_of(_STDIN if str(each) == "-" else each), written):
+            raise InputError(f"{output or 'stdout'}: is the input too; write to another file")
+    if output is None:
         return
-    for each in inputs:
-        if each is not None and str(each) != "-" and _is_same(output, each):
-            raise InputError(f"{output}: is the input too; write to another file")
+    number = descriptor_of(output)
+    if number is not None:
+        _check_descriptor(output, number)
+        return
     for model in models:
         if _is_part_of(output, model):
             raise InputError(f"{output}: is a file of the model {model}; write to another file")
@@ -48,10 +59,12 @@ def check_output(
         raise InputError(f"{output}: cannot be written: permission denied; give another --output")
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    if one.exists() and other.exists():
-        return one.samefile(other)  # also hard links
-    return os.path.realpath(one) == os.path.realpath(other)  # works for a loop of links too
+def _check_descriptor(output: Path, number: int) -> None:
+    try:
+        if stat.S_ISREG(os.fstat(number).st_mode):
+            os.write(number, b"")  # fails where it is open for reading only
+    except OSError as error:
+        raise InputError(f"{output}: cannot be written: {why_not_written(error)}") from None
 
 
 def _is_part_of(output: Path, model: Path) -> bool:

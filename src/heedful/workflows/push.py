@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful.bundle import bundle_file_names, load_model, resolve_bundle
+from heedful.bundle import bundle_file_names, read_bundle, resolve_bundle
 from heedful.interop.huggingface.hub import Upload, upload
 
 
@@ -35,7 +35,7 @@ def push(task: PushTask) -> Upload:
         MissingExtraError: huggingface_hub is not installed.
     """
     path = resolve_bundle(task.run)
-    load_model(path)  # verifies it
+    read_bundle(path)  # verifies it
     files = [path / name for name in bundle_file_names(path)]
     return upload(
         [file for file in files if file.is_file()],  # the card may have been removed

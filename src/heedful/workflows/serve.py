@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from heedful.config import Config
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
-from heedful.errors import HeedfulError, InputError, MissingExtraError
+from heedful.errors import HeedfulError, InputError, MissingExtraError, install_hint
 from heedful.requests import Runtime, SearchRequest
 from heedful.serving.catalogue import Pair
 from heedful.serving.language_codes import language_code
@@ -47,6 +47,7 @@ class ServeRequest:
         workers: processes.
         keys: file of API keys; None: everybody may ask.
         origins: of pages that may ask from a browser.
+        trusted_proxies: addresses and networks of proxies that say for whom they ask.
         log_requests: whether each request has a line in the log.
         log_text: whether texts are logged, too.
         beam_size: None: each bundle's.
@@ -60,6 +61,7 @@ class ServeRequest:
     workers: int = 1
     keys: str | None = None
     origins: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
     log_requests: bool = False
     log_text: bool = False
     beam_size: int | None = None
@@ -84,10 +86,12 @@ def serve(request: ServeRequest, *, report: Callable[[str], None]) -> None:
         try:
             import_module(name)
         except ImportError:
-            raise MissingExtraError(f"serving needs {name}: pip install 'heedful[serve]'") from None
+            raise MissingExtraError(f"serving needs {name}: {install_hint('serve')}") from None
     from heedful.serving import server
 
     _check(request)
+    for address in request.trusted_proxies:
+        server.check_proxy(address)
     server.check_address(request.host, request.port)
     options = server.ServerOptions(
         host=request.host,
@@ -95,6 +99,7 @@ def serve(request: ServeRequest, *, report: Callable[[str], None]) -> None:
         workers=request.workers,
         drain_seconds=request.limits.seconds + 5,
         log_requests=request.log_requests or request.log_text,
+        trusted_proxies=request.trusted_proxies,
     )
     keys = _key_ring(request)
     models = load_models(request, report)  # mistakes are reported once, and before the processes start
@@ -114,7 +119,7 @@ def application_of_worker() -> "FastAPI":
             parent starts another process then, and the others go on.
     """
     settings = json.loads(os.environ[_VARIABLE])
-    lists = {name: tuple(settings[name]) for name in ("models", "origins")}
+    lists = {name: tuple(settings[name]) for name in ("models", "origins", "trusted_proxies")}
     groups = {"limits": Limits(**settings["limits"]), "runtime": Runtime(**settings["runtime"])}
     request = ServeRequest(**settings | lists | groups)
     try:
@@ -220,7 +225,9 @@ def load_served(argument: str, request: ServeRequest) -> ServedModel:
 
     # A search that the engine does not support fails here, and not at each request.
     open_pair(next(iter(tags))).translator.translations(["."], options=options(1))
-    return ServedModel(path, frozenset(said or tags), open_pair)
+    return ServedModel(
+        path, frozenset(said or tags), open_pair, num_tokens=lambda text: len(tokenizers.src.encode(text))
+    )
 
 
 def _parse(argument: str) -> tuple[list[Pair], str]:

@@ -174,5 +174,5 @@ def _learn(bundle: Bundle, task: ShortlistTask) -> Shortlist:
         bundle,
         candidates=task.size.candidates,
         frequent=task.size.frequent,
-        record={"text": list(text.sources)},
+        record={"text": [Path(name).name for name in text.sources]},
     )

@@ -22,7 +22,7 @@ from heedful.training import (
 from heedful.training.checkpoint import set_damaged_aside
 from heedful.training.parallel.distributed import join_process_group, leave_process_group, run_worker
 from heedful.training.trained_weights import without_adapters
-from heedful.workflows.card import model_card
+from heedful.workflows.card import model_card, shared_config
 from heedful.workflows.directory_guard import DirectoryGuard
 from heedful.workflows.material import Listener, Material, Notes, prepare, training_device
 from heedful.workflows.resumption import check_files_are_there, check_resumable
@@ -187,6 +187,7 @@ def _bundle_writer(
     material: Material, guard: DirectoryGuard, command: str, signatures: Mapping[str, str]
 ) -> Callable[[str, Transformer, Scores, int], None]:
     """Return a function that writes a bundle with its card; the first validation sets the signatures."""
+    config = shared_config(material.config)
 
     def write(name: str, model: Transformer, scores: Scores, step: int) -> None:
         card = model_card(
@@ -198,7 +199,7 @@ def _bundle_writer(
             signatures=signatures,
             origin=material.origin,
         )
-        bundle = Bundle(material.config, material.tokenizers, without_adapters(model), scores=scores)
+        bundle = Bundle(config, material.tokenizers, without_adapters(model), scores=scores)
         guard.check()
         save_bundle(bundle, guard.path / name, card=card)
 

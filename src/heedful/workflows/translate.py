@@ -38,8 +38,8 @@ def translate(
 
     Raises:
         BundleError: no usable bundle.
-        InputError: settings that cannot be, models that cannot translate together, a line too long for
-            learned positions, or a prefix that is missing or too long.
+        InputError: settings that cannot be, models that cannot translate together, or a prefix that is
+            missing or too long.
     """
     translator = load_translator(run, request, runtime, ensemble=ensemble)
     if runtime.precision == "auto":

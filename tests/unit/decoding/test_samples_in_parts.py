@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from machine_class import need_native
 from searches import searched
 from step_tables import EOS, TableStep, random_table, task_of
 from tiny_bundle import PAIRS, memorised
@@ -78,16 +79,16 @@ def test_a_large_vocabulary_leaves_fewer_samples_at_once() -> None:
     assert samples_at_once(2**40) == 1
 
 
-@pytest.mark.parametrize("engine", ["compiled", "torch"])
+@pytest.mark.parametrize("engine", ["native", "torch"])
 def test_a_translator_draws_the_same_in_small_parts(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     bundle = memorised()
-    if engine == "compiled" and (reason := NativeBackend.why_not([bundle.network], "float32")):
-        pytest.skip(reason)
+    if engine == "native":
+        need_native()
     options = SearchOptions(n_best=25, strategy=replace(CHOOSING, temperature=4.0))
     translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]
     wanted = translator.translations(TEXTS, options=options)
     largest: list[int] = []
-    backend = NativeBackend if engine == "compiled" else TorchBackend
+    backend = NativeBackend if engine == "native" else TorchBackend
     step = backend.step
 
     def counted(
@@ -103,7 +104,7 @@ def test_a_translator_draws_the_same_in_small_parts(monkeypatch: pytest.MonkeyPa
     assert [[each.ids for each in one.hypotheses] for one in found] == [
         [each.ids for each in one.hypotheses] for one in wanted
     ]
-    if engine == "compiled":
+    if engine == "native":
         assert found == wanted
     assert max(largest) == 1
     assert len(largest) == 3 * (len(TEXTS) - 1)

@@ -29,8 +29,9 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
         "prefix_bias",
         "coverage_penalty",
         "replace_unknown",
+        "cancelled",
     )
-    assert [found.pop(key) for key in asked_for_each_time] == [None, 0.0, False]
+    assert [found.pop(key) for key in asked_for_each_time] == [None, 0.0, False, None]
     assert found | found.pop("strategy") == config.model_dump(exclude={"batch_tokens"})
 
 

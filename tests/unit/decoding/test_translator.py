@@ -18,6 +18,8 @@ from heedful.model_files import save_bundle
 from heedful.precision import Precision
 from heedful.text import TokenizerPair, train_tokenizers
 
+pytestmark = pytest.mark.by_class
+
 LINES = ["ab ba", "abba baab abab", "a", "bab bab bab bab bab", "b a b a b a", "aab", "abba", "bb aa"]
 SHORT = SearchOptions(strategy=BeamSearch(beam_size=3), n_best=3, max_length_offset=4)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from machine_class import need_native
 from searches import searched
 from tagged_bundle import nllb_like
 
@@ -17,6 +18,8 @@ from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.model_files import save_bundle
 from heedful.workflows.attention import attention_of
+
+pytestmark = pytest.mark.by_class
 
 LINES = ["the house", "a cat and a dog", "the girl's lamp is broken"]
 GREEDY = SearchOptions(strategy=BeamSearch(beam_size=1), max_length_offset=6)
@@ -47,7 +50,7 @@ def test_the_encoder_reads_the_framed_text_and_the_decoder_starts_as_the_model_s
     with torch.inference_mode():
         [[expected]] = searched(ModelStep(bundle.model, torch.tensor([ids])), task)
     assert translation.hypotheses[0].ids == expected.ids
-    assert translation.score == pytest.approx(expected.score)
+    assert translation.score == pytest.approx(expected.score, rel=1e-5)
 
 
 def test_translators_of_several_languages_pack_the_weights_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,8 +62,7 @@ def test_translators_of_several_languages_pack_the_weights_once(monkeypatch: pyt
         pack(self, *arguments)
 
     bundle = nllb_like()
-    if reason := NativeBackend.why_not([bundle.network], "float32"):
-        pytest.skip(reason)
+    need_native()
     monkeypatch.setattr(NativeBackend, "__init__", counted)
     german = Translator(bundle)
     for tag in ("deu_Latn", "fra_Latn", "eng_Latn"):

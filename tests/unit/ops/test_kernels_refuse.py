@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from machine_class import need_native
 from torch import Tensor, nn
 
 from heedful.errors import InputError
-from heedful.native import native
 from heedful.nn.attention import MultiHeadAttention
 from heedful.ops import kernels, use_fused_ops
 from heedful.ops.attention import can_weigh, weigh
@@ -19,8 +19,7 @@ from heedful.training.loss import projected_cross_entropy, smoothed_cross_entrop
 
 @pytest.fixture
 def in_use() -> Iterator[None]:
-    if native().functions is None:
-        pytest.skip(native().describe())
+    need_native()
     with using_threads(1):
         yield
 

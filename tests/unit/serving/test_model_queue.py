@@ -6,13 +6,17 @@ from itertools import chain
 
 import pytest
 from small_services import RuleTranslator, rule_model
+from tiny_bundle import PAIRS, memorised
 
+from heedful import Translator
+from heedful.decoding.greedy import Greedy
+from heedful.decoding.options import SearchOptions
 from heedful.serving.catalogue import Pair
 from heedful.serving.limits import Limits
-from heedful.serving.model_queue import ModelQueue
+from heedful.serving.model_queue import ModelQueue, Turn
 from heedful.serving.refusals import InvalidError, UnavailableError
 from heedful.serving.sentence_cache import SentenceCache
-from heedful.serving.served_model import Output
+from heedful.serving.served_model import Output, ServedModel, ServedPair
 
 PAIR = Pair("en", "de")
 
@@ -28,21 +32,21 @@ def start(translator: RuleTranslator, *, cached: int = 0, **limits: float) -> Mo
 def busy(translator: RuleTranslator, queue: ModelQueue) -> None:
     """Give the queue something to do that goes on until the gate opens."""
     translator.gate.clear()
-    queue.submit(PAIR, ["first"], alternatives=0, request_characters=0)
+    queue.submit(PAIR, ["first"], alternatives=0, turn=Turn())
     while not translator.batches:
         threading.Event().wait(0.001)
 
 
 def test_each_sentence_has_its_translation() -> None:
     queue = start(RuleTranslator(str.upper))
-    futures = queue.submit(PAIR, ["a", "b", "a"], alternatives=0, request_characters=3)
+    futures = queue.submit(PAIR, ["a", "b", "a"], alternatives=0, turn=Turn())
     assert [future.result(60) for future in futures] == [(Output("A"),), (Output("B"),), (Output("A"),)]
     queue.close()
 
 
 def test_alternatives_come_after_the_best_one() -> None:
     queue = start(RuleTranslator(str.upper))
-    (future,) = queue.submit(PAIR, ["a"], alternatives=2, request_characters=1)
+    (future,) = queue.submit(PAIR, ["a"], alternatives=2, turn=Turn())
     assert future.result(60) == (Output("A"), Output("A!"), Output("A!!"))
     queue.close()
 
@@ -51,9 +55,7 @@ def test_words_are_aligned_where_that_is_asked_and_remembered_so() -> None:
     translator = RuleTranslator(str.upper)
     queue = start(translator, cached=1000)
     for _ in range(2):  # the second time from the cache
-        futures = queue.submit(
-            PAIR, ["a dog", "a cat"], alternatives=1, request_characters=9, aligned=["a dog"]
-        )
+        futures = queue.submit(PAIR, ["a dog", "a cat"], alternatives=1, turn=Turn(), aligned=["a dog"])
         aligned, other = (future.result(60) for future in futures)
         links = ((0, 0), (1, 1))
         assert aligned == (Output("A DOG", links), Output("A DOG!", (*links, (1, 2))))
@@ -64,9 +66,7 @@ def test_words_are_aligned_where_that_is_asked_and_remembered_so() -> None:
 
 def test_without_attention_there_are_no_links() -> None:
     queue = start(RuleTranslator(str.upper))
-    (future,) = queue.submit(
-        PAIR, ["no attention"], alternatives=0, request_characters=9, aligned=["no attention"]
-    )
+    (future,) = queue.submit(PAIR, ["no attention"], alternatives=0, turn=Turn(), aligned=["no attention"])
     assert future.result(60) == (Output("NO ATTENTION"),)
     queue.close()
 
@@ -76,7 +76,7 @@ def test_a_text_that_cannot_be_aligned_takes_no_links_from_others() -> None:
     queue = start(translator)
     busy(translator, queue)
     texts = ["no attention", "good"]
-    futures = queue.submit(PAIR, texts, alternatives=0, request_characters=9, aligned=texts)
+    futures = queue.submit(PAIR, texts, alternatives=0, turn=Turn(), aligned=texts)
     translator.gate.set()
     assert [future.result(60) for future in futures] == [
         (Output("NO ATTENTION"),),
@@ -90,7 +90,7 @@ def test_sentences_of_all_requests_are_translated_together_each_once() -> None:
     queue = start(translator)
     busy(translator, queue)
     for text in ("a", "b", "a"):
-        queue.submit(PAIR, [text], alternatives=0, request_characters=1)
+        queue.submit(PAIR, [text], alternatives=0, turn=Turn())
     translator.gate.set()
     queue.close()
     assert translator.batches[1:] == [["a", "b"]]
@@ -100,39 +100,100 @@ def test_sentences_of_other_lengths_and_alternatives_are_other_batches() -> None
     translator = RuleTranslator(str.upper)
     queue = start(translator)
     busy(translator, queue)
-    queue.submit(PAIR, ["a", "x" * 100, "b"], alternatives=0, request_characters=1)
-    queue.submit(PAIR, ["c"], alternatives=1, request_characters=1)
+    queue.submit(PAIR, ["a", "x" * 100, "b"], alternatives=0, turn=Turn())
+    queue.submit(PAIR, ["c"], alternatives=1, turn=Turn())
     translator.gate.set()
     queue.close()
-    assert translator.batches[1:] == [["a", "b"], ["x" * 100], ["c"], ["c"]]
+    assert translator.batches[1:] == [["a", "b"], ["c"], ["c"], ["x" * 100]]
 
 
 def test_a_batch_has_a_limit() -> None:
     translator = RuleTranslator(str.upper)
     queue = start(translator, batch_sentences=2)
     busy(translator, queue)
-    queue.submit(PAIR, list("abcde"), alternatives=0, request_characters=5)
+    queue.submit(PAIR, list("abcde"), alternatives=0, turn=Turn())
     translator.gate.set()
     queue.close()
     assert translator.batches[1:] == [["a", "b"], ["c", "d"], ["e"]]
 
 
-def test_short_requests_go_before_long_ones() -> None:
+def test_requests_take_turns_and_short_ones_go_before_the_rest_of_long_ones() -> None:
     translator = RuleTranslator(str.upper)
     queue = start(translator, batch_sentences=1)
     busy(translator, queue)
-    queue.submit(PAIR, ["of a long one"], alternatives=0, request_characters=1_000_000)
-    queue.submit(PAIR, ["of a short one"], alternatives=0, request_characters=10)
+    long = [f"of a long one, {number}" for number in range(4)]
+    for turn in (Turn(), Turn()):
+        queue.submit(PAIR, long, alternatives=0, turn=turn)
+    short = queue.submit(PAIR, ["short"], alternatives=0, turn=Turn())
+    translator.gate.set()
+    short[0].result(60)
+    queue.close()
+    assert translator.batches[1:] == [["short"]] + [[text] for text in long for _ in range(2)]
+
+
+def test_a_long_request_has_its_share_beside_short_ones() -> None:
+    translator = RuleTranslator(str.upper)
+    queue = start(translator, batch_sentences=1)
+    busy(translator, queue)
+    queue.submit(PAIR, ["x" * 100], alternatives=0, turn=Turn())
+    for number in range(40):
+        queue.submit(PAIR, [f"{number:02}"], alternatives=0, turn=Turn())
+    translator.gate.set()
+    while len(translator.batches) < 10:
+        threading.Event().wait(0.001)
+    translator.gate.clear()
+    for number in range(40, 400):  # they come later, and their share is due later
+        queue.submit(PAIR, [f"{number:03}"], alternatives=0, turn=Turn())
     translator.gate.set()
     queue.close()
-    assert translator.batches[1:] == [["of a short one"], ["of a long one"]]
+    at = translator.batches.index(["x" * 100])
+    assert 40 <= at < 400
+
+
+def test_a_batch_has_few_enough_tokens_and_long_sentences_go_alone() -> None:
+    translator = RuleTranslator(str.upper)
+    queue = start(translator, batch_tokens=100, sentence_tokens=100)
+    busy(translator, queue)
+    texts = ["a" * 51, "b" * 49, "c" * 49, "d" * 40, "e" * 40, "f" * 30, "g" * 30, "h" * 300]
+    queue.submit(PAIR, texts, alternatives=0, turn=Turn())
+    translator.gate.set()
+    queue.close()
+    assert [sorted(batch) for batch in translator.batches[1:]] == [
+        ["a" * 51], ["b" * 49, "c" * 49], ["d" * 40, "e" * 40], ["f" * 30, "g" * 30], ["h" * 300]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_a_batch_that_nobody_waits_for_is_given_up_between_two_steps(engine: str) -> None:
+    translator = Translator(memorised(), engine=engine)  # type: ignore[arg-type]
+    endless = SearchOptions(strategy=Greedy(), min_length=10**9, max_length_offset=10**9)
+
+    def open_pair(pair: Pair) -> ServedPair:
+        return ServedPair(translator, lambda _: endless if pair == PAIR else SearchOptions())
+
+    running, other = threading.Event(), Pair("en", "nl")
+    queue = ModelQueue(
+        ServedModel("m", frozenset([PAIR, other]), open_pair),
+        Limits(batch_wait=0.1),
+        SentenceCache(0),
+        observe_batch=lambda _: running.set(),
+    )
+    gone = queue.submit(PAIR, ["a", "b"], alternatives=0, turn=Turn())
+    assert running.wait(60)
+    (here,) = queue.submit(other, [PAIRS[0][0]], alternatives=0, turn=Turn())
+    gone[0].cancel()
+    threading.Event().wait(0.05)
+    assert not here.done()  # the other half of the batch is still waited for
+    gone[1].cancel()
+    assert here.result(60) == (Output(PAIRS[0][1]),)
+    queue.close()
 
 
 def test_what_nobody_waits_for_is_not_translated() -> None:
     translator = RuleTranslator(str.upper)
     queue = start(translator)
     busy(translator, queue)
-    gone, other = queue.submit(PAIR, ["gone", "here"], alternatives=0, request_characters=1)
+    gone, other = queue.submit(PAIR, ["gone", "here"], alternatives=0, turn=Turn())
     gone.cancel()
     translator.gate.set()
     assert other.result(60) == (Output("HERE"),)
@@ -145,7 +206,7 @@ def test_what_nobody_waits_for_is_not_translated() -> None:
 def test_a_sentence_that_the_model_cannot_take_spoils_no_other() -> None:
     translator = RuleTranslator(str.upper)
     queue = start(translator)
-    bad, good = queue.submit(PAIR, ["too long", "fine"], alternatives=0, request_characters=1)
+    bad, good = queue.submit(PAIR, ["too long", "fine"], alternatives=0, turn=Turn())
     assert good.result(60) == (Output("FINE"),)
     with pytest.raises(InvalidError, match="too long"):
         bad.result(60)
@@ -157,10 +218,10 @@ def test_a_failure_of_the_engine_is_told_and_the_queue_goes_on() -> None:
         return {"a": "A"}[text]
 
     queue = start(RuleTranslator(rule))
-    (bad,) = queue.submit(PAIR, ["b"], alternatives=0, request_characters=1)
+    (bad,) = queue.submit(PAIR, ["b"], alternatives=0, turn=Turn())
     with pytest.raises(KeyError):
         bad.result(60)
-    (good,) = queue.submit(PAIR, ["a"], alternatives=0, request_characters=1)
+    (good,) = queue.submit(PAIR, ["a"], alternatives=0, turn=Turn())
     assert good.result(60) == (Output("A"),)
     queue.close()
 
@@ -169,7 +230,7 @@ def test_what_is_remembered_is_not_translated_again() -> None:
     translator = RuleTranslator(str.upper)
     queue = start(translator, cached=10_000)
     for _ in range(2):
-        (future,) = queue.submit(PAIR, ["a"], alternatives=0, request_characters=1)
+        (future,) = queue.submit(PAIR, ["a"], alternatives=0, turn=Turn())
         assert future.result(60) == (Output("A"),)
     assert future.done()
     queue.close()
@@ -179,8 +240,8 @@ def test_what_is_remembered_is_not_translated_again() -> None:
 def test_closing_translates_what_waits_and_takes_no_more() -> None:
     translator = RuleTranslator(str.upper)
     queue = start(translator, batch_sentences=1)
-    futures = queue.submit(PAIR, ["a", "b", "c"], alternatives=0, request_characters=3)
+    futures = queue.submit(PAIR, ["a", "b", "c"], alternatives=0, turn=Turn())
     queue.close()
     assert [future.result(0) for future in futures] == [(Output("A"),), (Output("B"),), (Output("C"),)]
     with pytest.raises(UnavailableError):
-        queue.submit(PAIR, ["d"], alternatives=0, request_characters=1)
+        queue.submit(PAIR, ["d"], alternatives=0, turn=Turn())

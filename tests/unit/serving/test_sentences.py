@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.serving.sentences import split_sentences
+from heedful.serving.sentences import split_long_sentence, split_sentences
 
 TEXTS = st.text(alphabet=st.sampled_from("aB .!?。\n\r\t\u2028\u200b'\"(1"), max_size=60) | st.text(
     max_size=40
@@ -52,3 +52,13 @@ def test_what_is_too_long_is_cut_at_a_blank_or_anywhere(at_line_ends: bool) -> N
     assert max(len(each.text) for each in sentences) <= 1000
     assert {each.text[-4:] for each in sentences} == {"word", "bbbb"}
     assert [len(each.text) for each in sentences if "b" in each.text] == [999, 1000, 501]
+
+
+@pytest.mark.parametrize("text", ["a dog sees a cat", "c" * 4999, "x " * 300, "漢字" * 400, "a " + " " * 90])
+def test_a_sentence_of_too_many_tokens_is_split_at_blanks_and_nothing_is_lost(text: str) -> None:
+    parts = split_long_sentence(text, len, 10)
+    assert "".join(each.space + each.text for each in parts) == text
+    assert all(len(each.text) <= 10 for each in parts)
+    if " " in text.strip():
+        assert all(each.space for each in parts[1:])
+    assert split_long_sentence(text, lambda _: 10, 10) == split_long_sentence(text, len, len(text))

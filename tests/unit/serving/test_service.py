@@ -7,7 +7,8 @@ import pytest
 from small_services import RuleTranslator, rule_model, rule_service
 
 from heedful.serving.limits import Limits
-from heedful.serving.markup.documents import html_rules
+from heedful.serving.markup.documents import TagRules, html_rules
+from heedful.serving.markup.placement import words
 from heedful.serving.metrics import Metrics
 from heedful.serving.refusals import (
     InvalidError,
@@ -59,6 +60,48 @@ def test_html_keeps_its_tags_and_text_its_placeholders() -> None:
         "<p>A <b>DOG</b> &amp; A CAT</p>"
     ]
     assert texts(ask(service, "see %1$s and http://a.b/c now")) == ["SEE %1$s AND http://a.b/c NOW"]
+    assert texts(ask(service, 'see (%s), "%d": {x}!')) == ['SEE (%s), "%d": {x}!']
+
+
+@pytest.mark.parametrize(
+    ("text", "rules", "expected"),
+    [
+        ("%d\u4ef6\u306e\u30d5\u30a1\u30a4\u30eb", None, "%d X X X X X X"),
+        ("\u6f22\u5b57%1$s\u6f22\u5b57", None, "X X %1$s X X"),
+        ("the <b>%s</b>cat sleeps .", html_rules(), "X <b>%s</b>X X X"),
+        ("the %1$s<i>cat</i> sleeps .", html_rules(), "X %1$s<i>X</i> X X"),
+        ("the %1$ss cat", None, "X %1$ss X"),
+        ("a {{{raw}}} %{count}, #{name}", None, "X {{{raw}}} %{count} X #{name}"),
+        ("foo{x}bar", None, "X{x} X"),
+        ("{a}/{b} cats", None, "{a}/{b} X"),
+        ("see <0>the {x} cat</0>, <1/>", None, "X <0>X {x} X</0> X <1/>"),
+        (
+            "a {n, plural, one {# dog. A} other {\n# dogs}} runs",
+            None,
+            "X {n, plural, one {# dog. A} other {\n# dogs}} X",
+        ),
+        ("{x}: %d", None, "{x}: %d"),  # nothing to translate
+        ("<p>a &copy; b &#x1F600;</p>", html_rules(), "<p>X \u00a9 X \U0001f600</p>"),
+        ("a https://a.org/x<wbr>y?a=1&amp;b=2 b", html_rules(), "X https://a.org/xy?a=1&amp;b=2 <wbr>X"),
+        ("a " + "%s " * 40 + "b", None, "X " + "%s " * 40 + "X"),
+    ],
+)
+def test_a_model_that_keeps_nothing_loses_no_placeholder(
+    text: str, rules: TagRules | None, expected: str
+) -> None:
+    service = rule_service(lambda each: " ".join("X" for _ in words(each)))
+    assert texts(ask(service, text, rules=rules)) == [expected]
+
+
+def test_placeholders_that_a_model_writes_by_itself_are_not_doubled() -> None:
+    service = rule_service(lambda text: text.replace("cat", "%s cat"))
+    (answer,) = ask(service, "a cat %s", alternatives=2)
+    assert (answer.text, answer.alternatives) == ("a  cat %s", ("a  cat! %s", "a  cat!! %s"))
+
+
+def test_between_chinese_words_a_placeholder_has_no_blank() -> None:
+    (answer,) = ask(rule_service(lambda _: "\u732b\u72ac"), "\u6f22%s\u5b57")
+    assert answer.text == "\u732b%s\u72ac"
 
 
 def test_tags_follow_the_words_that_are_aligned_with_theirs_through_a_third_language_too() -> None:
@@ -168,3 +211,18 @@ def test_closing_answers_those_who_wait() -> None:
         assert texts(await task) == ["A", "B"]
 
     held(check)
+
+
+def test_a_sentence_of_too_many_tokens_is_translated_in_parts() -> None:
+    service = rule_service(lambda text: f"[{text}]", sentence_tokens=10)
+    assert texts(ask(service, "a dog sees a cat", "----- " * 20 + "x", "short")) == [
+        "[a dog] [sees] [a cat]",
+        "----- " * 19 + "[----- x]",
+        "[short]",
+    ]
+
+
+def test_markup_is_kept_where_a_sentence_is_translated_in_parts() -> None:
+    service = rule_service(str.upper, sentence_tokens=10)
+    (answer,) = ask(service, "a dog sees <b>a cat</b> and a bird", rules=html_rules())
+    assert answer.text == "A DOG SEES <b>A CAT</b> AND A BIRD"

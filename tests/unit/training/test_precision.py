@@ -1,5 +1,6 @@
 import pytest
 import torch
+from machine_class import as_class
 
 from heedful.native import Native
 from heedful.training import precision as module
@@ -10,6 +11,8 @@ from heedful.training.precision import (
     float32_matmul_precision,
     resolve_precision,
 )
+
+pytestmark = pytest.mark.by_class
 
 CPU = torch.device("cpu")
 
@@ -32,11 +35,18 @@ def test_what_is_asked_for_is_taken(wanted: str) -> None:
 def test_auto_is_bf16_where_the_processor_has_instructions_for_it(
     monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], wanted: str
 ) -> None:
+    monkeypatch.delenv("HEEDFUL_BF16")
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     monkeypatch.setattr("heedful.native.native", lambda: Native("avx512_bf16", None, None, ()))
     assert resolve_precision("auto", CPU) == wanted
     monkeypatch.setattr("heedful.native.native", lambda: Native("avx2", None, "forced", ()))
     assert resolve_precision("auto", CPU) == "float32"
+
+
+@pytest.mark.parametrize(("bf16", "wanted"), [(False, "float32"), (True, "bf16")])
+def test_the_environment_can_choose_for_auto(bf16: bool, wanted: str) -> None:
+    with as_class(bf16=bf16):
+        assert resolve_precision("auto", CPU) == wanted
 
 
 @pytest.mark.parametrize("supported", [False, True])

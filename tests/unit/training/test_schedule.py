@@ -69,3 +69,32 @@ def test_the_decay_ends_at_the_floor_and_never_rises(name: str) -> None:
 def test_the_scale_multiplies_the_papers_rate() -> None:
     once, twice = (rate(7, name="paper", peak=None, scale=scale) for scale in (1.0, 2.0))
     assert twice == pytest.approx(2 * once)
+
+
+ALL = ["inverse_sqrt", "constant", "linear", "cosine", "1-sqrt"]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_warm_up_in_proportion_rises_with_the_run_and_its_first_rate_is_above_zero(name: str) -> None:
+    shares = {"name": name, "warmup_fraction": 0.2, "decay_fraction": 0.8}
+    assert 0.0 < rate(1, 0.0, **shares, warmup_steps=0) <= 0.001
+    rates = [rate(7, progress, **shares, warmup_steps=0) for progress in (0.05, 0.1, 0.15, 0.2)]
+    assert rates == pytest.approx([0.125, 0.25, 0.375, 0.5])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_share_of_a_run_of_steps_is_a_number_of_steps(name: str) -> None:
+    """The progress is that before a step: a tenth of 1,000 steps is 100 steps, one step later."""
+    for step in range(2, 1000, 7):
+        by_share = rate(
+            step, (step - 1) / 1000, name=name, warmup_fraction=0.1, decay_fraction=0.6, warmup_steps=0
+        )
+        by_steps = rate(step - 1, (step - 1) / 1000, name=name, decay_fraction=0.6)
+        assert by_share == pytest.approx(by_steps)
+
+
+def test_a_share_of_the_run_is_of_its_nearest_limit_whatever_the_number_of_steps() -> None:
+    for step in (1, 42, 10**6):
+        assert (
+            rate(step, 0.05, name="linear", warmup_fraction=0.1, decay_fraction=0.7, warmup_steps=0) == 0.25
+        )

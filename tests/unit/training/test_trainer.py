@@ -17,11 +17,14 @@ from heedful.training.events import (
     CheckpointEvent,
     EndEvent,
     Event,
+    NoticeEvent,
     StepEvent,
     ValidationEvent,
     WarningEvent,
 )
 from heedful.training.schedule import learning_rate
+
+pytestmark = pytest.mark.by_class
 
 
 @pytest.mark.parametrize(
@@ -56,7 +59,7 @@ def test_every_batch_of_an_epoch_is_taken_once_and_epochs_follow_each_other(tmp_
     world = make(tmp_path)
     end = world.trainer.fit()
     assert world.source.taken == [(0, n) for n in range(5)] + [(1, n) for n in range(5)] + [(2, 0), (2, 1)]
-    assert (end.reason, end.step) == ("12 steps done", 12)
+    assert (end.reason, end.step) == ("reached the limit of 12 steps", 12)
 
 
 @pytest.mark.parametrize(("accumulation", "steps"), [(1, 10), (2, 5), (3, 4)])
@@ -67,14 +70,14 @@ def test_epochs_end_with_their_last_batch_even_inside_an_accumulation(
     world = make(tmp_path, train=limits, batch={"accumulation": accumulation})
     end = world.trainer.fit()
     assert world.source.taken == [(0, n) for n in range(5)] + [(1, n) for n in range(5)]
-    assert (end.reason, end.step) == ("2 epochs done", steps)
+    assert (end.reason, end.step) == (f"reached the limit of 2 epochs after {steps} steps", steps)
 
 
 def test_minutes_end_a_run_with_validation_and_a_bundle(tmp_path: Path) -> None:
     limits = {"max_steps": None, "max_minutes": 0.005}
     world = make(tmp_path, train=limits, valid={"every_fraction": 1.0})
     end = world.trainer.fit()
-    assert end.reason == "0.005 minutes are over"
+    assert end.reason == f"reached the limit of 0.005 minutes after {end.step} steps"
     assert end.step >= 1
     assert len(world.of(ValidationEvent)) == 1
     assert [name for name, _ in world.kept] == ["best", "last"]
@@ -87,7 +90,7 @@ def test_the_best_model_is_kept_and_lack_of_progress_ends_the_run(tmp_path: Path
     end = world.trainer.fit()
     assert [event.is_best for event in world.of(ValidationEvent)] == [True, True, False, False]
     assert (end.step, end.best_step) == (12, 6)
-    assert end.reason == "2 validations without a better nll"
+    assert end.reason == "2 validations without a better nll after 12 steps"
     assert [name for name, _ in world.kept] == ["best", "best", "last"]
 
 
@@ -232,7 +235,7 @@ def test_patience_counts_the_validations_by_the_clock(
     clock.pace(world, step=10.0)
     end = world.trainer.fit()
     assert (end.step, end.best_step) == (24, 12)
-    assert end.reason == "2 validations without a better nll"
+    assert end.reason == "2 validations without a better nll after 24 steps"
 
 
 @pytest.mark.parametrize("killed_at", [15, 18, 19])
@@ -293,6 +296,134 @@ def test_bf16_on_a_cpu_that_emulates_it_is_one_warning(
     warnings = [event.message for event in world.of(WarningEvent)]
     assert len(warnings) == (precision == "bf16")
     assert all("no instructions: a matrix multiplication takes 2.0 times" in warning for warning in warnings)
+
+
+SHARES = {"name": "linear", "peak": 0.01, "warmup_fraction": 0.25, "decay_fraction": 0.5}
+
+
+def rates_of(world: World) -> list[float]:
+    """Return the list that the rates of the optimiser's steps are added to."""
+    used: list[float] = []
+    inner, optimizer = world.trainer.optimizer.step, world.trainer.optimizer
+
+    def step() -> None:
+        used.append(optimizer.param_groups[0]["lr"])
+        inner()
+
+    world.trainer.optimizer.step = step  # type: ignore[method-assign, assignment]
+    return used
+
+
+@pytest.mark.parametrize("seconds", [20.0, 50.0])
+def test_a_run_of_minutes_warms_up_over_its_share_however_slow_the_steps_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    clock, world = (
+        Clock(monkeypatch),
+        make(tmp_path, train=TEN_MINUTES, schedule=SHARES | {"warmup_steps": 0}),
+    )
+    clock.pace(world, step=seconds)
+    used = rates_of(world)
+    world.trainer.fit()
+    progress = [number * seconds / 600.0 for number in range(len(used))]
+    assert len(used) == 600.0 / seconds
+    assert used == pytest.approx([0.01 * max(0.001, min(1.0, 4 * done, 2 * (1 - done))) for done in progress])
+    assert used[0] > 0.0
+
+
+def test_a_run_that_is_resumed_with_more_minutes_has_the_rate_of_its_new_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, schedule = Clock(monkeypatch), SHARES | {"warmup_steps": 0}
+    first = make(tmp_path, train=TEN_MINUTES, schedule=schedule)
+    clock.pace(first, step=50.0)
+    first.trainer.fit()
+    longer = make(tmp_path, train=TEN_MINUTES | {"max_minutes": 50.0}, schedule=schedule)
+    clock.pace(longer, step=50.0)
+    used = rates_of(longer)
+    newest = latest_checkpoint(tmp_path / "checkpoints")
+    assert newest is not None
+    longer.trainer.resume(newest)
+    longer.trainer.fit()
+    assert used[:2] == pytest.approx([0.01 * 4 * 0.2, 0.01 * 4 * 650 / 3000])  # a fifth of the run is done
+    assert max(used) == pytest.approx(0.01)
+
+
+def test_the_validation_of_a_base_model_is_no_part_of_the_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the warm-up of a model to adapt would be over before its first step."""
+    clock = Clock(monkeypatch)
+    world = make(
+        tmp_path, train=TEN_MINUTES | {"init": "base"}, schedule=SHARES | {"warmup_steps": 0},
+        valid={"every_fraction": 1.0},
+    )  # fmt: skip
+    clock.pace(world, step=50.0, validation=200.0)
+    used = rates_of(world)
+    end = world.trainer.fit()
+    assert [event.step for event in world.of(ValidationEvent)] == [0, 12]
+    assert used[0] == pytest.approx(0.01 * 0.001)
+    assert end.step == 12
+
+
+def lines_of(world: World) -> list[tuple[str, int]]:
+    kinds = (NoticeEvent, StepEvent)
+    return [(event.kind, event.step) for event in world.events if isinstance(event, kinds)]
+
+
+def test_slow_steps_are_shown_from_the_first_on_and_after_half_a_minute_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    world = make(
+        tmp_path,
+        train=TEN_MINUTES | {"max_minutes": 2.4, "log_every_steps": 8},
+        valid={"every_fraction": 1.0},
+    )
+    clock.pace(world, step=12.0)
+    world.trainer.fit()
+    assert lines_of(world)[:6] == [
+        ("notice", 1), ("progress", 1), ("progress", 4), ("progress", 7), ("step", 8), ("progress", 11),
+    ]  # fmt: skip
+    [notice] = world.of(NoticeEvent)
+    assert notice.message.startswith("about 12 steps (2.4 epochs) fit into 2.4 minutes, 12 s each; warm-up: ")
+
+
+def test_quick_steps_are_shown_after_the_fifth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    world = make(tmp_path, train={"log_every_steps": 8})
+    clock.pace(world, step=0.01)
+    world.trainer.fit()
+    assert lines_of(world) == [("notice", 5), ("progress", 5), ("step", 8), ("step", 12)]
+
+
+def test_lines_between_are_means_and_change_no_logged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    worlds = [make(tmp_path / str(seconds), train={"log_every_steps": 6}) for seconds in (0, 40)]
+    for world, seconds in zip(worlds, (0.01, 40.0), strict=True):
+        clock.pace(world, step=seconds)
+        world.trainer.fit()
+    quick, slow = ([event for event in world.events if event.kind == "step"] for world in worlds)
+    assert [event.loss for event in quick] == [event.loss for event in slow]  # type: ignore[attr-defined]
+
+
+def test_a_run_that_was_too_short_says_so_at_its_end(tmp_path: Path) -> None:
+    short, long = (make(tmp_path / str(steps), train={"max_steps": steps}) for steps in (3, 12))
+    assert short.trainer.fit().warning == (
+        "training ended inside its warm-up and saw 60% of its text; raise train.max_steps, lower "
+        "schedule.warmup_steps, or take a smaller preset"
+    )
+    assert long.trainer.fit().warning == ""
+
+
+def test_a_finished_run_that_is_resumed_takes_no_step_and_says_so(tmp_path: Path) -> None:
+    make(tmp_path).trainer.fit()
+    resumed = make(tmp_path, train={"max_steps": 5})
+    resumed.trainer.resume(tmp_path / "checkpoints" / "step-12")
+    end = resumed.trainer.fit()
+    assert (end.reason, end.steps_taken) == ("12 steps done, train.max_steps=5", 0)
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path: Path) -> None:

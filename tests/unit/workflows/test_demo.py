@@ -20,13 +20,13 @@ from heedful.workflows.demo_plan import Plan
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The first pages of the book, and a model that is trained in a second."""
     model = {"d_model": 8, "num_heads": 2, "d_ff": 8, "num_encoder_layers": 1, "num_decoder_layers": 1}
-    settings = module._SETTINGS | {
-        "model": model,
-        "tokenizer": {"vocab_size": 300},
-        "batch": {"tokens": 256},
-        "decode": {"beam_size": 2, "max_length": 5},
+    settings = {f"model.{key}": value for key, value in model.items()} | {
+        "tokenizer.vocab_size": 300,
+        "batch.tokens": 256,
+        "decode.beam_size": 2,
+        "decode.max_length": 5,
     }
-    monkeypatch.setattr(module, "_SETTINGS", settings)
+    monkeypatch.setattr(module, "_SETTINGS", (*module._SETTINGS, *settings.items()))
     book = phrase_book()
     few = PhraseBook(book.train[:300], book.valid[:10], book.test[:10], book.unseen[:5])
     monkeypatch.setattr(module, "phrase_book", lambda: few)

@@ -14,6 +14,8 @@ from heedful.requests import Runtime, ScoreRequest
 from heedful.training import measure_nll
 from heedful.workflows.score import Perplexity, ScoredPair, ScoredToken, ScoringTask, score
 
+pytestmark = pytest.mark.by_class
+
 
 def pair(target: str, *log_probs: float) -> ScoredPair:
     tokens = tuple(ScoredToken("x", -math.inf, value) for value in log_probs)

@@ -13,6 +13,8 @@ from heedful.config import Config, load_config, preset
 from heedful.errors import ConfigError
 from heedful.workflows.resumption import FIXED, check_resumable
 
+pytestmark = pytest.mark.by_class
+
 SETTINGS = [
     f"{section}.{key}" for section in Config.model_fields for key in getattr(Config(), section).model_dump()
 ]
@@ -42,7 +44,7 @@ CHANGES: dict[str, object] = {
     "optimizer.weight_decay": 0.01,
     "optimizer.clip_norm": 1.0,
     "schedule.name": "cosine",
-    "schedule.warmup_steps": 1,
+    "schedule.warmup_fraction": 0.3,  # replaces the steps
     "schedule.peak": 0.002,
     "schedule.scale": 0.5,
     "schedule.decay_fraction": 0.5,
@@ -71,7 +73,7 @@ CHANGES: dict[str, object] = {
     "valid.patience": 9,
     "decode.beam_size": 3,
     "decode.length_penalty": 0.5,
-    "decode.length_normalization": "average",
+    "decode.length_normalization": "gnmt",
     "decode.early_stopping": "first",
     "decode.max_length_offset": 5,
     "decode.max_length": 20,
@@ -85,8 +87,8 @@ CHANGES: dict[str, object] = {
     "decode.n_best": 2,
     "decode.batch_tokens": 512,
 }
-# In place of two files each, or of no use without another run.
-ELSEWHERE = {"data.pairs", "data.valid_pairs", "train.init"}
+# In place of two files each, of a fraction (tests/unit/config), or of no use without another run.
+ELSEWHERE = {"data.pairs", "data.valid_pairs", "schedule.warmup_steps", "train.init"}
 
 
 # A value that none of them has stands for any other.
@@ -176,7 +178,7 @@ def test_all_that_may_change_is_applied_from_the_resumption_on(folder: Path) -> 
     assert {event["step"] for event in events if event["event"] == "checkpoint"} == {2, 3, 4}
     rates = [event["learning_rate"] for event in events if event["event"] == "step"]
     assert rates[-1] < 0.002
-    assert events[-1]["reason"] == "4 steps done"
+    assert events[-1]["reason"] == "reached the limit of 4 steps"
 
 
 def test_the_text_may_come_from_one_file_in_place_of_two(folder: Path) -> None:

@@ -21,6 +21,8 @@ from heedful.serving.served_model import Output
 from heedful.serving.service import TranslationService
 from heedful.workflows.serve import ServeRequest, load_models, load_served
 
+pytestmark = pytest.mark.by_class
+
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:

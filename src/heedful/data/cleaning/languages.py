@@ -1,8 +1,9 @@
 """Language identification with py3langid."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Protocol
 
 from heedful.data.cleaning.pair import Sentence
@@ -10,7 +11,8 @@ from heedful.errors import ConfigError, suggestion
 
 MIN_LETTERS = 20  # shorter texts are not identified
 _MAJORITY = 0.5  # of the lines that are long enough; a text without a majority has no language
-_ENOUGH_LINES = 5
+_NEARLY_ALL = 0.9  # of passages of several lines; lists of names and sounds give many languages a few votes
+_ENOUGH_VOTES = 5
 _ENOUGH_CHARACTERS = 120  # of a text; more take longer and are no more accurate
 NO_LANGUAGE = "zxx"  # of numbers, markup and names
 # Similar languages, or two codes of one: a pair is not faulty because of one in place of the other.
@@ -63,13 +65,38 @@ def language_identifier() -> Identifier | None:
         return None
 
 
-def majority_language(sentences: Iterable[Sentence], identifier: Identifier) -> str | None:
-    """Return the language of most sentences; None if there is no majority, or too little text."""
-    texts = [sentence.text for sentence in sentences if sentence.num_letters >= MIN_LETTERS]
+def majority_language(sentences: Sequence[Sentence], identifier: Identifier) -> str | None:
+    """Return the language of a text; None if there is none, or too little text.
+
+    It is that of most lines that are long enough, or else that of nearly all passages of several lines.
+    """
+    lines = [sentence.text for sentence in sentences if sentence.num_letters >= MIN_LETTERS]
+    return _voted(lines, _MAJORITY, identifier) or _voted(_passages(sentences), _NEARLY_ALL, identifier)
+
+
+def _voted(texts: Iterable[str], share: float, identifier: Identifier) -> str | None:
     votes = Counter(identifier.best(text)[0] for text in texts)
     (language, count), *_ = votes.most_common(1) or [("", 0)]
-    enough = len(texts) >= _ENOUGH_LINES and count > _MAJORITY * len(texts)
+    enough = votes.total() >= _ENOUGH_VOTES and count > share * votes.total()
     return language if enough and language != NO_LANGUAGE else None
+
+
+def _passages(sentences: Iterable[Sentence]) -> Iterator[str]:
+    """Join lines to passages that are long enough to be identified surely."""
+    lines: list[str] = []
+    length = 0
+    for sentence in sentences:
+        lines.append(sentence.text)
+        length += len(sentence.text) + 1
+        if length > _ENOUGH_CHARACTERS:
+            yield " ".join(lines)
+            lines, length = [], 0
+
+
+def language_of_name(path: Path, identifier: Identifier) -> str | None:
+    """Return the language that the end of a file's name says, as in `train.en` and `train.en.gz`."""
+    endings = [suffix[1:] for suffix in path.suffixes if suffix != ".gz"]
+    return endings[-1] if endings and endings[-1] in identifier.probabilities("") else None
 
 
 def known_language(name: str, identifier: Identifier) -> str:

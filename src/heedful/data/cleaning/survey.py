@@ -3,15 +3,22 @@
 import random
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from heedful.data.cleaning.languages import Identifier, known_language, majority_language
-from heedful.data.cleaning.pair import Pair
+from heedful.data.cleaning.languages import (
+    Identifier,
+    alike,
+    known_language,
+    language_of_name,
+    majority_language,
+)
+from heedful.data.cleaning.pair import Pair, Sentence
 from heedful.data.cleaning.scripts import main_scripts
 from heedful.data.pair_files import Row
 
@@ -107,6 +114,7 @@ def survey(
     held_out: dict[str, Iterable[Row]] | None = None,
     identifier: Identifier | None = None,
     languages: tuple[str | None, str | None] = (None, None),
+    files: Sequence[Path] = (),
 ) -> Survey:
     """Survey a corpus in one pass.
 
@@ -114,7 +122,8 @@ def survey(
         rows: the pairs.
         held_out: the pairs of validation and test sets, by name.
         identifier: from `language_identifier`.
-        languages: of source and target; None: that of the majority.
+        languages: of source and target; None: found by the names of the files and the text.
+        files: those of source and target.
 
     Raises:
         ConfigError: a language is unknown to the identifier.
@@ -148,7 +157,7 @@ def survey(
         tgt=tgt,
         held_out={name: _held_out(rows) for name, rows in (held_out or {}).items()},
         identifier=identifier,
-        languages=_languages(sample, identifier, languages),
+        languages=_languages(sample, identifier, languages, files),
     )
 
 
@@ -162,12 +171,26 @@ def _held_out(rows: Iterable[Row]) -> HeldOut:
 
 
 def _languages(
-    sample: list[Pair], identifier: Identifier | None, languages: tuple[str | None, str | None]
+    sample: list[Pair],
+    identifier: Identifier | None,
+    languages: tuple[str | None, str | None],
+    files: Sequence[Path],
 ) -> tuple[str | None, str | None]:
     if identifier is None:
         return None, None
-    src, tgt = (None if name is None else known_language(name, identifier) for name in languages)
-    return (
-        src or majority_language((pair.src for pair in sample), identifier),
-        tgt or majority_language((pair.tgt for pair in sample), identifier),
+    for name in languages:
+        if name is not None:
+            known_language(name, identifier)
+    src, tgt = (
+        languages[i]
+        or _language_of_text([pair.sentences[i] for pair in sample], identifier, files[i : i + 1])
+        for i in (0, 1)
     )
+    return src, tgt
+
+
+def _language_of_text(text: Sequence[Sentence], identifier: Identifier, file: Sequence[Path]) -> str | None:
+    """Return the language that the file's name says, unless the text is surely in another one."""
+    of_text = majority_language(text, identifier)
+    of_name = language_of_name(file[0], identifier) if file else None
+    return of_name if of_name and (of_text is None or alike(of_name, of_text)) else of_text

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from heedful.bundle import Bundle
 from heedful.decoding.backend_choice import Backends
 from heedful.decoding.generator import StepwiseGenerator
-from heedful.errors import InputError, InteropError, MissingExtraError
+from heedful.errors import InputError, InteropError, MissingExtraError, install_hint
 from heedful.interop.ctranslate2.export_cache import COMPUTE_TYPES, cached_export
 from heedful.interop.ctranslate2.generator import CTranslate2Generator
 from heedful.precision import Precision
@@ -86,7 +86,7 @@ def _check_precision(precision: Precision) -> None:
         from ctranslate2 import get_supported_compute_types
     except ImportError:
         raise MissingExtraError(
-            "engine='ctranslate2' needs ctranslate2: pip install 'heedful[interop]'"
+            f"engine='ctranslate2' needs ctranslate2: {install_hint('interop')}"
         ) from None
     known = get_supported_compute_types("cpu")
     if COMPUTE_TYPES[precision] not in known:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from heedful.bundle import CARD_FILE, Bundle
-from heedful.errors import InteropError, MissingExtraError, suggestion
+from heedful.errors import InteropError, MissingExtraError, install_hint, suggestion
 from heedful.interop.ctranslate2.readme import readme
 from heedful.interop.ctranslate2.spec import transformer_spec
 from heedful.interop.ctranslate2.tokens import token_names
@@ -50,7 +50,7 @@ def _check_quantization(quantization: str | None) -> None:
         from ctranslate2.specs.model_spec import ACCEPTED_MODEL_TYPES
     except ImportError:
         raise MissingExtraError(
-            "exporting to CTranslate2 needs ctranslate2: pip install 'heedful[interop]'"
+            f"exporting to CTranslate2 needs ctranslate2: {install_hint('interop')}"
         ) from None
     if quantization is not None and quantization not in ACCEPTED_MODEL_TYPES:
         raise InteropError(

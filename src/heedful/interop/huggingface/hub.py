@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heedful.bundle import CARD_FILE, CONFIG_FILE, bundle_file_names
-from heedful.errors import HubError, MissingExtraError
+from heedful.errors import HubError, MissingExtraError, install_hint
 from heedful.parsing import parse_json, read_limited
 
 # The files that an importer may read; weights of torch.save only if there are no others.
@@ -137,7 +137,7 @@ def _hub_errors(repo: str, revision: str | None = None) -> Iterator[None]:
         from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
     except ImportError:
         raise MissingExtraError(
-            "models on the Hugging Face hub need huggingface_hub: pip install 'heedful[hub]'"
+            f"models on the Hugging Face hub need huggingface_hub: {install_hint('hub')}"
         ) from None
     try:
         yield

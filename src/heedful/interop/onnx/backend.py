@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from heedful.decoding.backend import Allowed
 from heedful.decoding.steps import ArrayTokens, StepFunction
-from heedful.errors import InputError, InteropError, MissingExtraError
+from heedful.errors import InputError, InteropError, MissingExtraError, install_hint
 from heedful.interop.onnx.settings import ENCODER_FILE, STEP_FILE
 from heedful.precision import Precision
 from heedful.text.padding import pad
@@ -135,7 +135,7 @@ def require_onnxruntime() -> None:
         MissingExtraError: it is not.
     """
     if find_spec("onnxruntime") is None:
-        raise MissingExtraError("running ONNX needs onnxruntime: pip install 'heedful[interop]'")
+        raise MissingExtraError(f"running ONNX needs onnxruntime: {install_hint('interop')}")
 
 
 def _session(file: Path, options: object, providers: Sequence[str], needed: str) -> "InferenceSession":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from heedful.bundle import CARD_FILE, Bundle
-from heedful.errors import MissingExtraError
+from heedful.errors import MissingExtraError, install_hint
 from heedful.interop.new_directory import new_directory
 from heedful.interop.onnx.graphs import DecoderStepGraph, EncoderGraph, exportable
 from heedful.interop.onnx.readme import readme
@@ -65,7 +65,7 @@ def _check_libraries() -> None:
             import_module(name)
     except ImportError:
         raise MissingExtraError(
-            "exporting to ONNX needs onnx and onnxscript: pip install 'heedful[interop]'"
+            f"exporting to ONNX needs onnx and onnxscript: {install_hint('interop')}"
         ) from None
 
 

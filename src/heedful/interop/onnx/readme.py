@@ -3,10 +3,11 @@
 from string import Template
 
 from heedful.bundle import Bundle
+from heedful.errors import install_hint
 
 _README = Template("""# Transformer $size, as ONNX
 
-Exported with heedful, with weights in float32. After `pip install 'heedful[interop]'`:
+Exported with heedful, with weights in float32. With heedful's extra `interop` ($install):
 
 ```python
 from heedful.interop.onnx.runner import OnnxTranslator
@@ -73,5 +74,6 @@ def readme(bundle: Bundle) -> str:
         size=f"{model.num_encoder_layers}+{model.num_decoder_layers} x {model.d_model}",
         beam_size=bundle.config.decode.beam_size,
         src_pad_id=model.src_pad_id,
+        install=install_hint("interop"),
         end=learned if model.positions == "learned" else "Lengths are not limited.",
     )

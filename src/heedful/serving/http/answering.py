@@ -24,6 +24,7 @@ from heedful.serving.service import Answer, TranslationRequest, TranslationServi
 
 T = TypeVar("T")
 _DEEPL = ("/v2/", "/v3/")
+_SCHEMES = ("deepl-auth-key", "bearer")
 _INTERNAL = "Internal error; its reason is in the server's log"
 _GONE = 499  # as other servers note it; nobody reads it
 _log = logging.getLogger("heedful.serving")
@@ -46,7 +47,7 @@ class Gateway:
     def authorize(self, request: Request, key: str = "") -> str:
         """Return the name of the client: see `Clients.authorize`. A key may be in a header as well."""
         words = request.headers.get("authorization", "").split(None, 1)
-        api_key = key or (words[1] if len(words) == 2 and words[0] in ("DeepL-Auth-Key", "Bearer") else "")
+        api_key = key or (words[1] if len(words) == 2 and words[0].lower() in _SCHEMES else "")
         api_key = api_key or request.headers.get("ocp-apim-subscription-key", "")
         return self.clients.authorize(api_key, request.client.host if request.client else "")
 
@@ -111,7 +112,9 @@ def add_error_answers(app: FastAPI) -> None:
             detail = "Not found: this server does not support it"
         elif error.status_code == 405:
             operations = request.app.openapi()["paths"].get(request.url.path)  # a route knows its own method
-            headers |= {"Allow": ", ".join(sorted(map(str.upper, operations)))} if operations else {}
+            if operations:
+                methods = {*map(str.upper, operations), *(["HEAD"] if "get" in operations else [])}
+                headers["Allow"] = ", ".join(sorted(methods))
         return _error(request, error.status_code, detail, headers)
 
     @app.exception_handler(ClientGoneError)

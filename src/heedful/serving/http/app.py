@@ -1,5 +1,6 @@
 """The application: every dialect over one service."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -12,6 +13,7 @@ from heedful.serving.explain import Explainer
 from heedful.serving.http import deepl, explanations, libretranslate, operations
 from heedful.serving.http.answering import Gateway, add_error_answers
 from heedful.serving.http.middleware import Observed
+from heedful.serving.http.protocol import report_accept_errors
 
 
 def application(gateway: Gateway, *, origins: Sequence[str] = ()) -> FastAPI:
@@ -25,6 +27,7 @@ def application(gateway: Gateway, *, origins: Sequence[str] = ()) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        report_accept_errors(asyncio.get_running_loop())
         yield
         explainer.close()
         gateway.service.close()

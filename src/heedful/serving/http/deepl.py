@@ -16,7 +16,7 @@ from heedful.serving.refusals import InvalidError
 from heedful.serving.service import TranslationRequest
 
 _NO_LIMIT = 1_000_000_000_000  # characters; how DeepL writes it
-_LISTS = ("text", "splitting_tags", "non_splitting_tags", "ignore_tags")
+_LISTS = ("text", "splitting_tags", "non_splitting_tags", "ignore_tags", "custom_instructions")
 _LINE_ENDS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _MODEL = "quality_optimized"
 
@@ -67,9 +67,11 @@ class _Fields(BaseModel):
     target_lang: str = Field(min_length=1)
     source_lang: str = ""
     split_sentences: Annotated[Literal["", "0", "1", "nonewlines"], BeforeValidator(str)] = ""
-    formality: str = "default"
-    model_type: str = ""
+    formality: Literal["", "default", "more", "less", "prefer_more", "prefer_less"] = "default"
+    model_type: Literal["", "quality_optimized", "prefer_quality_optimized", "latency_optimized"] = ""
     glossary_id: str = ""
+    style_id: str = ""
+    custom_instructions: _Names = []
     tag_handling: Literal["", "html", "xml"] = ""
     splitting_tags: _Names = []
     non_splitting_tags: _Names = []
@@ -109,6 +111,9 @@ def router(gateway: Gateway) -> APIRouter:
             return JSONResponse({"message": "Glossaries are not supported by this server."}, 404)
         if parameters.formality in ("more", "less"):
             raise InvalidError("'formality' is not supported for given 'target_lang'.")
+        if parameters.style_id or parameters.custom_instructions:
+            name = "style_id" if parameters.style_id else "custom_instructions"
+            raise InvalidError(f"'{name}' is not supported by this server.")
         texts = parameters.text
         if parameters.split_sentences == "nonewlines" and not parameters.tag_handling:
             texts = [_LINE_ENDS.sub(" ", text) for text in texts]

@@ -54,7 +54,7 @@ async def read_fields(
         MediaTypeError: neither JSON nor a form.
     """
     names = frozenset(repeated)
-    query = _collected(request.query_params.multi_items(), names)
+    query = _collected(_urlencoded(request.scope["query_string"], "query string"), names)
     body = await _body(request, limits)
     if not body:
         return query
@@ -67,7 +67,7 @@ async def read_fields(
             raise InvalidError(_NO_OBJECT)
         return query | {name: value for name, value in content.items() if value is not None}
     if kind in (_FORM, ""):
-        return query | _collected(_urlencoded(body), names)
+        return query | _collected(_urlencoded(body, "form"), names)
     if kind == _MULTIPART:
         return query | _collected(await _multipart(request, body), names)
     raise MediaTypeError(f"{kind[:60]}: must be application/json, {_FORM} or {_MULTIPART}")
@@ -129,13 +129,13 @@ def _json(body: bytes) -> Json:
         raise InvalidError(f"Invalid JSON format: {error}") from None
 
 
-def _urlencoded(body: bytes) -> list[tuple[str, str]]:
+def _urlencoded(encoded: bytes, what: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(
-            body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
+            encoded.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
         )
     except ValueError as error:  # UnicodeDecodeError is one
-        raise InvalidError(f"Invalid form: {error}") from None
+        raise InvalidError(f"Invalid {what}: {error}") from None
 
 
 async def _multipart(request: Request, body: bytes) -> list[tuple[str, str]]:

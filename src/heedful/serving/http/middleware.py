@@ -21,7 +21,10 @@ _log = logging.getLogger("heedful.serving.access")
 
 
 class Observed:
-    """Adds headers, counts, and logs; never a text, a query string or a key."""
+    """Adds headers, counts, and logs; never a text, a query string or a key.
+
+    HEAD is answered as GET is, without the body (RFC 9110, 9.3.2).
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         """Wrap an application."""
@@ -35,6 +38,9 @@ class Observed:
             return
         started = time.perf_counter()
         status = 500
+        method = scope["method"]
+        if method == "HEAD":
+            scope = {**scope, "method": "GET"}
 
         async def send_observed(message: Message) -> None:
             nonlocal status
@@ -46,6 +52,8 @@ class Observed:
                 headers.setdefault("Cache-Control", _NO_STORE)
                 if scope.get(CLOSING):
                     headers["Connection"] = "close"
+            elif method == "HEAD":
+                message = {**message, "body": b""}
             await send(message)
 
         self._metrics.in_flight.inc()
@@ -57,4 +65,4 @@ class Observed:
             route = scope.get("route")
             endpoint = getattr(route, "path", "other")
             self._metrics.seconds.labels(endpoint, str(status)).observe(seconds)
-            _log.info("%s %s %d %.0f ms", scope["method"], endpoint, status, 1000 * seconds)
+            _log.info("%s %s %d %.0f ms", method, endpoint, status, 1000 * seconds)

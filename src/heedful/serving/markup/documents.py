@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from heedful.serving.markup.marked_text import Document, MarkedText, Marker
+from heedful.serving.markup.placeholders import find, with_placeholders
 from heedful.serving.markup.tokens import Kind, Token, tokenize
 
-# Elements that stand inside a sentence; every other tag of HTML ends one.
+# Elements that stand inside a sentence, besides those that a page defines itself (their names have a hyphen)
+# and those with a number for a name; every other tag of HTML ends one.
 _INLINE = frozenset({
     "a", "abbr", "acronym", "audio", "b", "bdi", "bdo", "big", "button", "canvas", "cite", "data",
     "del", "dfn", "em", "embed", "font", "i", "iframe", "img", "input", "ins", "label", "map", "mark",
@@ -21,6 +23,7 @@ _UNTRANSLATED = frozenset({
 _PREFORMATTED = frozenset(("pre", "textarea", "listing"))
 _BEFORE_XML = ("!DOCTYPE", "?xml")  # which stay where they are
 _MAX_DEPTH = 50  # of inline elements inside each other; deeper ones are tags without content
+_TAG_IN_TEXT = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z0-9][\w.-]*)[^<>]*?(?P<single>/?)>")
 _BLANKS = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 
 
@@ -43,14 +46,38 @@ def html_rules(
     *, splitting: Sequence[str] = (), not_splitting: Sequence[str] = (), ignored: Sequence[str] = ()
 ) -> TagRules:
     """Return the rules of HTML, with other tags that separate sentences, do not, or are not translated."""
-    inline = (_INLINE | _UNTRANSLATED | set(not_splitting)) - set(splitting)
-    return TagRules(lambda name: name not in inline, _UNTRANSLATED | set(ignored))
+    inline, separate = _INLINE | _UNTRANSLATED | set(not_splitting), frozenset(splitting)
+
+    def ends_sentence(name: str) -> bool:
+        return name in separate or not (name in inline or "-" in name or name.isdecimal())
+
+    return TagRules(ends_sentence, _UNTRANSLATED | set(ignored))
 
 
 def xml_rules(*, splitting: Sequence[str] = (), ignored: Sequence[str] = ()) -> TagRules:
     """Return the rules of XML: tags stand inside sentences, but for those that are said to separate them."""
     separate = frozenset((*splitting, *_BEFORE_XML))
     return TagRules(separate.__contains__, frozenset(ignored), xml=True)
+
+
+def plain_document(text: str) -> Document:
+    """Return a text without markup, but for elements as libraries of translations write them (<0>cat</0>)."""
+    tokens: list[Token] = []
+    at = 0
+    for start, end in find(text):
+        tag = _TAG_IN_TEXT.match(text, start, end)
+        if tag:
+            tokens.append(Token(Kind.TEXT, text[at:start]))
+            kind = Kind.POINT if tag["single"] else Kind.CLOSE if tag["close"] else Kind.OPEN
+            tokens.append(Token(kind, text[start:end], tag["name"]))
+            at = end
+    tokens.append(Token(Kind.TEXT, text[at:]))
+    partners = _partners(tokens)
+    paired = {*partners, *partners.values()}
+    texts = [
+        each if index in paired else Token(Kind.TEXT, each.raw) for index, each in enumerate(tokens)
+    ]  # a tag without its other half is a placeholder
+    return Document([_marked(texts, lambda each: each.raw)], lambda each: each, [True])
 
 
 def parse_document(text: str, rules: TagRules) -> Document:
@@ -66,7 +93,7 @@ def parse_document(text: str, rules: TagRules) -> Document:
             run.append(token)
             continue
         if run:
-            parts.append(_marked(run, preformatted=preformatted > 0))
+            parts.append(_marked(run, _text if preformatted else _text_with_blanks))
             lines_matter.append(preformatted > 0)
             run = []
         if token is not None:
@@ -123,7 +150,24 @@ def _not_too_deep(ends: Mapping[int, int]) -> dict[int, int]:
     return end_of_start
 
 
-def _marked(run: Sequence[Token], *, preformatted: bool) -> MarkedText:
+def _text(token: Token) -> str:
+    return token.text
+
+
+def _text_with_blanks(token: Token) -> str:
+    """Return the text of a token, with blanks for line ends but in placeholders."""
+    text = token.text
+    if not _BLANKS.search(text):
+        return text
+    texts: list[str] = []
+    at = 0
+    for start, end in find(text):
+        texts += [_BLANKS.sub(" ", text[at:start]), text[start:end]]
+        at = end
+    return "".join([*texts, _BLANKS.sub(" ", text[at:])])
+
+
+def _marked(run: Sequence[Token], text_of: Callable[[Token], str]) -> MarkedText:
     """Return a run of text and inline tags as text with markers."""
     ends = _not_too_deep(_partners(run))
     starts = {end: start for start, end in ends.items()}
@@ -132,7 +176,7 @@ def _marked(run: Sequence[Token], *, preformatted: bool) -> MarkedText:
     length = 0
     for index, token in enumerate(run):
         if token.kind is Kind.TEXT:
-            texts.append(token.text if preformatted else _BLANKS.sub(" ", token.text))
+            texts.append(text_of(token))
             length += len(texts[-1])
         elif index in ends:
             markers.append(Marker(length, token.raw, "open", index))
@@ -140,4 +184,4 @@ def _marked(run: Sequence[Token], *, preformatted: bool) -> MarkedText:
             markers.append(Marker(length, token.raw, "close", starts[index]))
         else:
             markers.append(Marker(length, token.raw))
-    return MarkedText("".join(texts), tuple(markers))
+    return with_placeholders(MarkedText("".join(texts), tuple(markers)))

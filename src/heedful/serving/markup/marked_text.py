@@ -1,8 +1,10 @@
 """Text, and the tags that stand in it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+Span = tuple[int, int]  # the first, and the one behind the last
 
 
 @dataclass(frozen=True)
@@ -11,23 +13,38 @@ class Marker:
 
     Attributes:
         position: index of the character of the text that it stands before.
-        raw: as it is written.
-        kind: "open" and "close" of an element, or a "point".
+        raw: as it is written; a placeholder without the escapes of the format.
+        kind: "open" and "close" of an element, a "point" (any other tag) or a "placeholder".
         element: number of the element; its two tags have the same.
+        before: character that a placeholder followed in the text; "": none.
+        after: character that followed it.
     """
 
     position: int
     raw: str
-    kind: Literal["open", "close", "point"] = "point"
+    kind: Literal["open", "close", "point", "placeholder"] = "point"
     element: int = -1
+    before: str = ""
+    after: str = ""
+
+    def at(self, position: int) -> "Marker":
+        """Return the marker at another position."""
+        return replace(self, position=position)
 
 
 @dataclass(frozen=True)
 class MarkedText:
-    """Text without markup, and its markers in the order of the original."""
+    """Text without markup.
+
+    Attributes:
+        text: with placeholders.
+        markers: what is not in the text, in the order of the original.
+        placeholders: where they begin and end in the text.
+    """
 
     text: str
     markers: tuple[Marker, ...] = ()
+    placeholders: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,8 +60,3 @@ class Document:
     parts: "Sequence[str | MarkedText]"
     escape: Callable[[str], str]
     lines_matter: Sequence[bool]
-
-
-def plain_document(text: str) -> Document:
-    """Return a text without markup."""
-    return Document([MarkedText(text)], lambda each: each, [True])

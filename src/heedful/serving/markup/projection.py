@@ -7,13 +7,17 @@ known, around those in the same part of the sentence.
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from heedful.serving.markup.marked_text import MarkedText, Marker
-from heedful.serving.markup.placement import Links, Span, best_gap, best_span, words
+from heedful.serving.markup.marked_text import MarkedText, Marker, Span
+from heedful.serving.markup.placeholders import find
+from heedful.serving.markup.placement import Aligned, Links, is_mark, is_unspaced, words
 
 _UNSEEN = re.compile(r"<!--.*-->|<[!?].*>|</.*>|<(?!img|input)[^<>]*>", re.DOTALL)  # nothing that is shown
+_CLOSING = ".,;:!?)]}»”’…%、。，！？；：）」』"
+_OPENING = "([{«“„‘¿¡（「『"
+_NEAR = 8  # characters beside a placeholder that could become a part of it
 
 
 @dataclass
@@ -21,13 +25,14 @@ class _Node:
     """An element, or a point, in the sentence.
 
     Attributes:
-        opening: the tag that opens it in this sentence; None where it is open already.
+        opening: the tag that opens it in this sentence; None where it is open already, and for a point.
         closing: the tag that closes it in this sentence; None where it stays open.
         start: in characters of the source.
         end: as `start`.
-        element: its number; -1: a point, whose tag is `opening`.
+        element: its number; -1: a point.
         children: inside, in the order of the source.
         span: gaps of the translation, between which it is put.
+        point: what is written for a point.
     """
 
     opening: str | None
@@ -37,11 +42,12 @@ class _Node:
     end: int = -1
     children: "list[_Node]" = field(default_factory=list)
     span: Span = (0, 0)
+    point: Marker | None = None
 
 
 def text_to_translate(sentence: MarkedText) -> str:
     """Return the text of a sentence, without the gaps that points leave in it."""
-    if all(marker.kind != "point" for marker in sentence.markers):
+    if all(marker.kind in ("open", "close") for marker in sentence.markers):
         return sentence.text
     return re.sub(r" (?=[.,;:!?)]( |$))", "", " ".join(sentence.text.split()))
 
@@ -63,7 +69,7 @@ def project(sentence: MarkedText, translation: str, escape: Callable[[str], str]
     _fit(root.children, 0, len(spans))
     writer = _Writer(translation, spans, escape)
     for node in root.children:
-        _write(node, sentence.text, writer)
+        _write(node, writer)
     return writer.finished()
 
 
@@ -82,14 +88,17 @@ def _tree(sentence: MarkedText) -> _Node:
             around = _Node(None, 0, marker.element, marker.raw, marker.position, root.children)
             root.children = [around]
         else:
-            stack[-1].children.append(_point(marker))
+            stack[-1].children.append(_point(sentence.text, marker))
     for node in stack[1:]:
         node.end = len(sentence.text)
     return root
 
 
-def _point(marker: Marker) -> _Node:
-    return _Node(marker.raw, marker.position, end=marker.position)
+def _point(source: str, marker: Marker) -> _Node:
+    at = marker.position
+    if marker.kind == "point":
+        marker = replace(marker, before=source[at - 1 : at] if at else "", after=source[at : at + 1])
+    return _Node(None, at, end=at, point=marker)
 
 
 def _insert(nodes: Sequence[_Node], gaps: "_Gaps") -> None:
@@ -117,11 +126,12 @@ class _Gaps:
         self._starts = [start for start, _ in src_spans]
         # A link between a word and a sign is a mistake: of a full stop that the source does not have, mostly.
         self._src_signs, self._tgt_signs = _signs(source, src_spans), _signs(translation, spans)
-        self._links = [
+        linked = [
             (src, tgt)
             for src, tgt in links
             if src < len(src_spans) and tgt < len(spans) and self._src_signs[src] == self._tgt_signs[tgt]
         ]
+        self._aligned = Aligned(linked, len(src_spans), len(spans)) if linked else None
         self._letters = [0, *accumulate(not character.isspace() for character in source)]
         self._ends = [0, *accumulate(end - start for start, end in spans)]
 
@@ -131,7 +141,7 @@ class _Gaps:
         if first == behind:  # a point, or an element without words
             gap = self.gap(start)
             return gap, gap
-        span = best_span(self._links, first, behind, self.num_words)
+        span = self._aligned.span(first, behind) if self._aligned else None
         if span is not None:
             return span
         low, high = self._gap_by_share(start), self._gap_by_share(end)
@@ -145,7 +155,7 @@ class _Gaps:
     def gap(self, position: int) -> int:
         """Return the gap that stands for the one before a character of the source."""
         near = self._gap_by_share(position)
-        return best_gap(self._links, self._word(position), self.num_words, near=near) if self._links else near
+        return self._aligned.gap(self._word(position), near=near) if self._aligned else near
 
     def _word(self, position: int) -> int:
         """Return the number of source words that begin before a character."""
@@ -191,27 +201,42 @@ class _Writer:
         self._escape = escape
         self._written: list[str] = []
         self._at = 0
+        self._last = ""  # the last character that was written, without tags
+        self._run = ""  # text since the last tag or white space
+        self._placeholders: set[Span] = set()  # in the run; nothing may be written behind that changes them
+        self._owes_space = False  # before the next text, behind tags that close an element
 
     def tag(self, raw: str, gap: int, *, after_space: bool) -> None:
         """Write a tag before or after the white space of a gap."""
         self._go_to(self._starts[gap] if after_space else self._ends[gap])
+        if after_space:
+            self._pay_space()
         self._written.append(raw)
+        self._end_run()
 
-    def point(self, raw: str, gap: int, *, space_before: bool, space_after: bool) -> None:
-        """Write a point, with white space where the source has some."""
-        follows = self._text[self._starts[gap] : self._starts[gap] + 1]
-        if space_before and (space_after or follows.isalnum()) and follows.isalnum():
+    def point(self, marker: Marker, gap: int) -> None:
+        """Write a placeholder, or a tag that is shown, with white space where the source has some."""
+        self._go_to(self._ends[gap])
+        is_touched = marker.before != "" and not marker.before.isspace()
+        if self._owes_space and not (is_touched and self._last == marker.before):
+            self._pay_space()
+        self._owes_space = False
+        space_before = _are_apart(marker.before, self._last, _OPENING)
+        space_after = _are_apart(
+            marker.after, self._text[self._starts[gap] : self._starts[gap] + 1], _CLOSING
+        )
+        has_space = self._at < self._starts[gap]  # in the gap, and not yet written
+        if space_before and has_space and not space_after:
             self._go_to(self._starts[gap])
-            self._written.append(raw + " ")
-        elif space_before and gap:
-            self._go_to(self._ends[gap])
-            self._written.append(" " + raw)
-        elif follows.isalnum() and (space_after or not gap):
-            self._go_to(self._starts[gap])
-            self._written.append(raw + " ")
+        elif space_before:
+            self._write(" ")
+        if marker.kind == "placeholder":
+            self._write(marker.raw, is_placeholder=True)
         else:
-            self._go_to(self._ends[gap])
-            self._written.append(raw)
+            self._written.append(marker.raw)
+            self._end_run()
+            self._last = ">"
+        self._owes_space = space_after and not has_space
 
     def finished(self) -> str:
         """Return all that was written, and the rest of the translation."""
@@ -220,22 +245,81 @@ class _Writer:
 
     def _go_to(self, position: int) -> None:
         if position > self._at:
-            self._written.append(self._escape(self._text[self._at : position]))
+            if not self._text[self._at].isspace():
+                self._pay_space()
+            self._owes_space = False
+            self._write(self._text[self._at : position])
             self._at = position
 
+    def _pay_space(self) -> None:
+        if self._owes_space:
+            self._write(" ")
+        self._owes_space = False
 
-def _write(node: _Node, source: str, writer: _Writer) -> None:
+    def _write(self, text: str, *, is_placeholder: bool = False) -> None:
+        """Write text or a placeholder, behind a space where one of them would be read as something else."""
+        own = set(find(text)) if is_placeholder else set()
+        at = len(self._run)
+        expected = self._placeholders | {(at + start, at + end) for start, end in own}
+        behind = text if is_placeholder else text[:_NEAR]
+        if self._run and expected and not expected <= set(find(self._run + behind)):
+            self._written.append(" ")
+            self._end_run()
+        self._written.append(self._escape(text))
+        self._last = text[-1:]
+        if is_placeholder:  # what is before it is not changed by what follows
+            self._run, self._placeholders = text, own
+            return
+        last_space = max((at for at, char in enumerate(text) if char.isspace()), default=-1)
+        if last_space >= 0:
+            self._end_run()
+        self._run += text[last_space + 1 :]
+
+    def _end_run(self) -> None:
+        self._run = ""
+        self._placeholders = set()
+
+
+def _are_apart(source: str, target: str, exempt: str) -> bool:
+    """Return whether a space is written between a point and a character of the translation.
+
+    Args:
+        source: the character beside the point in the source; "": none.
+        target: the one beside it in the translation; "": none.
+        exempt: characters of the translation that need no space.
+    """
+    if not target or target.isspace():
+        return False
+    if source.isspace():
+        return target not in exempt
+    if not _is_of_word(target):
+        return False
+    if _is_of_word(source):
+        return _is_joined(source) and not _is_joined(target)
+    return not is_unspaced(target)
+
+
+def _is_of_word(char: str) -> bool:
+    return char.isalnum() or char == "_" or (char != "" and is_mark(char))
+
+
+def _is_joined(char: str) -> bool:
+    """Return whether words of the script follow placeholders without a space."""
+    return is_unspaced(char) or "\uac00" <= char <= "\ud7af"
+
+
+def _write(node: _Node, writer: _Writer) -> None:
     start, end = node.span
-    if node.element < 0 and node.opening is not None:
-        before, after = source[node.start - 1 : node.start], source[node.start : node.start + 1]
-        if _UNSEEN.fullmatch(node.opening):
-            writer.tag(node.opening, start, after_space=before.isspace() or not before)
+    if node.point is not None:
+        before = node.point.before
+        if node.point.kind == "point" and _UNSEEN.fullmatch(node.point.raw):
+            writer.tag(node.point.raw, start, after_space=before.isspace() or not before)
         else:
-            writer.point(node.opening, start, space_before=before.isspace(), space_after=after.isspace())
+            writer.point(node.point, start)
         return
     if node.opening is not None:
         writer.tag(node.opening, start, after_space=True)
     for child in node.children:
-        _write(child, source, writer)
+        _write(child, writer)
     if node.closing is not None:
         writer.tag(node.closing, end, after_space=False)

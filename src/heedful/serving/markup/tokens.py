@@ -5,9 +5,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from html.entities import html5
-from html.parser import HTMLParser
-from itertools import accumulate, pairwise
+
+from heedful.serving.markup.placeholders import blocks, is_block
 
 
 class Kind(Enum):
@@ -45,6 +46,38 @@ _VOID = frozenset({
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source",
     "track", "wbr",
 })  # fmt: skip
+# The markup of HTML, as browsers take it (https://html.spec.whatwg.org, 13.2.5), with the tags of templates,
+# and numbers as names, which libraries of translations use.
+_NAME_OF_HTML = r"[a-zA-Z][^\s/<>]*+ | \d++ (?= \s*+ /?+ > )"
+_HTML = re.compile(
+    rf"""
+    (?P<opening> <!-- | <!\[CDATA\[ | <\?(?: php\b | = ) | <% | <[!?] )
+    | <(?P<close>/?+) (?P<name>{_NAME_OF_HTML})
+    | (?P<close_of_nothing> </ [^<>]*+ > )
+    | (?P<message> \{{ \s*+ \w++ \s*+ , )
+    """,
+    re.VERBOSE,
+)
+_ENDS_OF_HTML = {
+    "<!--": re.compile(r"--!?>"),
+    "<![CDATA[": re.compile(r"\]\]>"),
+    "<?php": re.compile(r"\?>"),
+    "<?=": re.compile(r"\?>"),
+    "<%": re.compile(r"%>"),
+}
+_TO_QUOTE = re.compile(r"""(?> [^<>=] | = (?! \s*+ ["'] ) )*+ (?: > | = \s*+ (["']) )""", re.VERBOSE)
+_WITHOUT_QUOTES = re.compile(r"[^<>]*+>")
+# What is in these elements is no markup; in the first two it is no text either.
+_END_OF_ELEMENT = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
+    for name in ("script", "style", "textarea", "title")
+}
+_CODE = ("script", "style")
+_UNTRANSLATED_HTML = re.compile(
+    r"""\s(?: translate \s*+ = \s*+ ["']?no["'\s/>] | class \s*+ = \s*+ (?:
+        "(?:[^"\s]*+\s)*?notranslate["\s] | '(?:[^'\s]*+\s)*?notranslate['\s] | notranslate[\s/>] ) )""",
+    re.VERBOSE | re.IGNORECASE,
+)
 
 
 # The markup of XML 1.0 (sections 2.1 to 2.8 and 4.1). No part can match a text in two ways, and none is
@@ -79,7 +112,7 @@ def tokenize(document: str, *, xml: bool = False) -> list[Token]:
     Entities are never expanded but for the characters that HTML has names for: one that a document of XML
     declares is a token without content, as are the declarations.
     """
-    return list(_xml_tokens(document)) if xml else _Tokenizer(document).tokens()
+    return list(_xml_tokens(document) if xml else _HtmlTokenizer(document).tokens())
 
 
 def _xml_tokens(document: str) -> Iterator[Token]:
@@ -119,66 +152,94 @@ def _end_of_xml(document: str, start: int, opening: str) -> int:
     return at + len(_ENDS[opening]) if at >= 0 else -1
 
 
-class _Tokenizer(HTMLParser):
-    """The events of the standard library's parser, each with the place where it begins."""
+class _HtmlTokenizer:
+    """Reads HTML from left to right; the time grows with its length, whatever has no end.
+
+    A comment or declaration without an end goes to the end of the document, as in browsers; a tag is text.
+    """
 
     def __init__(self, document: str) -> None:
-        super().__init__(convert_charrefs=False)
         self._document = document
-        self._line_starts = [0, *accumulate(len(line) + 1 for line in document.split("\n"))]
-        self._tokens: list[tuple[int, Kind, str, bool]] = []
+        self._no_more: set[str] = set()  # what has no end from here on
+        self._endless: set[int] = set()  # places in tags, behind a quoted value, from where no end is found
 
-    def tokens(self) -> list[Token]:
-        self.feed(self._document)
-        self.close()
-        starts = [start for start, *_ in self._tokens]
-        raws = (self._document[a:b] for a, b in pairwise([*starts, len(self._document)]))
-        return [
-            Token(kind, raw, name, untranslated)
-            for raw, (_, kind, name, untranslated) in zip(raws, self._tokens, strict=True)
-            if raw
-        ]
+    def tokens(self) -> Iterator[Token]:
+        document = self._document
+        text = at = 0  # where text that is not yet a token begins, and where to look for markup
+        while match := _HTML.search(document, at):
+            start = match.start()
+            end = self._end(match)
+            if end < 0:
+                at = match.end()
+                continue
+            if start > text:
+                yield Token(Kind.TEXT, document[text:start])
+            token = _html_token(match, document[start:end])
+            yield token
+            text = at = end
+            if token.kind is Kind.OPEN and token.name in _END_OF_ELEMENT:
+                text = at = self._end_of_content(token.name, end)
+                if at > end:
+                    yield Token(Kind.POINT if token.name in _CODE else Kind.TEXT, document[end:at])
+        if text < len(document):
+            yield Token(Kind.TEXT, document[text:])
 
-    def _add(self, kind: Kind, name: str = "", *, untranslated: bool = False) -> None:
-        line, column = self.getpos()
-        start = self._line_starts[line - 1] + column
-        # What is before the first event, or was not reported, belongs to the token before.
-        self._tokens.append((start if self._tokens else 0, kind, name, untranslated))
+    def _end(self, match: re.Match[str]) -> int:
+        """Return where the markup ends that begins with a match; -1: it is text."""
+        if match["name"]:
+            return self._end_of_tag(match.end())
+        if match["close_of_nothing"]:
+            return match.end()
+        if match["message"]:  # which may have tags inside
+            end = self._blocks.get(match.start(), -1)
+            return end if end > 0 and is_block(self._document, match.start(), end) else -1
+        opening = match["opening"]
+        end = self._find(opening, match.start() + 2)
+        if end < 0 and opening == "<%":
+            return -1
+        if end < 0 and opening != "<!--":
+            end = self._document.find(">", match.end()) + 1
+        return end if end > 0 else len(self._document)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        untranslated = values.get("translate") == "no" or "notranslate" in (values.get("class") or "").split()
-        self._add(Kind.POINT if tag in _VOID else Kind.OPEN, tag, untranslated=untranslated)
+    @cached_property
+    def _blocks(self) -> dict[int, int]:
+        return blocks(self._document)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._add(Kind.POINT, tag)
+    def _find(self, opening: str, start: int) -> int:
+        if opening not in _ENDS_OF_HTML or opening in self._no_more:
+            return -1
+        if match := _ENDS_OF_HTML[opening].search(self._document, start):
+            return match.end()
+        self._no_more.add(opening)
+        return -1
 
-    def handle_endtag(self, tag: str) -> None:
-        self._add(Kind.CLOSE, tag)
+    def _end_of_tag(self, at: int) -> int:
+        behind_name = at
+        passed: list[int] = []
+        while at not in self._endless and (match := _TO_QUOTE.match(self._document, at)):
+            if match[1] is None:
+                return match.end()
+            at = self._document.find(match[1], match.end()) + 1
+            if at == 0:
+                break
+            passed.append(at)
+        self._endless.update(passed)
+        match = _WITHOUT_QUOTES.match(self._document, behind_name)  # a quote without an end is no quote
+        return match.end() if match else -1
 
-    def handle_data(self, data: str) -> None:
-        self._add(Kind.TEXT)
+    def _end_of_content(self, name: str, start: int) -> int:
+        if name not in self._no_more:
+            if match := _END_OF_ELEMENT[name].search(self._document, start):
+                return match.start()
+            self._no_more.add(name)
+        return len(self._document) if name in _CODE else start
 
-    def handle_charref(self, name: str) -> None:
-        self._add(Kind.TEXT)
 
-    def handle_entityref(self, name: str) -> None:
-        self._add(Kind.TEXT)
-
-    def handle_comment(self, data: str) -> None:
-        self._add(Kind.POINT)
-
-    def handle_decl(self, decl: str) -> None:
-        self._add(Kind.POINT)
-
-    def handle_pi(self, data: str) -> None:
-        self._add(Kind.POINT)
-
-    def parse_marked_section(self, i: int, report: int = 1) -> int:
-        try:
-            return super().parse_marked_section(i, bool(report))
-        except AssertionError:  # how the parser says that it knows no such section
-            return self.parse_bogus_comment(i)
-
-    def unknown_decl(self, data: str) -> None:
-        self._add(Kind.POINT)
+def _html_token(match: re.Match[str], raw: str) -> Token:
+    if not match["name"]:
+        return Token(Kind.POINT, raw)
+    name = match["name"].lower()
+    if match["close"]:
+        return Token(Kind.CLOSE, raw, name)
+    kind = Kind.POINT if name in _VOID or raw.endswith("/>") else Kind.OPEN
+    return Token(kind, raw, name, bool(_UNTRANSLATED_HTML.search(raw)))

@@ -1,6 +1,6 @@
 // The tab "Attention": maps by kind, layer and head.
 
-import { byId, make } from "./elements.js";
+import { byId, make, tokenName } from "./elements.js";
 import { HeatMap, thumbnail } from "./heatmap.js";
 import { readRamp } from "./ramp.js";
 import { explain } from "./service.js";
@@ -11,8 +11,7 @@ const KINDS = [
   ["decoder", "Decoder self-attention", "What each token of the translation looked at in what was written before it"],
 ];
 
-const clean = (token) => (/^<.*>$/.test(token) ? token : token.replace(/^[▁Ġ]/, "").replace(/(<\/w>|@@)$/, "") || token);
-
+const HEADS = 250; // pixels that the heads want beside a map
 const MOST_WEIGHTS = 15_000; // of each head in all layers, that are fetched for an overview
 
 /** The mean of maps. */
@@ -27,17 +26,26 @@ export class AttentionPanel {
       ...KINDS.map(([value, text]) => make("option", { value, textContent: text })));
     this.layer = make("select", { ariaLabel: "Layer" });
     this.says = make("p", { className: "says" });
-    this.heat = new HeatMap();
+    this.heat = new HeatMap((least) => this.#room(least));
     this.heads = make("div", { className: "heads", role: "group", "aria-label": "Heads" });
+    this.maps = make("div", { className: "maps" }, this.heat.element, this.heads);
     const scale = make("p", { className: "scale", "aria-hidden": "true" }, "0", make("i"), "1");
     byId("panel-attention").replaceChildren(
       make("div", { className: "controls" },
         make("label", {}, "Show ", this.kind), make("label", {}, "Layer ", this.layer), scale),
       this.says,
-      make("div", { className: "maps" }, this.heat.element, this.heads));
+      this.maps);
     this.kind.addEventListener("change", () => this.#choose({ kind: this.kind.value, head: 0 }));
     this.layer.addEventListener("change", () => this.#choose({ layer: Number(this.layer.value), head: 0 }));
-    new ResizeObserver(() => this.heat.draw()).observe(this.heat.frame);
+    new ResizeObserver(() => this.heat.draw()).observe(this.maps);
+  }
+
+  /** The pixels for a map: beside the heads where the `least` that it is readable in are there, else above them. */
+  #room(least) {
+    const all = this.maps.clientWidth;
+    const beside = all - HEADS;
+    this.maps.classList.toggle("below", least > beside);
+    return least > beside ? all : beside;
   }
 
   /** Show the attention of a sentence; `fields` are its languages. */
@@ -93,8 +101,8 @@ export class AttentionPanel {
 
   async #showMean() {
     const { source, hypotheses, cross, layers } = this.sentence;
-    const rows = hypotheses[0].tokens.map(clean);
-    const columns = source.tokens.map(clean);
+    const rows = hypotheses[0].tokens.map(tokenName);
+    const columns = source.tokens.map(tokenName);
     this.heads.replaceChildren();
     this.heat.show({ rows, columns, weights: cross, name: "Cross-attention, mean of all layers and heads" });
     if (rows.length * columns.length * layers.cross > MOST_WEIGHTS) return;
@@ -121,7 +129,7 @@ export class AttentionPanel {
       this.state.head = head;
       [...this.heads.children].forEach((each, n) => each.setAttribute("aria-pressed", String(n === head)));
       this.heat.show({
-        rows: found.rows.map(clean), columns: found.columns.map(clean), weights: all[head],
+        rows: found.rows.map(tokenName), columns: found.columns.map(tokenName), weights: all[head],
         name: `${KINDS.find(([value]) => value === kind)[1]}, layer ${layer}, ${names[head].toLowerCase()}`,
       });
     };

@@ -1,6 +1,6 @@
 // The tab "Beam": the n-best list as a tree of common beginnings, and as a table with scores.
 
-import { byId, grade, make, percent } from "./elements.js";
+import { byId, grade, make, percent, SPACE, tokenName } from "./elements.js";
 
 const END = "■"; // of a sentence
 
@@ -43,11 +43,11 @@ function tokens({ texts, tokens: names, log_probs: logProbs }, from, to) {
   const found = [];
   for (let n = from; n < to; n += 1) {
     const probability = Math.exp(logProbs[n] ?? 0);
-    const text = texts[n] || (n === names.length - 1 ? END : names[n]);
-    const bare = text.trimStart();
-    if (bare.length < text.length && n > from) found.push(" ");
+    const text = texts[n] || (n === names.length - 1 ? END : tokenName(names[n]));
+    const bare = text.trimStart() || SPACE;
+    if (/^\s/.test(text) && n > from) found.push(" ");
     found.push(make("span", {
-      className: `token ${grade(probability)}${bare === END ? " end" : ""}`, textContent: bare,
+      className: `token ${grade(probability)}${bare === END ? " end" : bare === SPACE ? " space" : ""}`, textContent: bare,
       title: `${names[n]}: ${percent(probability)}`,
     }));
   }

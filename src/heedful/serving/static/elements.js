@@ -36,3 +36,10 @@ export const percent = (p) => (p >= 0.995 ? "above 99 %" : `${Math.round(100 * p
 
 /** The class of a probability: p3 (probable) to p0. */
 export const grade = (p) => (p >= 0.8 ? "p3" : p >= 0.5 ? "p2" : p >= 0.25 ? "p1" : "p0");
+
+/** A token that is nothing but the space before a word. */
+export const SPACE = "·";
+
+/** A token without the signs of its tokenizer. */
+export const tokenName = (token) =>
+  (/^<.*>$/.test(token) ? token : token.replace(/^[▁Ġ]+/, "").replace(/(<\/w>|@@)$/, "") || SPACE);

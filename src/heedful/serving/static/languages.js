@@ -56,6 +56,8 @@ export class Languages {
   /** The code of the language that is translated from, detected or chosen; "" where it is not known yet. */
   get source() { return this.from.value === AUTO ? this.detected : this.from.value; }
 
+  nameOf(code) { return this.names.get(code) ?? code; }
+
   /** Whether there is a way back. */
   get canSwap() { return Boolean(this.targets.get(this.to.value)?.includes(this.source)); }
 
@@ -88,7 +90,7 @@ export class Languages {
     this.#update();
   }
 
-  #option(code) { return make("option", { value: code, textContent: this.names.get(code) ?? code }); }
+  #option(code) { return make("option", { value: code, textContent: this.nameOf(code) }); }
 
   #update() { byId("swap").disabled = !this.canSwap; }
 }

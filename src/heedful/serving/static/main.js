@@ -4,10 +4,10 @@ import { AttentionPanel } from "./attention.js";
 import { showBeam } from "./beam.js";
 import { byId, copyFrom, make } from "./elements.js";
 import { Languages } from "./languages.js";
+import { allowCopying, showOthers } from "./others.js";
 import { hideProblem, showProblem } from "./problem.js";
 import { listen, mirrorText, showTexts, showWords, translation } from "./reading.js";
 import * as service from "./service.js";
-import { readState, writeState } from "./state.js";
 import { tabs } from "./tabs.js";
 import { themeButton } from "./theme-button.js";
 
@@ -27,6 +27,7 @@ let remembering = 0;
 let typedAt = 0;
 let explainable = true;
 let explained = null;
+let current = false; // whether the translation is that of the text as it stands
 
 function typed() {
   mirrorText(field.value);
@@ -34,6 +35,7 @@ function typed() {
   running.abort(); // what is asked now is out of date
   clearTimeout(timer);
   typedAt = performance.now();
+  setCurrent(false);
   timer = setTimeout(translateNow, DEBOUNCE);
 }
 
@@ -46,7 +48,9 @@ async function translateNow() {
   const text = field.value;
   clearTimeout(remembering);
   remembering = setTimeout(remember, untilPause());
+  setCurrent(false);
   if (!text.trim()) return showNothing();
+  if (excess() > 0) return showTooLong();
   const fields = { q: text, source: languages.from.value, target: languages.to.value };
   byId("empty").hidden = true;
   byId("bar").hidden = false;
@@ -59,48 +63,62 @@ async function translateNow() {
     showAnswer(text, answer);
     await new Promise((done) => { setTimeout(done, untilPause()); });
     if (signal.aborted) return;
-    await explainNow(text, fields, signal);
+    await explainNow(text, fields, answer.pivot, signal);
   } catch (error) {
     if (signal.aborted || error.name === "AbortError") return;
-    for (const id of ["output", "others", "inside"]) byId(id).classList.add("stale");
+    showOutdated();
     showProblem(error, translateNow, signal);
     byId("key-line").hidden &&= error.status !== 403;
   } finally {
-    if (running === controller) {
-      byId("bar").hidden = true;
-      output.ariaBusy = "false";
-    }
+    if (running === controller) stopWaiting();
   }
+}
+
+function stopWaiting() {
+  byId("bar").hidden = true;
+  output.ariaBusy = "false";
 }
 
 const untilPause = () => Math.max(0, typedAt + PAUSE - performance.now());
 
+/** Keep the text in the fragment of the address, which browsers never send to a server. */
 function remember() {
-  writeState({ text: field.value, from: languages.from.value, to: languages.to.value });
+  const fields = new URLSearchParams({ from: languages.from.value, to: languages.to.value, text: field.value });
+  history.replaceState(null, "", location.pathname + location.search + (field.value ? `#${fields}` : ""));
 }
 
 function showAnswer(text, answer) {
   hideProblem();
-  for (const id of ["output", "others"]) byId(id).classList.remove("stale");
+  for (const id of ["output", "others"]) setStale(id, false);
   languages.detect(answer.detectedLanguage?.language ?? "");
   output.lang = languages.to.value;
   showTexts(text, answer.translatedText);
   byId("bar").hidden = true;
   byId("copy").hidden = false;
   byId("live").textContent = answer.translatedText;
-  const others = answer.alternatives ?? [];
-  byId("others").hidden = !others.length;
-  byId("alternatives").replaceChildren(...others.map((each) => {
-    const copy = make("button", { type: "button", className: "quiet", textContent: "Copy", "aria-label": `Copy: ${each}` });
-    copy.addEventListener("click", () => copyFrom(copy, each));
-    return make("li", {}, make("span", { dir: "auto", lang: languages.to.value, textContent: each }), copy);
-  }));
+  showOthers(answer.translatedText, answer.alternatives ?? [], languages.to.value);
+  setCurrent(true);
+  expectExplanation(answer.pivot);
   performance.measure("heedful: typed to shown", { start: typedAt, end: performance.now() });
 }
 
-async function explainNow(text, fields, signal) {
-  byId("inside").classList.add("stale");
-  if (!explainable || fields.source === fields.target) return hideInside();
+/** Make place for an explanation, so that nothing moves when it comes; or say why there will be none. */
+function expectExplanation(pivot) {
+  const name = languages.nameOf(pivot);
+  remark(pivot ? `Translated through ${name}` : "");
+  if (pivot) return hideInside(`No attention to show: two models translated this text, one after the other. Choose ${name} as one of the languages to see it.`);
+  if (!explainable || languages.source === languages.to.value) return hideInside();
+  const inside = byId("inside");
+  inside.classList.toggle("pending", inside.hidden || !explained);
+  inside.hidden = byId("legend").hidden = false;
+  byId("beyond").hidden = true;
+  byId("legend").classList.remove("void");
+  output.classList.remove("improbable");
+  return setStale("inside", true);
+}
+
+async function explainNow(text, fields, pivot, signal) {
+  if (pivot || byId("inside").hidden) return undefined;
   let answer;
   try {
     answer = await service.explain(fields, signal);
@@ -111,8 +129,9 @@ async function explainNow(text, fields, signal) {
   }
   if (signal.aborted) return undefined;
   explained = answer;
-  showWords(text, translation(), answer.sentences, answer.source, answer.target);
-  byId("inside").classList.remove("stale");
+  showDoubt(showWords(text, translation(), answer.sentences, answer.source, answer.target));
+  setStale("inside", false);
+  byId("inside").classList.remove("pending");
   byId("inside").hidden = byId("legend").hidden = !answer.sentences.length;
   const beyond = byId("beyond");
   beyond.hidden = answer.complete;
@@ -123,6 +142,15 @@ async function explainNow(text, fields, signal) {
     return make("option", { value: n, textContent: `${n + 1}: ${start}` });
   }));
   return showSentence(0);
+}
+
+/** Say that a model is unsure, where it is of most words; lines below all of them would say no more. */
+function showDoubt(probabilities) {
+  const below = (limit) => probabilities.filter((each) => each < limit).length;
+  const improbable = probabilities.length > 0 && below(0.25) === probabilities.length;
+  remark(below(0.5) > probabilities.length / 2 ? "The model is unsure of this translation." : "");
+  byId("legend").classList.toggle("void", improbable);
+  output.classList.toggle("improbable", improbable);
 }
 
 function showSentence(number) {
@@ -144,9 +172,10 @@ function showNothing() {
   showTexts(field.value, "");
   languages.detect("");
   hideInside();
-  byId("others").hidden = byId("copy").hidden = byId("bar").hidden = true;
-  output.ariaBusy = "false";
-  output.classList.remove("stale");
+  remark("");
+  byId("others").hidden = byId("copy").hidden = true;
+  stopWaiting();
+  setStale("output", false);
   const examples = languages.examples();
   byId("empty").hidden = !examples.length;
   byId("examples").replaceChildren(...examples.map(({ code, text }) => {
@@ -156,6 +185,42 @@ function showNothing() {
   }));
 }
 
+/** Let the server alone with a text that it would refuse; what to do stands beside the count. */
+function showTooLong() {
+  hideProblem();
+  stopWaiting();
+  showOutdated();
+}
+
+/** Show that the translation is that of an earlier text. */
+function showOutdated() {
+  setCurrent(false);
+  if (!explained || byId("inside").classList.contains("pending")) hideInside();
+  byId("beyond").hidden = true;
+  byId("legend").hidden = true;
+  showTexts(field.value, translation());
+  for (const id of ["output", "others", "inside"]) setStale(id, true);
+  remark(translation() ? "Translation of an earlier text" : "");
+}
+
+/** Grey a part of the page that is of an earlier text; what is below the texts can then not be used. */
+function setStale(id, isStale) {
+  byId(id).classList.toggle("stale", isStale);
+  if (id !== "output") byId(id).inert = isStale;
+}
+
+/** Note whether the translation is that of the text as it stands; only then can it be copied. */
+function setCurrent(isCurrent) {
+  current = isCurrent;
+  byId("copy").disabled = !isCurrent;
+  allowCopying(isCurrent);
+}
+
+/** Say something about the translation, beside it. */
+function remark(text) {
+  if (byId("remark").textContent !== text) byId("remark").textContent = text;
+}
+
 function setText(text, { now = false } = {}) {
   field.value = text;
   typed();
@@ -163,10 +228,21 @@ function setText(text, { now = false } = {}) {
   if (now) translateNow();
 }
 
+const grouped = (number) => number.toLocaleString("en");
+const characters = () => [...field.value].length;
+
+/** Characters beyond the limit. */
+const excess = () => characters() - limits.charLimit;
+
 function count() {
-  const length = [...field.value].length;
-  const { charLimit } = limits;
-  byId("count").textContent = length > charLimit / 2 ? `${length.toLocaleString("en")} of ${charLimit.toLocaleString("en")} characters` : "";
+  const length = characters();
+  const over = excess();
+  byId("count").textContent = length > limits.charLimit / 2 ? `${grouped(length)} of ${grouped(limits.charLimit)} characters` : "";
+  byId("count").classList.toggle("over", over > 0);
+  const shorten = over > 0 ? `Shorten the text by ${grouped(over)} ${over === 1 ? "character" : "characters"}.` : "";
+  if (shorten && field.ariaInvalid !== "true") byId("live").textContent = shorten;
+  byId("shorten").textContent = shorten;
+  field.ariaInvalid = String(over > 0);
   byId("clear").hidden = !length;
 }
 
@@ -183,7 +259,7 @@ function wire() {
   languages.from.addEventListener("change", () => { languages.detect(""); languages.changed(); translateNow(); });
   languages.to.addEventListener("change", () => { languages.changed(); translateNow(); });
   byId("swap").addEventListener("click", () => {
-    const text = translation();
+    const text = current ? translation() : field.value;
     languages.swap();
     setText(text, { now: true });
   });
@@ -197,9 +273,9 @@ function wire() {
 }
 
 function restore() {
-  const { text, from, to } = readState();
-  if (from) languages.choose(from, to);
-  field.value = text;
+  const fields = new URLSearchParams(location.hash.slice(1));
+  if (fields.get("from")) languages.choose(fields.get("from"), fields.get("to") ?? "");
+  field.value = fields.get("text") ?? "";
   typed();
   translateNow();
 }

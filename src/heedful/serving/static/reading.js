@@ -31,7 +31,7 @@ export function mirrorText(source) {
   unlight();
 }
 
-/** Show the words of texts with what is known of them. */
+/** Show the words of texts with what is known of them; return the probabilities of those of the translation. */
 export function showWords(source, translation, sentences, from, to) {
   const sourceAt = placesOf(source, sentences.map((each) => each.source.text));
   const targetAt = placesOf(translation, sentences.map((each) => each.hypotheses[0].text));
@@ -49,6 +49,8 @@ export function showWords(source, translation, sentences, from, to) {
   fill(mirror, `${source}\n`, read);
   fill(output, translation, written);
   current = -1;
+  return entries.flatMap(({ target, probabilities }) =>
+    probabilities.filter((_, n) => /[\p{L}\p{N}]/u.test(target[n].text))); // signs are easily guessed
 }
 
 function marked(entry, side, offset) {
@@ -88,7 +90,7 @@ function light(span) {
     others[other].style.setProperty("--strength", `${Math.round(20 + 80 * strength)}%`);
     partners.push([strength, others[other].textContent]);
   });
-  const names = partners.sort((a, b) => b[0] - a[0]).slice(0, 3).map(([, name]) => name).join(", ");
+  const names = partners.sort((a, b) => b[0] - a[0]).slice(0, 3).map(([, name]) => (/[\p{L}\p{N}]/u.test(name) ? name : `“${name}”`)).join(", ");
   const word = span.textContent;
   note.textContent = side === "target"
     ? `${word}: ${percent(entry.probabilities[index])}, attended to ${names}`

@@ -1,4 +1,5 @@
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,6 +93,27 @@ def test_languages_are_those_of_most_lines(identifier: Identifier) -> None:
     assert survey_of(TEN, identifier=identifier).languages == ("en", "de")
     assert survey_of([("ab", "K AE T")] * 20, identifier=identifier).languages == (None, None)
     assert survey_of(TEN).languages == (None, None)
+
+
+SHORT = [("He runs.", "Er läuft."), ("I see a cat.", "Da ist eine Katze."), ("Come in.", "Komm herein.")]
+
+
+def test_a_text_of_short_lines_has_the_language_of_its_passages(identifier: Identifier) -> None:
+    assert all(len(text) < 20 for pair in SHORT for text in pair)
+    assert survey_of(SHORT * 50, identifier=identifier).languages == ("en", "de")
+    draw = random.Random(0)
+    phones = ["AE", "T", "K", "SH", "UW", "P", "EH", "N", "TH", "IH", "NG", "B", "AA", "R", "D", "ER"]
+    sounds = [(" ".join(draw.choices(phones, k=3)), " ".join(draw.choices(phones, k=5))) for _ in range(900)]
+    assert survey_of(sounds, identifier=identifier).languages == (None, None)
+
+
+def test_a_text_has_the_languages_of_its_files_names_unless_it_is_in_others(identifier: Identifier) -> None:
+    def found(pairs: list[tuple[str, str]], *names: str) -> tuple[str | None, str | None]:
+        return survey_of(pairs, identifier=identifier, files=list(map(Path, names))).languages
+
+    assert found(SHORT, "a/my.en", "my.v2.de.gz") == ("en", "de")
+    assert found(SHORT, "my.src", "my.tgt") == found(SHORT, "en", "de") == found(SHORT) == (None, None)
+    assert found(TEN, "my.fr", "my.lb") == ("en", "lb")  # that is no French, but might be Luxembourgish
 
 
 def test_a_side_in_another_language_is_found(identifier: Identifier) -> None:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-import pytest
+from machine_class import skip_here
 
 SHAPES = 60  # more than are kept
 PROGRAM = f"""
@@ -34,6 +34,6 @@ def num_prepared(**settings: str) -> int:
 def test_few_prepared_products_are_kept_unless_the_user_says_how_many() -> None:
     with_as_many_as_shapes = num_prepared(ONEDNN_PRIMITIVE_CACHE_CAPACITY="1000")
     if not with_as_many_as_shapes:
-        pytest.skip("torch does not multiply bfloat16 with oneDNN here")
+        skip_here("oneDNN in bfloat16")
     assert with_as_many_as_shapes == SHAPES
     assert num_prepared() == 2 * SHAPES

@@ -1,0 +1,31 @@
+"""A recipe's settings are those that docs/results.md was measured with, wherever it takes them from."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heedful.config import Config, load_config
+
+ROOT = Path(__file__).parent.parent.parent
+EXPECTED: dict[str, dict[str, Any]] = json.loads((ROOT / "tests/golden/recipes.json").read_text("utf-8"))
+
+
+def test_each_recipe_has_its_settings_written_down() -> None:
+    assert {path.stem for path in (ROOT / "recipes").glob("*.toml")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("recipe", EXPECTED)
+def test_a_recipe_is_resolved_to_these_settings(recipe: str) -> None:
+    """All that differ from the defaults, which are the paper's."""
+    config, defaults = (
+        each.model_dump() for each in (load_config(ROOT / "recipes" / f"{recipe}.toml"), Config())
+    )
+    changed = {
+        f"{section}.{key}": value
+        for section, values in config.items()
+        for key, value in values.items()
+        if value != defaults[section][key]
+    }
+    assert changed == EXPECTED[recipe]

@@ -1,0 +1,73 @@
+"""A service that translates by a rule, behind real sockets, in a thread."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from small_services import RuleTranslator, rule_model
+
+from heedful.serving.clients import Clients
+from heedful.serving.http.answering import Gateway
+from heedful.serving.http.app import application
+from heedful.serving.http.protocol import PunctualProtocol
+from heedful.serving.keys import ApiKey, KeyRing
+from heedful.serving.limits import Limits
+from heedful.serving.metrics import Metrics
+from heedful.serving.service import TranslationService
+
+
+class Running:
+    """A server in a thread, and the translator behind it."""
+
+    def __init__(self, max_connections: int | None, keys: tuple[ApiKey, ...] | None) -> None:
+        self.translator = RuleTranslator(str.upper)
+        limits = Limits(batch_wait=0.0, body_seconds=1.0, cached_characters=0)
+        service = TranslationService([rule_model("m", self.translator)], limits, Metrics())
+        app = application(Gateway(service, Clients(None if keys is None else KeyRing(keys), limits)))
+        config = uvicorn.Config(
+            app,
+            port=0,
+            http=PunctualProtocol,
+            loop="asyncio",
+            ws="none",
+            log_level="error",
+            limit_concurrency=max_connections,
+            h11_max_incomplete_event_size=32_768,
+        )
+        self.server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self.server.run)
+        self._thread.start()
+        while not self.server.started:
+            time.sleep(0.001)
+        self.address = self.server.servers[0].sockets[0].getsockname()
+        self.url = "http://{}:{}".format(*self.address)
+
+    def connect(self, sent: bytes = b"") -> socket.socket:
+        """Return a connection on which something was sent."""
+        connection = socket.create_connection(self.address, timeout=60)
+        connection.sendall(sent)
+        return connection
+
+    def num_connections(self) -> int:
+        return len(self.server.server_state.connections)
+
+    def stop(self) -> None:
+        self.translator.gate.set()
+        self.server.should_exit = True
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def running(
+    *, max_connections: int | None = None, keys: tuple[ApiKey, ...] | None = None
+) -> Iterator[Running]:
+    """Run a service until the end of the block."""
+    server = Running(max_connections, keys)
+    try:
+        yield server
+    finally:
+        server.stop()

@@ -1,0 +1,77 @@
+"""The class of machine that tests run as, the count of what is not executed, the classes that are tried."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import machine_class
+import pytest
+from machine_class import COMMON, LevelsHere, as_class, every_computation, every_level, why_not_here
+
+from heedful.native import cpu_has_bf16, native
+from heedful.threads import num_threads
+from machine_classes import classes
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = [level for level in every_level() if why_not_here(level) is None]
+ONE_FOR_EACH_LEVEL = ("tests/unit/test_native.py", "-k", "test_int8_is_exact_at_every_level")
+
+
+def report_of(*arguments: str, **environment: str) -> str:
+    """Run pytest as from a shell with nothing set but this, and return its last lines."""
+    chosen = ("HEEDFUL_ISA", "HEEDFUL_BF16", "OMP_NUM_THREADS")
+    plain = {name: value for name, value in os.environ.items() if name not in chosen}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, env=plain | environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_a_run_says_as_which_class_and_how_many_cases_were_not_executed() -> None:
+    report = report_of(*ONE_FOR_EACH_LEVEL)
+    level = COMMON if COMMON in HERE else (HERE or [None])[0]
+    assert ("no native library" if level is None else f"at level {level}") in report
+    assert ", bf16 off, threads 1\n" in report
+    missing = [name for name in every_level() if name not in HERE]
+    expected = f"{len(missing)} cases not executed on this machine"
+    assert expected + (": " + ", ".join(f"1 {name}" for name in missing) if missing else "") + "\n" in report
+
+
+@pytest.mark.skipif(not HERE, reason=native().describe())
+def test_what_the_environment_chooses_stays() -> None:
+    chosen = {"HEEDFUL_ISA": HERE[-1], "HEEDFUL_BF16": "on", "OMP_NUM_THREADS": "2"}
+    report = report_of(*ONE_FOR_EACH_LEVEL, **chosen)
+    assert re.search(rf"at level {HERE[-1]}( \(.*\))?, bf16 on, threads 2\n", report)
+
+
+def test_a_level_that_is_missing_in_a_loop_is_counted(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = every_level()[-1]
+    monkeypatch.setattr(machine_class, "why_not_here", lambda level: "lost" if level == last else None)
+    here = LevelsHere(request.node)
+    assert here.levels() == every_level()[:-1]
+    assert here.computations() == [each for each in every_computation() if each[0] != last]
+    counted = [value for _, value in request.node.user_properties]
+    assert counted == [last] * (1 + sum(level == last for level, _ in every_computation()))
+    request.node.user_properties.clear()  # as nothing was left out here
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_class_is_that_of_the_block_alone(bf16: bool) -> None:
+    before = native().level, cpu_has_bf16(), num_threads()
+    for level in HERE:
+        with as_class(level=level, bf16=bf16, threads=3):
+            assert (native().level, cpu_has_bf16(), num_threads()) == (level, bf16, 3)
+        assert (native().level, cpu_has_bf16(), num_threads()) == before
+
+
+def test_each_level_is_tried_with_and_without_bf16_and_with_one_thread_and_two() -> None:
+    tried = list(classes())
+    assert [each["HEEDFUL_ISA"] for each in tried] == [level for level in HERE or [""] for _ in "ab"]
+    for off, on in zip(tried[::2], tried[1::2], strict=True):
+        assert (off["HEEDFUL_BF16"], on["HEEDFUL_BF16"]) == ("off", "on")
+        assert {off["OMP_NUM_THREADS"], on["OMP_NUM_THREADS"]} == {"1", "2"}
