@@ -8,6 +8,7 @@ import pytest
 import torch
 from fake_gpu import DeviceError, FakeGpuTensor, OnGpu, fake_gpu
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 
 
 @pytest.mark.parametrize(
@@ -130,6 +131,33 @@ def test_autocast_is_a_gpus(on_gpu: OnGpu) -> None:
             with torch.autocast("cuda", enabled=False):
                 assert (x @ x).dtype == torch.float32
         assert (x @ x).dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x: x.softmax(-1), lambda x: nn.functional.softmax(x, -1), lambda x: x.log_softmax(-1),
+        lambda x: nn.functional.layer_norm(x, (2,)), lambda x: nn.functional.rms_norm(x, (2,)),
+        lambda x: x.sum(), lambda x: x.sum(dtype=torch.float64), lambda x: x.prod(), lambda x: x.cumsum(0),
+        lambda x: x.exp(), lambda x: x.log(), lambda x: x.log1p(), lambda x: x.pow(2), lambda x: x**2,
+        lambda x: x.norm(), lambda x: x.logsumexp(-1), lambda x: x.rsqrt(), lambda x: x.reciprocal(),
+        lambda x: x.mean(), lambda x: x.relu(), lambda x: nn.functional.gelu(x), lambda x: x * 2.0,
+        lambda x: x + x.float(), lambda x: nn.functional.silu(x), lambda x: nn.functional.softplus(x),
+        lambda x: x.float() @ x.float(), lambda x: nn.functional.linear(x.float(), x.float()),
+        lambda x: torch.addmm(x, x, x), lambda x: nn.functional.dropout(x),
+    ],
+)  # fmt: skip
+def test_autocast_gives_the_types_that_a_gpu_gives(
+    operation: Callable[[Tensor], Tensor], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the list that torch itself has for CUDA: its fake tensors show it."""
+    with fake_gpu(), torch.autocast("cuda", dtype=dtype):
+        result = operation(torch.ones(2, 2, dtype=dtype, device="cuda")).dtype
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: True)
+    with FakeTensorMode(), torch.inference_mode(), torch.autocast("cuda", dtype=dtype):
+        assert operation(torch.ones(2, 2, dtype=dtype, device="cuda")).dtype == result
 
 
 def test_nothing_is_left_behind() -> None:

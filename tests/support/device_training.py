@@ -293,7 +293,7 @@ def _resumed(device: str, folder: Path) -> Result:
     whole = _trained(folder / "whole", device)
     _trained(folder / "parts", device, max_steps=3)
     parts = _trained(folder / "parts", device, resume=True)
-    assert_equal(parts, whole, 1e-6)
+    assert_equal(parts, whole, 1e-4)
     return whole
 
 

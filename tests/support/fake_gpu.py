@@ -15,14 +15,13 @@ In one respect this is stricter than torch: an index on the CPU into a tensor on
 would copy it silently, in every step of a search.
 
 torch's FakeTensorMode shows less. It holds no numbers, so nothing runs in it that depends on one. And where
-torch is built for CPUs, recording anything for autograd on its "cuda" ends the process ("not linked with
-support for cuda devices"), as it would for a wrapper that C++ takes for a tensor on a GPU. Here C++ sees a
-tensor on the CPU, so the backward pass runs.
+torch is built for CPUs, all that asks for a device guard fails on its "cuda" ("not linked with support for
+cuda devices"): products of batches, SDPA, copies, and the first node of autograd, which even ends the
+process. It would for a wrapper, too, that C++ takes for a tensor on a GPU. Here C++ sees a tensor on the
+CPU, so the backward pass runs.
 
-Kernels are not shown. They are the CPU's, that of SDPA and Adam's fused step too, and they round as on a
-CPU. `torch.autocast("cuda")` lowers the operations that it lowers on a CPU; a GPU computes some of these in
-float32 (softmax, norms, sums): `test_autocast_of_gpus.py` runs its own list, in FakeTensorMode. There are
-no streams, no pinned memory and no NCCL, and memory never runs out.
+Kernels are not shown. They are the CPU's, those of SDPA and of Adam's fused step too, and they round as on
+a CPU. There are no streams, no pinned memory and no NCCL, and memory never runs out.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -46,6 +45,11 @@ _aten = torch.ops.aten
 _MOVES = (torch.Tensor.to, torch.Tensor.cpu, torch.Tensor.cuda)
 _COPIES = (_aten._to_copy.default, _aten.copy_.default)  # which may have both devices
 _TAKE_NUMBERS = (_aten.fill_.Tensor, _aten.index_put_.default)  # of the CPU, and all pointwise operations
+# What a GPU computes in float32 under autocast, and a CPU does not; everything else is the same on both.
+_IN_FLOAT32 = {
+    "softmax", "log_softmax", "layer_norm", "rms_norm", "sum", "prod", "cumsum", "norm", "logsumexp", "exp",
+    "log", "log1p", "pow", "__pow__", "rsqrt", "reciprocal", "softplus",
+}  # fmt: skip
 _REAL_AUTOCAST = torch.autocast
 
 
@@ -171,6 +175,8 @@ class _Calls(TorchFunctionMode):
         if func is torch.Tensor.new_tensor:  # in C++ it would ask the CPU's copy for its device
             like, *args = args
             func, kwargs = torch.tensor, {"dtype": like.dtype, "device": like.device} | kwargs
+        if func.__name__ in _IN_FLOAT32 and torch.is_autocast_enabled("cuda"):
+            args = tuple(map(_in_float32, args))
         has_device = kwargs.get("device") is not None or func in _MOVES
         if has_device and func not in _MOVES:  # C++ would ask a GPU that is there for "the present one"
             kwargs = kwargs | {"device": _as_indexed(kwargs["device"])}
@@ -216,6 +222,11 @@ def _move(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.T
         return tensor
     options = {} if memory_format is None else {"memory_format": memory_format}
     return _aten._to_copy.default(tensor, dtype=dtype, device=device, non_blocking=non_blocking, **options)
+
+
+def _in_float32(value: Any) -> Any:
+    is_lower = isinstance(value, FakeGpuTensor) and value.dtype in (torch.bfloat16, torch.float16)
+    return value.float() if is_lower else value
 
 
 def _as_indexed(device: torch.device | str) -> torch.device:
@@ -339,6 +350,7 @@ def _patch_torch(patch: pytest.MonkeyPatch) -> None:
         "memory_reserved": lambda device=None: 0,
         "memory_allocated": lambda device=None: 0,
         "max_memory_allocated": lambda device=None: 0,
+        "set_per_process_memory_fraction": lambda fraction, device=None: None,
         "reset_peak_memory_stats": lambda device=None: None,
     }
     for name, answer in answers.items():
