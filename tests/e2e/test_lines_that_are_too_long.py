@@ -85,14 +85,14 @@ def test_the_first_segment_has_the_prefix(run: Path, tmp_path: Path) -> None:
 
 
 def test_evaluate_splits_too(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "s").write_bytes(text(LONG, LONG, SOURCES[0]))
-    (tmp_path / "r").write_bytes(text(LONG_TARGET, LONG_TARGET, TARGETS[0]))
+    (tmp_path / "s").write_bytes(text(SOURCES[0], SOURCES[0], LONG, LONG))
+    (tmp_path / "r").write_bytes(text(TARGETS[0], TARGETS[0], LONG_TARGET, LONG_TARGET))
     outcome = heedful(
         "evaluate", run, "--src", tmp_path / "s", "--ref", tmp_path / "r", "--metric", "exact",
         "--max-source-tokens", 20,
     )  # fmt: skip
     assert outcome.out.startswith("exact 100.00")
-    assert f"warning: line 1: {num_tokens(LONG)} {SPLIT}=20" in outcome.err
+    assert outcome.err == f"warning: line 3: {num_tokens(LONG)} {SPLIT}=20: translated in segments\n"
 
 
 @pytest.mark.parametrize("verb", ["score", "align"])

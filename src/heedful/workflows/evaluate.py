@@ -73,6 +73,8 @@ def evaluate(
 
 def translate_distinct(translator: Translator, sources: Sequence[str], options: SearchOptions) -> list[str]:
     """Translate each distinct line once: a pronunciation dictionary, say, has a line for each reference."""
-    distinct = list(dict.fromkeys(sources))
-    outputs = dict(zip(distinct, translator.translate(distinct, options=options), strict=True))
-    return [outputs[source] for source in sources]
+    first = {source: i for i, source in reversed([*enumerate(sources)])}
+    # Empty lines cost nothing, and the numbers of lines in messages stay right.
+    texts = [source if first[source] == i else "" for i, source in enumerate(sources)]
+    outputs = translator.translate(texts, options=options)
+    return [outputs[first[source]] for source in sources]
