@@ -1,6 +1,7 @@
 """`--engine ctranslate2` finds and scores what heedful does, and refuses by name what it cannot."""
 
 import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,7 +24,7 @@ from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling, probable
 from heedful.decoding.translator import Translator
-from heedful.errors import InputError, InteropError, MissingExtraError
+from heedful.errors import InputError, InteropError, MissingExtraError, install_hint
 from heedful.interop.ctranslate2.engine import CTranslate2Engine
 from heedful.interop.ctranslate2.export_cache import cached_export
 from heedful.interop.ctranslate2.position_limit import NUM_POSITIONS
@@ -206,7 +207,7 @@ def test_what_is_no_option_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(InputError, match=rf"line 1: .* positions end at {NUM_POSITIONS:,}; split the line"):
         by_ctranslate2(memorised()).score(["the cat " * NUM_POSITIONS], ["die Katze"])
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(MissingExtraError, match=r"engine='ctranslate2' needs .* 'heedful\[interop\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(install_hint("interop"))):
         by_ctranslate2(memorised())
 
 
