@@ -75,7 +75,7 @@ def test_bf16_learns_what_float32_learns(on_gpu: OnGpu, is_real: bool) -> None:
         use_fused_ops(model, kernels=True)
         optimizer = build_optimizer(model, config.optimizer, precision=precision)
         told = []
-        for number in range(300 if is_real else 5):
+        for number in range(300 if is_real else 3):
             torch.manual_seed(number)
             metrics = train_step(
                 model, optimizer, batches, config=config, learning_rate=0.01, precision=precision
@@ -110,17 +110,17 @@ def deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize("name", ["adam", "muon"])
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_a_resumed_run_is_the_whole_one_bit_for_bit(
-    name: str, precision: str, on_gpu: OnGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    precision: str, on_gpu: OnGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By Muon, which leaves the embeddings and biases to Adam."""
     monkeypatch.setattr(process_group, "num_workers", lambda source, device: 0)
     fixed = {"checkpoint_every_steps": 2, "ema_decay": 0.9, "precision": precision, "compile": False}
 
     def weights(folder: str, device: str, steps: int, *, resume: bool = False) -> list[torch.Tensor]:
         train = fixed | {"max_steps": steps, "average_checkpoints": 1}
-        world = make(tmp_path / folder, device=device, optimizer={"name": name}, train=train)
+        world = make(tmp_path / folder, device=device, optimizer={"name": "muon"}, train=train)
         if resume:
             checkpoint = latest_checkpoint(tmp_path / folder / "checkpoints")
             assert checkpoint is not None
@@ -161,12 +161,12 @@ def test_the_logits_of_a_batch_are_never_all_there(on_gpu: OnGpu, is_real: bool)
 
 
 def test_a_batch_that_is_found_to_fit_fits(on_gpu: OnGpu, is_real: bool) -> None:
-    width, free = (512, 2048 * MIB) if is_real else (16, 1 << 40)
+    width, free, layers = (512, 2048 * MIB, 2) if is_real else (8, 1 << 40, 1)
     longest = 60, 50
     with on_gpu() as device:
         torch.manual_seed(1)
         config = small_config(
-            d_model=width, d_ff=4 * width, num_heads=4, num_encoder_layers=2, num_decoder_layers=2,
+            d_model=width, d_ff=4 * width, num_heads=4, num_encoder_layers=layers, num_decoder_layers=layers,
             src_vocab_size=4 * width, tgt_vocab_size=4 * width,
         )  # fmt: skip
         model = Transformer.from_config(config).to(device)

@@ -247,6 +247,12 @@ def _is_any_on_gpu(tensors: list[torch.Tensor]) -> bool:
     return any([isinstance(each, FakeGpuTensor) for each in tensors])
 
 
+@cache
+def _traits(func: Any) -> tuple[bool, bool, bool]:
+    """Whether an operation writes to its arguments, changes the shape of one, and goes element by element."""
+    return func._schema.is_mutable, torch.Tag.inplace_view in func.tags, torch.Tag.pointwise in func.tags
+
+
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_internal: bool) -> Any:
     """Run an operation on the CPU; its results are where those of the real one would be."""
     tensors = _tensors((args, *kwargs.values()))
@@ -260,10 +266,11 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_interna
     if kwargs.get("device") is not None and device.type == "cuda":
         kwargs = kwargs | {"device": CPU}
     results = func(*_on_cpu(args), **{name: _on_cpu(value) for name, value in kwargs.items()})
-    if torch.Tag.inplace_view in func.tags:
+    is_mutable, is_inplace_view, _ = _traits(func)
+    if is_inplace_view:
         with no_dispatch():  # which changes the shape that C++ sees
             func(*args, **kwargs)
-    if func._schema.is_mutable:
+    if is_mutable:
         return _as_written(func, args, kwargs, results)
     return _on_gpu(results) if device.type == "cuda" else results
 
@@ -285,7 +292,7 @@ def _check(
     if len({isinstance(each, FakeGpuTensor) for each in tensors}) <= 1:
         return
     has_dimensions = {each.device.type for each in tensors if each.dim()}
-    takes_numbers = torch.Tag.pointwise in func.tags or func in _TAKE_NUMBERS
+    takes_numbers = _traits(func)[2] or func in _TAKE_NUMBERS
     if takes_numbers and has_dimensions <= {"cuda"}:
         return
     shown = ", ".join(f"{tuple(each.shape)} on {each.device}" for each in tensors)
@@ -293,9 +300,9 @@ def _check(
 
 
 def _on_cpu(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return type(value)(map(_on_cpu, value))
-    return value.on_cpu if isinstance(value, FakeGpuTensor) else value
+    if isinstance(value, FakeGpuTensor):
+        return value.on_cpu
+    return type(value)(map(_on_cpu, value)) if isinstance(value, tuple | list) else value
 
 
 def _on_gpu(value: Any) -> Any:
