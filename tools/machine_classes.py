@@ -2,8 +2,9 @@
 
     python tools/machine_classes.py          # or make test-classes
 
-A class is a level of the native library, bf16 on or off, and one or two threads, in turn; torch and
-oneDNN are held down to the instructions of the level. Further arguments are pytest's. Prints one line
+A class is a level of the native library, bf16 as CPUs of that level have it, and one or two threads, in turn;
+torch and oneDNN are held down to the instructions of the level. At the commonest level, avx2, and at the best
+bf16 is forced the other way, too. Further arguments are pytest's. Prints one line
 for each class, and the report of pytest where it failed; the exit code is 1 if any did.
 """
 
@@ -15,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from heedful.native import native
+from heedful.native import BF16_LEVELS, native
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "by_class"
@@ -35,7 +36,8 @@ def classes() -> Iterator[dict[str, str]]:
     """Yield the environment of each class that this machine can stand for."""
     levels = [level.name for level in native().levels if level.why_not is None] or [""]
     for number, level in enumerate(levels):
-        for is_on in (False, True):
+        has_bf16 = level in BF16_LEVELS
+        for is_on in {has_bf16, not has_bf16} if level in ("avx2", levels[-1]) else {has_bf16}:
             found = {"HEEDFUL_ISA": level, "HEEDFUL_BF16": "on" if is_on else "off"}
             found["OMP_NUM_THREADS"] = str(1 + (number + is_on) % 2)
             if level in HELD_DOWN:

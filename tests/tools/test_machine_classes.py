@@ -10,7 +10,7 @@ import machine_class
 import pytest
 from machine_class import COMMON, LevelsHere, as_class, every_computation, every_level, why_not_here
 
-from heedful.native import cpu_has_bf16, native
+from heedful.native import BF16_LEVELS, cpu_has_bf16, native
 from heedful.threads import num_threads
 from machine_classes import classes
 
@@ -69,9 +69,12 @@ def test_a_class_is_that_of_the_block_alone(bf16: bool) -> None:
         assert (native().level, cpu_has_bf16(), num_threads()) == before
 
 
-def test_each_level_is_tried_with_and_without_bf16_and_with_one_thread_and_two() -> None:
-    tried = list(classes())
-    assert [each["HEEDFUL_ISA"] for each in tried] == [level for level in HERE or [""] for _ in "ab"]
-    for off, on in zip(tried[::2], tried[1::2], strict=True):
-        assert (off["HEEDFUL_BF16"], on["HEEDFUL_BF16"]) == ("off", "on")
-        assert {off["OMP_NUM_THREADS"], on["OMP_NUM_THREADS"]} == {"1", "2"}
+def test_each_level_is_tried_and_the_commonest_and_the_best_with_bf16_forced_both_ways() -> None:
+    tried = [(each["HEEDFUL_ISA"], each["HEEDFUL_BF16"]) for each in classes()]
+    levels = HERE or [""]
+    assert set(tried) >= {(level, "on" if level in BF16_LEVELS else "off") for level in levels}
+    for level in {"avx2", levels[-1]} & set(levels):
+        assert {(level, "on"), (level, "off")} <= set(tried)
+    assert len(tried) == len(set(tried))
+    if len(tried) > 2:
+        assert {each["OMP_NUM_THREADS"] for each in classes()} == {"1", "2"}
