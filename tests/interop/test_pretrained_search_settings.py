@@ -72,6 +72,10 @@ def test_a_limit_counts_the_start_token_or_new_tokens_alone(tmp_path: Path) -> N
     assert search_of(tmp_path, short, in_config=True)["max_length"] == 11
 
 
+def test_texts_are_split_at_the_length_that_the_published_model_was_made_for(tmp_path: Path) -> None:
+    assert search_of(tmp_path, {"max_position_embeddings": 700}, in_config=True)["max_source_tokens"] == 700
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -98,6 +98,8 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
             (typed.whole_number("min_length") or 0) - 1, typed.whole_number("min_new_tokens") or 0, 0
         ),
         "no_repeat_ngram_size": typed.whole_number("no_repeat_ngram_size") or 0,
+        # The longest texts that it was made for; without it, those of a training here would be the limit.
+        "max_source_tokens": directory.typed().whole_number("max_position_embeddings") or None,
     }
     if search["no_repeat_ngram_size"] == 1:
         raise directory.error(
