@@ -38,7 +38,8 @@ def write_pairs(directory: Path) -> list[str]:
         "model.num_encoder_layers": 2,
         "model.num_decoder_layers": 2,
         "schedule.warmup_steps": 20,
-        "schedule.peak": 0.008,
+        "optimizer.name": "adam",  # Muon leaves one of ten pairs in some precisions after so few steps
+        "schedule.peak": 0.003,
         "train.threads": 1,
     }
     files = ["--src", directory / "ten.en", "--tgt", directory / "ten.de"]
