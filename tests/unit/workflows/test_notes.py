@@ -1,9 +1,17 @@
 """What is shown while text is read and vocabularies are trained."""
 
+import shlex
 import threading
+from pathlib import Path
 
-from heedful.training import Event, NoticeEvent
-from heedful.workflows.material import Notes
+import pytest
+from command_line import heedful
+
+from heedful.config import Config
+from heedful.errors import TokenizerError
+from heedful.training import Event, NoticeEvent, WarningEvent
+from heedful.workflows.material import Notes, prepare
+from heedful.workflows.run_directory import RunDirectory
 
 
 def test_long_work_is_not_silent_and_its_reminders_are_not_logged() -> None:
@@ -32,3 +40,32 @@ def test_short_work_is_silent() -> None:
     with Notes([shown.append]).during("reading the text"):
         pass
     assert shown == []
+
+
+def test_shared_sources_are_named_with_the_command_that_leaves_them_out(tmp_path: Path) -> None:
+    texts = {
+        "a.en": ["one", "two", "three"],
+        "a.de": ["eins", "zwei", "drei"],
+        "v.en": ["two"],
+        "v.de": ["zwo"],
+    }
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    files = {name: str(tmp_path / name) for name in texts}
+    data = {
+        "src": files["a.en"],
+        "tgt": files["a.de"],
+        "valid_src": files["v.en"],
+        "valid_tgt": files["v.de"],
+    }
+    shown: list[Event] = []
+    config = Config.model_validate({"data": data})
+    with pytest.raises(TokenizerError):  # three pairs are too few
+        prepare(config, RunDirectory(tmp_path / "run"), Notes([shown.append]), resume=False)
+    [warning] = [event.message for event in shown if isinstance(event, WarningEvent)]
+    before, _, command = warning.partition("; heedful ")
+    assert before == "1 of 1 validation sources occur in training, which raises scores"
+    fixed = tmp_path / "fixed"
+    command = command.removesuffix(" writes the training text without them").replace("DIR", str(fixed))
+    assert heedful(*shlex.split(command)).code == 0
+    assert (fixed / "train.en").read_text(encoding="utf-8").splitlines() == ["one", "three"]
