@@ -128,9 +128,9 @@ def test_resuming_on_other_text_is_refused(memorised: Path, tmp_path: Path) -> N
 
 
 def test_resuming_with_another_optimizer_is_refused(memorised: Path) -> None:
-    outcome = heedful("train", "--resume", "--set", "optimizer.name=adam", "--output", memorised / "run")
+    outcome = heedful("train", "--resume", "--set", "optimizer.name=muon", "--output", memorised / "run")
     assert outcome.code == 2
-    assert "optimizer.name='adam': the run has 'muon', which cannot change at --resume" in outcome.err
+    assert "optimizer.name='muon': the run has 'adam', which cannot change at --resume" in outcome.err
 
 
 SMALLER: dict[str, object] = {"model.d_model": 32}
