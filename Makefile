@@ -47,7 +47,7 @@ $(STAMP): pyproject.toml constraints.txt native/CMakeLists.txt $(NATIVE)
 	fi
 	@$(INSTALL) scikit-build-core cmake ninja
 	@$(INSTALL) --no-build-isolation --editable '.[dev]'
-	@HEEDFUL_ISA= $(BIN)/python -c 'from heedful.native import native; print("heedful:", native().describe())'
+	@HEEDFUL_ISA= $(BIN)/python -c 'from heedful.runtime.native import native; print("heedful:", native().describe())'
 	@touch $(STAMP)
 
 demo: $(STAMP) ## Train on the embedded phrase book, score, translate, and draw the attention.

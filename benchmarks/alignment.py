@@ -11,11 +11,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from heedful.bundle import load_bundle
-from heedful.data.corpus import read_parallel
+from heedful.data.files import read_parallel
 from heedful.data.lexicon import learn_lexicon
 from heedful.decoding.alignment import AlignmentMethod
 from heedful.decoding.translator import Translator
+from heedful.storage.bundle import load_bundle
 
 Sentences = list[list[int]]
 

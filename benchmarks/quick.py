@@ -49,11 +49,12 @@ def main() -> int:
 
 def write_material(directory: Path) -> None:
     """Write sentences, their translations, and a bundle with tokenizers of the phrase book."""
-    from heedful.bundle import Bundle
-    from heedful.config import TokenizerConfig, preset
     from heedful.data.phrasebook import phrase_book
-    from heedful.model import Transformer
-    from heedful.model_files import save_bundle
+    from heedful.model.transformer import Transformer
+    from heedful.settings.presets import preset
+    from heedful.settings.run import TokenizerConfig
+    from heedful.storage.bundle import Bundle
+    from heedful.storage.model_files import save_bundle
     from heedful.text import train_tokenizers
 
     book = phrase_book()

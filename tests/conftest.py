@@ -14,7 +14,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from machine_class import LevelsHere
 
-    from heedful.precision import Precision
+    from heedful.settings.options import Precision
 
 # The same examples every time; what searches for new ones says so (tests/property, HEEDFUL_FUZZ_CASES).
 settings.register_profile("the same every time", derandomize=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from heedful.errors import INSTALL, install_hint
-from heedful.native import native
+from heedful.runtime.native import native
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = "import sys, scikit_build_core.build as backend; getattr(backend, sys.argv[1])(sys.argv[2])"
@@ -103,7 +103,9 @@ def test_an_editable_installation_has_new_modules_at_once_and_finds_what_was_bui
     wheel = built("build_editable", small_tree, tmp_path / "dist", PATH=str(tmp_path / "empty"))
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
-    (small_tree / "src/heedful/new.py").write_text("from heedful.native import native", encoding="utf-8")
+    (small_tree / "src/heedful/new.py").write_text(
+        "from heedful.runtime.native import native", encoding="utf-8"
+    )
     code = (
         "import site, sys; site.addsitedir(sys.argv[1]); import heedful.new as n; print(n.native().why_not)"
     )

@@ -4,8 +4,8 @@ import ast
 import re
 from pathlib import Path
 
-from heedful.config import Config
-from heedful.workflows.resumption import FIXED
+from heedful.settings.run import Config
+from heedful.workflows.run_directory import FIXED
 
 TESTS = Path(__file__).resolve().parent
 TEXT = (TESTS.parent / "docs" / "reliability.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import random
 import sys
 
 import heedful
-from heedful.native import Functions, Linear, functions_of, native
+from heedful.runtime.native import Functions, Linear, functions_of, native
 
 FLOAT32, IDENTITY = 0, 0  # in native/heedful.h
 ROWS, INPUTS, PANELS, THREADS = 53, 28, 3, 2

@@ -2,7 +2,7 @@
 
     python tools/docs_site.py [DIRECTORY]          # or make docs
 
-The pages of docs/ link to files of the repository as one reads them there, `../src/heedful/model.py`. In the
+The pages of docs/ link to files of the repository as one reads them there, `../src/heedful/errors.py`. In the
 site each of those files is a page too, below `repository/`, so that it needs no other host. Sphinx
 (docs/conf.py) builds from a copy with these pages and links.
 """

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from heedful.native import BF16_LEVELS, native
+from heedful.runtime.native import BF16_LEVELS, native
 
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "by_class"

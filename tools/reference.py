@@ -21,7 +21,7 @@ from heedful.cli.bench import BENCHES
 from heedful.cli.draw import DRAWINGS
 from heedful.cli.main import VERBS
 from heedful.cli.option_groups import with_option_groups
-from heedful.config import Config
+from heedful.settings.run import Config
 from python_reference import python_names
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from heedful.bundle import Bundle
-from heedful.config import ModelConfig
 from heedful.errors import InteropError
-from heedful.model_files import unique_weights
+from heedful.settings.model import ModelConfig
+from heedful.storage.bundle import Bundle
+from heedful.storage.model_files import unique_weights
 
 # What both have no setting for, or one that nobody here converted: the values that can be.
 _PLAIN: Mapping[str, Any] = {

@@ -12,12 +12,12 @@ from typing import cast
 import torch
 
 from heedful import Translator
-from heedful.bundle import Bundle, load_bundle, resolve_bundle
-from heedful.decoding.backend_choice import EngineChoice
+from heedful.decoding.backends.choice import EngineChoice
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
-from heedful.precision import Precision
+from heedful.settings.options import Precision
+from heedful.storage.bundle import Bundle, load_bundle, resolve_bundle
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from conversion import to_eole, to_joeynmt
 from measuring import ABOUT_FILE, Ids
 from sacrebleu import corpus_bleu
 
-from heedful.bundle import Bundle, load_bundle, resolve_bundle
-from heedful.config.presets import preset
 from heedful.errors import HeedfulError
 from heedful.interop.ctranslate2.export import export_ctranslate2
-from heedful.interop.marian.export import export_marian
-from heedful.model import Transformer
-from heedful.model_files import save_bundle
+from heedful.interop.marian import export_marian
+from heedful.model.transformer import Transformer
+from heedful.settings.presets import preset
+from heedful.storage.bundle import Bundle, load_bundle, resolve_bundle
+from heedful.storage.model_files import save_bundle
 from heedful.text import Framing
 
 _EXPORTS = {

@@ -7,11 +7,11 @@ import torch
 from measuring import LONGER_BY, Ids, Task, Translate, measure, parse_task
 
 from heedful import Translator
-from heedful.bundle import load_bundle
-from heedful.decoding.backend_choice import EngineChoice
+from heedful.decoding.backends.choice import EngineChoice
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
-from heedful.precision import Precision
+from heedful.settings.options import Precision
+from heedful.storage.bundle import load_bundle
 
 
 def prepare(task: Task) -> Translate:

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from heedful.config import TokenizerConfig
-from heedful.data.corpus import read_parallel
+from heedful.data.files import read_parallel
+from heedful.settings.run import TokenizerConfig
 from heedful.text import train_tokenizers
 
 _LONGEST = 255  # pieces; with its end token, what heedful keeps by default

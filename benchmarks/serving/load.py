@@ -23,8 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from heedful.serving.segments import has_letters
-from heedful.serving.sentences import split_sentences
+from heedful.serving.segments import has_letters, split_sentences
 
 _MOST_SECONDS = 90  # for an answer
 HEEDFUL = [sys.executable, "-m", "heedful"]

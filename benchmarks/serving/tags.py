@@ -14,12 +14,11 @@ import re
 import sys
 from pathlib import Path
 
-from heedful.bundle import load_bundle, resolve_bundle
-from heedful.data.corpus import read_parallel
+from heedful.data.files import read_parallel
 from heedful.decoding.translator import Translator
 from heedful.serving.markup.marked_text import MarkedText, Marker, Span
-from heedful.serving.markup.placement import Links, words
-from heedful.serving.markup.projection import project
+from heedful.serving.markup.projection import Links, project, words
+from heedful.storage.bundle import load_bundle, resolve_bundle
 
 sys.path.append(str(Path(__file__).parents[1]))
 from alignment import best_links, word_ids  # the sibling benchmark

@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 
 from heedful.cli.main import app
-from heedful.config import TrainConfig
 from heedful.data.batches import Batch
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.run import TrainConfig
 from heedful.training import step
 from heedful.training.loss import Loss
 

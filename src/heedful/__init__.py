@@ -27,12 +27,12 @@ from heedful.errors import (
 )
 
 if TYPE_CHECKING:
-    from heedful.bundle import Bundle, load_bundle, load_model
-    from heedful.config import Config
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
     from heedful.interop.huggingface.hub import download_bundle
+    from heedful.settings.run import Config
+    from heedful.storage.bundle import Bundle, load_bundle, load_model
 
     __version__: str
 
@@ -61,14 +61,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Bundle": "heedful.bundle",
-    "Config": "heedful.config",
+    "Bundle": "heedful.storage.bundle",
+    "Config": "heedful.settings.run",
     "SearchOptions": "heedful.decoding.options",
     "Translation": "heedful.decoding.translation",
     "Translator": "heedful.decoding.translator",
     "download_bundle": "heedful.interop.huggingface.hub",
-    "load_bundle": "heedful.bundle",
-    "load_model": "heedful.bundle",
+    "load_bundle": "heedful.storage.bundle",
+    "load_model": "heedful.storage.bundle",
 }
 
 

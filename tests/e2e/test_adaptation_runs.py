@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from ten_pairs import as_options
 from tiny_bundle import memorised, save_memorised
 
-from heedful.bundle import file_sha256, load_bundle
-from heedful.config import load_config
-from heedful.model_files import save_model
+from heedful.settings.loading import load_config
+from heedful.storage.bundle import file_sha256, load_bundle
+from heedful.storage.model_files import save_model
 
 pytestmark = pytest.mark.by_class
 

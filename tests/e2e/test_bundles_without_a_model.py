@@ -9,8 +9,8 @@ import torch
 from command_line import heedful
 from tiny_bundle import PAIRS, memorised
 
-from heedful.model import Transformer
-from heedful.model_files import save_bundle
+from heedful.model.transformer import Transformer
+from heedful.storage.model_files import save_bundle
 
 SOURCES = "".join(f"{source}\n" for source, _ in PAIRS).encode()
 

@@ -11,7 +11,7 @@ from tiny_bundle import memorised
 
 from heedful.data.cleaning import registry
 from heedful.data.cleaning.pair import Pair
-from heedful.decoding.torch_backend import TorchBackend
+from heedful.decoding.backends.torch import TorchBackend
 from heedful.decoding.translator import Translator
 from heedful.evaluation import metrics
 

@@ -9,8 +9,8 @@ from tiny_bundle import PAIRS, save_memorised
 from translation_server import TranslationServer, translation_server
 
 from heedful.errors import install_hint
-from heedful.native import native
-from heedful.serving.keys import make_key
+from heedful.runtime.native import native
+from heedful.serving.access import make_key
 
 ENGLISH, GERMAN = PAIRS[0]
 FIELDS = {"q": ENGLISH, "source": "en", "target": "de"}

@@ -8,9 +8,9 @@ from command_line import heedful
 from small_models import small_model
 from tiny_bundle import save_memorised
 
-from heedful.config import Config
 from heedful.errors import MissingExtraError
-from heedful.model_files import save_model
+from heedful.settings.run import Config
+from heedful.storage.model_files import save_model
 from heedful.text import TokenizerPair
 
 

@@ -5,7 +5,7 @@ from command_line import heedful
 from tagged_bundle import nllb_like
 
 from heedful.decoding.translator import Translator
-from heedful.model_files import save_bundle
+from heedful.storage.model_files import save_bundle
 
 LINES = "the house\na cat and a dog\n"
 

@@ -24,7 +24,7 @@ from page_visits import (
 from tiny_bundle import PAIRS, save_memorised
 from translation_server import TranslationServer, translation_server
 
-from heedful.serving.keys import make_key
+from heedful.serving.access import make_key
 
 OUTDATED = "Translation of an earlier text"
 MOST_BYTES = 150_000

@@ -10,9 +10,9 @@ import torch
 from command_line import heedful
 from tiny_bundle import PAIRS, memorised, save_memorised
 
-from heedful.model import Transformer
-from heedful.model_files import save_bundle
-from heedful.precision import Precision
+from heedful.model.transformer import Transformer
+from heedful.settings.options import Precision
+from heedful.storage.model_files import save_bundle
 
 SOURCES = [*(src for src, _ in PAIRS), "the dog and the house ?"]
 BOTH = "--length-penalty 1 --length-normalization average"  # what both commands are asked for

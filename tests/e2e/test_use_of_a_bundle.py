@@ -8,8 +8,8 @@ import pytest
 from command_line import Outcome, heedful
 from tiny_bundle import PAIRS, save_memorised
 
-from heedful.decoding.engine import engine_precisions
-from heedful.native import native
+from heedful.decoding.backends.engine import engine_precisions
+from heedful.runtime.native import native
 
 pytestmark = pytest.mark.by_class
 

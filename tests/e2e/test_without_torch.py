@@ -15,9 +15,9 @@ from tiny_bundle import PAIRS, memorised, save_memorised
 
 import heedful
 from heedful.errors import install_hint
-from heedful.model import Transformer
-from heedful.model_files import save_bundle
-from heedful.native import native
+from heedful.model.transformer import Transformer
+from heedful.runtime.native import native
+from heedful.storage.model_files import save_bundle
 
 if native().level is None:
     pytest.skip(native().describe(), allow_module_level=True)

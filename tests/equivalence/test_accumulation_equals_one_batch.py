@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from heedful.config import Config, ModelConfig, OptimizerConfig, TrainConfig
 from heedful.data.batches import Batch, collate
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
+from heedful.settings.run import Config, OptimizerConfig, TrainConfig
 from heedful.training.step import StepMetrics, train_step
 
 SRC_PAD, TGT_PAD, BOS, EOS = 4, 1, 2, 3

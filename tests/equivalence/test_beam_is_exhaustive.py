@@ -9,7 +9,7 @@ from step_tables import BOS, EOS, PAD, TableStep, every_output, random_table, ta
 
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
-from heedful.requests import LengthNormalization
+from heedful.settings.options import LengthNormalization
 
 
 def check(seed: int, *, vocab_size: int, limit: int, options: SearchOptions, num_sentences: int = 1) -> None:

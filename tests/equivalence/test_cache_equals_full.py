@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from searches import searched, searched_by_beam, searched_greedily
 from torch import Tensor
 
-from heedful.config import ModelConfig
+from heedful.decoding.backends.torch import ModelStep, TorchTokens
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.task import SearchTask
-from heedful.decoding.torch_steps import ModelStep, TorchTokens
-from heedful.model import Memory, Transformer
+from heedful.decoding.steps import SearchTask
+from heedful.model.transformer import Memory, Transformer
+from heedful.settings.model import ModelConfig
 
 PAD, BOS, EOS = 0, 2, 3
 VOCAB_SIZE = 17

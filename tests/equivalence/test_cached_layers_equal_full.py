@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from heedful.config import ModelConfig
-from heedful.model import Memory, Transformer
+from heedful.model.transformer import Memory, Transformer
+from heedful.settings.model import ModelConfig
 
 B, S, STEPS, V = 3, 7, 37, 19  # more steps than the cache has room for at first
 MOVES = {2: [2, 0, 0, 1], 5: [3, 3, 1], 6: [2, 1, 0], 17: [1, 1, 1, 0, 2], 30: [4], 33: [0, 0]}

@@ -15,12 +15,12 @@ from small_models import assert_same_weights, small_config, small_model
 from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
 
-from heedful.config import Config
-from heedful.data.batch_source import BatchSource
+from heedful.data.batches import BatchSource
 from heedful.errors import ConfigError
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
 from heedful.ops.attention import AttentionImplementation, attention_implementation
 from heedful.ops.recorder import record_attention
+from heedful.settings.run import Config
 from heedful.training import compilation
 from heedful.training.compilation import compile_layers, compiles
 from heedful.training.parallel.process_group import Rank, StepPlan

@@ -14,13 +14,12 @@ import torch
 from machine_class import LevelsHere, case, every_computation
 from small_engines import TOLERANCES, engine_of, log_probs_of, model_with, padded
 
-from heedful.decoding.engine import Engine
-from heedful.decoding.engine_step import EngineStep
-from heedful.decoding.native_backend import NativeBackend
-from heedful.decoding.torch_steps import ModelStep, TorchTokens
+from heedful.decoding.backends.engine import Engine
+from heedful.decoding.backends.native import EngineStep, NativeBackend
+from heedful.decoding.backends.torch import ModelStep, TorchTokens
 from heedful.errors import InputError
-from heedful.native import native
-from heedful.precision import Precision
+from heedful.runtime.native import native
+from heedful.settings.options import Precision
 
 OPTIONS: dict[str, dict[str, object]] = {
     "paper": {},

@@ -10,11 +10,10 @@ from small_models import small_config, small_model
 from torch import Tensor
 from trainer_worlds import make
 
-from heedful.config import Config
-from heedful.data.batch_source import BatchSource
-from heedful.data.batches import Batch, collate
+from heedful.data.batches import Batch, BatchSource, collate
 from heedful.errors import TrainingError
-from heedful.model import Memory, Transformer
+from heedful.model.transformer import Memory, Transformer
+from heedful.settings.run import Config
 from heedful.training import step as step_module
 from heedful.training.events import StepEvent, WarningEvent
 from heedful.training.loss import Loss

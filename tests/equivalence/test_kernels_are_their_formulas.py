@@ -8,14 +8,14 @@ import torch.nn.functional as F
 from machine_class import as_class, every_level, need_level
 from torch import Tensor, nn
 
-from heedful.config import ModelConfig
-from heedful.model import Transformer
-from heedful.nn.attention import attention_weights
+from heedful.model.attention import attention_weights
+from heedful.model.transformer import Transformer
 from heedful.ops import kernels, use_fused_ops
 from heedful.ops.attention import weigh
-from heedful.ops.dropout import FastDropout
-from heedful.ops.residual import residual_norm
-from heedful.threads import using_threads
+from heedful.ops.fused import FastDropout
+from heedful.ops.kernels import residual_norm
+from heedful.runtime.threads import using_threads
+from heedful.settings.model import ModelConfig
 from heedful.training.loss import projected_cross_entropy
 
 TOLERANCES = {torch.float32: 3e-6, torch.bfloat16: 2e-2}

@@ -10,11 +10,10 @@ import torch
 from naive_transformer import Naive, gradients, numbers, values, weigh_and_differentiate, weights_of
 from torch import Tensor, nn
 
-from heedful.config import ModelConfig
-from heedful.model import Transformer
-from heedful.nn.attention import MultiHeadAttention
-from heedful.nn.feed_forward import FeedForward
-from heedful.nn.layers import DecoderLayer, EncoderLayer
+from heedful.model.attention import MultiHeadAttention
+from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
 
 B, H, T, S = 2, 3, 5, 7
 D, K, V, F = 17, 11, 13, 19

@@ -9,8 +9,8 @@ from naive_transformer import gradients, values, weigh_and_differentiate, weight
 from option_models import RELATIVE, option_config
 from torch import nn
 
-from heedful.model import Transformer
-from heedful.variants.relative_positions import BucketedBiases
+from heedful.model.transformer import Transformer
+from heedful.model.variants import BucketedBiases
 
 B, S, T, V = 2, 7, 5, 11
 PAD = 4

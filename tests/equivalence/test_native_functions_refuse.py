@@ -11,10 +11,9 @@ from machine_class import every_level, need_level
 from numpy.typing import NDArray
 from small_engines import engine_of, model_with
 
-from heedful.decoding.engine import Engine, address_of
-from heedful.decoding.engine_step import EngineStep
-from heedful.decoding.engine_tokens import EngineShortlist
-from heedful.native import Attention, Functions, Shortlist, functions_of
+from heedful.decoding.backends.engine import Engine, address_of
+from heedful.decoding.backends.native import EngineShortlist, EngineStep
+from heedful.runtime.native import Attention, Functions, Shortlist, functions_of
 
 OK, BAD_ARGUMENT = 0, 2
 HUGE = [2**31, 2**40, 2**62, 2**63 - 1]

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from option_models import OPTIONS, RELATIVE, SRC_VOCAB, TGT_VOCAB, option_inputs, option_model
 
-from heedful.config import ModelConfig
-from heedful.model import Memory, Transformer
+from heedful.model.transformer import Memory, Transformer
 from heedful.ops.attention import AttentionImplementation, attention_implementation
+from heedful.settings.model import ModelConfig
 
 STEPS = 23  # more than the cache has room for at first, and further than relative positions tell apart
 MOVES = {2: [2, 0, 0, 1], 5: [3, 3, 1], 6: [2, 1, 0], 17: [1, 1, 1, 0, 2], 20: [4]}

@@ -6,13 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from heedful.config import ModelConfig
-from heedful.model import Decoder, Encoder, Transformer
-from heedful.nn.attention import MultiHeadAttention
-from heedful.nn.embeddings import InputEmbedding
-from heedful.nn.feed_forward import FeedForward
-from heedful.nn.layers import DecoderLayer, EncoderLayer
-from heedful.nn.positions import SinusoidalPositions, sinusoids
+from heedful.model.attention import MultiHeadAttention
+from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward, InputEmbedding
+from heedful.model.positions import SinusoidalPositions, sinusoids
+from heedful.model.transformer import Decoder, Encoder, Transformer
+from heedful.settings.model import ModelConfig
 
 D, H, D_FF, V, LAYERS = 22, 2, 13, 19, 2
 CONFIG = ModelConfig(

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from heedful.decoding.position_tables import SINUSOIDS
-from heedful.nn.positions import sinusoids
-from heedful.variants.sinusoids import concatenated_sinusoids, fairseq_sinusoids
+from heedful.decoding.backends.engine import SINUSOIDS
+from heedful.model.positions import sinusoids
+from heedful.model.variants import concatenated_sinusoids, fairseq_sinusoids
 
 FORMULAS = {"sinusoidal": sinusoids, "concatenated": concatenated_sinusoids, "fairseq": fairseq_sinusoids}
 

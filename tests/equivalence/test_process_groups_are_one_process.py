@@ -17,16 +17,15 @@ from process_groups import MUON, Outcome, settings, small_source, take_steps
 from small_models import small_config, small_model
 from torch import Tensor
 
-from heedful.data.batch_source import BatchSource
+from heedful.data.batches import BatchSource
 from heedful.errors import ConfigError, TrainingError
-from heedful.model import Transformer
-from heedful.threads import using_threads
+from heedful.model.transformer import Transformer
+from heedful.runtime.threads import using_threads
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel import choice
 from heedful.training.parallel.choice import process_group_size
 from heedful.training.parallel.process_group import Rank, StepPlan
-from heedful.training.parallel.shared_memory import shared_memory_needed
-from heedful.training.parallel.shared_memory_group import SharedMemoryGroup
+from heedful.training.parallel.shared_memory import SharedMemoryGroup, shared_memory_needed
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 ADAPTERS = {

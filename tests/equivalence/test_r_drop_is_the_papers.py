@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from small_models import small_model
 from torch import Tensor, nn
 
-from heedful.config import TrainConfig
 from heedful.data.batches import Batch
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.run import TrainConfig
 from heedful.training.loss import projected_cross_entropy
 from heedful.training.step import accumulate_gradients, batch_loss
 

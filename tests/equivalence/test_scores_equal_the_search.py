@@ -7,16 +7,16 @@ import torch
 from searches import searched
 from torch import Tensor
 
-from heedful.config import ModelConfig
+from heedful.decoding.backends.torch import ForcedStep, ModelStep
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.scoring import score_outputs
-from heedful.decoding.task import SearchTask
-from heedful.decoding.torch_backend import ForcedStep, ModelStep
-from heedful.model import Transformer
+from heedful.decoding.steps import SearchTask
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
 
 PAD, BOS, EOS, TAG = 0, 2, 3, 9
 VOCAB_SIZE = 17

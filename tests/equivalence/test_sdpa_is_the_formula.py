@@ -6,8 +6,7 @@ from option_models import OPTIONS, SRC_PAD, T, option_inputs, option_model
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from heedful.nn.attention import MultiHeadAttention, attention_weights
-from heedful.nn.masks import causal_mask, padding_mask
+from heedful.model.attention import MultiHeadAttention, attention_weights, causal_mask, padding_mask
 from heedful.ops import use_fused_ops
 from heedful.ops.attention import AttentionImplementation, attention_implementation, sdpa
 from heedful.ops.recorder import record_attention

@@ -12,20 +12,18 @@ from small_engines import engine_of, log_probs_of
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
-from heedful.bundle import Bundle
-from heedful.config import ModelConfig
+from heedful.decoding.backends.native import EngineShortlist, EngineStep
+from heedful.decoding.backends.torch import ModelStep, RestrictedStep
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.engine_step import EngineStep
-from heedful.decoding.engine_tokens import EngineShortlist
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.shortlist import Shortlist
-from heedful.decoding.torch_backend import ModelStep
-from heedful.decoding.torch_steps import RestrictedStep
 from heedful.decoding.translation import Translation
-from heedful.model import Transformer
-from heedful.precision import Precision
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
+from heedful.settings.options import Precision
+from heedful.storage.bundle import Bundle
 from heedful.text.framing import Framing
 
 pytestmark = pytest.mark.by_class

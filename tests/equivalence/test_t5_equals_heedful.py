@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from transformers import T5Config, T5ForConditionalGeneration
 
-from heedful.config import ModelConfig
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
 from heedful.ops.recorder import record_attention
+from heedful.settings.model import ModelConfig
 
 B, S, T = 3, 37, 29  # longer than max_distance, so that every bucket is used
 D, D_K, H, V, D_FF = 15, 7, 3, 31, 11

@@ -10,12 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.config import ModelConfig
-from heedful.model import Transformer
-from heedful.nn.attention import MultiHeadAttention, attention_weights
-from heedful.nn.feed_forward import FeedForward
-from heedful.nn.layers import DecoderLayer, EncoderLayer
-from heedful.nn.masks import causal_mask
+from heedful.model.attention import MultiHeadAttention, attention_weights, causal_mask
+from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
 
 B, H, T, S = 2, 3, 5, 7
 D, D_FF = 3 * 11, 13

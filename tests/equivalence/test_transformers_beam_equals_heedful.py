@@ -21,9 +21,8 @@ from transformers_step import (
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import StepFunction
-from heedful.decoding.task import SearchTask
-from heedful.requests import EarlyStopping
+from heedful.decoding.steps import SearchTask, StepFunction
+from heedful.settings.options import EarlyStopping
 
 LIMIT = 11
 THEIR_STOPPING: dict[EarlyStopping, bool | str] = {"estimate": False, "first": True, "optimal": "never"}

@@ -21,7 +21,7 @@ from transformers_step import (
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.task import SearchTask
+from heedful.decoding.steps import SearchTask
 
 LIMIT = 12
 OPTIONS = SearchOptions(

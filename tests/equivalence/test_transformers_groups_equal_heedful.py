@@ -22,7 +22,7 @@ from transformers_step import (
 
 from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.task import SearchTask
+from heedful.decoding.steps import SearchTask
 
 LIMIT = 8
 

@@ -14,16 +14,16 @@ from small_engines import engine_of, log_probs_of, model_with, padded
 from tiny_bundle import memorised
 
 from heedful import Translator
+from heedful.decoding.backends.engine import address_of
+from heedful.decoding.backends.native import EngineStep
+from heedful.decoding.backends.torch import ModelStep
 from heedful.decoding.beam import BeamSearch
-from heedful.decoding.engine import address_of
-from heedful.decoding.engine_step import EngineStep
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.steps import NextTokens
-from heedful.decoding.torch_steps import ModelStep
 from heedful.errors import InputError
-from heedful.model import Transformer
-from heedful.precision import Precision
+from heedful.model.transformer import Transformer
+from heedful.settings.options import Precision
 
 computations = pytest.mark.parametrize(("level", "precision"), every_computation())
 BAD = [np.nan, np.inf, -np.inf]

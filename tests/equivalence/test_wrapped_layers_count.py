@@ -10,8 +10,8 @@ from machine_class import need_native
 from option_models import T, option_inputs, option_model
 from torch import Tensor, nn
 
-from heedful.decoding.native_backend import NativeBackend
-from heedful.model import Transformer
+from heedful.decoding.backends.native import NativeBackend
+from heedful.model.transformer import Transformer
 from heedful.ops.lora import adapt_layers, merge_layers
 from heedful.ops.recorder import record_attention
 

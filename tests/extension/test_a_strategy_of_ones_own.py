@@ -18,12 +18,11 @@ from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import Hypothesis, PartialOutputs
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import Start
+from heedful.decoding.steps import SearchTask, Start
 from heedful.decoding.strategies import Strategy
-from heedful.decoding.task import SearchTask
 from heedful.decoding.translator import Translator
-from heedful.interop.onnx.backend import OnnxBackend
 from heedful.interop.onnx.export import export_onnx
+from heedful.interop.onnx.runtime import OnnxBackend
 
 TESTS = Path(__file__).resolve().parents[1]
 SOURCES = [source for source, _ in PAIRS]

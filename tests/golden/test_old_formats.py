@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from ten_pairs import ENGLISH, GERMAN, write_pairs
 
 from heedful import Translator
-from heedful.bundle import load_bundle
+from heedful.storage.bundle import load_bundle
 from heedful.training.checkpoint import is_complete
 
 OLD = Path(__file__).parent / "run-of-format-1"

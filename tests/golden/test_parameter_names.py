@@ -5,9 +5,9 @@ A change here is a new format_version. The file is written with `python tests/go
 
 from pathlib import Path
 
-from heedful.config import ModelConfig
-from heedful.model import Transformer
-from heedful.model_files import unique_weights
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
+from heedful.storage.model_files import unique_weights
 
 GOLDEN = Path(__file__).with_name("parameter_names.txt")
 PAPER = ModelConfig(

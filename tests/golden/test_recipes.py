@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from heedful.config import Config, load_config
+from heedful.settings.loading import load_config
+from heedful.settings.run import Config
 
 ROOT = Path(__file__).parent.parent.parent
 EXPECTED: dict[str, dict[str, Any]] = json.loads((ROOT / "tests/golden/recipes.json").read_text("utf-8"))

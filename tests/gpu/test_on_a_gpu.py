@@ -22,17 +22,16 @@ from ten_pairs import as_options, write_pairs
 from tiny_bundle import save_memorised
 from trainer_worlds import Source, make
 
-from heedful.config import Config
 from heedful.data.batches import Batch
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
-from heedful.ops.dropout import FastDropout
-from heedful.precision import TrainingPrecision
-from heedful.requests import Runtime, ScoreRequest
+from heedful.ops.fused import FastDropout
+from heedful.settings.options import Runtime, ScoreRequest, TrainingPrecision
+from heedful.settings.run import Config
+from heedful.training.batch_size import fitting_batch
 from heedful.training.checkpoint import latest_checkpoint, list_checkpoints
 from heedful.training.compilation import compile_layers, compiles
-from heedful.training.memory.batch_size import fitting_batch
-from heedful.training.memory.peak import peak_memory
+from heedful.training.memory import peak_memory
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel import process_group
 from heedful.training.step import accumulate_gradients, train_step

@@ -16,8 +16,6 @@ from ctranslate2_models import EOS, random_bundle, sentences
 from option_models import SRC_VOCAB, TGT_VOCAB
 from tiny_bundle import PAIRS, memorised, save_memorised
 
-from heedful.bundle import Bundle
-from heedful.config import Config
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.hypotheses import Hypothesis
@@ -25,9 +23,10 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling, probable
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError, InteropError, MissingExtraError, install_hint
-from heedful.interop.ctranslate2.engine import CTranslate2Engine
-from heedful.interop.ctranslate2.export_cache import cached_export
-from heedful.interop.ctranslate2.position_limit import NUM_POSITIONS
+from heedful.interop.ctranslate2.engine import CTranslate2Engine, cached_export
+from heedful.interop.ctranslate2.export import NUM_POSITIONS
+from heedful.settings.run import Config
+from heedful.storage.bundle import Bundle
 
 SOURCES = [[*ids, EOS] for ids in sentences(20, SRC_VOCAB, (1, 4, 7, 11), seed=3)] + [[]]
 PREFIXES = [*sentences(20, TGT_VOCAB, (0, 2, 3, 1, 5), seed=8), []]

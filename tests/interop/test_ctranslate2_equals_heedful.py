@@ -18,7 +18,7 @@ from ctranslate2_models import (
 )
 from option_models import OPTIONS, SRC_VOCAB, TGT_PAD, TGT_VOCAB
 
-from heedful.bundle import Bundle
+from heedful.storage.bundle import Bundle
 
 MORE: dict[str, dict[str, Any]] = {
     "paper": {},

@@ -16,14 +16,12 @@ from option_models import option_config
 from small_tokenizers import marian_pair, nllb_pair, phrases, tagged_pair
 from tiny_bundle import PAIRS, memorised
 
-from heedful.bundle import Bundle
-from heedful.config import Config, DecodeConfig, LanguageConfig
 from heedful.decoding.translator import Translator
 from heedful.errors import InteropError, MissingExtraError, RunError, install_hint
-from heedful.interop.ctranslate2.export import export_ctranslate2
-from heedful.interop.ctranslate2.position_limit import NUM_POSITIONS
-from heedful.interop.ctranslate2.tokens import token_names, unique_names
-from heedful.model import Transformer
+from heedful.interop.ctranslate2.export import NUM_POSITIONS, export_ctranslate2, token_names, unique_names
+from heedful.model.transformer import Transformer
+from heedful.settings.run import Config, DecodeConfig, LanguageConfig
+from heedful.storage.bundle import Bundle
 from heedful.text import TokenizerPair
 
 SEARCH = DecodeConfig(

@@ -15,11 +15,11 @@ from ctranslate2_models import (
 )
 from option_models import SRC_VOCAB, TGT_VOCAB
 
-from heedful.bundle import Bundle
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
+from heedful.storage.bundle import Bundle
 
 OPTIONS = SearchOptions(
     length_penalty=0.0, length_normalization="average", suppressed_ids=(), max_length=MAX_LENGTH

@@ -10,9 +10,9 @@ from small_models import small_model
 from small_tokenizers import tagged_pair
 from tiny_bundle import PAIRS, memorised, save_memorised
 
-from heedful.bundle import Bundle
-from heedful.config import Config, LanguageConfig
-from heedful.model_files import save_bundle, save_model
+from heedful.settings.run import Config, LanguageConfig
+from heedful.storage.bundle import Bundle
+from heedful.storage.model_files import save_bundle, save_model
 
 
 def refusal(outcome: Outcome) -> str:

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from heedful import Translator, load_bundle
 from heedful.errors import InteropError
-from heedful.interop.fairseq.dictionary import read_dictionary
+from heedful.interop.fairseq import read_dictionary
 from heedful.interop.layouts import read_layout
-from heedful.meta_device import assign_weights, meta_model
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.storage.model_files import assign_weights, meta_model
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:builtin type .*has no __module__ attribute:DeprecationWarning"

@@ -16,7 +16,7 @@ from pretrained_models import FAMILIES
 
 from heedful.errors import ConfigError, HeedfulError, InteropError, TokenizerError
 from heedful.interop.checkpoint import read_checkpoint
-from heedful.interop.fairseq.dictionary import read_dictionary
+from heedful.interop.fairseq import read_dictionary
 from heedful.interop.huggingface.pretrained import ImportOptions
 from heedful.interop.layouts import read_directory, read_layout
 from heedful.interop.vocabulary import read_tokenizers, read_words

@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from heedful import Translator, load_bundle, load_model
-from heedful.config import PRESETS
 from heedful.errors import BundleError
 from heedful.interop.layouts import LAYOUTS
+from heedful.settings.presets import PRESETS
 
 NPTEL = SYSTEMS["nptel-lecture"]
 

@@ -14,12 +14,13 @@ from small_tokenizers import nllb_pair, phrases
 from tiny_bundle import PAIRS, memorised, save_memorised
 
 from heedful import Translator, load_bundle
-from heedful.bundle import Bundle
-from heedful.config import Config, ModelConfig, TokenizerConfig
 from heedful.decoding.options import SearchOptions
 from heedful.errors import InteropError, RunError
-from heedful.interop.marian.export import export_marian
-from heedful.model import Transformer
+from heedful.interop.marian import export_marian
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
+from heedful.settings.run import Config, TokenizerConfig
+from heedful.storage.bundle import Bundle
 from heedful.text import train_tokenizers
 
 pytestmark = [

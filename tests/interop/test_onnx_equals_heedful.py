@@ -16,7 +16,6 @@ from option_models import LLAMA, OPTIONS
 from torch import Tensor
 
 from heedful import SearchOptions, Translator
-from heedful.bundle import Bundle
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.greedy import Greedy
@@ -24,13 +23,12 @@ from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.strategies import Strategy
 from heedful.errors import InputError
-from heedful.interop.onnx.export import export_onnx
-from heedful.interop.onnx.graphs import ComputedSinusoids, exportable
-from heedful.interop.onnx.runner import OnnxTranslator
-from heedful.interop.onnx.settings import OnnxSettings, settings_of
-from heedful.model_files import save_bundle
-from heedful.nn.positions import SinusoidalPositions, sinusoids
-from heedful.variants.sinusoids import concatenated_sinusoids, fairseq_sinusoids
+from heedful.interop.onnx.export import ComputedSinusoids, export_onnx, exportable
+from heedful.interop.onnx.runtime import OnnxSettings, OnnxTranslator, settings_of
+from heedful.model.positions import SinusoidalPositions, sinusoids
+from heedful.model.variants import concatenated_sinusoids, fairseq_sinusoids
+from heedful.storage.bundle import Bundle
+from heedful.storage.model_files import save_bundle
 
 SIZES = [(1, 1, 1), (1, 1, 7), (3, 5, 2), (2, 1, 3), (4, 29, 31), (1, 70, 3)]  # rows, source, target
 # Options that stand for many others: no other test here exports a model, which takes seconds.

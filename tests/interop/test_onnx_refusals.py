@@ -11,11 +11,9 @@ from onnx_models import random_bundle
 
 from heedful import SearchOptions
 from heedful.errors import InputError, InteropError, MissingExtraError, RunError, TokenizerError, install_hint
-from heedful.interop.onnx.backend import OnnxBackend
 from heedful.interop.onnx.export import export_onnx
-from heedful.interop.onnx.runner import OnnxTranslator
-from heedful.interop.onnx.settings import settings_of
-from heedful.nn.positions import SinusoidalPositions, sinusoids
+from heedful.interop.onnx.runtime import OnnxBackend, OnnxTranslator, settings_of
+from heedful.model.positions import SinusoidalPositions, sinusoids
 
 
 def names_in(directory: Path) -> set[str]:

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from heedful.interop.conversion import Conversion
-from heedful.interop.position_tables import move_positions
+from heedful.interop.conversion import Conversion, move_positions
 
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])

@@ -8,7 +8,7 @@ import torch
 from pretrained_models import FAMILIES, Family, end_sooner, imported
 
 from heedful import Translator
-from heedful.bundle import Bundle
+from heedful.storage.bundle import Bundle
 from phrasebook import generate
 
 pytestmark = [

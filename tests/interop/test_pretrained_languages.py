@@ -9,8 +9,8 @@ from pretrained_models import FAMILIES, imported
 from small_tokenizers import phrases
 
 from heedful import SearchOptions, Translator
-from heedful.bundle import Bundle
 from heedful.decoding.beam import BeamSearch
+from heedful.storage.bundle import Bundle
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from heedful.config import DecodeConfig
 from heedful.errors import InteropError
 from heedful.interop.huggingface.generation import read_search
 from heedful.interop.huggingface.pretrained import read_pretrained
+from heedful.settings.run import DecodeConfig
 
 
 def search_of(directory: Path, settings: dict[str, Any], *, in_config: bool = False) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 from command_line import heedful
 from ten_pairs import as_options, write_pairs
 
-from heedful.config.presets import PUBLISHED
+from heedful.settings.presets import PUBLISHED
 
 SMALL: dict[str, object] = {
     "model.d_model": 32,

@@ -11,9 +11,9 @@ from small_tokenizers import phrases
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
-from heedful.bundle import Bundle
 from heedful.decoding.options import SearchOptions
-from heedful.interop.marian.export import export_marian
+from heedful.interop.marian import export_marian
+from heedful.storage.bundle import Bundle
 from heedful.text import Framing
 
 pytestmark = [

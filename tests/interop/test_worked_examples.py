@@ -8,14 +8,15 @@ from searches import searched, searched_greedily
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from heedful.config import ModelConfig, preset
+from heedful.decoding.backends.torch import ModelStep
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.task import SearchTask
-from heedful.decoding.torch_backend import ModelStep
-from heedful.model import Transformer
-from heedful.nn.positions import sinusoids
+from heedful.decoding.steps import SearchTask
+from heedful.model.positions import sinusoids
+from heedful.model.transformer import Transformer
 from heedful.ops.recorder import record_attention
+from heedful.settings.model import ModelConfig
+from heedful.settings.presets import preset
 
 
 def built(name: str, **changes: int) -> Transformer:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from heedful.config import ModelConfig
-from heedful.model import Transformer
-from heedful.nn.layers import DecoderLayer, EncoderLayer
-from heedful.nn.positions import sinusoids
+from heedful.model.layers import DecoderLayer, EncoderLayer
+from heedful.model.positions import sinusoids
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
 
 D, V = 22, 19
 SRC, TGT_IN = torch.tensor([[5, 7, 11, 3]]), torch.tensor([[2, 13, 6]])

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from heedful.config import Config, preset
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
+from heedful.settings.presets import preset
+from heedful.settings.run import Config
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from heedful.config import ScheduleConfig
+from heedful.settings.run import ScheduleConfig
 from heedful.training.schedule import learning_rate
 
 PAPER = ScheduleConfig()

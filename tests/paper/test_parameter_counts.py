@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from heedful.config import preset
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.presets import preset
 
 VOCAB_SIZE = 37_000  # 5.1
 

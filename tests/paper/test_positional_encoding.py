@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from heedful.nn.positions import SinusoidalPositions, sinusoids
+from heedful.model.positions import SinusoidalPositions, sinusoids
 
 # Worked out with a calculator for d_model = 4 (angles pos and pos / 100) and 512.
 GOLDEN = [

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from heedful.config import PRESETS, Config, preset
-from heedful.config.presets import PUBLISHED
+from heedful.settings.presets import PRESETS, PUBLISHED, preset
+from heedful.settings.run import Config
 
 # As the table prints them; what it leaves empty is as in base.
 COLUMNS = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "steps")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ten_pairs import ENGLISH, GERMAN
 
-from heedful.data.pair_files import PairFiles
+from heedful.data.files import PairFiles
 from heedful.errors import CorpusError
 from heedful.workflows.inspect_text import REMOVED, TextTask, inspect_text
 

@@ -29,17 +29,17 @@ from pretrained_models import FAMILIES, Family
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from heedful.bundle import Bundle
-from heedful.config import ModelConfig
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.interop.checkpoint import read_checkpoint
-from heedful.interop.fairseq.dictionary import read_dictionaries
+from heedful.interop.fairseq import read_dictionaries
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.layouts import read_directory, read_layout
 from heedful.interop.vocabulary import read_tokenizers
-from heedful.meta_device import assign_weights, meta_model
+from heedful.settings.model import ModelConfig
+from heedful.storage.bundle import Bundle
+from heedful.storage.model_files import assign_weights, meta_model
 from heedful.text import TokenizerPair
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")

@@ -27,7 +27,8 @@ from small_models import small_model
 from tiny_bundle import memorised, save_memorised
 
 from heedful.analysis.curves import draw_curves, read_curves
-from heedful.config import OptimizerConfig, to_toml
+from heedful.settings.loading import to_toml
+from heedful.settings.run import OptimizerConfig
 from heedful.training import EventLog
 from heedful.training.averaging import MovingAverage, average_weights
 from heedful.training.checkpoint import (
@@ -39,7 +40,7 @@ from heedful.training.checkpoint import (
     save_checkpoint,
 )
 from heedful.training.optimizer import build_optimizer
-from heedful.workflows.run_files import others_among
+from heedful.workflows.run_directory import others_among
 
 SRC, TGT_IN = torch.tensor([[5, 7, 3, 0]]), torch.tensor([[2, 6, 9]])
 STEP = {"event": "step", "seconds": 0.5, "nll": 2.5, "learning_rate": 0.1, "tokens_per_second": 9}

@@ -10,10 +10,10 @@ from damage import CHANGES, WOUNDS, Change, Wound, changed, few_or_many, json_te
 from hypothesis import strategies as st
 from ten_pairs import ENGLISH, GERMAN
 
-from heedful.config import Config, TokenizerConfig, load_config, parse_override, to_toml
-from heedful.config.loading import validate
-from heedful.data.corpus import ParallelText, read_pairs, read_parallel
+from heedful.data.files import ParallelText, read_pairs, read_parallel
 from heedful.data.store import ParallelStore, build_store
+from heedful.settings.loading import load_config, parse_override, to_toml, validate
+from heedful.settings.run import Config, TokenizerConfig
 from heedful.text import TokenizerPair, train_tokenizers
 
 SOURCES, TARGETS = [*ENGLISH], [*GERMAN]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from heedful.data.sampler import plan_epoch
+from heedful.data.batches import plan_epoch
 
 Lengths = NDArray[np.int32]
 

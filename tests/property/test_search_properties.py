@@ -10,7 +10,7 @@ from step_tables import BOS, EOS, PAD, Table, TableStep, constrained, random_tab
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.requests import EarlyStopping
+from heedful.settings.options import EarlyStopping
 
 TABLES = st.builds(
     random_table,

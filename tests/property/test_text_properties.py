@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from heedful.config import TokenizerConfig
-from heedful.data.corpus import read_lines
+from heedful.data.files import read_lines
+from heedful.settings.run import TokenizerConfig
 from heedful.text import SegmentationSampler, SentencePieceTokenizer, train_tokenizers
 
 LINES = ["the cat sat on the mat", "a dog ate my homework", "Grüße an die Katze ▁ auf der Matte"] * 3

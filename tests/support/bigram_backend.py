@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tiny_bundle import PAIRS
 
-from heedful.bundle import Bundle
-from heedful.decoding.backend import Allowed
+from heedful.decoding.backends.protocol import Allowed
 from heedful.decoding.generator import Generator, StepwiseGenerator
 from heedful.decoding.steps import ArrayTokens, StepFunction
-from heedful.precision import Precision
+from heedful.settings.options import Precision
+from heedful.storage.bundle import Bundle
 
 
 class BigramStep:

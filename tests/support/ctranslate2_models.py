@@ -9,17 +9,17 @@ import torch
 from option_models import SRC_PAD, SRC_VOCAB, TGT_PAD, TGT_VOCAB, option_model
 from searches import searched
 
-from heedful.bundle import Bundle
-from heedful.config import Config, TokenizerConfig
+from heedful.decoding.backends.torch import ModelStep
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.task import SearchTask
-from heedful.decoding.torch_steps import ModelStep
+from heedful.decoding.steps import SearchTask
 from heedful.interop.ctranslate2.export import export_ctranslate2
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.run import Config, TokenizerConfig
+from heedful.storage.bundle import Bundle
 from heedful.text import TokenizerPair
-from heedful.text.word_list import tokenizer_from_words
+from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 BOS, EOS = 2, 3
 MAX_LENGTH = 20

@@ -17,7 +17,7 @@ from trainer_worlds import Source
 
 from heedful.analysis.attention_maps import attention_maps
 from heedful.analysis.head_importance import head_importance
-from heedful.bundle import Bundle
+from heedful.decoding.backends.torch import TorchTokens
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.greedy import Greedy
@@ -25,13 +25,12 @@ from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.shortlist import Shortlist
-from heedful.decoding.torch_steps import TorchTokens
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
-from heedful.model import Memory, Transformer
+from heedful.model.transformer import Memory, Transformer
 from heedful.ops.attention import attention_implementation
-from heedful.precision import Precision
-from heedful.requests import Runtime, ScoreRequest
+from heedful.settings.options import Precision, Runtime, ScoreRequest
+from heedful.storage.bundle import Bundle
 from heedful.training.parallel import process_group
 from heedful.workflows.loading import load_translator
 

@@ -14,22 +14,21 @@ from option_models import OPTIONS, TGT_PAD, option_config, option_inputs
 from small_models import small_model
 from trainer_worlds import Source, make
 
-from heedful.config import Config
 from heedful.data.batches import Batch
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
 from heedful.ops.attention import attention_implementation
-from heedful.precision import TrainingPrecision
+from heedful.settings.options import TrainingPrecision
+from heedful.settings.run import Config
 from heedful.training import measure_nll
-from heedful.training.averaging import MovingAverage
+from heedful.training.averaging import MovingAverage, choose_trained_weights, without_adapters
+from heedful.training.batch_size import fitting_batch
 from heedful.training.checkpoint import latest_checkpoint
-from heedful.training.memory.batch_size import fitting_batch
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel import distributed, process_group
 from heedful.training.parallel.distributed import DistributedGroup
 from heedful.training.parallel.process_group import Rank, StepPlan
 from heedful.training.step import accumulate_gradients, train_step
-from heedful.training.trained_weights import choose_trained_weights, without_adapters
 from heedful.workflows import step_cost
 
 

@@ -24,10 +24,10 @@ from typing import Any, NoReturn
 import torch.multiprocessing
 
 from heedful.cli.main import main
-from heedful.durable import put_in_place
-from heedful.model_files import save_bundle
+from heedful.runtime.durable import put_in_place
+from heedful.storage.model_files import save_bundle
 from heedful.training.checkpoint import prune_checkpoints, save_checkpoint
-from heedful.training.event_log import EventLog
+from heedful.training.events import EventLog
 from heedful.training.trainer import Trainer
 from heedful.workflows import train
 from heedful.workflows.run_directory import RunDirectory
@@ -47,7 +47,7 @@ PHASES: dict[CodeType, str] = {
 LOADED_LATER = (
     "heedful.cli.progress",
     "heedful.evaluation.metrics",
-    "heedful.training.parallel.shared_memory_group",
+    "heedful.training.parallel.shared_memory",
     "heedful.workflows.train",
     "torch._dynamo",
     "torch._prims_common.wrappers",

@@ -12,8 +12,8 @@ from published_systems import PAD, AbhishekThread, Jadore, Lecture, sinusoid_tab
 from torch import Tensor, nn
 
 from heedful.interop.layouts import read_layout
-from heedful.model import Transformer
-from heedful.model_files import load_weights
+from heedful.model.transformer import Transformer
+from heedful.storage.model_files import load_weights
 
 SRC_VOCAB, TGT_VOCAB = 17, 19
 SRC_LENGTHS, TGT_LENGTHS = (7, 2, 4), (3, 5, 4)

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from heedful.native import BF16_VARIABLE, VARIABLE, functions_of, native
-from heedful.precision import Precision
+from heedful.runtime.native import BF16_VARIABLE, VARIABLE, functions_of, native
+from heedful.settings.options import Precision
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 COMMON = "avx2"  # the level of tests that choose none; the slowest on a machine that cannot run it
@@ -99,7 +99,7 @@ def _threads_of_torch(count: int | None) -> Iterator[None]:
     if count is None:
         yield
         return
-    from heedful.threads import using_threads
+    from heedful.runtime.threads import using_threads
 
     with using_threads(count):
         yield

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from option_models import SRC_PAD, SRC_VOCAB, TGT_PAD, TGT_VOCAB, option_model
 from torch import Tensor
 
-from heedful.bundle import Bundle
-from heedful.config import Config, TokenizerConfig
-from heedful.interop.onnx.backend import OnnxBackend
+from heedful.interop.onnx.runtime import OnnxBackend
+from heedful.settings.run import Config, TokenizerConfig
+from heedful.storage.bundle import Bundle
 from heedful.text import TokenizerPair
-from heedful.text.word_list import tokenizer_from_words
+from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 SRC_WORDS = ["[UNK]", "r1", "[SOS]", "[EOS]", "[PAD]", *(f"r{i}" for i in range(5, SRC_VOCAB))]
 TGT_WORDS = ["<unk>", "<pad>", "<s>", "</s>", *(f"t{i}" for i in range(4, TGT_VOCAB))]

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.config import ModelConfig
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
 
 B, S, T = 3, 17, 13
 SRC_PAD, TGT_PAD = 4, 1

@@ -10,13 +10,13 @@ import torch
 from small_models import small_config
 from torch import Tensor
 
-from heedful.config import Config
-from heedful.data.batch_source import BatchSource
-from heedful.data.corpus import ParallelText
+from heedful.data.batches import BatchSource
+from heedful.data.files import ParallelText
 from heedful.data.store import build_store
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.run import Config
 from heedful.text import train_tokenizers
-from heedful.training.averaging import MovingAverage
+from heedful.training.averaging import MovingAverage, choose_trained_weights
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.distributed import (
     DistributedGroup,
@@ -25,9 +25,8 @@ from heedful.training.parallel.distributed import (
     run_worker,
 )
 from heedful.training.parallel.process_group import ProcessGroup, Rank, SingleProcess, StepPlan
-from heedful.training.parallel.shared_memory_group import SharedMemoryGroup
+from heedful.training.parallel.shared_memory import SharedMemoryGroup
 from heedful.training.step import StepMetrics
-from heedful.training.trained_weights import choose_trained_weights
 from phrasebook import generate
 
 STEPS = 20

@@ -9,11 +9,10 @@ from contextlib import contextmanager
 import uvicorn
 from small_services import RuleTranslator, rule_model
 
-from heedful.serving.clients import Clients
+from heedful.serving.access import ApiKey, Clients, KeyRing
 from heedful.serving.http.answering import Gateway
 from heedful.serving.http.app import application
 from heedful.serving.http.protocol import PunctualProtocol
-from heedful.serving.keys import ApiKey, KeyRing
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
 from heedful.serving.service import TranslationService

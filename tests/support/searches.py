@@ -5,8 +5,7 @@ from contextlib import nullcontext
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.steps import StepFunction
-from heedful.decoding.task import SearchTask
+from heedful.decoding.steps import SearchTask, StepFunction
 
 
 def searched(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:

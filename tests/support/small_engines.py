@@ -4,12 +4,12 @@ import torch
 from machine_class import level_with, need_level
 from torch import Tensor
 
-from heedful.config import ModelConfig
-from heedful.decoding.engine import Engine
-from heedful.decoding.native_backend import weight_of
+from heedful.decoding.backends.engine import Engine
+from heedful.decoding.backends.native import weight_of
 from heedful.decoding.steps import NextTokens
-from heedful.model import Transformer
-from heedful.precision import Precision
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
+from heedful.settings.options import Precision
 
 TOLERANCES: dict[Precision, float] = {"float32": 2e-5, "bf16": 0.1, "int8": 0.5}
 

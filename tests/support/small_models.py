@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from heedful.config import ModelConfig
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
 
 
 def small_config(**changes: Any) -> ModelConfig:  # noqa: ANN401

@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import ArrayTokens
-from heedful.decoding.task import SearchTask
+from heedful.decoding.steps import ArrayTokens, SearchTask
 
 PAD, BOS, EOS = 0, 1, 2
 Table = Callable[[int, tuple[int, ...]], Sequence[float]]

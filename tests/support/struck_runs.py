@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heedful.bundle import load_bundle
+from heedful.storage.bundle import load_bundle
 from heedful.training.checkpoint import is_complete, list_checkpoints
 
 # Everything with a state is on, as in test_training_runs.py, in a model that takes a step in milliseconds.

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from heedful.data.cleaning import Survey, survey
-from heedful.data.cleaning.languages import Identifier
-from heedful.data.pair_files import Row
+from heedful.data.cleaning.pair import Identifier
+from heedful.data.files import Row
 
 Pairs = Sequence[tuple[str, str]]
 

@@ -5,9 +5,10 @@ from functools import cache
 import torch
 from small_tokenizers import nllb_pair
 
-from heedful.bundle import Bundle
-from heedful.config import Config, DecodeConfig, LanguageConfig, ModelConfig
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
+from heedful.settings.run import Config, DecodeConfig, LanguageConfig
+from heedful.storage.bundle import Bundle
 
 
 @cache

@@ -6,10 +6,11 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from heedful.bundle import Bundle
-from heedful.config import Config, ModelConfig, TokenizerConfig
-from heedful.model import Transformer
-from heedful.model_files import save_bundle
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
+from heedful.settings.run import Config, TokenizerConfig
+from heedful.storage.bundle import Bundle
+from heedful.storage.model_files import save_bundle
 from heedful.text import train_tokenizers
 
 PAIRS = (

@@ -7,13 +7,11 @@ from typing import Any
 import torch
 from small_models import small_config, small_model
 
-from heedful.config import Config
 from heedful.data.batches import Batch, collate
-from heedful.model import Transformer
-from heedful.model_files import unique_weights
-from heedful.training.events import (
-    Event,
-)
+from heedful.model.transformer import Transformer
+from heedful.settings.run import Config
+from heedful.storage.model_files import unique_weights
+from heedful.training.events import Event
 from heedful.training.trainer import Trainer, TrainerCallbacks
 
 EPOCH_LENGTH = 5

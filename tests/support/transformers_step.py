@@ -8,7 +8,7 @@ import transformers
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.decoding.torch_steps import TorchTokens
+from heedful.decoding.backends.torch import TorchTokens
 
 VOCAB_SIZE, NUM_SENTENCES = 29, 101
 EOS, BOS, START, PAD = 0, 3, 28, 28

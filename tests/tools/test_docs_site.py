@@ -117,7 +117,11 @@ def test_what_is_broken_is_noticed(tmp_path: Path) -> None:
     ("path", "link", "there"),
     [
         ("docs/corpus.md", "log.md#2026", "log.md#2026"),
-        ("docs/corpus.md", "../src/heedful/model.py", "repository/src/heedful/model.py.md"),
+        (
+            "docs/corpus.md",
+            "../src/heedful/model/transformer.py",
+            "repository/src/heedful/model/transformer.py.md",
+        ),
         ("docs/decisions/0001-attention-bias.md", "../../README.md", "../repository/README.md"),
         ("README.md", "docs/reference/", "../reference/README.md"),
         ("README.md", "CONTRIBUTING.md", "CONTRIBUTING.md"),

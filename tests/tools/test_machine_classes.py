@@ -10,13 +10,13 @@ import machine_class
 import pytest
 from machine_class import COMMON, LevelsHere, as_class, every_computation, every_level, why_not_here
 
-from heedful.native import BF16_LEVELS, cpu_has_bf16, native
-from heedful.threads import num_threads
+from heedful.runtime.native import BF16_LEVELS, cpu_has_bf16, native
+from heedful.runtime.threads import num_threads
 from machine_classes import classes
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = [level for level in every_level() if why_not_here(level) is None]
-ONE_FOR_EACH_LEVEL = ("tests/unit/test_native.py", "-k", "test_int8_is_exact_at_every_level")
+ONE_FOR_EACH_LEVEL = ("tests/unit/runtime/test_native.py", "-k", "test_int8_is_exact_at_every_level")
 
 
 def report_of(*arguments: str, **environment: str) -> str:

@@ -9,10 +9,8 @@ from typing import get_args
 import pytest
 
 import heedful
-from heedful.config import Config, DataConfig, DecodeConfig
-from heedful.config.schema import TrainConfig
-from heedful.config.section import Section
-from heedful.requests import (
+from heedful.settings.model import Section
+from heedful.settings.options import (
     EarlyStopping,
     HeldOutText,
     LengthNormalization,
@@ -21,6 +19,7 @@ from heedful.requests import (
     TrainingRequest,
     options_of,
 )
+from heedful.settings.run import Config, DataConfig, DecodeConfig, TrainConfig
 from python_reference import at_commas
 from reference import PAGES, REFERENCE
 

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.analysis.plotting import readable_tokens
-from heedful.bundle import Bundle
-from heedful.durable import put_text_in_place
 from heedful.errors import InputError, suggestion
 from heedful.notebook_html import weight_table
 from heedful.ops.recorder import AttentionMap, record_attention
+from heedful.runtime.durable import put_text_in_place
+from heedful.storage.bundle import Bundle
 from heedful.text import Framing
 
 Kind = Literal["encoder", "decoder", "cross"]

@@ -23,7 +23,7 @@ from heedful.analysis.plotting import (
     title_axes,
 )
 from heedful.errors import RunError
-from heedful.parsing import is_whole, parse_json
+from heedful.settings.parsing import is_whole, parse_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

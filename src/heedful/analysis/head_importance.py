@@ -17,8 +17,8 @@ from torch import nn
 from heedful.analysis.attention_maps import KINDS, Kind
 from heedful.analysis.plotting import FAINT, INK, new_figure, signed_colours, title_axes
 from heedful.data.batches import Batch
-from heedful.model import Transformer
-from heedful.nn.attention import MultiHeadAttention
+from heedful.model.attention import MultiHeadAttention
+from heedful.model.transformer import Transformer
 from heedful.training import measure_nll
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.durable import opened_in_place
 from heedful.errors import InputError, MissingExtraError, install_hint
+from heedful.runtime.durable import opened_in_place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

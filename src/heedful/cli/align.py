@@ -9,7 +9,7 @@ import typer
 
 from heedful.cli import options as opt
 from heedful.cli.streams import Lines, count_pairs, open_input, open_output, write_line
-from heedful.requests import Languages
+from heedful.settings.options import Languages
 
 _PAIRS_SHOWN = 64  # between two movements of the bar
 

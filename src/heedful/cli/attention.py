@@ -7,7 +7,7 @@ import typer
 
 from heedful.cli import options as opt
 from heedful.cli.streams import argument_text
-from heedful.requests import Runtime, SearchRequest
+from heedful.settings.options import Runtime, SearchRequest
 
 
 def attention(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.requests import Runtime, SearchRequest, TrainingText
+from heedful.settings.options import Runtime, SearchRequest, TrainingText
 
 if TYPE_CHECKING:
     from heedful.workflows.bench_training import TrainingBenchmark
@@ -33,7 +33,7 @@ def train(
     memory, and the parts of a step.
     """
     from heedful.cli.bar import bar
-    from heedful.config import load_config, parse_override
+    from heedful.settings.loading import load_config, parse_override
     from heedful.workflows.bench_training import bench_training
 
     overrides = [*text.overrides(), *(parse_override(setting) for setting in settings or [])]

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.requests import Languages
+from heedful.settings.options import Languages
 
 _Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="A .png or .svg file. [default: NAME.png]")
@@ -87,7 +87,7 @@ DRAWINGS = (positions, masks, schedule, smoothing, lengths, heads)
 
 
 def _draw_config(name: str, preset: str, settings: list[str] | None, output: Path | None) -> None:
-    from heedful.config import load_config, parse_override
+    from heedful.settings.loading import load_config, parse_override
     from heedful.workflows.draw import draw_config
 
     path = _checked(output, name)

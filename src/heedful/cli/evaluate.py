@@ -11,7 +11,7 @@ import typer
 
 from heedful.cli import options as opt
 from heedful.cli.streams import open_output, tell_of_auto, tell_precision, warnings_on_stderr, write_line
-from heedful.requests import Runtime, SearchRequest
+from heedful.settings.options import Runtime, SearchRequest
 
 
 def evaluate(

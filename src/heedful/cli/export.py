@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.requests import Languages
+from heedful.settings.options import Languages
 
 
 def export(

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from typer.core import TyperCommand
 
-from heedful.requests import COMPUTING, OUTPUTS, SAMPLING, SEARCH
+from heedful.settings.options import COMPUTING, OUTPUTS, SAMPLING, SEARCH
 
 Context = Any  # click's in older versions of typer, of its own copy of click in newer ones
 _ORDER = ("Arguments", "Options", SEARCH, OUTPUTS, SAMPLING, COMPUTING)  # others follow

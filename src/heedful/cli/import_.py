@@ -48,7 +48,7 @@ def import_(
     No code in the files is executed. The bundle gives the same logits; docs/interop.md and docs/systems.md
     describe the layouts.
     """
-    from heedful.config import parse_override
+    from heedful.settings.loading import parse_override
     from heedful.workflows.import_ import ImportTask
     from heedful.workflows.import_ import import_ as run_import
 

@@ -11,7 +11,7 @@ import typer
 from heedful.cli import options as opt
 from heedful.cli.text_options import Filtering
 from heedful.cli.text_report import report_lines
-from heedful.requests import HeldOutText
+from heedful.settings.options import HeldOutText
 
 if TYPE_CHECKING:
     from heedful.workflows.inspect import BundleSummary, Inspection, MachineSummary, RunSummary
@@ -46,7 +46,7 @@ def inspect(
         raise typer.BadParameter("give either a run or bundle, or --machine")
     if len(names) > 2:
         raise typer.BadParameter(f"give a run, or the two files of a text; these are {len(names)} paths")
-    from heedful.data.pair_files import holds_pairs
+    from heedful.data.files import holds_pairs
 
     is_text = bool(names) and (len(names) == 2 or holds_pairs(names[0]))
     if not is_text and (held_out, filtering) != (HeldOutText(), Filtering()):
@@ -71,7 +71,7 @@ def _text_task(train: list[Path], held_out: HeldOutText, filtering: Filtering) -
     Raises:
         BadParameter: incompatible options.
     """
-    from heedful.data.pair_files import PairFiles
+    from heedful.data.files import PairFiles
     from heedful.workflows.inspect_text import TextTask
 
     def files(name: str, *paths: Path | None) -> PairFiles | None:

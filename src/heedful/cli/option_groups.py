@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from heedful.requests import Option, options_of
+from heedful.settings.options import Option, options_of
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:

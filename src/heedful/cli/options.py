@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.requests import OUTPUTS
+from heedful.settings.options import OUTPUTS
 
 Run = Annotated[
     Path,

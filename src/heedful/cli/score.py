@@ -14,7 +14,7 @@ import typer
 from heedful.cli import options as opt
 from heedful.cli.streams import Lines, count_pairs, open_input, tell_precision, write_line
 from heedful.errors import InputError
-from heedful.requests import Runtime, ScoreRequest
+from heedful.settings.options import Runtime, ScoreRequest
 
 if TYPE_CHECKING:
     from heedful.workflows.score import Perplexity, ScoredPair

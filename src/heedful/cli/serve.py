@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli.serve_options import Access, Bounds, Logging
-from heedful.requests import BeamRequest, Runtime
+from heedful.settings.options import BeamRequest, Runtime
 
 
 def serve(
@@ -80,7 +80,7 @@ def serve(
 
 
 def _new_key(access: Access, name: str) -> str:
-    from heedful.serving.keys import make_key
+    from heedful.serving.access import make_key
     from heedful.serving.limits import Limits
 
     if access.keys is None:

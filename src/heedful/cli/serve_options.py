@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from heedful.requests import Option
+from heedful.settings.options import Option
 
 _ACCESS, _LIMITS, _LOG = "Access", "Limits", "Log"
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.requests import BeamRequest, Runtime, SearchRequest, ShortlistSize
+from heedful.settings.options import BeamRequest, Runtime, SearchRequest, ShortlistSize
 
 _ENOUGH_PAIRS = 10_000
 

@@ -123,7 +123,7 @@ def count_pairs(src: Path, tgt: Path) -> int | None:
     Raises:
         CorpusError: files that are not parallel, before anything is computed, or that cannot be read.
     """
-    from heedful.data.corpus import check_parallel
+    from heedful.data.files import check_parallel
 
     num_src, num_tgt = count_lines(src), count_lines(tgt)
     if num_src is not None and num_tgt is not None:
@@ -143,7 +143,7 @@ def open_output(path: Path | None, *, at_once: bool = False) -> Iterator[BinaryI
         path: of the file; a pipe, a device or an open descriptor (/dev/stdout) is written directly.
         at_once: whether to write under the final name, for programs that read along.
     """
-    from heedful.durable import descriptor_of, opened_in_place
+    from heedful.runtime.durable import descriptor_of, opened_in_place
 
     is_stdout = path is None or str(path) == "-" or descriptor_of(path) == _STDOUT
     if is_stdout and sys.__stdout__ is None:

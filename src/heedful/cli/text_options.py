@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from heedful.requests import TEXT, Option
+from heedful.settings.options import TEXT, Option
 
 
 @dataclass(frozen=True, kw_only=True)

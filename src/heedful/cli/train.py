@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli import options as opt
-from heedful.requests import TrainingRequest
+from heedful.settings.options import TrainingRequest
 
 
 def train(
@@ -40,9 +40,9 @@ def train(
     import json
 
     from heedful.cli.progress import training_display
-    from heedful.config import load_config, parse_override
+    from heedful.settings.loading import load_config, parse_override
     from heedful.workflows.card import without_directories
-    from heedful.workflows.resumption import check_preset
+    from heedful.workflows.run_directory import check_preset
     from heedful.workflows.train import TrainTask, run_as_worker
     from heedful.workflows.train import train as run_training
 

@@ -22,7 +22,7 @@ from heedful.cli.streams import (
     write_line,
 )
 from heedful.errors import InputError
-from heedful.requests import Option, Runtime, SamplingRequest, SearchRequest
+from heedful.settings.options import Option, Runtime, SamplingRequest, SearchRequest
 
 if TYPE_CHECKING:
     from heedful.decoding.translation import Translation

@@ -1,13 +1,19 @@
 """Collate pairs of ids into padded tensors."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import pairwise
+from math import sqrt
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from heedful.data.store import IdPair
-from heedful.text.padding import pad
+from heedful.data.store import IdPair, ParallelStore
+from heedful.text import Framing, SegmentationSampler, TokenizerPair
+from heedful.text.tokenizer import pad
 
 
 @dataclass(frozen=True)
@@ -68,3 +74,198 @@ def collate(
         tgt_out=torch.from_numpy(tgt_out),
         num_tgt_tokens=sum(len(tgt) for _, tgt in pairs),
     )
+
+
+Indices = NDArray[np.int64]
+
+
+def plan_epoch(
+    src_lengths: NDArray[np.integer],
+    tgt_lengths: NDArray[np.integer],
+    *,
+    tokens: int,
+    seed: int,
+    epoch: int,
+    bucket_width: int,
+) -> list[Indices]:
+    """Divide all pairs into batches of similar length ("by approximate sequence length", 5.1 of the paper).
+
+    Lengths are rounded up to a multiple of `bucket_width`, as in the padded batches. A batch is filled while
+    rows x max(src_len, tgt_len) is at most `tokens`; a pair that alone exceeds it is a batch of its own.
+    Pairs of equal rounded lengths are in random order, the first batch ends at a random position so that the
+    boundaries differ from epoch to epoch, and the order of the batches is random.
+
+    Returns:
+        One array of pair indices for each batch; each pair is in exactly one.
+    """
+    rng = np.random.Generator(np.random.PCG64([seed, epoch]))
+    src, tgt = (-(-lengths.astype(np.int64) // bucket_width) for lengths in (src_lengths, tgt_lengths))
+    maximum = np.maximum(src, tgt)
+    # Sort by max(src_len, tgt_len), then by the difference of both, in alternating direction so that
+    # neighbours are alike where the maximum changes too: this keeps padding low in source and target.
+    shape = np.where(maximum % 2 == 0, src - tgt, tgt - src)
+    order = np.lexsort((rng.random(len(src)), shape, maximum))
+    lengths = maximum[order] * bucket_width
+    boundaries = _fill(lengths, tokens, first=rng.uniform(0.0, tokens))
+    batches = [order[start:stop] for start, stop in pairwise(boundaries)]
+    return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def _fill(lengths: Indices, tokens: int, *, first: float) -> list[int]:
+    """Return the boundaries of batches filled one by one with pairs in ascending order of length."""
+    boundaries = [0]
+    budget = first
+    while boundaries[-1] < len(lengths):
+        start = boundaries[-1]
+        reachable = lengths[start : start + max(1, int(budget) // max(1, int(lengths[start])))]
+        rows = np.arange(1, len(reachable) + 1)
+        boundaries.append(start + max(1, int(np.count_nonzero(rows * reachable <= budget))))
+        budget = tokens
+    return boundaries
+
+
+Lengths = NDArray[np.integer]
+
+_GROWTH_PAIRS = 512  # sampled to estimate how much longer random segmentations are
+_GROWTH_DEVIATIONS = 1.0  # standard deviations of margin above the mean growth
+_DRAWS = 4  # segmentations sampled for a sentence until one fits its batch
+
+
+@dataclass(frozen=True)
+class BatchSource:
+    """Batches whose order, contents and segmentations are a pure function of (seed, epoch).
+
+    Attributes:
+        store: the pairs; with their texts if `sampling` is above 0.
+        tokenizers: for pad ids, and for new segmentations if `sampling` is above 0.
+        tokens: the budget of a batch, rows x max(src_len, tgt_len), padding included. With sampling the plan
+            leaves a margin for longer segmentations, and one that does not fit is sampled again.
+        seed: of order and segmentation.
+        bucket_width: S and T are multiples of it.
+        sampling: rate of the subword sampler; 0 is off.
+        framing: the special-token template of the store; None: eos only.
+        ramp_from: the budget of the first epoch, doubled with each up to `tokens`; None: always `tokens`.
+    """
+
+    store: ParallelStore
+    tokenizers: TokenizerPair
+    tokens: int
+    seed: int
+    bucket_width: int = 4
+    sampling: float = 0.0
+    framing: Framing | None = None
+    ramp_from: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.sampling > 0.0 and not self.store.has_text:
+            raise ValueError("subword sampling needs a store that was built with keep_text=True")
+        if self.sampling > 0.0:
+            _ = self._samplers  # raises now, not at the first batch, if a tokenizer cannot sample
+
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # nothing that is cached
+
+    def budget(self, epoch: int) -> int:
+        """Return the tokens of a batch in an epoch, counted from 0."""
+        return self.tokens if self.ramp_from is None else min(self.tokens, self.ramp_from * 2**epoch)
+
+    def plan(self, epoch: int) -> list[Indices]:
+        """Return the pair indices of each batch of an epoch."""
+        src_lengths, tgt_lengths = self._planned_lengths
+        return plan_epoch(
+            src_lengths,
+            tgt_lengths,
+            tokens=self.budget(epoch),
+            seed=self.seed,
+            epoch=epoch,
+            bucket_width=self.bucket_width,
+        )
+
+    @property
+    def max_lengths(self) -> tuple[int, int]:
+        """The longest S and T of a batch, padding included; sampled segmentations rarely exceed them."""
+        width = self.bucket_width
+        src, tgt = (-(-int(lengths.max()) // width) * width for lengths in self._planned_lengths)
+        return src, tgt
+
+    def batches(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
+        """Yield the batches of an epoch from index `start` on, without making those before."""
+        for indices in self.plan(epoch)[start:]:
+            yield self.batch(indices, epoch)
+
+    def batch(self, indices: Indices, epoch: int) -> Batch:
+        """Return one batch of an epoch's plan."""
+        return collate(
+            self._pairs(indices, epoch),
+            src_pad_id=self.tokenizers.src.pad_id,
+            tgt_pad_id=self.tokenizers.tgt.pad_id,
+            start_id=self._framing.start_id,
+            length_multiple=self.bucket_width,
+        )
+
+    def _pairs(self, indices: Indices, epoch: int) -> list[IdPair]:
+        if self.sampling == 0.0:
+            return [self.store[int(i)] for i in indices]
+        length = max(int(lengths[indices].max()) for lengths in self._planned_lengths)
+        length = -(-length // self.bucket_width) * self.bucket_width
+        # A string is hashed with sha512: the same generator in every process and version of Python.
+        return [
+            self._sample(
+                int(i), random.Random(f"{self.seed} {epoch} {i}"), min(length, self.store.max_length)
+            )
+            for i in indices
+        ]
+
+    def _sample(self, index: int, rng: random.Random, longest: int) -> IdPair:
+        """Return a pair with sampled segmentations and special tokens, each at most `longest` tokens."""
+        (src_text, tgt_text), (src_ids, tgt_ids) = self.store.text(index), self.store[index]
+        src_sampler, tgt_sampler = self._samplers
+        return (
+            _draw(lambda: self._framing.source(src_sampler(src_text, rng)), longest, src_ids),
+            _draw(lambda: self._framing.target(tgt_sampler(tgt_text, rng)), longest, tgt_ids),
+        )
+
+    @property
+    def _framing(self) -> Framing:
+        return self.framing or Framing.plain(self.tokenizers)
+
+    @cached_property
+    def _samplers(self) -> tuple[SegmentationSampler, SegmentationSampler]:
+        src = SegmentationSampler(self.tokenizers.src, self.sampling)
+        tgt = src if self.tokenizers.joint else SegmentationSampler(self.tokenizers.tgt, self.sampling)
+        return src, tgt
+
+    @cached_property
+    def _planned_lengths(self) -> tuple[Lengths, Lengths]:
+        """Return the lengths in the store, with a margin if segmentations are sampled."""
+        lengths = self.store.src_lengths, self.store.tgt_lengths
+        if self.sampling == 0.0:
+            return lengths
+        rng = random.Random(f"{self.seed} growth")
+        some = np.linspace(0, len(self.store) - 1, min(len(self.store), _GROWTH_PAIRS)).astype(np.int64)
+        sampled = [self._sample(int(i), rng, self.store.max_length) for i in some]
+        src, tgt = (
+            _with_margin(all_lengths, all_lengths[some], np.array([len(pair[column]) for pair in sampled]))
+            for column, all_lengths in enumerate(lengths)
+        )
+        return np.minimum(src, self.store.max_length), np.minimum(tgt, self.store.max_length)
+
+
+def _with_margin(lengths: Lengths, before: Lengths, after: Lengths) -> Lengths:
+    """Return lengths that most sampled segmentations stay below.
+
+    The tokens of a sentence grow independently, so the growth has a mean proportional to the length and a
+    standard deviation proportional to its root; both are fitted to the lengths before and after sampling.
+    """
+    mean = max(0.0, float((after - before).sum() / before.sum()))
+    deviation = sqrt(float((((after - before) - mean * before) ** 2 / before).mean()))
+    return np.ceil(lengths * (1 + mean) + _GROWTH_DEVIATIONS * deviation * np.sqrt(lengths)).astype(np.int64)
+
+
+def _draw(sample: Callable[[], list[int]], longest: int, unsampled: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return sampled ids of at most `longest` tokens, or the unsampled ids after several attempts."""
+    for _ in range(_DRAWS):
+        ids = sample()
+        if len(ids) <= longest:
+            return np.array(ids, dtype=np.int32)
+    return unsampled

@@ -8,15 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.decoding.constraints import Candidates, Constraints
-from heedful.decoding.coverage import coverage_penalties
 from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, hypothesis_of
 from heedful.decoding.ranges import check_choice, check_whole, range_of
-from heedful.decoding.steps import Start, StepFunction
+from heedful.decoding.scoring import coverage_penalties
+from heedful.decoding.steps import SearchTask, Start, StepFunction
 from heedful.decoding.strategies import Strategy
-from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
-from heedful.requests import EarlyStopping
+from heedful.settings.options import EarlyStopping
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions

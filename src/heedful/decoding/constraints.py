@@ -8,9 +8,17 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from heedful.decoding.arrays import Array, copy_of, like, log_softmax, namespace, on_host
-from heedful.decoding.steps import NOT_NUMBERS, NextTokens
-from heedful.decoding.task import SearchTask
+from heedful.decoding.steps import (
+    NOT_NUMBERS,
+    Array,
+    NextTokens,
+    SearchTask,
+    copy_of,
+    like,
+    log_softmax,
+    namespace,
+    on_host,
+)
 from heedful.errors import InputError
 from heedful.text.framing import suppressed_ids
 

@@ -6,23 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heedful.decoding.beam import (
-    Beam,
-    BeamSearch,
-    best_of,
-    by_search_score,
-    check_beam,
-    check_n_best,
-)
+from heedful.decoding.beam import Beam, BeamSearch, best_of, by_search_score, check_beam, check_n_best
 from heedful.decoding.constraints import Constraints
-from heedful.decoding.coverage import coverage_penalties
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.ranges import check_range, check_whole, range_of
-from heedful.decoding.steps import Start, StepFunction
+from heedful.decoding.scoring import coverage_penalties
+from heedful.decoding.steps import SearchTask, Start, StepFunction
 from heedful.decoding.strategies import Strategy
-from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
-from heedful.requests import EarlyStopping
+from heedful.settings.options import EarlyStopping
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions

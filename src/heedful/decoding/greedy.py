@@ -7,9 +7,8 @@ import numpy as np
 
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, PartialOutputs
-from heedful.decoding.steps import Start
+from heedful.decoding.steps import SearchTask, Start
 from heedful.decoding.strategies import Strategy
-from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
 if TYPE_CHECKING:

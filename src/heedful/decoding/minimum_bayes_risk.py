@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.ranges import check_whole
 from heedful.decoding.sampling import Sampling
-from heedful.decoding.steps import Start
+from heedful.decoding.steps import SearchTask, Start
 from heedful.decoding.strategies import Strategy
-from heedful.decoding.task import SearchTask
 from heedful.decoding.translation import Translation
 
 if TYPE_CHECKING:

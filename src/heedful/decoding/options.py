@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import get_args
 
-from heedful.config import Config, DecodeConfig
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.ranges import check_choice, check_number, check_range, check_whole, range_of
 from heedful.decoding.strategies import Strategy
 from heedful.errors import InputError, SearchCancelledError
-from heedful.requests import LengthNormalization
+from heedful.settings.options import LengthNormalization
+from heedful.settings.run import Config, DecodeConfig
 
 _WHOLE = {
     "n_best": (1, 100_000),  # as many as samples

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 
 from heedful.errors import InputError
-from heedful.requests import SearchRequest, options_of
+from heedful.settings.options import SearchRequest, options_of
 
 _MAX_COUNT = 2**31  # of every number that counts something
 

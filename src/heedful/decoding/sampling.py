@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.decoding.arrays import Array, kth_largest, like, namespace, on_host, softmax
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, PartialOutputs
 from heedful.decoding.ranges import check_number, check_whole
-from heedful.decoding.steps import NOT_NUMBERS, NextTokens, Start, StepFunction
+from heedful.decoding.steps import (
+    NOT_NUMBERS,
+    Array,
+    NextTokens,
+    SearchTask,
+    Start,
+    StepFunction,
+    kth_largest,
+    like,
+    namespace,
+    on_host,
+    softmax,
+)
 from heedful.decoding.strategies import Strategy
-from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
 if TYPE_CHECKING:

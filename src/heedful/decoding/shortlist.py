@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from heedful.bundle import Bundle
 from heedful.data.lexicon import Ids, Lexicon, learn_lexicon
-from heedful.durable import why_not_written, writing_at
 from heedful.errors import InputError
-from heedful.parsing import is_whole, parse_json
-from heedful.safetensors_files import utf_8_name
+from heedful.runtime.durable import why_not_written, writing_at
+from heedful.settings.parsing import is_whole, parse_json
+from heedful.storage.bundle import Bundle
+from heedful.storage.stored_model import utf_8_name
 from heedful.text import TokenizerPair
 
 FORMAT_VERSION = 1
 _KEY = "heedful-shortlist"  # of the metadata
-_LARGEST_VOCABULARY = 2**24  # as in config/schema.py
+_LARGEST_VOCABULARY = 2**24  # as in settings/run.py
 
 
 class Shortlist:

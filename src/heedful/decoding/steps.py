@@ -1,14 +1,77 @@
 """The step of a search: the next token's log-probabilities for each row, and rows that can be reordered."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
+from array_api_compat import array_namespace, device, to_device
 from numpy.typing import NDArray
 
-from heedful.decoding.arrays import Array, log_softmax
 from heedful.errors import InputError
+from heedful.storage.bundle import Bundle
+from heedful.text.framing import Framing
+
+if TYPE_CHECKING:
+    from heedful.decoding.options import SearchOptions
+
+Array = Any  # numpy's, or another of the standard: https://data-apis.org/array-api
+
+
+def namespace(array: Array) -> Any:  # noqa: ANN401  a module
+    """Return the module of functions for this kind of array."""
+    return array_namespace(array)
+
+
+def like(values: NDArray[np.generic], array: Array) -> Array:
+    """Return values of the CPU as an array of the same kind, on the same device."""
+    return array_namespace(array).asarray(values, device=device(array))
+
+
+def on_host(array: Array) -> NDArray[Any]:
+    """Return an array as numpy's, on the CPU."""
+    return np.asarray(to_device(array, "cpu"))
+
+
+def copy_of(array: Array) -> Array:
+    """Return a copy, to be written to."""
+    return array_namespace(array).asarray(array, copy=True)
+
+
+def kth_largest(array: Array, k: int) -> Array:
+    """Return the k-th largest number of each row, (rows, 1)."""
+    if hasattr(array, "topk"):  # torch's, which is faster than a sort
+        return array.topk(k).values[:, -1:]
+    return np.partition(array, -k, axis=-1)[:, -k, None]
+
+
+def softmax(array: Array) -> Array:
+    """Return the softmax of each row."""
+    if hasattr(array, "softmax"):
+        return array.softmax(-1)
+    with np.errstate(invalid="ignore"):  # where all are -inf, NaN
+        exponentials = np.exp(array - array.max(axis=-1, keepdims=True))
+        return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def log_softmax(array: Array) -> Array:
+    """Return the logarithm of the softmax of each row."""
+    if hasattr(array, "log_softmax"):
+        return array.log_softmax(-1)
+    with np.errstate(invalid="ignore"):
+        return array - logsumexp(array)
+
+
+def logsumexp(array: Array, axis: int = -1) -> Array:
+    """Return log(sum(exp(x))) over an axis, which stays with the size 1; -inf where there is nothing else."""
+    xp = array_namespace(array)
+    greatest = xp.max(array, axis=axis, keepdims=True)
+    greatest = xp.where(xp.isinf(greatest), xp.zeros_like(greatest), greatest)
+    with np.errstate(divide="ignore"):
+        return greatest + xp.log(xp.sum(xp.exp(array - greatest), axis=axis, keepdims=True))
+
 
 SPARE = 4  # candidates more than are asked for, in case that some tie
 NOT_NUMBERS = "search: the model's log-probabilities are not numbers; its weights are damaged"
@@ -131,3 +194,86 @@ def best_first(
     """Return the `count` best of each row of candidates, (rows, C), best first, ties to the lower id."""
     order = np.lexsort((ids, -values), axis=-1)[:, :count]
     return np.take_along_axis(values, order, axis=1), np.take_along_axis(ids, order, axis=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTask:
+    """The sentences of a batch, B of them, and how their outputs are searched.
+
+    Attributes:
+        max_lengths: for each sentence, the most tokens to generate, the end token included; at least 1.
+        start_id: the first input id; never generated, unless the options say otherwise or it is the end
+            token.
+        eos_id: ends an output; waits for the minimal length of the options.
+        pad_id: never generated, like `start_id`.
+        options: of the search; its algorithm is that of the strategy.
+        sources: for each sentence its ids, which sampling hashes into its seeds; no other search asks for
+            them.
+        prefixes: for each sentence the ids that its outputs begin with, after `options.forced_first_id` where
+            there is one; what goes beyond its length limit is not written. None: no outputs begin with any.
+        vocab_size: of the outputs, by which sampling bounds its memory; None: unknown.
+    """
+
+    max_lengths: Sequence[int]
+    start_id: int
+    eos_id: int
+    pad_id: int
+    options: "SearchOptions"
+    sources: Sequence[Sequence[int]] = ()
+    prefixes: Sequence[Sequence[int]] | None = None
+    vocab_size: int | None = None
+
+    def start_ids(self) -> NDArray[np.int64]:
+        """Return the first input ids, (B,)."""
+        return np.full(len(self.max_lengths), self.start_id, dtype=np.int64)
+
+
+class EnsembleStep:
+    """The step function of several: a token has the mean of the probabilities that they give it.
+
+    The arithmetic mean, as in fairseq and Sockeye (Marian adds log-probabilities: the geometric one), so what
+    one of them rules out is possible if another believes in it. Log-probabilities are those of the mean.
+    """
+
+    def __init__(self, steps: Sequence[StepFunction]) -> None:
+        """Combine step functions of the same sentences and one vocabulary, at least one."""
+        self._steps = steps
+
+    def __call__(self, last_ids: NDArray[np.int64]) -> NextTokens:
+        """See `StepFunction`."""
+        tokens = [step(last_ids) for step in self._steps]
+        of_models = [each.log_probs() for each in tokens]
+        log_probs = logsumexp(namespace(of_models[0]).stack(of_models), axis=0)[0]
+        return tokens[0].with_log_probs(log_probs - math.log(len(self._steps)))
+
+    def reorder(self, rows: NDArray[np.int64]) -> None:
+        """See `StepFunction`."""
+        for step in self._steps:
+            step.reorder(rows)
+
+
+def average_steps(steps: Sequence[StepFunction]) -> StepFunction:
+    """Return one step function for all: the only one, or an `EnsembleStep`."""
+    return steps[0] if len(steps) == 1 else EnsembleStep(steps)
+
+
+def check_ensemble(bundles: Sequence[Bundle]) -> None:
+    """Check that models can be an ensemble: the same vocabularies and the same special-token template.
+
+    Raises:
+        InputError: two of them differ.
+    """
+    first, *others = bundles
+    for number, other in enumerate(others, start=2):
+        name = f"ensemble: model {number}" if other.path is None else f"ensemble: {other.path}"
+        for role in ("src", "tgt"):
+            ours, theirs = getattr(first.tokenizers, role), getattr(other.tokenizers, role)
+            if ours.digest() != theirs.digest():
+                raise InputError(
+                    f"{name}: its {role} tokenizer is another one than the first model's; "
+                    "only models that were trained with one tokenizer can translate together"
+                )
+        if first.config.model.tgt_vocab_size != other.config.model.tgt_vocab_size:
+            raise InputError(f"{name}: it has another number of target tokens than the first model")
+        if Framing.of(first.config, first.tokenizers) != Framing.of(other.config, other.tokenizers):
+            raise InputError(f"{name}: it puts other ids around a text than the first model; see languages.*")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from heedful.decoding.options import SearchOptions
-    from heedful.decoding.task import SearchTask
+    from heedful.decoding.steps import SearchTask
     from heedful.decoding.translation import Translation
 
 ENTRY_POINTS = "heedful.strategies"  # the group by which other packages register strategies

@@ -28,7 +28,7 @@ from heedful.decoding.inputs import (
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
-from heedful.requests import PAIR_TOKENS
+from heedful.settings.options import PAIR_TOKENS
 from heedful.text.framing import Framing
 from heedful.text.pair import TokenizerPair
 

@@ -6,27 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from heedful.bundle import Bundle, load_bundle, resolve_bundle
-from heedful.decoding.alignment import (
-    PENULTIMATE,
-    Alignment,
-    AlignmentMethod,
-    Span,
-    words_between_spaces,
-)
-from heedful.decoding.backend_choice import Backends, EngineChoice, PrecisionChoice
-from heedful.decoding.ensemble import check_ensemble
+from heedful.decoding.alignment import PENULTIMATE, Alignment, AlignmentMethod, Span, words_between_spaces
+from heedful.decoding.backends.choice import Backends, EngineChoice, PrecisionChoice
 from heedful.decoding.generator import ForeignEngine, StepwiseGenerator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.inputs import Ids, Target, check_one_for_each, checked_ids, chunks, without_line_ends
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput
 from heedful.decoding.shortlist import Shortlist, check_shortlist
+from heedful.decoding.steps import check_ensemble
 from heedful.decoding.text_generator import TextGenerator
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
+from heedful.storage.bundle import Bundle, load_bundle, resolve_bundle
 from heedful.text import Framing
-from heedful.text.languages import choose_languages
+from heedful.text.pair import choose_languages
 
 
 class Translator:

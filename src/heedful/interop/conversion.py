@@ -1,7 +1,8 @@
 """Convert the names of a checkpoint to those of this package; each tensor must be used exactly once."""
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.config import ModelConfig
-from heedful.config.loading import validate
 from heedful.errors import InteropError
-from heedful.meta_device import meta_model
-from heedful.parsing import short
+from heedful.model.positions import sinusoids
+from heedful.settings.loading import validate
+from heedful.settings.model import ModelConfig
+from heedful.settings.parsing import short
+from heedful.storage.model_files import meta_model
 
 STACKS = ("encoder", "decoder")
 _TOKENS = {stack: f"{stack}.embedding.tokens.weight" for stack in STACKS}
@@ -242,3 +244,88 @@ class Conversion:
         for ours in self._moved.keys() - shapes.keys() - {_TOKENS["decoder"], "output.weight"}:
             raise self.error(f"the weight {self._names[ours]!r} is not part of a model of these settings")
         return weights
+
+
+def stacked(parts: Sequence[Tensor]) -> Tensor:
+    """Concatenate the matrices (or biases) of all heads: rows are grouped by head here."""
+    return torch.cat(list(parts))
+
+
+def shared_by_heads(weight: Tensor, num_heads: int) -> Tensor:
+    """Return the block-diagonal matrix that applies one small matrix to every head."""
+    return torch.block_diag(*[weight] * num_heads)  # type: ignore[no-untyped-call,no-any-return]
+
+
+def gain_of_unbiased_norm(alpha: Tensor, d_model: int) -> Tensor:
+    """Return the gain of a layer norm that is equal to one with the unbiased standard deviation (n - 1).
+
+    The unbiased deviation is sqrt(d / (d - 1)) times the biased one. `alpha` may be one number for all
+    dimensions.
+    """
+    if alpha.numel() == 1:
+        alpha = alpha.reshape(1).expand(d_model)
+    return alpha * math.sqrt((d_model - 1) / d_model)
+
+
+def one_number_for_all(beta: Tensor, d_model: int) -> Tensor:
+    """Expand one number to a vector; a vector is returned unchanged."""
+    return beta.reshape(1).repeat(d_model) if beta.numel() == 1 else beta
+
+
+def eps_inside_the_root(eps: float) -> float:
+    """Return the epsilon for sqrt(variance + eps) that corresponds to one added to the deviation.
+
+    Both are equal for a constant row; otherwise they agree to eps / deviation.
+    """
+    return eps * eps
+
+
+# Sinusoids computed through logarithms in float32 have larger errors from position 30 or so on.
+_TOLERANCE = 2e-6
+
+
+def move_positions(
+    conversion: Conversion,
+    tables: Mapping[str, str],
+    *,
+    fixed: bool = False,
+    formula: Callable[[int, int], Tensor] = sinusoids,
+) -> None:
+    """Move the position tables of both stacks.
+
+    Tables that equal the sinusoids are dropped, since the model computes them. All others become learned
+    positions; if two differ in length, the shorter is padded with zeros.
+
+    Args:
+        conversion: of the tensors.
+        tables: by stack, "encoder" and "decoder", the name of a tensor (L, D), (1, L, D) or (L, 1, D); a
+            stack without one uses the other's; without any, positions are sinusoids.
+        fixed: whether the tables were computed, not learned; `model.positions=sinusoidal` may drop those.
+        formula: the sinusoids of a length and d_model, by default the paper's.
+
+    Raises:
+        InteropError: the vectors of two tables have different sizes.
+    """
+    tables_by_name = {name: _flat(conversion.take(name)) for name in dict.fromkeys(tables.values())}
+    use_formula = fixed and conversion.settings.get("positions") == "sinusoidal"
+    if use_formula or all(_equal(table, formula) for table in tables_by_name.values()):
+        return
+    if len({table.shape[1] for table in tables_by_name.values()}) > 1:
+        raise conversion.error(
+            f"the vectors of {' and '.join(map(repr, tables_by_name))} have different sizes"
+        )
+    longest = max(len(table) for table in tables_by_name.values())
+    for stack, other in (("encoder", "decoder"), ("decoder", "encoder")):
+        name = tables[stack if stack in tables else other]
+        table = tables_by_name[name]
+        zeros = table.new_zeros(longest - len(table), table.shape[1])
+        conversion.put(f"{stack}.embedding.positions.weight", torch.cat([table, zeros]), origin=name)
+
+
+def _flat(table: Tensor) -> Tensor:
+    return table.reshape(-1, table.shape[-1])
+
+
+def _equal(table: Tensor, formula: Callable[[int, int], Tensor]) -> bool:
+    length, d_model = table.shape
+    return d_model % 2 == 0 and bool((table - formula(length, d_model)).abs().max() <= _TOLERANCE)

@@ -7,9 +7,10 @@ from typing import Any
 from torch import Tensor
 
 from heedful.errors import InteropError, suggestion
+from heedful.interop import fairseq as fairseq
+from heedful.interop import marian as marian
 from heedful.interop import torch_transformer
 from heedful.interop.conversion import Conversion, Imported
-from heedful.interop.fairseq import checkpoint as fairseq
 from heedful.interop.huggingface import bart, m2m100
 from heedful.interop.huggingface.pretrained import (
     ImportedBundle,
@@ -17,7 +18,6 @@ from heedful.interop.huggingface.pretrained import (
     PretrainedDirectory,
     read_pretrained,
 )
-from heedful.interop.marian import reading as marian
 from heedful.interop.worked_examples import (
     abhishek_thread,
     adeveloperdiary,

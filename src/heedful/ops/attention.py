@@ -1,4 +1,4 @@
-"""Scaled dot-product attention by torch's fused kernels or native ones; see `nn/attention.py`."""
+"""Scaled dot-product attention by torch's fused kernels or native ones; see `model/attention.py`."""
 
 import math
 from collections.abc import Iterator
@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.nn.attention import MultiHeadAttention, ScaledDotProductAttention
-from heedful.nn.masks import causal_mask
+from heedful.model.attention import MultiHeadAttention, ScaledDotProductAttention, causal_mask
 from heedful.ops import kernels
 from heedful.ops.kernels import Context, differentiable_once
 
@@ -130,7 +129,7 @@ def sdpa(
 
 
 def can_weigh(queries_BHTK: Tensor, keys_BHSK: Tensor, mask: Tensor, bias: Tensor | None) -> bool:
-    """Return whether there is a kernel of `attention_weights` for these; the mask is one of nn/masks.py."""
+    """Return whether there is a kernel of `attention_weights` for these, whose mask is of the convention."""
     rows, _, queries, _ = queries_BHTK.shape
     return (
         bias is None

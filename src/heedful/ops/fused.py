@@ -1,12 +1,39 @@
 """Replace modules of a model by faster ones."""
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from heedful.nn.attention import MultiHeadAttention
-from heedful.nn.layers import DecoderLayer, EncoderLayer
+from heedful.model.attention import MultiHeadAttention
+from heedful.model.layers import DecoderLayer, EncoderLayer
 from heedful.ops.attention import FusedAttention
-from heedful.ops.dropout import FastDropout
-from heedful.ops.residual import FusedResidual
+from heedful.ops.kernels import FusedResidual
+
+_RANGE = 1 << 16
+
+
+class FastDropout(nn.Dropout):
+    """Set each element to zero with probability p, and scale the others so that the mean stays.
+
+    On a CPU torch generates a number for each element, which can take longer than the layer before. Here 64
+    random bits serve four elements, so p is rounded to 1/65,536, and the scale compensates exactly. Layers
+    compiled by torch.compile use torch's dropout.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__(p)
+        self._threshold = round(p * _RANGE)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x in evaluation, and x times a fresh random mask in training."""
+        if not self.training or self.p == 0.0:
+            return x
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
+            return F.dropout(x, self.p)
+        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
+        bits = words.view(torch.int16)[: x.numel()].view(x.shape)  # uniform over -32,768..32,767
+        retained = bits >= self._threshold - _RANGE // 2
+        return x * (retained.to(x.dtype) * (_RANGE / (_RANGE - self._threshold)))
 
 
 def use_fused_ops(model: nn.Module, *, kernels: bool) -> None:

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.ops.dropout import FastDropout
+from heedful.ops.fused import FastDropout
 
 
 class AdaptedLinear(nn.Linear):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from heedful.nn.attention import MultiHeadAttention
+from heedful.model.attention import MultiHeadAttention
 from heedful.ops.attention import attention_implementation
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heedful.data.cleaning.languages import MIN_LETTERS, language_identifier
+from heedful.data.cleaning.pair import MIN_LETTERS, language_identifier
 from heedful.errors import MissingExtraError, install_hint
 
 _SURE = 0.5  # probability from which on a text is taken to be in the target language already

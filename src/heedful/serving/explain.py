@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from heedful.analysis.attention_maps import AttentionMaps
-    from heedful.bundle import Bundle
     from heedful.decoding.translation import TextHypothesis, Translation
     from heedful.serving.service import TranslationService
+    from heedful.storage.bundle import Bundle
     from heedful.text.tokenizer import Tokenizer
 
 MAX_TOKENS = 200  # of the sources of one request

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Protocol
 from heedful.errors import InputError
 from heedful.serving.catalogue import Pair
 from heedful.serving.markup.marked_text import Span
-from heedful.serving.markup.placement import Links, words
-from heedful.serving.sentences import Sentence
+from heedful.serving.markup.projection import Links, words
+from heedful.serving.segments import Sentence
 
 if TYPE_CHECKING:
-    from heedful.bundle import Bundle
     from heedful.decoding.alignment import Alignment
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
+    from heedful.storage.bundle import Bundle
 
 _MAX_HYPOTHESES = 8  # of an n-best list that is shown
 

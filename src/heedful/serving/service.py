@@ -1,17 +1,19 @@
 """Requests in, answers out, whatever the dialect: languages, sentences, the queues, and text again."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
-from heedful.serving.admission import Admission
 from heedful.serving.catalogue import Catalogue, Pair, Route
-from heedful.serving.concurrency import gathered
 from heedful.serving.detection import Detector
 from heedful.serving.limits import Limits
 from heedful.serving.markup.documents import TagRules
-from heedful.serving.markup.marked_text import MarkedText
-from heedful.serving.markup.placeholders import (
+from heedful.serving.markup.marked_text import (
+    MarkedText,
     is_faithful,
     may_be_shown,
     without_doubles,
@@ -19,12 +21,55 @@ from heedful.serving.markup.placeholders import (
 )
 from heedful.serving.markup.projection import project, text_to_translate
 from heedful.serving.metrics import Metrics
-from heedful.serving.model_queue import ModelQueue, Turn
-from heedful.serving.refusals import InvalidError, TextTooLongError, UnavailableError
-from heedful.serving.segments import Segments, has_letters, take_apart
-from heedful.serving.sentence_cache import SentenceCache
-from heedful.serving.sentences import Sentence, split_long_sentence
+from heedful.serving.model_queue import ModelQueue, SentenceCache, Turn
+from heedful.serving.refusals import InvalidError, SlowDownError, TextTooLongError, UnavailableError
+from heedful.serving.segments import Segments, Sentence, has_letters, split_long_sentence, take_apart
 from heedful.serving.served_model import Output, Outputs, ServedModel, joined_outputs
+
+T = TypeVar("T")
+
+
+async def gathered(awaitables: Sequence[Awaitable[T]]) -> list[T]:
+    """Return all results, in order; where one fails, the others are cancelled: nobody needs them."""
+    tasks = [asyncio.ensure_future(each) for each in awaitables]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+_RECENT = 0.2  # weight of the latest request in the mean duration
+_LONGEST_RETRY = 60
+
+
+class Admission:
+    """Counts the characters of all requests that are worked on; for one event loop."""
+
+    def __init__(self, max_characters: int) -> None:
+        """Let in requests of up to so many characters together."""
+        self._max_characters = max_characters
+        self.characters = 0
+        self._mean_seconds = 1.0
+
+    @contextmanager
+    def admitted(self, characters: int) -> Iterator[None]:
+        """Hold the place of a request.
+
+        Raises:
+            SlowDownError: there is none; it says when to come back.
+        """
+        if self.characters + characters > self._max_characters:
+            retry = min(_LONGEST_RETRY, max(1, math.ceil(self._mean_seconds)))
+            raise SlowDownError("the server has too much to do; try again later", retry_after=retry)
+        self.characters += characters
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.characters -= characters
+            self._mean_seconds += _RECENT * (time.monotonic() - started - self._mean_seconds)
+
 
 _SHORT = 500  # characters that the event loop can split by itself
 

@@ -3,10 +3,9 @@
 from heedful.text.framing import Framing
 from heedful.text.huggingface_tokenizer import HuggingFaceTokenizer
 from heedful.text.pair import TokenizerPair
-from heedful.text.sampling import SegmentationSampler
 from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from heedful.text.tokenizer import SpecialIds, Tokenizer
-from heedful.text.training import train_tokenizers
+from heedful.text.training import SegmentationSampler, train_tokenizers
 from heedful.text.vocabulary_tokenizer import VocabularyTokenizer
 
 __all__ = [

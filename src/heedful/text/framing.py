@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from heedful.config import Config
 from heedful.errors import TokenizerError
+from heedful.settings.run import Config
 from heedful.text.pair import TokenizerPair
 from heedful.text.tokenizer import Tokenizer
 

@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Self
 
 from heedful.errors import InputError, MissingExtraError, TokenizerError, install_hint
-from heedful.parsing import parse_json
-from heedful.text.decoded_text import clean_up_tokenization
-from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer
+from heedful.settings.parsing import parse_json
+from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer, clean_up_tokenization
 
 if TYPE_CHECKING:
     import tokenizers

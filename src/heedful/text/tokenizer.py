@@ -7,8 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from heedful.errors import TokenizerError
-from heedful.parsing import Json, is_whole, shown
+from heedful.settings.parsing import Json, is_whole, shown
 
 NOT_UNICODE = "the text is not Unicode: it holds half of a surrogate pair; remove it"
 
@@ -138,3 +141,38 @@ def _close(tag: str, tags: Sequence[str]) -> str:
     if close:
         return f"did you mean {' or '.join(names)}?"
     return f"there are {len(bare)}, such as {', '.join(names)}"
+
+
+# The replacements of transformers' clean_up_tokenization.
+_JOINED = (
+    *((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'")),
+    *((" n't", "n't"), (" 'm", "'m"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re")),
+)
+
+
+def clean_up_tokenization(text: str) -> str:
+    """Remove the spaces before punctuation and English contractions.
+
+    >>> clean_up_tokenization("do n't , please !")
+    "don't, please!"
+    """
+    for apart, joined in _JOINED:
+        text = text.replace(apart, joined)
+    return text
+
+
+def pad(
+    rows: Sequence[NDArray[np.integer] | Sequence[int]], pad_id: int, *, length_multiple: int = 1
+) -> NDArray[np.int64]:
+    """Return rows of ids as one array (B, L), filled on the right with `pad_id`.
+
+    Args:
+        rows: at least one; each may have another length.
+        pad_id: of the vocabulary that the ids are of.
+        length_multiple: L is rounded up to it.
+    """
+    longest = max(len(row) for row in rows)
+    padded = np.full((len(rows), -(-longest // length_multiple) * length_multiple), pad_id, dtype=np.int64)
+    for row, ids in zip(padded, rows, strict=True):
+        row[: len(ids)] = ids
+    return padded

@@ -1,12 +1,11 @@
 """From batches to a trained model: loss, schedule, optimiser, step, loop, checkpoints."""
 
-from heedful.training.callbacks import Scores, TrainerCallbacks
 from heedful.training.checkpoint import latest_checkpoint
-from heedful.training.event_log import EventLog
 from heedful.training.events import (
     CheckpointEvent,
     EndEvent,
     Event,
+    EventLog,
     NoticeEvent,
     SkippedEvent,
     StartEvent,
@@ -14,7 +13,7 @@ from heedful.training.events import (
     ValidationEvent,
     WarningEvent,
 )
-from heedful.training.trainer import Trainer
+from heedful.training.trainer import Scores, Trainer, TrainerCallbacks
 from heedful.training.validation import Validator, measure_nll
 
 __all__ = [

@@ -6,9 +6,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from heedful.config import TrainConfig
 from heedful.errors import ConfigError
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.run import TrainConfig
 
 
 def compiles(settings: TrainConfig, device: torch.device) -> bool:

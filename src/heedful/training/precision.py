@@ -7,8 +7,9 @@ from typing import Literal
 
 import torch
 
-from heedful.native import cpu_has_bf16, why_no_bf16
-from heedful.precision import TrainingPrecision, torch_dtype
+from heedful.ops.kernels import torch_dtype
+from heedful.runtime.native import cpu_has_bf16, why_no_bf16
+from heedful.settings.options import TrainingPrecision
 
 Precision = TrainingPrecision
 

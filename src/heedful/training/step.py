@@ -5,17 +5,19 @@ update. A micro-batch that does not fit into memory is split.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from heedful.config import Config, TrainConfig
 from heedful.data.batches import Batch
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.run import Config, TrainConfig
+from heedful.training.averaging import num_trained
+from heedful.training.events import StartEvent, StepEvent
 from heedful.training.loss import Loss, projected_cross_entropy
-from heedful.training.memory.out_of_memory import OutOfMemoryError, halve_batches, reraise_out_of_memory
+from heedful.training.memory import OutOfMemoryError, halve_batches, reraise_out_of_memory
 from heedful.training.precision import Precision, autocast, float32_matmul_precision
 
 
@@ -196,3 +198,46 @@ def apply_gradients(optimizer: torch.optim.Optimizer, *, scale: float, learning_
             if weight.grad is not None:
                 weight.grad.mul_(scale)
     optimizer.step()
+
+
+def start_event(
+    model: Transformer, config: Config, precision: Precision, *, num_pairs: int, step: int, seconds: float
+) -> StartEvent:
+    """Return the event before the first step, or the first after a resumption."""
+    return StartEvent(
+        step,
+        seconds,
+        num_parameters=model.num_parameters,
+        num_trained=num_trained(model),
+        num_pairs=num_pairs,
+        precision=precision,
+        device=str(next(model.parameters()).device),
+        threads=torch.get_num_threads(),
+        max_steps=config.train.max_steps,
+        max_minutes=config.train.max_minutes,
+    )
+
+
+def step_event(
+    steps: Sequence[tuple[StepMetrics, float]],
+    *,
+    epoch: int,
+    rate: float,
+    progress: float,
+    step: int,
+    seconds: float,
+    kind: type[StepEvent] = StepEvent,
+) -> StepEvent:
+    """Return the means over steps, each given with its seconds; all tokens count the same."""
+    num_tokens = sum(metrics.num_tgt_tokens for metrics, _ in steps)
+    return kind(
+        step,
+        seconds,
+        epoch=epoch,
+        loss=sum(metrics.loss * metrics.num_tgt_tokens for metrics, _ in steps) / num_tokens,
+        nll=sum(metrics.nll * metrics.num_tgt_tokens for metrics, _ in steps) / num_tokens,
+        learning_rate=rate,
+        gradient_norm=sum(metrics.gradient_norm for metrics, _ in steps) / len(steps),
+        tokens_per_second=num_tokens / sum(taken for _, taken in steps),
+        progress=progress,
+    )

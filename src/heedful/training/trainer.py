@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from signal import SIGTERM, Signals
@@ -11,12 +11,11 @@ from statistics import median
 
 from torch import Tensor
 
-from heedful.config import Config
-from heedful.data.batch_source import BatchSource
+from heedful.data.batches import BatchSource
 from heedful.errors import HeedfulError, Terminated, TrainingError
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage, average_weights, swapped_weights
-from heedful.training.callbacks import Scores, TrainerCallbacks
 from heedful.training.checkpoint import (
     Progress,
     Resumable,
@@ -28,7 +27,6 @@ from heedful.training.checkpoint import (
     save_checkpoint,
 )
 from heedful.training.compilation import uncompiled
-from heedful.training.divergence import MAX_ROLLBACKS, MAX_SKIPPED, DivergedError, recovered_rate
 from heedful.training.events import (
     CheckpointEvent,
     EndEvent,
@@ -41,23 +39,76 @@ from heedful.training.events import (
     WarningEvent,
 )
 from heedful.training.interrupt import caught_signals
-from heedful.training.intervals import due_after_step, is_time_based
-from heedful.training.limits import (
-    end_reason,
-    epochs_are_over,
-    fraction_done,
-    pace_message,
-    reached_limit,
-    shortfall,
-)
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.choice import describe, start_process_group
 from heedful.training.parallel.distributed import in_process_group
 from heedful.training.parallel.process_group import ProcessGroup, StepPlan
 from heedful.training.precision import emulation_warning, resolve_precision
-from heedful.training.reporting import start_event, step_event
-from heedful.training.schedule import learning_rate
-from heedful.training.step import StepMetrics
+from heedful.training.schedule import (
+    due_after_step,
+    end_reason,
+    epochs_are_over,
+    fraction_done,
+    is_time_based,
+    learning_rate,
+    pace_message,
+    reached_limit,
+    shortfall,
+)
+from heedful.training.step import StepMetrics, start_event, step_event
+from heedful.training.validation import Validator
+
+Scores = dict[str, float]
+
+
+@dataclass(frozen=True)
+class TrainerCallbacks:
+    """Trainer callbacks: saving, validation, logging.
+
+    Attributes:
+        validators: each measures the model; their scores are merged.
+        listeners: each is called with every event.
+        keep_model: called with "best" or "last", the model, its scores and step, to write a bundle.
+        checkpoints: the directory for checkpoints.
+        fingerprint: of the data and settings that a resumed run must share with the checkpoint.
+        before_writing: called before each checkpoint; an exception that it raises ends training.
+        validation_set: fingerprint of the validation data; scores are compared only if it is the same.
+    """
+
+    validators: Sequence[Validator]
+    listeners: Sequence[Callable[[Event], None]]
+    keep_model: Callable[[str, Transformer, Scores, int], None]
+    checkpoints: Path
+    fingerprint: str
+    validation_set: str = ""
+    before_writing: Callable[[], None] = lambda: None
+
+
+MAX_SKIPPED = 3  # steps in a row, before a rollback
+MAX_ROLLBACKS = 4  # if halving the rate this often does not help, the cause is another
+RECOVERY_STEPS = 100  # in which the rate doubles again
+
+
+def recovered_rate(rate_factor: float, *, rollbacks: int) -> float:
+    """Return the factor of the learning rate after one more finite step.
+
+    Args:
+        rate_factor: before it, at most 1.
+        rollbacks: how often training was rolled back.
+    """
+    return min(0.5 ** max(rollbacks - 1, 0), rate_factor * 2 ** (1 / RECOVERY_STEPS))
+
+
+class DivergedError(Exception):
+    """`MAX_SKIPPED` steps in a row were not finite."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(
+            f"step {step}: the loss is not finite, {MAX_SKIPPED} steps in a row; lower schedule.peak "
+            "(schedule.scale) or set optimizer.clip_norm=1, then --resume from the last checkpoint"
+        )
+        self.step = step
+
 
 Position = tuple[int, int]  # an epoch, and the index of a batch in its plan
 StopRequest = Callable[[], Signals | None]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 import torch
 
 from heedful.data.batches import Batch
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
 from heedful.training.loss import smoothed_cross_entropy
-from heedful.training.memory.out_of_memory import OutOfMemoryError, halve_batches, reraise_out_of_memory
+from heedful.training.memory import OutOfMemoryError, halve_batches, reraise_out_of_memory
 from heedful.training.precision import Precision, autocast, float32_matmul_precision
 
 _CHUNK_TOKENS = 512

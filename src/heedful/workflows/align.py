@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 
-from heedful.data.corpus import parallel_lines
+from heedful.data.files import parallel_lines
 from heedful.decoding.alignment import Alignment, AlignmentMethod
-from heedful.decoding.backend import attention_layer
+from heedful.decoding.backends.protocol import attention_layer
 from heedful.decoding.translator import Translator
-from heedful.requests import Languages, Runtime, ScoreRequest
+from heedful.settings.options import Languages, Runtime, ScoreRequest
 from heedful.workflows.loading import load_translator
 
 _CHUNK_LINES = 1024

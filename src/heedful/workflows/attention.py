@@ -9,14 +9,13 @@ from heedful.analysis.attention_maps import (
     attention_maps,
     write_attention_json,
 )
-from heedful.analysis.attention_page import write_attention_page
-from heedful.analysis.attention_picture import draw_attention
+from heedful.analysis.attention_pictures import draw_attention, write_attention_page
 from heedful.analysis.plotting import FORMATS as PICTURES
 from heedful.analysis.plotting import check_picture
 from heedful.decoding.inputs import check_unsplit
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.requests import Runtime, SearchRequest
+from heedful.settings.options import Runtime, SearchRequest
 from heedful.text import Framing
 from heedful.workflows.loading import load_translator, search_options
 

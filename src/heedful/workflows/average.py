@@ -3,14 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
-from heedful.bundle import load_bundle
 from heedful.errors import CheckpointError, RunError
-from heedful.model_files import load_weights, save_bundle
-from heedful.training.averaging import average_weights
+from heedful.storage.bundle import load_bundle
+from heedful.storage.model_files import load_weights, save_bundle
+from heedful.training.averaging import add_adapters, average_weights, without_adapters
 from heedful.training.checkpoint import is_complete, list_checkpoints
-from heedful.training.trained_weights import add_adapters, without_adapters
-from heedful.workflows.front_matter import front_matter
-from heedful.workflows.run_names import CHECKPOINTS, CONFIG
+from heedful.workflows.card import front_matter
+from heedful.workflows.run_directory import CHECKPOINTS, CONFIG
 
 
 def average(run: Path, output: Path, *, last: int = 5) -> list[Path]:

@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
-from heedful.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
-from heedful.config import Config
-from heedful.config.section import Section
 from heedful.errors import ConfigError, RunError
-from heedful.model_files import unique_weights
+from heedful.settings.model import Section
+from heedful.settings.run import Config
+from heedful.storage.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
+from heedful.storage.model_files import unique_weights
 from heedful.text import TokenizerPair
-from heedful.workflows.sources import local_bundle
+from heedful.workflows.loading import local_bundle
 
 # Settings that change neither the function of the model nor its vocabulary.
 _FREE = {"dropout", "attention_dropout", "activation_dropout", "word_dropout", "sampling"}

@@ -12,9 +12,9 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.native import native
-from heedful.requests import Runtime, SearchRequest
-from heedful.training.memory.peak import peak_memory
+from heedful.runtime.native import native
+from heedful.settings.options import Runtime, SearchRequest
+from heedful.training.memory import peak_memory
 from heedful.workflows.loading import beam_size_of, load_translator, search_options
 
 ProgressCallback = Callable[[str, float], None]  # the current phase, and the progress: 0 to 1

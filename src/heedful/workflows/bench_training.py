@@ -10,14 +10,14 @@ from itertools import count, islice
 from pathlib import Path
 from statistics import fmean
 
-from heedful.config import Config
 from heedful.errors import ConfigError, TrainingError
-from heedful.native import native
 from heedful.ops.kernels import kernels_apply_to
-from heedful.threads import using_threads
+from heedful.runtime.native import native
+from heedful.runtime.threads import using_threads
+from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import compiles
-from heedful.training.memory.peak import PeakMemory, peak_memory
+from heedful.training.memory import PeakMemory, peak_memory
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.choice import process_group_size, start_process_group
 from heedful.training.parallel.process_group import ProcessGroup, Rank, StepPlan

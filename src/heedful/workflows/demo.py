@@ -6,11 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful.config import load_config
 from heedful.data.phrasebook import PhraseBook, phrase_book
 from heedful.decoding.translator import Translator
 from heedful.errors import HeedfulError
 from heedful.evaluation.metrics import evaluate_texts
+from heedful.settings.loading import load_config
 from heedful.workflows.attention import attention_of, write_attention
 from heedful.workflows.demo_plan import Plan, plan_training, time_steps
 from heedful.workflows.material import Listener, Notes

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from heedful.config import Config
+from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.choice import start_process_group

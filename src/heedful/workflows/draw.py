@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heedful.analysis.head_importance import HeadImportance, head_importance, importance_figure
-from heedful.analysis.lengths import lengths_figure
 from heedful.analysis.paper_pictures import (
+    lengths_figure,
     masks_figure,
     positions_figure,
     schedule_figure,
     smoothing_figure,
 )
 from heedful.analysis.plotting import check_picture, save_figure
-from heedful.bundle import Bundle
-from heedful.config import Config
 from heedful.data.batches import Batch, collate
-from heedful.data.corpus import ParallelText, read_parallel
-from heedful.decoding.batch_plan import plan_batches
+from heedful.data.files import ParallelText, read_parallel
+from heedful.decoding.generator import plan_batches
 from heedful.errors import CorpusError
-from heedful.requests import Languages, Runtime, ScoreRequest
+from heedful.settings.options import Languages, Runtime, ScoreRequest
+from heedful.settings.run import Config
+from heedful.storage.bundle import Bundle
 from heedful.text import Framing
 from heedful.workflows.loading import load_translator
 

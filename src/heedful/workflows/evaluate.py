@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful.data.corpus import check_parallel, read_lines
+from heedful.data.files import check_parallel, read_lines
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import ConfigError, suggestion
-from heedful.evaluation.metrics import METRICS, evaluate_texts
-from heedful.evaluation.report import EvaluationReport
-from heedful.requests import Runtime, SearchRequest
+from heedful.evaluation.metrics import METRICS, EvaluationReport, evaluate_texts
+from heedful.settings.options import Runtime, SearchRequest
 from heedful.workflows.loading import load_translator, search_options
 
 

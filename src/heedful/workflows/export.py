@@ -3,10 +3,10 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heedful.bundle import load_bundle
 from heedful.errors import InteropError, RunError, suggestion
-from heedful.text.languages import choose_languages
-from heedful.workflows.sources import local_bundle
+from heedful.storage.bundle import load_bundle
+from heedful.text.pair import choose_languages
+from heedful.workflows.loading import local_bundle
 
 TARGETS = ("ctranslate2", "marian", "onnx")
 
@@ -58,7 +58,7 @@ def export(task: ExportTask) -> None:
 
         export_ctranslate2(bundle, task.output, quantization=task.quantization)
     elif task.target == "marian":
-        from heedful.interop.marian.export import export_marian
+        from heedful.interop.marian import export_marian
 
         export_marian(bundle, task.output)
     else:

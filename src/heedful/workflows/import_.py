@@ -7,23 +7,21 @@ from typing import Any
 
 from torch import Tensor
 
-from heedful.bundle import Bundle
-from heedful.config import Config
-from heedful.config.loading import validate
 from heedful.errors import ConfigError, RunError
+from heedful.interop import fairseq as fairseq
 from heedful.interop.checkpoint import read_checkpoint
-from heedful.interop.fairseq import checkpoint as fairseq
-from heedful.interop.fairseq.dictionary import read_dictionaries
+from heedful.interop.fairseq import read_dictionaries
 from heedful.interop.huggingface.pretrained import ImportOptions
 from heedful.interop.layouts import DIRECTORY_LAYOUTS, check_layout, read_directory, read_layout
 from heedful.interop.vocabulary import fit_vocabularies, read_tokenizers
-from heedful.meta_device import assign_weights, meta_model
-from heedful.model import Transformer
-from heedful.model_files import save_bundle, save_model
+from heedful.model.transformer import Transformer
+from heedful.settings.loading import validate
+from heedful.settings.run import Config
+from heedful.storage.bundle import Bundle
+from heedful.storage.model_files import assign_weights, meta_model, save_bundle, save_model
 from heedful.text import TokenizerPair
-from heedful.workflows.card import model_title
-from heedful.workflows.front_matter import front_matter
-from heedful.workflows.sources import hub_repo, local_source
+from heedful.workflows.card import front_matter, model_title
+from heedful.workflows.loading import hub_repo, local_source
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,16 +6,16 @@ from math import prod
 from pathlib import Path
 
 from heedful.analysis.curves import Curve, Curves, read_curves
-from heedful.bundle import BundleContents, load_tokenizers, read_bundle
-from heedful.config import load_config
-from heedful.decoding.backend_choice import has_torch
-from heedful.decoding.engine import engine_precisions
+from heedful.decoding.backends.choice import has_torch
+from heedful.decoding.backends.engine import engine_precisions
 from heedful.errors import MissingExtraError, install_hint
-from heedful.native import native
-from heedful.threads import num_threads
-from heedful.weight_format import weight_shapes
+from heedful.runtime.native import native
+from heedful.runtime.threads import num_threads
+from heedful.settings.loading import load_config
+from heedful.storage.bundle import BundleContents, load_tokenizers, read_bundle
+from heedful.storage.stored_model import weight_shapes
+from heedful.workflows.loading import local_bundle
 from heedful.workflows.plot import LOG
-from heedful.workflows.sources import local_bundle
 
 _RUN_CONFIG = "config.toml"
 

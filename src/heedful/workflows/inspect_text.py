@@ -17,9 +17,9 @@ from heedful.data.cleaning import (
     language_identifier,
     survey,
 )
-from heedful.data.pair_files import PairFiles, Row
+from heedful.data.files import PairFiles, Row
 from heedful.errors import ConfigError, CorpusError, install_hint, suggestion
-from heedful.interop.new_directory import new_directory
+from heedful.interop.checkpoint import new_directory
 
 Progress = Callable[[str, float], None]  # the current phase, and the progress, 0 to 1
 

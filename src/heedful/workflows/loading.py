@@ -1,33 +1,103 @@
 """From a path and a request to a translator: what every verb that uses a trained model starts with."""
 
-from collections.abc import Mapping, Sequence
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from heedful.bundle import load_bundle
-from heedful.config import DecodeConfig
-from heedful.decoding.backend_choice import EngineChoice, PrecisionChoice, has_torch
+from heedful.decoding.backends.choice import EngineChoice, PrecisionChoice, has_torch
+from heedful.decoding.backends.native import NativeBackend
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
-from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.ranges import range_of
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.strategies import Strategy, parse_strategy
 from heedful.decoding.translator import Translator
-from heedful.errors import InputError, MissingExtraError, install_hint
-from heedful.requests import Device, Runtime, SamplingRequest, ScoreRequest
-from heedful.threads import may_have_gpu, set_threads
-from heedful.workflows.sources import local_bundle
+from heedful.errors import HubError, InputError, MissingExtraError, install_hint
+from heedful.interop.huggingface.hub import download_bundle, download_source
+from heedful.runtime.threads import may_have_gpu, set_threads
+from heedful.settings.options import Device, Runtime, SamplingRequest, ScoreRequest
+from heedful.settings.run import DecodeConfig
+from heedful.storage.bundle import load_bundle
 
 if TYPE_CHECKING:
     from heedful.decoding.generator import ForeignEngine
-    from heedful.model import Transformer
-    from heedful.stored_model import StoredModel
+    from heedful.model.transformer import Transformer
+    from heedful.storage.stored_model import StoredModel
+
+_PREFIX = "hf:"
+_SUFFIXES = {".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".npz", ".onnx", ".json", ".toml", ".gz", ".zip"}
+_HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>.+))?", re.ASCII)
+
+
+def local_bundle(name: Path) -> Path:
+    """Return the path of a bundle or run; one on the hub is downloaded first.
+
+    An existing path is returned unchanged. Otherwise `user/model`, `user/model@revision`, or either after
+    `hf:`, is the id of a model on the hub; without `hf:`, not if there is a directory `user`, or with the
+    suffix of a file. The path need not be a bundle: see `resolve_bundle`.
+
+    Raises:
+        HubError: the hub has no such bundle, or cannot be reached.
+        BundleError: the bundle has a newer format.
+        InputError: not a valid id after `hf:`, or a path that does not exist.
+        MissingExtraError: it may be an id, and huggingface_hub is not installed.
+    """
+    return _local(name, download_bundle)
+
+
+def local_source(name: Path) -> Path:
+    """Return the path of a model to import; otherwise as `local_bundle`."""
+    return _local(name, download_source)
+
+
+def hub_repo(name: Path) -> str | None:
+    """Return the repository of a name, `user/model`; None for a path.
+
+    >>> hub_repo(Path("hf:user/model@v2"))
+    'user/model'
+    """
+    text = name.as_posix()
+    is_path = name.exists() or (not text.startswith(_PREFIX) and _is_meant_as_path(name))
+    match = None if is_path else _HUB_ID.fullmatch(text.removeprefix(_PREFIX))
+    return match["repo"] if match else None
+
+
+def _local(name: Path, download: Callable[..., Path]) -> Path:
+    text = name.as_posix()
+    if name.exists():
+        return name
+    hub_id = _HUB_ID.fullmatch(text.removeprefix(_PREFIX))
+    if text.startswith(_PREFIX):
+        if hub_id is None:
+            raise InputError(f"{text}: not an id of the hub; give hf:user/model or hf:user/model@revision")
+        return download(hub_id["repo"], revision=hub_id["revision"])
+    if hub_id is None:
+        return name
+    if _is_meant_as_path(name):
+        raise InputError(f"{text}: no such file or directory; {_advice(name)}")
+    try:
+        return download(hub_id["repo"], revision=hub_id["revision"])
+    except (HubError, MissingExtraError) as error:
+        raise type(error)(f"there is no {text} here; {error}") from None
+
+
+def _is_meant_as_path(name: Path) -> bool:
+    return name.parent.is_dir() or name.suffix.lower() in _SUFFIXES
+
+
+def _advice(name: Path) -> str:
+    beside = [each.name for each in name.parent.iterdir()] if name.parent.is_dir() else []
+    if close := difflib.get_close_matches(name.name, beside, n=1):
+        return f"did you mean {name.parent / close[0]}?"
+    return f"check the path, or write hf:{name.as_posix()} for a model of the hub"
+
 
 _PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(PrecisionChoice)}
 _ENGINES: dict[str, EngineChoice] = {name: name for name in get_args(EngineChoice)}

@@ -11,24 +11,23 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from heedful.config import Config, load_config
-from heedful.config.loading import validate
-from heedful.data.batch_source import BatchSource
-from heedful.data.corpus import ParallelText, overlap, read_pairs, read_parallel, shared_pairs
+from heedful.data.batches import BatchSource
+from heedful.data.files import ParallelText, overlap, read_pairs, read_parallel, shared_pairs
 from heedful.data.store import ParallelStore, build_store
 from heedful.errors import ConfigError, CorpusError
-from heedful.meta_device import assign_weights, meta_model
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
+from heedful.runtime.threads import check_workers, set_threads
+from heedful.settings.loading import load_config, validate
+from heedful.settings.run import Config
+from heedful.storage.model_files import assign_weights, meta_model
 from heedful.text import Framing, TokenizerPair, train_tokenizers
-from heedful.threads import check_workers, set_threads
 from heedful.training import Event, NoticeEvent, WarningEvent
+from heedful.training.averaging import choose_trained_weights
+from heedful.training.batch_size import fitting_batch
 from heedful.training.compilation import compiles
-from heedful.training.memory.batch_size import fitting_batch
-from heedful.training.memory.free import free_memory
-from heedful.training.memory.onednn import limit_onednn_cache
+from heedful.training.memory import free_memory, limit_onednn_cache
 from heedful.training.precision import Precision, resolve_precision
-from heedful.training.trained_weights import choose_trained_weights
 from heedful.workflows.base_model import BaseModel, Origin, continued_settings, load_base_model
 from heedful.workflows.run_directory import RunDirectory
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful.bundle import bundle_file_names, read_bundle, resolve_bundle
 from heedful.interop.huggingface.hub import Upload, upload
+from heedful.storage.bundle import bundle_file_names, read_bundle, resolve_bundle
 
 
 @dataclass(frozen=True, kw_only=True)

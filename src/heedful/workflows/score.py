@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import tee
 from pathlib import Path
 
-from heedful.data.corpus import parallel_lines
+from heedful.data.files import parallel_lines
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import ScoredText
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.requests import Runtime, ScoreRequest
+from heedful.settings.options import Runtime, ScoreRequest
 from heedful.text import Tokenizer
 from heedful.workflows.loading import load_translator, search_options
 

@@ -10,23 +10,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heedful.config import Config
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import HeedfulError, InputError, MissingExtraError, install_hint
-from heedful.requests import Runtime, SearchRequest
-from heedful.serving.catalogue import Pair
-from heedful.serving.language_codes import language_code
+from heedful.serving.access import check_origin
+from heedful.serving.catalogue import Pair, language_code
 from heedful.serving.limits import Limits
-from heedful.serving.origins import check_origin
 from heedful.serving.served_model import ServedModel, ServedPair
+from heedful.settings.options import Runtime, SearchRequest
+from heedful.settings.run import Config
 from heedful.text.tokenizer import Tokenizer
 from heedful.workflows.loading import beam_size_of, load_translator, search_options
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from heedful.serving.keys import KeyRing
+    from heedful.serving.access import KeyRing
 
 _NEEDED = ("uvicorn", "fastapi", "prometheus_client", "langcodes", "language_data", "syntok", "py3langid")
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
@@ -131,7 +130,7 @@ def application_of_worker() -> "FastAPI":
 
 
 def _application(request: ServeRequest, models: Sequence[ServedModel], keys: "KeyRing | None") -> "FastAPI":
-    from heedful.serving.clients import Clients
+    from heedful.serving.access import Clients
     from heedful.serving.http.answering import Gateway
     from heedful.serving.http.app import application
     from heedful.serving.metrics import Metrics
@@ -143,7 +142,7 @@ def _application(request: ServeRequest, models: Sequence[ServedModel], keys: "Ke
 
 
 def _key_ring(request: ServeRequest) -> "KeyRing | None":
-    from heedful.serving.keys import KeyRing, load_keys
+    from heedful.serving.access import KeyRing, load_keys
 
     return None if request.keys is None else KeyRing(load_keys(Path(request.keys)))
 

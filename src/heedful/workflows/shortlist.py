@@ -7,17 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from heedful.bundle import Bundle, load_bundle
-from heedful.data.corpus import read_lines, read_parallel
+from heedful.data.files import read_lines, read_parallel
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.translator import Translator
 from heedful.errors import CorpusError, InputError, RunError
-from heedful.requests import Runtime, SearchRequest, ShortlistSize
+from heedful.settings.options import Runtime, SearchRequest, ShortlistSize
+from heedful.storage.bundle import Bundle, load_bundle
 from heedful.text.framing import Framing
-from heedful.workflows.loading import load_translator, search_options
+from heedful.workflows.loading import load_translator, local_bundle, search_options
 from heedful.workflows.outputs import check_output
-from heedful.workflows.sources import local_bundle
 
 _FILE = "shortlist.safetensors"
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from heedful.data.store import ParallelStore
-from heedful.durable import named_in_errors, put_text_in_place
+from heedful.runtime.durable import named_in_errors, put_text_in_place
 from heedful.text import TokenizerPair
 from heedful.training import SkippedEvent
-from heedful.workflows.run_names import SKIPPED_HEADER
+from heedful.workflows.run_directory import SKIPPED_HEADER
 
 
 class SkippedReport:

@@ -9,13 +9,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.ops.attention import attention_implementation
-from heedful.precision import torch_dtype
-from heedful.threads import using_threads
+from heedful.ops.kernels import torch_dtype
+from heedful.runtime.threads import using_threads
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import uncompiled
 from heedful.training.optimizer import optimizer_of_shard
-from heedful.training.parallel.partition import partition_weights
 from heedful.training.parallel.process_group import Rank, StepPlan
+from heedful.training.parallel.shared_memory import partition_weights
 from heedful.training.precision import Precision, autocast, float32_matmul_precision
 from heedful.training.step import (
     Sums,

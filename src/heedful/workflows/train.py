@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heedful.bundle import Bundle
-from heedful.config import Config, load_config
 from heedful.errors import CheckpointError
-from heedful.model import Transformer
-from heedful.model_files import save_bundle
+from heedful.model.transformer import Transformer
+from heedful.settings.loading import load_config
+from heedful.settings.run import Config
+from heedful.storage.bundle import Bundle
+from heedful.storage.model_files import save_bundle
 from heedful.training import (
     EndEvent,
     Event,
@@ -19,14 +20,17 @@ from heedful.training import (
     TrainerCallbacks,
     latest_checkpoint,
 )
+from heedful.training.averaging import without_adapters
 from heedful.training.checkpoint import set_damaged_aside
 from heedful.training.parallel.distributed import join_process_group, leave_process_group, run_worker
-from heedful.training.trained_weights import without_adapters
 from heedful.workflows.card import model_card, shared_config
-from heedful.workflows.directory_guard import DirectoryGuard
 from heedful.workflows.material import Listener, Material, Notes, prepare, training_device
-from heedful.workflows.resumption import check_files_are_there, check_resumable
-from heedful.workflows.run_directory import RunDirectory
+from heedful.workflows.run_directory import (
+    DirectoryGuard,
+    RunDirectory,
+    check_files_are_there,
+    check_resumable,
+)
 from heedful.workflows.skipped_report import SkippedReport
 from heedful.workflows.validators import DecodingValidator, NllValidator
 

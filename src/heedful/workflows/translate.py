@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from heedful.decoding.translation import Translation
-from heedful.requests import Runtime, SearchRequest
+from heedful.settings.options import Runtime, SearchRequest
 from heedful.workflows.loading import load_translator, search_options
 
 _HYPOTHESES_AT_ONCE = 65_536  # some 100 MB of them

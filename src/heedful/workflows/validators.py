@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from heedful.bundle import Bundle
-from heedful.config import Config
-from heedful.data.batch_source import BatchSource
+from heedful.data.batches import BatchSource
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.evaluation.metrics import evaluate_texts
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.run import Config
+from heedful.storage.bundle import Bundle
 from heedful.text import TokenizerPair
 from heedful.training import measure_nll
 from heedful.training.precision import Precision

@@ -10,9 +10,9 @@ import torch
 from tiny_bundle import memorised
 
 from heedful.analysis.attention_maps import MEAN, AttentionMaps, MapChoice, attention_maps
-from heedful.analysis.attention_picture import draw_attention
+from heedful.analysis.attention_pictures import draw_attention
 from heedful.errors import InputError
-from heedful.nn.attention import MultiHeadAttention
+from heedful.model.attention import MultiHeadAttention
 
 SVG = "{http://www.w3.org/2000/svg}"
 SOURCE, TARGET = "the cat sees the dog .", "die Katze sieht ."

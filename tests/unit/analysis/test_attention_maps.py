@@ -9,8 +9,7 @@ import pytest
 from tiny_bundle import memorised
 
 from heedful.analysis.attention_maps import AttentionMaps, MapChoice, attention_maps, write_attention_json
-from heedful.analysis.attention_page import write_attention_page
-from heedful.analysis.attention_picture import draw_attention
+from heedful.analysis.attention_pictures import draw_attention, write_attention_page
 from heedful.analysis.plotting import readable_tokens
 from heedful.errors import InputError, MissingExtraError, install_hint
 

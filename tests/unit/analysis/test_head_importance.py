@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from heedful.analysis.head_importance import head_importance, importance_figure
 from heedful.data.batches import Batch, collate
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
 
 
 @pytest.fixture(scope="module")

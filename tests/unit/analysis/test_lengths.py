@@ -2,7 +2,7 @@ from collections import Counter
 
 import numpy as np
 
-from heedful.analysis.lengths import lengths_figure
+from heedful.analysis.paper_pictures import lengths_figure
 
 
 def test_histograms_count_every_length() -> None:

@@ -13,9 +13,10 @@ from heedful.analysis.paper_pictures import (
     smoothed_target,
     smoothing_figure,
 )
-from heedful.config import Config, ModelConfig
-from heedful.config.loading import validate
 from heedful.errors import InputError
+from heedful.settings.loading import validate
+from heedful.settings.model import ModelConfig
+from heedful.settings.run import Config
 
 
 def line(figure: Figure, axes: int, number: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ import typer
 from typer.testing import CliRunner
 
 from heedful.cli.option_groups import with_option_groups
-from heedful.requests import Option
+from heedful.settings.options import Option
 
 
 @dataclass(frozen=True, kw_only=True)

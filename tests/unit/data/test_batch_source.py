@@ -4,12 +4,11 @@ import pytest
 import torch
 from small_tokenizers import tagged_pair
 
-from heedful.config import TokenizerConfig
-from heedful.data.batch_source import BatchSource
-from heedful.data.batches import Batch
-from heedful.data.corpus import ParallelText
+from heedful.data.batches import Batch, BatchSource
+from heedful.data.files import ParallelText
 from heedful.data.store import ParallelStore, build_store
 from heedful.errors import TokenizerError
+from heedful.settings.run import TokenizerConfig
 from heedful.text import Framing, TokenizerPair, train_tokenizers
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.corpus import (
+from heedful.data.files import (
     ParallelText,
     check_parallel,
     overlap,

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from small_tokenizers import LANGUAGES, nllb_pair, phrases
 
-from heedful.config import Config, LanguageConfig, ModelConfig
-from heedful.data.batch_source import BatchSource
-from heedful.data.corpus import ParallelText
+from heedful.data.batches import BatchSource
+from heedful.data.files import ParallelText
 from heedful.data.store import build_store
+from heedful.settings.model import ModelConfig
+from heedful.settings.run import Config, LanguageConfig
 from heedful.text import Framing, TokenizerPair
 
 ENGLISH, GERMAN = phrases()

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.data.corpus import read_pairs, read_parallel
-from heedful.data.pair_files import PairFiles, holds_pairs
+from heedful.data.files import PairFiles, holds_pairs, read_pairs, read_parallel
 from heedful.errors import CorpusError
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from heedful.data.sampler import plan_epoch
+from heedful.data.batches import plan_epoch
 
 RNG = np.random.default_rng(1)
 SRC = RNG.gamma(6.0, 2.5, 20_000).astype(np.int32) + 1

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from heedful.config import TokenizerConfig
 from heedful.data import store
-from heedful.data.corpus import ParallelText, read_parallel
+from heedful.data.files import ParallelText, read_parallel
 from heedful.data.store import CorpusReport, ParallelStore, build_store
 from heedful.errors import CorpusError
+from heedful.settings.run import TokenizerConfig
 from heedful.text import SentencePieceTokenizer, TokenizerPair, train_tokenizers
 
 SRC = ["the cat", "a dog ate", "my homework is here", "cat and dog", "here"]

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from heedful.data.store_cache import evict, mark_used
+from heedful.data.store import evict, mark_used
 
 DAY = 24 * 3600
 

@@ -11,13 +11,14 @@ from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
 from heedful.analysis.attention_maps import attention_maps
-from heedful.bundle import Bundle
-from heedful.config import Config, ModelConfig, TokenizerConfig
 from heedful.decoding.alignment import PENULTIMATE, Alignment, AlignmentMethod, align_words
-from heedful.decoding.backend_choice import EngineChoice
+from heedful.decoding.backends.choice import EngineChoice
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
+from heedful.settings.run import Config, TokenizerConfig
+from heedful.storage.bundle import Bundle
 from heedful.text import Framing, train_tokenizers
 
 pytestmark = pytest.mark.by_class

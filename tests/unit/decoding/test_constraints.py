@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from heedful.decoding.backends.torch import TorchTokens
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.task import SearchTask
-from heedful.decoding.torch_steps import TorchTokens
+from heedful.decoding.steps import SearchTask
 from heedful.errors import InputError
 
 PAD, START, EOS = 0, 1, 2

@@ -14,22 +14,20 @@ from searches import searched
 from small_models import small_model
 from tiny_bundle import PAIRS, memorised
 
-from heedful.bundle import Bundle
-from heedful.decoding.backend_choice import Backends, EngineChoice
+from heedful.decoding.backends.choice import Backends, EngineChoice
+from heedful.decoding.backends.torch import ModelStep, listen_to
 from heedful.decoding.beam import BeamSearch
-from heedful.decoding.coverage import CoveringStep
-from heedful.decoding.cross_attention import listen_to
 from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
-from heedful.decoding.steps import StepFunction
-from heedful.decoding.task import SearchTask
-from heedful.decoding.torch_backend import ModelStep
+from heedful.decoding.scoring import CoveringStep
+from heedful.decoding.steps import SearchTask, StepFunction
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
 from heedful.ops.recorder import record_attention
-from heedful.precision import Precision
+from heedful.settings.options import Precision
+from heedful.storage.bundle import Bundle
 
 pytestmark = pytest.mark.by_class
 

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from tiny_bundle import PAIRS, memorised
 from torch.nn.functional import cross_entropy
 
-from heedful.bundle import Bundle
-from heedful.config import Config, DecodeConfig, ModelConfig, TokenizerConfig
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.detokenization import attended_words, translations_of
 from heedful.decoding.generator import StepwiseGenerator
@@ -24,10 +22,13 @@ from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.translator import Translator
-from heedful.model import Transformer
-from heedful.model_files import save_bundle
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
+from heedful.settings.run import Config, DecodeConfig, TokenizerConfig
+from heedful.storage.bundle import Bundle
+from heedful.storage.model_files import save_bundle
 from heedful.text import Framing, HuggingFaceTokenizer, SpecialIds, TokenizerPair
-from heedful.text.word_list import tokenizer_from_words
+from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 SRC = tokenizer_from_words(["<unk>", "<s>", "</s>", "<pad>", "one", "two", "three", "four", "five", "six"])
 TGT = tokenizer_from_words(["<pad>", "<s>", "</s>", "<unk>", "eins", "zwei", "drei", "vier", "fünf", "sechs"])

@@ -11,14 +11,14 @@ from machine_class import need_native
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
+from heedful.decoding.backends.native import NativeBackend
 from heedful.decoding.beam import BeamSearch
-from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.errors import InputError
-from heedful.meta_device import meta_model
-from heedful.precision import Precision
-from heedful.threads import using_threads
+from heedful.runtime.threads import using_threads
+from heedful.settings.options import Precision
+from heedful.storage.model_files import meta_model
 
 pytestmark = pytest.mark.by_class
 

@@ -10,13 +10,13 @@ from step_tables import BOS, Table, TableStep, random_table, task_of
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
-from heedful.bundle import Bundle
 from heedful.decoding.beam import BeamSearch
-from heedful.decoding.ensemble import EnsembleStep
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
+from heedful.decoding.steps import EnsembleStep
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
+from heedful.storage.bundle import Bundle
 
 pytestmark = pytest.mark.by_class
 

@@ -14,22 +14,22 @@ from numpy.typing import NDArray
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
-from heedful.bundle import Bundle
-from heedful.decoding import backend_choice
-from heedful.decoding.backend_choice import Backends
-from heedful.decoding.fastest_precision import (
+from heedful.decoding.backends import choice
+from heedful.decoding.backends.choice import (
     MAX_LOSS,
+    Backends,
     Trial,
     Way,
     fastest,
     random_sources,
     try_precisions,
 )
-from heedful.decoding.native_backend import NativeBackend
+from heedful.decoding.backends.native import NativeBackend
+from heedful.decoding.backends.torch import TorchTokens
 from heedful.decoding.steps import Start, StepFunction
-from heedful.decoding.torch_steps import TorchTokens
 from heedful.errors import InputError
-from heedful.precision import Precision
+from heedful.settings.options import Precision
+from heedful.storage.bundle import Bundle
 
 pytestmark = pytest.mark.by_class
 
@@ -92,7 +92,7 @@ def assert_tried(monkeypatch: pytest.MonkeyPatch, wanted: list[Way], *, bf16: bo
         tried.extend(starts)
         return {way: Trial(0.1 if way == ("torch", "float32") else 1.0, 0.0) for way in starts}
 
-    monkeypatch.setattr(backend_choice, "try_precisions", torch_is_fastest)
+    monkeypatch.setattr(choice, "try_precisions", torch_is_fastest)
     translator = Translator(fresh(), precision="auto")
     assert (translator.engine_in_use, translator.precision_in_use) == ("torch", "float32")
     assert tried == [*wanted, *([("torch", "bf16")] if bf16 else [])]
@@ -161,7 +161,7 @@ def test_a_translator_writes_with_what_was_chosen_and_chooses_once(monkeypatch: 
     found = translator.translations(SOURCES)
     assert found == Translator(bundle, precision=chosen).translations(SOURCES)  # type: ignore[arg-type]
     with monkeypatch.context() as patch:
-        patch.delattr(backend_choice, "try_precisions")  # which nobody needs any more
+        patch.delattr(choice, "try_precisions")  # which nobody needs any more
         assert Translator(bundle, precision="auto").precision_in_use == chosen
         with pytest.raises(NameError):
             _ = Translator(fresh(), precision="auto").precision_in_use

@@ -11,15 +11,15 @@ from machine_class import need_native
 from tiny_bundle import memorised
 
 from heedful import Translator
-from heedful.bundle import Bundle
+from heedful.decoding.backends.torch import TorchBackend
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.greedy import Greedy
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.decoding.strategies import Strategy
-from heedful.decoding.torch_backend import TorchBackend
 from heedful.errors import InputError
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.storage.bundle import Bundle
 
 GREEDY = SearchOptions(strategy=BeamSearch(beam_size=1))
 SIZE = memorised().config.model.src_vocab_size

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_bundle import PAIRS, memorised
 
-from heedful.config import TokenizerConfig
 from heedful.decoding.inputs import split_text
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
+from heedful.settings.run import TokenizerConfig
 from heedful.text import train_tokenizers
 from heedful.text.tokenizer import Tokenizer
 

@@ -13,16 +13,11 @@ from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
 from heedful.decoding import sampling as module
-from heedful.decoding.arrays import Array
-from heedful.decoding.native_backend import NativeBackend
+from heedful.decoding.backends.native import NativeBackend
+from heedful.decoding.backends.torch import TorchBackend
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import (
-    Sampling,
-    random_numbers,
-    samples_at_once,
-)
-from heedful.decoding.steps import StepFunction
-from heedful.decoding.torch_backend import TorchBackend
+from heedful.decoding.sampling import Sampling, random_numbers, samples_at_once
+from heedful.decoding.steps import Array, StepFunction
 
 SOURCES = [[7, 8, 9], [7], [9, 8, 7, 5]]
 LIMITS = [9, 80, 70]

@@ -5,13 +5,13 @@ import torch
 from small_models import small_model
 from step_tables import TableStep, random_table, task_of
 
+from heedful.decoding.backends.torch import ForcedStep, ModelStep
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import score_outputs
-from heedful.decoding.task import SearchTask
-from heedful.decoding.torch_backend import ForcedStep, ModelStep
+from heedful.decoding.steps import SearchTask
 from heedful.errors import InputError
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
 
 PAD, BOS, EOS = 0, 2, 3
 SRC = torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0]])

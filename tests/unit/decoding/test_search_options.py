@@ -2,7 +2,6 @@ import dataclasses
 
 import pytest
 
-from heedful.config import DecodeConfig
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.greedy import Greedy
@@ -10,6 +9,7 @@ from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.errors import InputError
+from heedful.settings.run import DecodeConfig
 
 
 def test_the_defaults_are_the_papers() -> None:

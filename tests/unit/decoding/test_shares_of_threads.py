@@ -4,7 +4,7 @@ from heapq import heapify, heapreplace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.decoding.batch_plan import plan_batches, share_out
+from heedful.decoding.generator import plan_batches, share_out
 
 LENGTHS = st.lists(st.integers(0, 30), max_size=100)
 

@@ -6,14 +6,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from heedful.config import ModelConfig
-from heedful.decoding.coverage import CoveringStep
-from heedful.decoding.cross_attention import listen_to
-from heedful.decoding.ensemble import EnsembleStep
-from heedful.decoding.steps import StepFunction
-from heedful.decoding.torch_steps import ForcedStep, ModelStep, RestrictedStep, TorchTokens
-from heedful.meta_device import meta_model
-from heedful.model import Transformer
+from heedful.decoding.backends.torch import ForcedStep, ModelStep, RestrictedStep, TorchTokens, listen_to
+from heedful.decoding.scoring import CoveringStep
+from heedful.decoding.steps import EnsembleStep, StepFunction
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
+from heedful.storage.model_files import meta_model
 
 META = torch.device("meta")
 BATCH, LENGTH, VOCAB_SIZE = 5, 7, 17

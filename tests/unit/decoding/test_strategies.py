@@ -12,9 +12,8 @@ from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.sampling import Sampling
-from heedful.decoding.steps import Start
+from heedful.decoding.steps import SearchTask, Start
 from heedful.decoding.strategies import Strategy, parse_strategy, strategy_names
-from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
 

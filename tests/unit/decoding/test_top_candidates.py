@@ -4,8 +4,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from heedful.decoding.backends.torch import TorchTokens
 from heedful.decoding.steps import ArrayTokens, NextTokens
-from heedful.decoding.torch_steps import TorchTokens
 
 KINDS = {"numpy": lambda log_probs: ArrayTokens(log_probs.numpy()), "torch": TorchTokens}
 of_both_kinds = pytest.mark.parametrize("tokens_of", KINDS.values(), ids=KINDS.keys())

@@ -7,16 +7,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.bundle import Bundle
-from heedful.config import Config, DecodeConfig, ModelConfig, TokenizerConfig
-from heedful.decoding.batch_plan import plan_batches
 from heedful.decoding.beam import BeamSearch
+from heedful.decoding.generator import plan_batches
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import BundleError, InputError
-from heedful.model import Transformer
-from heedful.model_files import save_bundle
-from heedful.precision import Precision
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
+from heedful.settings.options import Precision
+from heedful.settings.run import Config, DecodeConfig, TokenizerConfig
+from heedful.storage.bundle import Bundle
+from heedful.storage.model_files import save_bundle
 from heedful.text import TokenizerPair, train_tokenizers
 
 pytestmark = pytest.mark.by_class

@@ -8,15 +8,15 @@ from machine_class import need_native
 from searches import searched
 from tagged_bundle import nllb_like
 
-from heedful.bundle import load_bundle
+from heedful.decoding.backends.native import NativeBackend
+from heedful.decoding.backends.torch import ModelStep
 from heedful.decoding.beam import BeamSearch
-from heedful.decoding.native_backend import NativeBackend
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.task import SearchTask
-from heedful.decoding.torch_backend import ModelStep
+from heedful.decoding.steps import SearchTask
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.model_files import save_bundle
+from heedful.storage.bundle import load_bundle
+from heedful.storage.model_files import save_bundle
 from heedful.workflows.attention import attention_of
 
 pytestmark = pytest.mark.by_class

@@ -8,20 +8,20 @@ import torch
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
-from heedful.bundle import Bundle
-from heedful.config import Config
-from heedful.decoding.backend_choice import Backends, EngineChoice
+from heedful.decoding.backends.choice import Backends, EngineChoice
+from heedful.decoding.backends.torch import ForcedStep, ModelStep
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.inputs import Target
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
-from heedful.decoding.torch_backend import ForcedStep, ModelStep
 from heedful.decoding.translation import ScoredText, TextHypothesis
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.model import Transformer
-from heedful.precision import Precision
+from heedful.model.transformer import Transformer
+from heedful.settings.options import Precision
+from heedful.settings.run import Config
+from heedful.storage.bundle import Bundle
 
 pytestmark = pytest.mark.by_class
 

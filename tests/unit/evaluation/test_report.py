@@ -1,6 +1,6 @@
 import json
 
-from heedful.evaluation.report import EvaluationReport
+from heedful.evaluation.metrics import EvaluationReport
 
 
 def test_a_report_becomes_one_flat_json_object() -> None:

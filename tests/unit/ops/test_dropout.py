@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from heedful.ops.dropout import FastDropout
+from heedful.ops.fused import FastDropout
 
 
 def dropped(p: float, x: torch.Tensor, seed: int) -> torch.Tensor:

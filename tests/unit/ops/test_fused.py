@@ -8,13 +8,13 @@ from option_models import OPTIONS, T, option_inputs, option_model
 from small_models import small_model
 from torch import nn
 
-from heedful.nn.attention import MultiHeadAttention, ScaledDotProductAttention
-from heedful.nn.layers import DecoderLayer, EncoderLayer, Residual
+from heedful.model.attention import MultiHeadAttention, ScaledDotProductAttention
+from heedful.model.layers import DecoderLayer, EncoderLayer, Residual
 from heedful.ops import use_fused_ops
 from heedful.ops.attention import FusedAttention, attention_implementation
-from heedful.ops.dropout import FastDropout
+from heedful.ops.fused import FastDropout
+from heedful.ops.kernels import FusedResidual
 from heedful.ops.lora import adapt_layers
-from heedful.ops.residual import FusedResidual
 
 
 def kinds(model: nn.Module) -> set[type]:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from command_line import heedful
 
-from heedful import native as native_library
 from heedful.ops import kernels
-from heedful.threads import using_threads
+from heedful.runtime import native as native_library
+from heedful.runtime.threads import using_threads
 
 
 def applied() -> bool:

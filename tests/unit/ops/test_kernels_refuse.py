@@ -8,12 +8,12 @@ from machine_class import need_native
 from torch import Tensor, nn
 
 from heedful.errors import InputError
-from heedful.nn.attention import MultiHeadAttention
+from heedful.model.attention import MultiHeadAttention
 from heedful.ops import kernels, use_fused_ops
 from heedful.ops.attention import can_weigh, weigh
-from heedful.ops.dropout import FastDropout
-from heedful.ops.residual import residual_norm
-from heedful.threads import using_threads
+from heedful.ops.fused import FastDropout
+from heedful.ops.kernels import residual_norm
+from heedful.runtime.threads import using_threads
 from heedful.training.loss import projected_cross_entropy, smoothed_cross_entropy
 
 

@@ -7,7 +7,7 @@ import torch
 from small_models import small_config
 from torch import Tensor, nn
 
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
 from heedful.ops.lora import AdaptedLinear, adapt_layers, inner_linear_layers, merge_layers
 
 RANK, ALPHA, IN, OUT = 3, 5.0, 7, 11

@@ -1,11 +1,10 @@
 import pytest
 import torch
 
-from heedful.config import ModelConfig
-from heedful.model import Transformer
-from heedful.nn.attention import attention_weights
-from heedful.nn.masks import causal_mask
+from heedful.model.attention import attention_weights, causal_mask
+from heedful.model.transformer import Transformer
 from heedful.ops.recorder import record_attention
+from heedful.settings.model import ModelConfig
 
 B, H, T, S = 2, 3, 5, 7
 SRC_PAD = 4

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from heedful.errors import InputError
-from heedful.serving import clients as clients_module
-from heedful.serving.admission import Admission
-from heedful.serving.clients import Clients
-from heedful.serving.keys import KeyRing, load_keys, make_key
+from heedful.serving import access as clients_module
+from heedful.serving.access import Clients, KeyRing, load_keys, make_key
 from heedful.serving.limits import Limits
 from heedful.serving.refusals import KeyRefusedError, SlowDownError
+from heedful.serving.service import Admission
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from http.client import HTTPConnection
 import pytest
 from running_services import Running, running
 
-from heedful.serving.keys import ApiKey
+from heedful.serving.access import ApiKey
 
 KEY = "secret"
 TEXT = {"text": ["a"], "target_lang": "DE", "source_lang": "EN"}

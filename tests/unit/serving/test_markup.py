@@ -9,12 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.serving.markup.documents import TagRules, html_rules, xml_rules
-from heedful.serving.markup.marked_text import MarkedText
-from heedful.serving.markup.placeholders import find, placeholders, without_placeholders
-from heedful.serving.markup.placement import Aligned, Links, words
-from heedful.serving.markup.projection import project, text_to_translate
-from heedful.serving.markup.tokens import Kind, tokenize
+from heedful.serving.markup.documents import Kind, TagRules, html_rules, tokenize, xml_rules
+from heedful.serving.markup.marked_text import MarkedText, find, placeholders, without_placeholders
+from heedful.serving.markup.projection import Aligned, Links, project, text_to_translate, words
 from heedful.serving.segments import Segments, take_apart
 
 SCRAPS = st.lists(

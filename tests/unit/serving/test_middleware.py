@@ -5,8 +5,7 @@ from typing import Any
 
 from starlette.types import Message, Receive, Send
 
-from heedful.serving.http.middleware import Observed
-from heedful.serving.http.protocol import CLOSING
+from heedful.serving.http.protocol import CLOSING, Observed
 from heedful.serving.metrics import Metrics
 
 

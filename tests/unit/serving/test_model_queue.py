@@ -13,9 +13,8 @@ from heedful.decoding.greedy import Greedy
 from heedful.decoding.options import SearchOptions
 from heedful.serving.catalogue import Pair
 from heedful.serving.limits import Limits
-from heedful.serving.model_queue import ModelQueue, Turn
+from heedful.serving.model_queue import ModelQueue, SentenceCache, Turn
 from heedful.serving.refusals import InvalidError, UnavailableError
-from heedful.serving.sentence_cache import SentenceCache
 from heedful.serving.served_model import Output, ServedModel, ServedPair
 
 PAIR = Pair("en", "de")

@@ -3,7 +3,7 @@
 import pytest
 
 from heedful.errors import InputError
-from heedful.serving.origins import check_origin
+from heedful.serving.access import check_origin
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 from heedful.serving.catalogue import Pair
-from heedful.serving.sentence_cache import SentenceCache, SentenceKey
+from heedful.serving.model_queue import SentenceCache, SentenceKey
 from heedful.serving.served_model import Output
 
 

@@ -8,7 +8,7 @@ from small_services import RuleTranslator, rule_model, rule_service
 
 from heedful.serving.limits import Limits
 from heedful.serving.markup.documents import TagRules, html_rules
-from heedful.serving.markup.placement import words
+from heedful.serving.markup.projection import words
 from heedful.serving.metrics import Metrics
 from heedful.serving.refusals import (
     InvalidError,

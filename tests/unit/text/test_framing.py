@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 from small_tokenizers import marian_pair, nllb_pair, tagged_pair
 
-from heedful.config import Config, LanguageConfig, ModelConfig
 from heedful.errors import TokenizerError
+from heedful.settings.model import ModelConfig
+from heedful.settings.run import Config, LanguageConfig
 from heedful.text import Framing
 
 

@@ -3,10 +3,11 @@ from pathlib import Path
 import pytest
 from small_tokenizers import marian_pair, nllb_pair, phrases, tagged_pair
 
-from heedful.config import Config, LanguageConfig, ModelConfig, TokenizerConfig
 from heedful.errors import InputError
+from heedful.settings.model import ModelConfig
+from heedful.settings.run import Config, LanguageConfig, TokenizerConfig
 from heedful.text import Framing, TokenizerPair, train_tokenizers
-from heedful.text.languages import choose_languages
+from heedful.text.pair import choose_languages
 
 NLLB = Config(
     model=ModelConfig(decoder_start_id=2), languages=LanguageConfig(src_tag="eng_Latn", tgt_tag="deu_Latn")

@@ -7,8 +7,7 @@ import pytest
 from small_tokenizers import phrases, sentencepiece_model
 
 from heedful.errors import TokenizerError
-from heedful.text.sentencepiece_format import check_model, fields, read_kind
-from heedful.text.sentencepiece_tokenizer import load_sentencepiece
+from heedful.text.sentencepiece_tokenizer import check_model, fields, load_sentencepiece, read_kind
 
 NORMALIZER, CHARSMAP, PIECE, SCORE = 3, 2, 1, 2
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from small_tokenizers import marian_pair, nllb_pair, phrases, tagged_pair
 
-from heedful.config import TokenizerConfig
 from heedful.errors import InputError
+from heedful.settings.run import TokenizerConfig
 from heedful.text import SentencePieceTokenizer, Tokenizer, train_tokenizers
-from heedful.text.word_list import tokenizer_from_words
+from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 WORDS = tokenizer_from_words(["<unk>", "<s>", "</s>", "<pad>", "the", "cat", "sleeps"])
 

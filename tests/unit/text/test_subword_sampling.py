@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.config import TokenizerConfig
+from heedful.settings.run import TokenizerConfig
 from heedful.text import SegmentationSampler, SentencePieceTokenizer, train_tokenizers
 
 LINES = ["the cat sat on the mat", "a dog ate my homework", "my cat ate the mat that the dog sat on"] * 3

@@ -4,7 +4,7 @@ import pytest
 from small_tokenizers import marian_pair, nllb_pair, tagged_pair
 
 from heedful.errors import TokenizerError
-from heedful.text.word_list import tokenizer_from_words
+from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 
 def refusal(tokenizer: object, tag: str) -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.config import TokenizerConfig
 from heedful.errors import InputError, TokenizerError
+from heedful.settings.run import TokenizerConfig
 from heedful.text import SentencePieceTokenizer, TokenizerPair, train_tokenizers
 
 ENGLISH = ["the cat sat on the mat", "a dog ate my homework", "my cat ate a dog"] * 3

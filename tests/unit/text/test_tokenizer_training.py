@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.config import TokenizerConfig
 from heedful.errors import TokenizerError
+from heedful.settings.run import TokenizerConfig
 from heedful.text import train_tokenizers, training
 
 ENGLISH = ["the cat sat on the mat", "a dog ate my homework"] * 3

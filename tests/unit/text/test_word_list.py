@@ -1,7 +1,7 @@
 import pytest
 
 from heedful.errors import TokenizerError
-from heedful.text.word_list import tokenizer_from_words
+from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 WORDS = ["[SOS]", "the", "[UNK]", "cat", "[PAD]", "Katze", "[EOS]"]
 

@@ -5,10 +5,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from small_models import assert_same_weights, small_model
 
-from heedful.bundle import WEIGHTS_FILE
 from heedful.errors import BundleError
-from heedful.model import Transformer
-from heedful.model_files import unique_weights
+from heedful.model.transformer import Transformer
+from heedful.storage.bundle import WEIGHTS_FILE
+from heedful.storage.model_files import unique_weights
 from heedful.training.averaging import MovingAverage, average_weights, swapped_weights
 
 

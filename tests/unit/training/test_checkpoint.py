@@ -7,9 +7,9 @@ import torch
 from full_disk import files_limited_to, record_syncs
 from small_models import assert_same_weights, small_model
 
-from heedful.config import OptimizerConfig
 from heedful.errors import CheckpointError
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.run import OptimizerConfig
 from heedful.training.averaging import MovingAverage
 from heedful.training.checkpoint import (
     Progress,

@@ -7,8 +7,8 @@ import pytest
 from damaged_files import damage
 from small_models import assert_same_weights, small_model
 
-from heedful.config import OptimizerConfig
 from heedful.errors import CheckpointError
+from heedful.settings.run import OptimizerConfig
 from heedful.training.averaging import MovingAverage
 from heedful.training.checkpoint import (
     Progress,

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.training.event_log import EventLog
-from heedful.training.events import NoticeEvent, ValidationEvent
+from heedful.training.events import EventLog, NoticeEvent, ValidationEvent
 
 
 def line(step: int) -> str:

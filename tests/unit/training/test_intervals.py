@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from heedful.config import Config
-from heedful.training.intervals import Due, due_after_step, is_time_based
+from heedful.settings.run import Config
+from heedful.training.schedule import Due, due_after_step, is_time_based
 
 
 def settings(valid: dict[str, Any] | None = None, **train: Any) -> Config:  # noqa: ANN401

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from heedful.config import Config
+from heedful.settings.run import Config
 from heedful.training.checkpoint import Progress
-from heedful.training.limits import end_reason, has_learned, pace_message, reached_limit, shortfall
+from heedful.training.schedule import end_reason, has_learned, pace_message, reached_limit, shortfall
 
 LINEAR = {"name": "linear", "peak": 1e-3, "decay_fraction": 0.7}
 

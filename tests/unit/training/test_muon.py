@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from heedful.precision import TrainingPrecision
-from heedful.training import muon
-from heedful.training.muon import COEFFICIENTS, Muon, orthogonalise
+from heedful.settings.options import TrainingPrecision
+from heedful.training import optimizer
+from heedful.training.optimizer import COEFFICIENTS, Muon, orthogonalise
 
 LOWEST = 0.003  # of the singular values, for a norm of 1, that the polynomials bring close to 1
 STRETCH = 1.01  # of the interval of each polynomial but the last
@@ -126,13 +126,13 @@ def test_it_is_computed_in_the_precision_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, precision: TrainingPrecision
 ) -> None:
     used: list[torch.dtype] = []
-    by_steps = muon._by_steps
+    by_steps = optimizer._by_steps
 
     def watched(x: Tensor) -> Tensor:
         used.append(x.dtype)
         return by_steps(x)
 
-    monkeypatch.setattr(muon, "_by_steps", watched)
+    monkeypatch.setattr(optimizer, "_by_steps", watched)
     assert orthogonalise(torch.eye(5), precision).dtype == torch.float32
     assert used == [{"float32": torch.float32, "bf16": torch.bfloat16}[precision]]
 
@@ -141,7 +141,7 @@ def test_it_is_computed_in_the_precision_that_is_asked_for(
 def test_both_ways_agree(rows: int, columns: int) -> None:
     x = matrix_with(spread_values(rows), rows, columns)[0]
     x = x / x.norm()
-    torch.testing.assert_close(muon._by_gram_matrix(x), muon._by_steps(x), atol=2e-3, rtol=0.0)
+    torch.testing.assert_close(optimizer._by_gram_matrix(x), optimizer._by_steps(x), atol=2e-3, rtol=0.0)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_wide_and_tall_matrices_go_by_the_gram_matrix_in_float32(
 
         return watched
 
-    monkeypatch.setattr(muon, "_by_steps", watch("steps", muon._by_steps))
-    monkeypatch.setattr(muon, "_by_gram_matrix", watch("gram", muon._by_gram_matrix))
+    monkeypatch.setattr(optimizer, "_by_steps", watch("steps", optimizer._by_steps))
+    monkeypatch.setattr(optimizer, "_by_gram_matrix", watch("gram", optimizer._by_gram_matrix))
     orthogonalise(torch.ones(shape), precision)
     assert taken == [way]
 
@@ -175,9 +175,9 @@ def test_wide_and_tall_matrices_go_by_the_gram_matrix_in_float32(
 def test_a_symmetric_product_is_the_plain_one(size: int) -> None:
     torch.manual_seed(size)
     x = torch.randn(size, 2 * size + 3)
-    torch.testing.assert_close(muon._symmetric(x, x.T), x @ x.T, atol=1e-3, rtol=1e-5)
+    torch.testing.assert_close(optimizer._symmetric(x, x.T), x @ x.T, atol=1e-3, rtol=1e-5)
     gram = x @ x.T / size
-    torch.testing.assert_close(muon._symmetric(gram, gram), gram @ gram, atol=1e-3, rtol=1e-5)
+    torch.testing.assert_close(optimizer._symmetric(gram, gram), gram @ gram, atol=1e-3, rtol=1e-5)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -188,7 +188,7 @@ def test_the_multiplications_are_counted_as_they_are_done(
     matrix = torch.ones(shape)
     with FlopCounterMode(display=False) as counter:
         orthogonalise(matrix, precision)
-    assert 2 * muon.num_multiplications(matrix, precision) == counter.get_total_flops()
+    assert 2 * optimizer.num_multiplications(matrix, precision) == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -218,9 +218,9 @@ def test_a_step_is_that_of_torchs_muon_with_this_direction(
         for mine, another in zip(ours, others, strict=True):
             mine.grad = torch.randn_like(mine)
             another.grad = mine.grad.clone()
-        for optimizer in (one, other):
-            optimizer.param_groups[0]["lr"] = 0.01 * step
-            optimizer.step()
+        for each in (one, other):
+            each.param_groups[0]["lr"] = 0.01 * step
+            each.step()
         for mine, another in zip(ours, others, strict=True):
             torch.testing.assert_close(mine, another, atol=1e-6, rtol=1e-6)
     assert not torch.allclose(ours[0], torch.ones(8, 8), atol=1e-2)

@@ -7,11 +7,16 @@ import torch
 from small_models import assert_same_weights, small_model
 from torch import Tensor, nn
 
-from heedful.config import OptimizerConfig
-from heedful.precision import TrainingPrecision
-from heedful.training.muon import Muon, num_multiplications
-from heedful.training.optimizer import build_optimizer, optimizer_of_shard, update_costs
-from heedful.training.parallel.partition import partition_weights
+from heedful.settings.options import TrainingPrecision
+from heedful.settings.run import OptimizerConfig
+from heedful.training.optimizer import (
+    Muon,
+    build_optimizer,
+    num_multiplications,
+    optimizer_of_shard,
+    update_costs,
+)
+from heedful.training.parallel.shared_memory import partition_weights
 from heedful.training.step import apply_gradients
 
 MUON = OptimizerConfig(name="muon", weight_decay=0.1)

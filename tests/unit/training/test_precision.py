@@ -2,7 +2,7 @@ import pytest
 import torch
 from machine_class import as_class
 
-from heedful.native import Native
+from heedful.runtime.native import Native
 from heedful.training import precision as module
 from heedful.training.precision import (
     Precision,
@@ -37,9 +37,9 @@ def test_auto_is_bf16_where_the_processor_has_instructions_for_it(
 ) -> None:
     monkeypatch.delenv("HEEDFUL_BF16")
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
-    monkeypatch.setattr("heedful.native.native", lambda: Native("avx512_bf16", None, None, ()))
+    monkeypatch.setattr("heedful.runtime.native.native", lambda: Native("avx512_bf16", None, None, ()))
     assert resolve_precision("auto", CPU) == wanted
-    monkeypatch.setattr("heedful.native.native", lambda: Native("avx2", None, "forced", ()))
+    monkeypatch.setattr("heedful.runtime.native.native", lambda: Native("avx2", None, "forced", ()))
     assert resolve_precision("auto", CPU) == "float32"
 
 

@@ -9,18 +9,12 @@ import torch
 from trainer_worlds import World, make
 
 from heedful.errors import BundleError, InputError, TrainingError
-from heedful.model import Transformer
-from heedful.model_files import unique_weights
+from heedful.model.transformer import Transformer
+from heedful.storage.model_files import unique_weights
 from heedful.training.checkpoint import latest_checkpoint
-from heedful.training.divergence import RECOVERY_STEPS, recovered_rate
-from heedful.training.events import (
-    CheckpointEvent,
-    SkippedEvent,
-    StepEvent,
-    ValidationEvent,
-    WarningEvent,
-)
+from heedful.training.events import CheckpointEvent, SkippedEvent, StepEvent, ValidationEvent, WarningEvent
 from heedful.training.step import StepMetrics
+from heedful.training.trainer import RECOVERY_STEPS, recovered_rate
 
 
 def test_weights_that_are_not_finite_stop_with_one_line(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from heedful.config import ScheduleConfig
+from heedful.settings.run import ScheduleConfig
 from heedful.training.schedule import learning_rate
 
 

@@ -7,13 +7,13 @@ import torch
 from small_models import assert_same_weights, small_model
 from torch import nn
 
-from heedful.config import Config
 from heedful.data.batches import collate
 from heedful.errors import ConfigError
-from heedful.model import Transformer
+from heedful.model.transformer import Transformer
+from heedful.settings.run import Config
+from heedful.training.averaging import choose_trained_weights, num_trained, without_adapters
 from heedful.training.optimizer import build_optimizer
 from heedful.training.step import train_step
-from heedful.training.trained_weights import choose_trained_weights, num_trained, without_adapters
 
 LORA = {"rank": 2, "targets": ("query", "outer")}
 

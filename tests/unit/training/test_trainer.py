@@ -10,8 +10,8 @@ from small_models import assert_same_weights
 from trainer_worlds import World, make
 
 from heedful.errors import CheckpointError
-from heedful.model import Transformer
-from heedful.threads import using_threads
+from heedful.model.transformer import Transformer
+from heedful.runtime.threads import using_threads
 from heedful.training.checkpoint import latest_checkpoint, list_checkpoints
 from heedful.training.events import (
     CheckpointEvent,

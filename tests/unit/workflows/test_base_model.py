@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from tiny_bundle import memorised, save_memorised
 
-from heedful.config import Config, load_config, to_toml
 from heedful.errors import ConfigError
+from heedful.settings.loading import load_config, to_toml
+from heedful.settings.run import Config
 from heedful.workflows.base_model import BaseModel, continued_settings, load_base_model
 
 

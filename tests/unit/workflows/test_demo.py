@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from command_line import heedful
 
-from heedful.config import load_config
 from heedful.data.phrasebook import PhraseBook, phrase_book
 from heedful.errors import RunError
+from heedful.settings.loading import load_config
 from heedful.training import Event, NoticeEvent, StartEvent
 from heedful.workflows import demo as module
 from heedful.workflows.demo import demo

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.config import Config
+from heedful.settings.run import Config
 from heedful.workflows import demo_plan
 from heedful.workflows.demo_plan import Plan, plan_training, time_steps
 from phrasebook import generate

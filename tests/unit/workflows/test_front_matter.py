@@ -8,8 +8,8 @@ from huggingface_hub import EvalResult, ModelCard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.config import Config
-from heedful.workflows.front_matter import front_matter
+from heedful.settings.run import Config
+from heedful.workflows.card import front_matter
 
 DATA = {"src": "a/train.en", "tgt": "a/train.de", "valid_src": "a/val.en", "valid_tgt": "a/val.de"}
 BLEU = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"

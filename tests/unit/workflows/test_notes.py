@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from command_line import heedful
 
-from heedful.config import Config
 from heedful.errors import TokenizerError
+from heedful.settings.run import Config
 from heedful.training import Event, NoticeEvent, WarningEvent
 from heedful.workflows.material import Notes, prepare
 from heedful.workflows.run_directory import RunDirectory

@@ -5,12 +5,12 @@ import pytest
 from small_tokenizers import phrases
 from tiny_bundle import PAIRS, memorised, save_memorised
 
-from heedful.data.batch_source import BatchSource
-from heedful.data.corpus import ParallelText
+from heedful.data.batches import BatchSource
+from heedful.data.files import ParallelText
 from heedful.data.store import build_store
 from heedful.decoding.translator import Translator
 from heedful.errors import CorpusError
-from heedful.requests import Runtime, ScoreRequest
+from heedful.settings.options import Runtime, ScoreRequest
 from heedful.training import measure_nll
 from heedful.workflows.score import Perplexity, ScoredPair, ScoredToken, ScoringTask, score
 

@@ -9,9 +9,11 @@ import torch
 from command_line import Outcome, heedful
 from ten_pairs import ENGLISH, GERMAN, write_pairs
 
-from heedful.config import Config, load_config, preset
 from heedful.errors import ConfigError
-from heedful.workflows.resumption import FIXED, check_resumable
+from heedful.settings.loading import load_config
+from heedful.settings.presets import preset
+from heedful.settings.run import Config
+from heedful.workflows.run_directory import FIXED, check_resumable
 
 pytestmark = pytest.mark.by_class
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from small_tokenizers import tagged_pair
 
-from heedful.config import preset
 from heedful.errors import RunError
+from heedful.settings.presets import preset
 from heedful.workflows.run_directory import RunDirectory
 
 HOLD = """

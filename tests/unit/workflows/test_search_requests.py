@@ -2,7 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from heedful.config import DecodeConfig
 from heedful.decoding.beam import BeamSearch
 from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.greedy import Greedy
@@ -10,7 +9,8 @@ from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.errors import InputError
-from heedful.requests import SamplingRequest, SearchRequest
+from heedful.settings.options import SamplingRequest, SearchRequest
+from heedful.settings.run import DecodeConfig
 from heedful.workflows.loading import search_options
 
 BUNDLE = DecodeConfig(beam_size=3, length_penalty=0.4, max_length_offset=7)

@@ -9,16 +9,16 @@ import pytest
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
-from heedful.bundle import load_bundle
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.model_files import save_bundle
 from heedful.serving.catalogue import Pair
 from heedful.serving.limits import Limits
-from heedful.serving.markup.placement import words
+from heedful.serving.markup.projection import words
 from heedful.serving.metrics import Metrics
 from heedful.serving.served_model import Output
 from heedful.serving.service import TranslationService
+from heedful.storage.bundle import load_bundle
+from heedful.storage.model_files import save_bundle
 from heedful.workflows.serve import ServeRequest, load_models, load_served
 
 pytestmark = pytest.mark.by_class

@@ -10,12 +10,12 @@ import torch
 from process_groups import settings, small_source
 from small_models import small_config
 
-from heedful.config import Config, ModelConfig
-from heedful.data.batch_source import BatchSource
-from heedful.data.batches import Batch
-from heedful.model import Transformer
+from heedful.data.batches import Batch, BatchSource
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
+from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
-from heedful.training.memory.peak import PeakMemory, peak_memory
+from heedful.training.memory import PeakMemory, peak_memory
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.process_group import Rank, SingleProcess, StepPlan
 from heedful.workflows.step_cost import MatmulRate, count_flops, time_parts

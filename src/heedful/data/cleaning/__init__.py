@@ -1,7 +1,6 @@
 """Filters that find faulty pairs in parallel text: survey the corpus once, then check each pair."""
 
-from heedful.data.cleaning.languages import language_identifier
-from heedful.data.cleaning.pair import Pair
+from heedful.data.cleaning.pair import Pair, language_identifier
 from heedful.data.cleaning.registry import FILTERS, Filter, PairChecker
 from heedful.data.cleaning.survey import Survey, TextCounts, survey
 

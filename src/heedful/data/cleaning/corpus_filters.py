@@ -9,9 +9,15 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from heedful.data.cleaning.languages import MIN_LETTERS, NO_LANGUAGE, Identifier, alike
-from heedful.data.cleaning.pair import Pair, Sentence
-from heedful.data.cleaning.scripts import foreign_letters
+from heedful.data.cleaning.pair import (
+    MIN_LETTERS,
+    NO_LANGUAGE,
+    Identifier,
+    Pair,
+    Sentence,
+    alike,
+    foreign_letters,
+)
 from heedful.data.cleaning.survey import Keys, Survey
 
 Mask = npt.NDArray[np.bool_]

@@ -2,7 +2,13 @@
 
 import re
 import unicodedata
-from functools import cached_property
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property, lru_cache
+from pathlib import Path
+from typing import Protocol
+
+from heedful.errors import ConfigError, suggestion
 
 
 class _Shapes(dict[int, str]):
@@ -70,3 +76,142 @@ class Pair:
     def __init__(self, src: str, tgt: str, index: int = 0) -> None:
         self.src, self.tgt, self.index = Sentence(src), Sentence(tgt), index
         self.sentences = (self.src, self.tgt)
+
+
+MIN_LETTERS = 20  # shorter texts are not identified
+_MAJORITY = 0.5  # of the lines that are long enough; a text without a majority has no language
+_NEARLY_ALL = 0.9  # of passages of several lines; lists of names and sounds give many languages a few votes
+_ENOUGH_VOTES = 5
+_ENOUGH_CHARACTERS = 120  # of a text; more take longer and are no more accurate
+NO_LANGUAGE = "zxx"  # of numbers, markup and names
+# Similar languages, or two codes of one: a pair is not faulty because of one in place of the other.
+_ALIKE = (
+    {"no", "nn", "da", "nso"}, {"bs", "hr", "sr", "sl"}, {"id", "ms", "jv"}, {"zh", "yue", "wuu"},
+    {"cs", "sk"}, {"es", "gl", "ca", "an", "ext", "pt"}, {"de", "lb"}, {"nl", "af", "fy"},
+    {"ar", "ary", "arz"}, {"mk", "bg"}, {"fr", "wa", "oc", "gcf", "gcr"}, {"en", "pcm"},
+    {"it", "vec", "lij"}, {"az", "tr", "crh"}, {"ru", "uk", "be"}, {"hi", "mr", "ne"}, {"fo", "is"},
+    {"fi", "et"}, {"lt", "ltg", "lv"}, {"xh", "zu"},
+)  # fmt: skip
+
+
+class Identifier(Protocol):
+    """Identifies the language of a text."""
+
+    def best(self, text: str) -> tuple[str, float]:
+        """Return the most probable language, and its probability."""
+        ...
+
+    def probabilities(self, text: str) -> dict[str, float]:
+        """Return the probability of each language."""
+        ...
+
+
+class _Py3langid:
+    """py3langid on the first characters of a text."""
+
+    def __init__(self) -> None:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        # Several filters identify the same pair.
+        self._classify = lru_cache(maxsize=4)(identifier.classify)
+        self._rank = lru_cache(maxsize=4)(identifier.rank)
+
+    def best(self, text: str) -> tuple[str, float]:
+        language, probability = self._classify(text[:_ENOUGH_CHARACTERS])
+        return str(language), float(probability)
+
+    def probabilities(self, text: str) -> dict[str, float]:
+        return dict(self._rank(text[:_ENOUGH_CHARACTERS]))
+
+
+@cache
+def language_identifier() -> Identifier | None:
+    """Return the identifier, loaded once; None if py3langid is not installed."""
+    try:
+        return _Py3langid()
+    except ImportError:
+        return None
+
+
+def majority_language(sentences: Sequence[Sentence], identifier: Identifier) -> str | None:
+    """Return the language of a text; None if there is none, or too little text.
+
+    It is that of most lines that are long enough, or else that of nearly all passages of several lines.
+    """
+    lines = [sentence.text for sentence in sentences if sentence.num_letters >= MIN_LETTERS]
+    return _voted(lines, _MAJORITY, identifier) or _voted(_passages(sentences), _NEARLY_ALL, identifier)
+
+
+def _voted(texts: Iterable[str], share: float, identifier: Identifier) -> str | None:
+    votes = Counter(identifier.best(text)[0] for text in texts)
+    (language, count), *_ = votes.most_common(1) or [("", 0)]
+    enough = votes.total() >= _ENOUGH_VOTES and count > share * votes.total()
+    return language if enough and language != NO_LANGUAGE else None
+
+
+def _passages(sentences: Iterable[Sentence]) -> Iterator[str]:
+    """Join lines to passages that are long enough to be identified surely."""
+    lines: list[str] = []
+    length = 0
+    for sentence in sentences:
+        lines.append(sentence.text)
+        length += len(sentence.text) + 1
+        if length > _ENOUGH_CHARACTERS:
+            yield " ".join(lines)
+            lines, length = [], 0
+
+
+def language_of_name(path: Path, identifier: Identifier) -> str | None:
+    """Return the language that the end of a file's name says, as in `train.en` and `train.en.gz`."""
+    endings = [suffix[1:] for suffix in path.suffixes if suffix != ".gz"]
+    return endings[-1] if endings and endings[-1] in identifier.probabilities("") else None
+
+
+def known_language(name: str, identifier: Identifier) -> str:
+    """Return the language code if the identifier knows it.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    known = identifier.probabilities("")
+    if name not in known:
+        raise ConfigError(f"unknown language {name!r}{suggestion(name, known)}")
+    return name
+
+
+def alike(first: str, second: str) -> bool:
+    """Return whether two languages are so similar that a sentence may be taken for either."""
+    return first == second or any({first, second} <= group for group in _ALIKE)
+
+
+_PART = 0.05  # the smallest share of a main script: Japanese has three
+# Letters that belong to no script, or to any: signs, and letters in other forms.
+_NO_SCRIPTS = {
+    "MODIFIER", "MATHEMATICAL", "DOUBLE-STRUCK", "SCRIPT", "BLACK-LETTER", "FEMININE", "MASCULINE", "MICRO",
+    "OHM", "KELVIN", "ANGSTROM", "FULLWIDTH", "HALFWIDTH", "ALEF", "PLANCK", "TURNED", "SQUARED",
+    "IDEOGRAPHIC", "KATAKANA-HIRAGANA",
+}  # fmt: skip
+
+
+@cache
+def script_of(character: str) -> str | None:
+    """Return the script of a letter, such as "LATIN"; None for other characters."""
+    if not character.isalpha():
+        return None
+    script = unicodedata.name(character, "").split(" ", 1)[0]
+    return script if script and script not in _NO_SCRIPTS else None
+
+
+def main_scripts(characters: Mapping[str, int]) -> frozenset[str]:
+    """Return the scripts of at least 5 % of the letters, given the count of each character."""
+    counts: Counter[str] = Counter()
+    for character, count in characters.items():
+        if (script := script_of(character)) is not None:
+            counts[script] += count
+    return frozenset(script for script, count in counts.items() if count >= _PART * counts.total())
+
+
+def foreign_letters(characters: Iterable[str], scripts: frozenset[str]) -> frozenset[str]:
+    """Return those of the characters that are letters of other scripts."""
+    return frozenset(c for c in characters if (script := script_of(c)) is not None and script not in scripts)

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from heedful.data.cleaning import character_filters as characters
-from heedful.data.cleaning import content_filters as content
 from heedful.data.cleaning import corpus_filters as corpus
-from heedful.data.cleaning import length_filters as lengths
-from heedful.data.cleaning.mojibake import mojibake
+from heedful.data.cleaning import filters as characters
+from heedful.data.cleaning import filters as content
+from heedful.data.cleaning import filters as lengths
+from heedful.data.cleaning.filters import mojibake
 from heedful.data.cleaning.pair import Pair
 from heedful.data.cleaning.survey import Survey
 

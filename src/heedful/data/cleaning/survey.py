@@ -11,16 +11,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from heedful.data.cleaning.languages import (
+from heedful.data.cleaning.pair import (
     Identifier,
+    Pair,
+    Sentence,
     alike,
     known_language,
     language_of_name,
+    main_scripts,
     majority_language,
 )
-from heedful.data.cleaning.pair import Pair, Sentence
-from heedful.data.cleaning.scripts import main_scripts
-from heedful.data.pair_files import Row
+from heedful.data.files import Row
 
 _SAMPLE = 2000  # pairs whose languages are identified
 _MAX_WORDS = 2_000_000  # distinct words counted; beyond them, words that occurred once are dropped

@@ -1,14 +1,516 @@
 """A bundle as a CTranslate2 model: weights, vocabularies, tokenizer files and a README that shows its use."""
 
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
 
-from heedful.bundle import CARD_FILE, Bundle
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.diverse_beam import DiverseBeamSearch
+from heedful.decoding.greedy import Greedy
+from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.sampling import Sampling
 from heedful.errors import InteropError, MissingExtraError, install_hint, suggestion
-from heedful.interop.ctranslate2.readme import readme
-from heedful.interop.ctranslate2.spec import transformer_spec
-from heedful.interop.ctranslate2.tokens import token_names
-from heedful.interop.new_directory import new_directory
-from heedful.text.framing import Framing
+from heedful.interop.checkpoint import new_directory
+from heedful.model.attention import MultiHeadAttention
+from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from heedful.model.positions import AttentionPositions, LearnedPositions, SinusoidalPositions
+from heedful.model.transformer import Decoder, Encoder, Transformer
+from heedful.model.variants import GatedFeedForward
+from heedful.settings.model import ModelConfig
+from heedful.settings.run import Config, DecodeConfig
+from heedful.storage.bundle import CARD_FILE, Bundle
+from heedful.text import HuggingFaceTokenizer, SentencePieceTokenizer, Tokenizer
+from heedful.text.framing import Framing, suppressed_ids
+from heedful.text.pair import JOINT, SOURCE, TARGET
+
+if TYPE_CHECKING:
+    from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
+    from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
+    from ctranslate2.specs.common_spec import EmbeddingsSpec, LayerNormSpec, LinearSpec
+    from ctranslate2.specs.transformer_spec import (
+        FeedForwardSpec,
+        TransformerDecoderLayerSpec,
+        TransformerEncoderLayerSpec,
+    )
+
+NUM_POSITIONS = 2048  # twice the source tokens after which CTranslate2 truncates by default
+
+
+def position_limit(config: ModelConfig) -> int | None:
+    """Return the maximum length of source and target in the exported model, in tokens; None: no limit."""
+    if config.positions == "learned":
+        return config.max_positions
+    return None if config.positions in ("rotary", "relative") else NUM_POSITIONS
+
+
+@dataclass(frozen=True)
+class TokenNames:
+    """The name of each id, source and target; unique in each."""
+
+    src: Sequence[str]
+    tgt: Sequence[str]
+
+
+def token_names(bundle: Bundle) -> TokenNames:
+    """Name each id by its token.
+
+    CTranslate2 has one name for the unknown and end tokens of source and target: the target's.
+    """
+    config, src, tgt = bundle.config.model, bundle.tokenizers.src, bundle.tokenizers.tgt
+    tgt_names = unique_names(_tokens(tgt, config.tgt_vocab_size), {})
+    shared = {src.unk_id: tgt_names[tgt.unk_id], src.eos_id: tgt_names[tgt.eos_id]}
+    return TokenNames(unique_names(_tokens(src, config.src_vocab_size), shared), tgt_names)
+
+
+def unique_names(tokens: Sequence[str], fixed: Mapping[int, str]) -> list[str]:
+    """Name each id: by its fixed name, else by its token; where that is taken, the id is added.
+
+    >>> unique_names(["[UNK]", "a", "a", "a<2>"], {0: "<unk>"})
+    ['<unk>', 'a', 'a<2><2>', 'a<2>']
+    """
+    reserved, taken = {*tokens, *fixed.values()}, set(fixed.values())
+    names: list[str] = []
+    for i, token in enumerate(tokens):
+        name = fixed.get(i, token)
+        if i not in fixed and name in taken:
+            while name in reserved or name in taken:
+                name += f"<{i}>"
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _tokens(tokenizer: Tokenizer, count: int) -> list[str]:
+    """The token of each id; a model may have more ids than its tokenizer."""
+    known = min(count, tokenizer.vocab_size)
+    return [*tokenizer.pieces(range(known)), *(f"<{i}>" for i in range(known, count))]
+
+
+def penalties(search: SearchOptions | DecodeConfig) -> dict[str, float]:
+    """Return what every search of CTranslate2 goes by, whatever its strategy."""
+    return {
+        "length_penalty": search.length_penalty,
+        "repetition_penalty": search.repetition_penalty,
+        "no_repeat_ngram_size": search.no_repeat_ngram_size,
+        "min_decoding_length": search.min_length,
+    }
+
+
+def sum_of_log_probs(score: float, length: int, options: SearchOptions) -> float:
+    """Return the log-probability of an output of `length` tokens that CTranslate2 gives a score."""
+    return score * float(length**options.length_penalty)
+
+
+def lacking(options: SearchOptions, eos_id: int) -> Iterator[str]:
+    """Yield each option that CTranslate2 does not have, and what it has instead."""
+    if options.forced_last_id not in (None, eos_id):
+        yield f"forced_last_id={options.forced_last_id}"
+    if options.coverage_penalty:
+        yield f"coverage_penalty={options.coverage_penalty}"
+    if options.prefix_bias is not None:
+        yield f"prefix_bias={options.prefix_bias}"
+    if sampled := sampled_by(options):
+        for name in ("min_p", "epsilon", "seed"):
+            if value := getattr(sampled.strategy, name):
+                yield f"{name}={value}"
+        return
+    strategy = options.strategy
+    if not isinstance(strategy, Greedy | BeamSearch | DiverseBeamSearch):
+        yield f"strategy={strategy}"
+        return
+    beam = beam_of(options)
+    if beam.beam_size == 1:
+        return
+    if isinstance(strategy, DiverseBeamSearch) and strategy.num_groups > 1:
+        yield f"num_groups={strategy.num_groups}"
+    if options.length_penalty and options.length_normalization != "average":
+        yield f"length_normalization={options.length_normalization!r} (use 'average')"
+    provably_best = not options.length_penalty and options.n_best == 1
+    if beam.early_stopping != "first" and not (beam.early_stopping == "optimal" and provably_best):
+        yield f"early_stopping={beam.early_stopping!r} (use 'first')"
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """How outputs are drawn, and how many of each sentence."""
+
+    strategy: Sampling
+    count: int
+
+
+def sampled_by(options: SearchOptions) -> Sampled | None:
+    """Return how outputs are drawn; None where they are searched."""
+    match options.strategy:
+        case Sampling() as sampling:
+            return Sampled(sampling, options.n_best)
+        case MinimumBayesRisk(samples=samples, sampling=sampling):
+            return Sampled(sampling, samples)
+    return None
+
+
+def beam_of(options: SearchOptions) -> BeamSearch:
+    """Return the beam of a search: of one where it has none."""
+    match options.strategy:
+        case BeamSearch() as beam:
+            return beam
+        case DiverseBeamSearch(beam_size=beam_size, early_stopping=early_stopping):
+            return BeamSearch(beam_size=beam_size, early_stopping=early_stopping)
+    return BeamSearch(beam_size=1)
+
+
+def search_settings(options: SearchOptions, *, whole_beam: bool) -> dict[str, Any]:
+    """Return the options as arguments of CTranslate2's search, but for those that depend on the model."""
+    beam = beam_of(options)
+    settings: dict[str, Any] = {
+        "beam_size": beam.beam_size,
+        "num_hypotheses": beam.beam_size if whole_beam else options.n_best,
+        # Without a length penalty it ends by "optimal", unless it is asked for patience.
+        "patience": 1.0 if beam.early_stopping == "optimal" else 1.0001,
+        **penalties(options),
+        "max_input_length": 0,
+        "return_end_token": True,
+        "return_scores": True,
+    }
+    if sampled := sampled_by(options):
+        settings |= {
+            "beam_size": 1,
+            "num_hypotheses": sampled.count,
+            "patience": sampled.count,  # without which it refuses to draw several of the best token alone
+            "sampling_topk": sampled.strategy.top_k or 0,
+            "sampling_topp": sampled.strategy.top_p,
+            "sampling_temperature": sampled.strategy.temperature,
+        }
+    return settings
+
+
+# What CTranslate2 does by itself.
+_DEFAULTS = {"repetition_penalty": (1,), "no_repeat_ngram_size": (0,), "min_decoding_length": (0, 1)}
+_README = Template("""# Transformer $size, for CTranslate2
+
+Exported with heedful, with weights in $weights. After `pip install ctranslate2 $packages`:
+
+```python
+import ctranslate2
+$imports
+
+directory = "."  # where this file is
+$tokenizers
+translator = ctranslate2.Translator(directory)
+special = $special
+
+
+def translate(lines):
+    results = translator.translate_batch(
+        [$source for line in lines],
+        $arguments,
+        return_end_token=True,  # the length penalty counts it
+    )
+    outputs = [[token for token in result.hypotheses[0] if token not in special] for result in results]
+    return [$text for tokens in outputs]
+
+
+print(translate(["..."]))
+```
+
+$notes
+""")
+
+
+def readme(bundle: Bundle, framing: Framing, names: TokenNames, *, weights: str) -> str:
+    """Write it, in Markdown.
+
+    Args:
+        bundle: what was exported.
+        framing: the special-token template.
+        names: of the tokens.
+        weights: the type in which they are stored.
+    """
+    model, tokenizers = bundle.config.model, bundle.tokenizers
+    packages = sorted({_package(tokenizers.src), _package(tokenizers.tgt)})
+    files = {"tokenizer": (tokenizers.src, JOINT)}
+    if not tokenizers.joint:
+        files = {"source": (tokenizers.src, SOURCE), "target": (tokenizers.tgt, TARGET)}
+    first, *_, last = files if len(files) > 1 else [*files, *files]
+    return _README.substitute(
+        size=f"{model.num_encoder_layers}+{model.num_decoder_layers} x {model.d_model}",
+        weights=weights,
+        packages=" ".join(packages),
+        imports="\n".join(f"import {package}" for package in packages),
+        tokenizers="\n".join(f"{variable} = {_loading(*file)}" for variable, file in files.items()),
+        special=_literal(_special(bundle, framing, names)),
+        source=_cutting(tokenizers.src, first, framing, names),
+        arguments=",\n        ".join(_arguments(bundle, framing, names)),
+        text=_joining(tokenizers.tgt, last),
+        notes="\n".join(f"- {note}" for note in _notes(bundle.config, framing, names)),
+    )
+
+
+def _package(tokenizer: Tokenizer) -> str:
+    return "tokenizers" if isinstance(tokenizer, HuggingFaceTokenizer) else "sentencepiece"
+
+
+def _loading(tokenizer: Tokenizer, stem: str) -> str:
+    """Python that loads a tokenizer, of files whose names begin with `stem`."""
+    file = f'f"{{directory}}/{stem}{next(iter(tokenizer.to_files()))}"'
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        return f"tokenizers.Tokenizer.from_file({file})"
+    return f"sentencepiece.SentencePieceProcessor(model_file={file})"
+
+
+def _cutting(tokenizer: Tokenizer, variable: str, framing: Framing, names: TokenNames) -> str:
+    """Python that turns `line` into tokens; the end token is CTranslate2's own affair where it comes last."""
+    is_library = isinstance(tokenizer, HuggingFaceTokenizer)
+    cut = "encode(line, add_special_tokens=False).tokens" if is_library else "encode(line, out_type=str)"
+    before = [names.src[i] for i in framing.src_prefix]
+    after = [names.src[i] for i in framing.src_suffix]
+    if framing.src_suffix == (tokenizer.eos_id,):
+        after = []
+    if not before and not after:
+        return f"{variable}.{cut}"
+    return f"[{', '.join([*map(_literal, before), f'*{variable}.{cut}', *map(_literal, after)])}]"
+
+
+def _joining(tokenizer: Tokenizer, variable: str) -> str:
+    """Python that turns `tokens` into a text."""
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        return f"{variable}.decode([{variable}.token_to_id(token) for token in tokens])"
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        return f"{variable}.decode(tokens)"
+    return f'{variable}.decode(tokens).replace("▁", " ").strip()'  # tokens that the model does not know
+
+
+def _special(bundle: Bundle, framing: Framing, names: TokenNames) -> list[str]:
+    """The tokens of an output that stand for no text; SentencePiece alone writes unknown ones as `⁇`."""
+    tgt = bundle.tokenizers.tgt
+    ids = {tgt.pad_id, tgt.bos_id, tgt.eos_id, *framing.tgt_prefix}
+    if not isinstance(tgt, SentencePieceTokenizer):
+        ids.add(tgt.unk_id)
+    return [names.tgt[i] for i in sorted(ids)]
+
+
+def _arguments(bundle: Bundle, framing: Framing, names: TokenNames) -> Iterable[str]:
+    """The bundle's own search, as far as CTranslate2 has it."""
+    search, tgt = bundle.config.decode, bundle.tokenizers.tgt
+    first: Sequence[int] = framing.tgt_prefix
+    if not first and search.forced_first_id is not None:
+        first = [search.forced_first_id]
+    if first:
+        yield f"target_prefix=[{_literal([names.tgt[i] for i in first])}] * len(lines)"
+    yield f"beam_size={search.beam_size}"
+    for name, value in penalties(search).items():
+        if value not in _DEFAULTS.get(name, ()):
+            yield f"{name}={value}"
+    if search.beam_size > 1 and search.early_stopping == "optimal":
+        yield "patience=2"
+    suppressed = suppressed_ids(
+        search.suppressed_ids, start_id=framing.start_id, pad_id=tgt.pad_id, eos_id=tgt.eos_id
+    )
+    if sequences := [[names.tgt[i]] for i in suppressed]:
+        yield f"suppress_sequences={_literal(sequences)}"
+    if search.max_length is not None:
+        yield f"max_decoding_length={search.max_length}"
+    yield f"max_batch_size={search.batch_tokens}"
+    yield 'batch_type="tokens"'
+
+
+def _notes(config: Config, framing: Framing, names: TokenNames) -> Iterable[str]:
+    source = [names.src[i] for i in (*framing.src_prefix, *framing.src_suffix[1:])]
+    tags = [*source, *(names.tgt[i] for i in framing.tgt_prefix)]
+    if tags:
+        listed = " and ".join(f"`{tag}`" for tag in tags)
+        yield f"{listed} name the languages; other tags of the vocabulary may take their places."
+    yield (
+        "CTranslate2 reads 1,024 tokens of a line and writes 256, unless it is given another "
+        "`max_input_length` and `max_decoding_length`."
+    )
+    if config.decode.repetition_penalty != 1:
+        yield "Its repetition penalty changes logits, where heedful's changes log-probabilities."
+    limit = position_limit(config.model)
+    if limit is not None and config.model.positions == "alibi":
+        yield f"Distances from {limit:,} tokens on count as {limit:,}."
+    elif limit is not None:
+        yield f"Positions end at {limit:,} tokens on either side; beyond, CTranslate2 stops with an error."
+    yield (
+        'It searches as heedful does with `length_normalization = "average"`, `early_stopping = "first"` and '
+        "`renormalize = true`: scores are log-probabilities divided by the length to the power of the "
+        "penalty, a sentence ends with its beam_size-th finished hypothesis, and what is suppressed leaves "
+        "its probability to the rest. With `patience=2` it ends with twice as many, and rarely misses what "
+        '"optimal" finds.'
+    )
+
+
+def _literal(value: Sequence[str] | Sequence[Sequence[str]]) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "swish": "SWISH"}
+
+
+def transformer_spec(model: Transformer) -> "TransformerSpec":
+    """Describe a model; vocabularies and special tokens are still to be added.
+
+    The weights in it are copies: CTranslate2 quantises in place.
+    """
+    from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
+
+    config = model.config
+    encoder = TransformerEncoderSpec(config.num_encoder_layers, config.num_heads, **_parts(config))
+    decoder = TransformerDecoderSpec(config.num_decoder_layers, config.num_heads, **_parts(config))
+    _set_stack(encoder, encoder.embeddings[0], model.encoder, config)
+    _set_stack(decoder, decoder.embeddings, model.decoder, config)
+    _set_linear(decoder.projection, model.output.weight, model.output.bias)
+    spec = TransformerSpec(encoder, decoder)
+    spec.config.layer_norm_epsilon = config.layer_norm_eps
+    return spec
+
+
+def _parts(config: ModelConfig) -> dict[str, Any]:
+    """Return the arguments of the spec of a stack, encoder or decoder."""
+    from ctranslate2.specs import Activation
+
+    return {
+        "pre_norm": _has_final_norm(config),  # gives the stack a final norm; the flag is set afterwards
+        "activation": Activation[_ACTIVATIONS[config.activation]],
+        "layernorm_embedding": config.embedding_norm,
+        "relative_attention_bias": config.positions in ("relative", "alibi"),
+        "ffn_glu": config.gated,
+        "rms_norm": config.norm_kind == "rms",
+        "num_heads_kv": config.num_kv_heads,
+        "head_dim": _head_size(config),
+        "rotary_dim": config.head_key_size if config.positions == "rotary" else None,
+        "rotary_interleave": False,  # the pairs are (i, i + d_k / 2), as ours
+    }
+
+
+def _has_final_norm(config: ModelConfig) -> bool:
+    return config.norm == "pre" or config.final_norm
+
+
+def _head_size(config: ModelConfig) -> int:
+    """CTranslate2 has one size for a head's queries, keys and values: zeros fill up the smaller ones."""
+    return max(config.head_key_size, config.head_value_size)
+
+
+def _set_stack(
+    spec: "TransformerEncoderSpec | TransformerDecoderSpec",
+    tokens: "EmbeddingsSpec",
+    stack: Encoder | Decoder,
+    config: ModelConfig,
+) -> None:
+    spec.pre_norm = config.norm == "pre"
+    spec.scale_embeddings = config.scale_embeddings
+    tokens.weight = _copy(stack.embedding.tokens.weight)
+    positions = stack.embedding.positions
+    if isinstance(positions, SinusoidalPositions):
+        spec.position_encodings.encodings = positions.formula(NUM_POSITIONS, config.d_model)
+    elif isinstance(positions, LearnedPositions):
+        spec.position_encodings.encodings = _copy(positions.weight)
+    if config.embedding_norm:
+        _set_norm(spec.layernorm_embedding, stack.embedding.norm)
+    if _has_final_norm(config):
+        _set_norm(spec.layer_norm, stack.final_norm)
+    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
+        assert isinstance(layer, EncoderLayer | DecoderLayer)
+        _set_layer(layer_spec, layer, config)
+
+
+def _set_layer(
+    spec: "TransformerEncoderLayerSpec | TransformerDecoderLayerSpec",
+    layer: EncoderLayer | DecoderLayer,
+    config: ModelConfig,
+) -> None:
+    _set_attention(spec.self_attention, layer.self_attention, config, is_self=True)
+    _set_norm(spec.self_attention.layer_norm, layer.self_attention_norm)
+    if config.positions in ("relative", "alibi"):
+        reach = config.relative_max_distance if config.positions == "relative" else NUM_POSITIONS
+        biases = _biases(layer.self_attention.positions, reach, both_ways=isinstance(layer, EncoderLayer))
+        spec.self_attention.relative_attention_bias = biases
+        spec.self_attention.relative_attention_max_distance = np.int32(2 * reach)
+    if isinstance(layer, DecoderLayer):
+        _set_attention(spec.attention, layer.cross_attention, config, is_self=False)
+        _set_norm(spec.attention.layer_norm, layer.cross_attention_norm)
+    _set_feed_forward(spec.ffn, layer.feed_forward)
+    _set_norm(spec.ffn.layer_norm, layer.feed_forward_norm)
+
+
+def _set_attention(
+    spec: "MultiHeadAttentionSpec", attention: MultiHeadAttention, config: ModelConfig, *, is_self: bool
+) -> None:
+    """Queries, keys and values of one input are one matrix there: all three, or keys and values."""
+    size = _head_size(config)
+    projections = [
+        (
+            _per_head(layer.weight, heads, size),
+            None if layer.bias is None else _per_head(layer.bias, heads, size),
+        )
+        for layer, heads in (
+            (attention.query, attention.num_heads),
+            (attention.key, attention.num_kv_heads),
+            (attention.value, attention.num_kv_heads),
+        )
+    ]
+    groups = [projections] if is_self else [projections[:1], projections[1:]]
+    for linear, group in zip(spec.linear, groups, strict=False):
+        biases = [bias for _, bias in group if bias is not None]
+        _set_linear(linear, torch.cat([weight for weight, _ in group]), torch.cat(biases) if biases else None)
+    output = _per_head(attention.output.weight.T, attention.num_heads, size).T
+    _set_linear(spec.linear[-1], output, attention.output.bias)
+    spec.queries_scale = 1 / math.sqrt(config.head_key_size)
+
+
+def _per_head(rows: Tensor, num_heads: int, size: int) -> Tensor:
+    """Fill up the rows of each head, (num_heads * d, ...), with zeros to (num_heads * size, ...)."""
+    heads = rows.reshape(num_heads, rows.shape[0] // num_heads, *rows.shape[1:])
+    missing = heads.new_zeros(num_heads, size - heads.shape[1], *heads.shape[2:])
+    return torch.cat([heads, missing], dim=1).flatten(0, 1)
+
+
+def _biases(positions: AttentionPositions, reach: int, *, both_ways: bool) -> Tensor:
+    """The bias of each distance, (buckets, H), such that each distance below `reach` has its own bucket.
+
+    CTranslate2 knows T5's buckets: half of them hold one distance each, and the others grow logarithmically.
+    With enough of them the first half says it all, and the others repeat the bias at the distance `reach`.
+    """
+    biases = positions.bias(reach, 1, 2 * reach + 1, torch.zeros(()))
+    assert biases is not None
+    to_the_left, to_the_right = biases[:, 0, : reach + 1].flip(1).T, biases[:, 0, reach:].T
+    halves = [to_the_left, to_the_right] if both_ways else [to_the_left]
+    return _copy(torch.cat([torch.cat([half[:-1], half[-1:].expand(reach, -1)]) for half in halves]))
+
+
+def _set_feed_forward(spec: "FeedForwardSpec", layer: FeedForward) -> None:
+    if isinstance(layer, GatedFeedForward):  # there, the layer with the activation is the first one
+        _set_linear(spec.linear_0, layer.gate.weight, layer.gate.bias)
+        _set_linear(spec.linear_0_noact, layer.inner.weight, layer.inner.bias)
+    else:
+        _set_linear(spec.linear_0, layer.inner.weight, layer.inner.bias)
+    _set_linear(spec.linear_1, layer.outer.weight, layer.outer.bias)
+
+
+def _set_linear(spec: "LinearSpec", weight: Tensor, bias: Tensor | None) -> None:
+    spec.weight = _copy(weight)
+    if bias is not None:
+        spec.bias = _copy(bias)
+
+
+def _set_norm(spec: "LayerNormSpec", norm: nn.Module) -> None:
+    assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
+    spec.gamma = _copy(norm.weight)
+    if isinstance(norm, nn.LayerNorm):
+        spec.beta = _copy(norm.bias)
+
+
+def _copy(weight: Tensor) -> Tensor:
+    return weight.detach().to("cpu", torch.float32, copy=True).contiguous()
 
 
 def export_ctranslate2(bundle: Bundle, output: Path, *, quantization: str | None = None) -> None:

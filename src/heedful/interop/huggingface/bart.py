@@ -10,21 +10,23 @@ from functools import partial
 from typing import Any
 
 from heedful.interop.conversion import Conversion, Imported
-from heedful.interop.fairseq.names import move_layers, move_learned_positions, move_output_bias, move_tokens
-from heedful.interop.huggingface.architecture import read_architecture
-from heedful.interop.huggingface.assembling import ReadSettings, TextSettings, assemble
+from heedful.interop.fairseq import move_layers, move_learned_positions, move_output_bias, move_tokens
 from heedful.interop.huggingface.generation import read_search, read_start_id
-from heedful.interop.huggingface.language_tags import tag_of
 from heedful.interop.huggingface.pretrained import (
     TOKENIZER_FILE,
     ImportedBundle,
     ImportOptions,
     PretrainedDirectory,
+    tag_of,
 )
-from heedful.interop.huggingface.tokenizer_files import (
+from heedful.interop.huggingface.reading import (
     PIPELINE_FILE,
+    ReadSettings,
+    TextSettings,
+    assemble,
     check_special_ids,
     fairseq_tokens,
+    read_architecture,
     tokenizer_of_pipeline,
     vocabulary_tokenizer,
 )

@@ -6,15 +6,15 @@ See huggingface.co/docs/transformers/main_classes/text_generation, and `Generati
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from heedful.config import DecodeConfig
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
     PretrainedDirectory,
     refuse_other_values,
     refuse_unknown_keys,
 )
-from heedful.interop.typed_settings import MAX_NUMBER
-from heedful.parsing import is_whole, shown
+from heedful.interop.vocabulary import MAX_NUMBER
+from heedful.settings.parsing import is_whole, shown
+from heedful.settings.run import DecodeConfig
 from heedful.text import Tokenizer
 from heedful.text.framing import Framing
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from heedful.bundle import CARD_FILE, CONFIG_FILE, bundle_file_names
 from heedful.errors import HubError, MissingExtraError, install_hint
-from heedful.parsing import parse_json, read_limited
+from heedful.settings.parsing import parse_json, read_limited
+from heedful.storage.bundle import CARD_FILE, CONFIG_FILE, bundle_file_names
 
 # The files that an importer may read; weights of torch.save only if there are no others.
 _SOURCE_FILES = ("*.json", "*.safetensors", "*.spm", "*.model", "*.txt", CARD_FILE)

@@ -5,25 +5,27 @@ language is the forced first token of the output.
 """
 
 from heedful.interop.conversion import STACKS, Conversion, Imported
-from heedful.interop.fairseq.names import move_layers, move_tokens
-from heedful.interop.huggingface.architecture import read_architecture
-from heedful.interop.huggingface.assembling import ReadSettings, TextSettings, assemble
+from heedful.interop.fairseq import move_layers, move_tokens
 from heedful.interop.huggingface.generation import read_search, read_special_id, read_start_id
-from heedful.interop.huggingface.language_tags import tag_of
 from heedful.interop.huggingface.pretrained import (
     TOKENIZER_FILE,
     ImportedBundle,
     ImportOptions,
     PretrainedDirectory,
+    tag_of,
 )
-from heedful.interop.huggingface.tokenizer_files import (
+from heedful.interop.huggingface.reading import (
     PIPELINE_FILE,
+    ReadSettings,
+    TextSettings,
+    assemble,
     check_special_ids,
+    read_architecture,
     tokenizer_of_pipeline,
     vocabulary_tokenizer,
 )
 from heedful.interop.vocabulary import read_words
-from heedful.parsing import shown
+from heedful.settings.parsing import shown
 from heedful.text import Tokenizer, TokenizerPair
 
 LAYOUT = "m2m100"

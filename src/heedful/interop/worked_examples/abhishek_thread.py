@@ -6,9 +6,8 @@ Inside a layer the names are the thread's; the stacks may have any name below `e
 
 import re
 
-from heedful.interop.algebra import stacked
-from heedful.interop.conversion import STACKS, Conversion, Imported
-from heedful.interop.outer_modules import move_outer_modules
+from heedful.interop.conversion import STACKS, Conversion, Imported, stacked
+from heedful.interop.torch_transformer import move_outer_modules
 
 _LAYER = r"^((?:.*\.)?{stack}(?:\.[^.]+)*?)\.\d+\.(?:masked_attn|attn|ffn)(?:_norm)?\."
 _ATTENTIONS = {

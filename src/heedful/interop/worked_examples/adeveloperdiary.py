@@ -1,8 +1,14 @@
 """A Developer Diary, "Coding Transformer Model from Scratch, part 1": pre-norm, norms with two scalars."""
 
-from heedful.interop.algebra import eps_inside_the_root, gain_of_unbiased_norm, one_number_for_all
-from heedful.interop.conversion import STACKS, Conversion, Imported
-from heedful.interop.position_tables import move_positions
+from heedful.interop.conversion import (
+    STACKS,
+    Conversion,
+    Imported,
+    eps_inside_the_root,
+    gain_of_unbiased_norm,
+    move_positions,
+    one_number_for_all,
+)
 
 EPS = 1e-8  # added to the deviation
 _PARTS = {"Wq": "query", "Wk": "key", "Wv": "value", "Wo": "output"}

@@ -1,8 +1,13 @@
 """The Annotated Transformer: pre-norm, norms with the unbiased deviation, sinusoids as a buffer."""
 
-from heedful.interop.algebra import eps_inside_the_root, gain_of_unbiased_norm
-from heedful.interop.conversion import STACKS, Conversion, Imported
-from heedful.interop.position_tables import move_positions
+from heedful.interop.conversion import (
+    STACKS,
+    Conversion,
+    Imported,
+    eps_inside_the_root,
+    gain_of_unbiased_norm,
+    move_positions,
+)
 
 EPS = 1e-6  # added to the deviation
 _PARTS = ("query", "key", "value", "output")  # in the order of `linears`

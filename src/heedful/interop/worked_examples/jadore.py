@@ -1,7 +1,6 @@
 """jadore801120/attention-is-all-you-need-pytorch: the embedded input has a norm."""
 
-from heedful.interop.conversion import STACKS, Conversion, Imported
-from heedful.interop.position_tables import move_positions
+from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions
 
 EPS = 1e-6
 _PARTS = {"w_qs": "query", "w_ks": "key", "w_vs": "value", "fc": "output"}

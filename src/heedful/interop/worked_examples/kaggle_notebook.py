@@ -3,8 +3,7 @@
 Its heads share one small matrix, and its scores are divided by sqrt(d_model) instead of sqrt(d_k).
 """
 
-from heedful.interop.algebra import shared_by_heads
-from heedful.interop.conversion import Conversion, Imported
+from heedful.interop.conversion import Conversion, Imported, shared_by_heads
 from heedful.interop.worked_examples.nptel_lecture import PARTS, move_blocks
 
 

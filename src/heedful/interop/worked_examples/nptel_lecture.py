@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from heedful.interop.conversion import STACKS, Conversion, Imported
-from heedful.interop.position_tables import move_positions
+from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions
 
 PARTS = {"queries": "query", "keys": "key", "values": "value", "fc_out": "output"}
 

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from heedful.serving.clients import Clients
+from heedful.serving.access import Clients
 from heedful.serving.http.fields import AUTO
 from heedful.serving.refusals import (
     BodyTooLargeError,

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
-from heedful.serving.http import schemas
+from heedful.serving.catalogue import language_name
+from heedful.serving.http import fields
 from heedful.serving.http.answering import Gateway
 from heedful.serving.http.fields import read_fields, validated
-from heedful.serving.language_codes import language_name
 from heedful.serving.markup.documents import TagRules, html_rules, xml_rules
 from heedful.serving.refusals import InvalidError
 from heedful.serving.service import TranslationRequest
@@ -95,11 +95,11 @@ def router(gateway: Gateway) -> APIRouter:
     """Return the routes."""
     routes = APIRouter(tags=["DeepL"], responses=REFUSALS)
     catalogue, limits = gateway.service.catalogue, gateway.service.limits
-    schema = schemas.deepl(catalogue, limits)
+    schema = fields.deepl(catalogue, limits)
     options: dict[str, Any] = {"response_model": DeepLTranslations, "response_model_exclude_none": True}
 
-    @routes.post("/v2/translate", openapi_extra=schemas.body(schema), **options)
-    @routes.get("/v2/translate", openapi_extra=schemas.query(schema), **options)
+    @routes.post("/v2/translate", openapi_extra=fields.body(schema), **options)
+    @routes.get("/v2/translate", openapi_extra=fields.query(schema), **options)
     async def translate(request: Request) -> DeepLTranslations | Response:
         """Translate texts."""
         fields = await read_fields(request, limits, repeated=_LISTS)

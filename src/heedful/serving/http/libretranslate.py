@@ -3,14 +3,83 @@
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
-from heedful.serving.http import microsoft, schemas
+from heedful.serving.catalogue import closest_code, language_name
+from heedful.serving.http import fields
 from heedful.serving.http.answering import Gateway
 from heedful.serving.http.fields import AUTO, NonEmptyText, read_fields, read_object, validated
-from heedful.serving.language_codes import closest_code, language_name
 from heedful.serving.markup.documents import html_rules
+from heedful.serving.refusals import InvalidError
 from heedful.serving.service import Answer, TranslationRequest
+
+
+class Translation(BaseModel):
+    """A text in one of the languages that were asked for."""
+
+    text: str
+    to: str
+
+
+class Detected(BaseModel):
+    """The language of a text, and how sure that is, from 0 to 1."""
+
+    language: str
+    score: float
+
+
+class Translations(BaseModel):
+    """The translations of one text."""
+
+    translations: list[Translation]
+    detected: Annotated[Detected | None, Field(serialization_alias="detectedLanguage")] = None
+
+
+class _Item(BaseModel):
+    text: Annotated[str, Field(validation_alias=AliasChoices("text", "Text"))]
+
+
+async def translate_list(request: Request, gateway: Gateway, items: list[Any]) -> list[Translations]:
+    """Return the translations of a list of `{"text": ...}`.
+
+    The query string says the languages, `from` and `to`. Without both, texts are translated as the only pair
+    says where there is one; else the language of each is identified, and `to` must be there.
+    """
+    client = gateway.authorize(request, request.query_params.get("subscription-key", ""))
+    if not items:
+        raise InvalidError("Invalid request: the list of texts is empty")
+    texts = [_text(item) for item in items]
+    source = request.query_params.get("from") or request.query_params.get("source")
+    targets = [each for value in request.query_params.getlist("to") for each in value.split(",") if each]
+    targets = targets[:10] or [request.query_params.get("target", "")]
+    if not (source or targets[0]) and len(pairs := gateway.service.catalogue.pairs) == 1:
+        (only,) = pairs
+        source, targets = only.src, [only.tgt]
+    if not targets[0]:
+        raise InvalidError("Invalid request: missing to parameter")
+    rules = html_rules() if request.query_params.get("textType") == "html" else None
+    of_targets: list[list[Answer]] = []
+    for target in targets:
+        asked = TranslationRequest(texts=tuple(texts), source=source, target=target, rules=rules)
+        of_targets.append(await gateway.translate(request, client, asked))
+    return [
+        Translations(
+            translations=[
+                Translation(text=answer.text, to=target)
+                for target, answer in zip(targets, answers, strict=True)
+            ],
+            detected=None
+            if source
+            else Detected(language=answers[0].source, score=round(answers[0].probability, 3)),
+        )
+        for answers in zip(*of_targets, strict=True)
+    ]
+
+
+def _text(item: object) -> str:
+    if not isinstance(item, dict):
+        raise InvalidError('Invalid request: each text must be an object, as {"text": "..."}')
+    return validated(_Item, item).text
 
 
 class LibreError(BaseModel):
@@ -74,21 +143,21 @@ def router(gateway: Gateway) -> APIRouter:
     """Return the routes."""
     routes = APIRouter(tags=["LibreTranslate"], responses=REFUSALS)
     catalogue, limits = gateway.service.catalogue, gateway.service.limits
-    schema = schemas.libretranslate(catalogue, limits)
-    as_body = schemas.body(schema, schemas.microsoft(limits))
+    schema = fields.libretranslate(catalogue, limits)
+    as_body = fields.body(schema, fields.microsoft(limits))
     to = {"name": "to", "in": "query", "schema": schema["properties"]["target"]}
     options: dict[str, Any] = {
-        "response_model": Translated | list[microsoft.Translations],
+        "response_model": Translated | list[Translations],
         "response_model_exclude_none": True,
     }
 
     @routes.post("/translate", openapi_extra=as_body | {"parameters": [to]}, **options)
-    @routes.get("/translate", openapi_extra=schemas.query(schema), **options)
-    async def translate(request: Request) -> Translated | list[microsoft.Translations]:
+    @routes.get("/translate", openapi_extra=fields.query(schema), **options)
+    async def translate(request: Request) -> Translated | list[Translations]:
         """Translate a text or a list of texts; a JSON array is Microsoft's dialect."""
         fields = await read_fields(request, limits, repeated=("q",))
         if isinstance(fields, list):
-            return await microsoft.translate(request, gateway, fields)
+            return await translate_list(request, gateway, fields)
         client = gateway.authorize(request, str(fields.get("api_key", "")))
         parameters = validated(_TranslateFields, fields)
         texts = [parameters.q] if isinstance(parameters.q, str) else parameters.q
@@ -106,7 +175,7 @@ def router(gateway: Gateway) -> APIRouter:
         return _translated(parameters, answers)
 
     @routes.post(
-        "/detect", response_model=list[DetectedLanguage], openapi_extra=schemas.body(schemas.detect(limits))
+        "/detect", response_model=list[DetectedLanguage], openapi_extra=fields.body(fields.detect(limits))
     )
     async def detect(request: Request) -> list[DetectedLanguage]:
         """Return the languages that a text may be in, the most probable first."""

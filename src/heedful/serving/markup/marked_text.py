@@ -1,7 +1,11 @@
 """Text, and the tags that stand in it."""
 
-from collections.abc import Callable, Sequence
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 Span = tuple[int, int]  # the first, and the one behind the last
@@ -60,3 +64,250 @@ class Document:
     parts: "Sequence[str | MarkedText]"
     escape: Callable[[str], str]
     lines_matter: Sequence[bool]
+
+
+_LETTER = r"[A-Za-z_\u00c0-\u024f]"  # of Latin script: others put no blank between a placeholder and a word
+_WORD = r"[0-9A-Za-z_\u00c0-\u024f]"
+_NO_ADDRESS = r"(?! https?:// | www\. )"
+_NO_MAIL = r"(?! [0-9A-Za-z_.+-]{1,64}+ @ [0-9A-Za-z-]{1,63}+ \. [A-Za-z] )"
+_REST = rf"(?: {_NO_ADDRESS} {_WORD} )*+"
+_NAME = rf"{_NO_ADDRESS} {_LETTER}{_REST}"
+_HOST = rf"(?: {_NO_ADDRESS} [0-9A-Za-z\u00c0-\u024f-] ){{1,63}}+"
+_NUMBER = r"(?: \d{1,4}+ | \* (?: \d{1,2}+ \$ )?+ )?+"
+_FLAGS = rf"[-+#0']{{0,4}}+ {_NUMBER} (?: \. {_NUMBER} )?+"  # of printf, with width and precision
+_CONVERTED = (
+    rf"(?: \#@ \w++ @ | {_FLAGS} (?: {_NO_ADDRESS} [A-Za-z] (?: {_NO_MAIL} {_NO_ADDRESS} {_WORD} )*+ | @ ) )"
+)
+_NO_CONVERSION = rf"(?! [-+\#]?+ (?: \.? \d++ )*+ (?: [A-Za-z$] | \( \w++ \) [A-Za-z] | @ (?! {_LETTER} ) ) )"
+_PERCENT = r"(?: %{1,2} (?! [%0-9A-Za-z_(@{<\#.*+'-] ) )"
+_TAG = r"""< /?+ [A-Za-z0-9][\w.-]*+ (?: \s++ [\w:.-]++ = (?: "[^"<>]*+" | '[^'<>]*+' ) )*+ \s*+ /?+ >"""
+# Signs, arrows and pictures; not those of currencies, which translations may spell out.
+_SYMBOL = (
+    r"\u00a6\u00a9\u00ac\u00ae\u00b0\u00b1\u00d7\u00f7\u2020-\u2023\u2117\u2122\u2190-\u2767\u2776-\u27e5"
+    r"\u27f0-\u2982\u2999-\u29d7\u29dc-\u29fb\u29fe-\u2bff\u3297\u3299\ufffc\ufffd\U0001f000-\U0001fbff"
+)
+_JOINED = r"\u200d\ufe0e\ufe0f\u20e3\U000e0020-\U000e007f"  # to the symbol before
+_CANDIDATE = re.compile(
+    rf"""
+    (?P<address> (?: https?:// | www\. ) [^\s<>"\u3001\u3002\uff01-\uff20\u300a-\u3011]*+ )
+    | @?+ [0-9A-Za-z_.+\u00c0-\u024f-]{{1,64}}+ (?: @ {_HOST} (?: \. {_HOST} ){{1,4}}+ )++  # of people
+    | {_TAG} | <% [^<>]*? %>
+    | % {_NAME} (?: \. {_NAME} )*+ % {_NO_CONVERSION}  # %name%, not %d%%
+        (?<! %{_WORD}% ) (?<! %[hlLjzt][a-zA-Z]% ) (?<! %(?:ll|hh)[a-zA-Z]% )
+    | % \d{{1,3}}+ \$ {_CONVERTED}  # %1$s
+    | (?P<percent> % {_CONVERTED} )  # %s, %.2f, %@, and %dMB
+    | % (?: \( [^()]{{1,60}}+ \) | < [\w.]{{1,60}}+ > ) [ ]?+ {_FLAGS} [hlL]?+ [a-zA-Z]  # %(name)s
+    | (?: %{{1,2}}+ L?+ \d{{1,2}}+ (?! \d | \$ (?! \{{ ) ) )++ {_PERCENT}?+ | %%  # %1, %1%
+    | (?P<block> [$\#%@]?+ \{{ )  # {{name}} and all that is in braces
+    | \$ (?: {_NAME} )?+ \( [^()]{{0,200}}+ \)  # $t(name)
+    | \$ {_NAME} (?: -> {_NAME} | \. [a-z_] {_REST} )*+ (?: \$ (?! {_WORD} | [{{(] ) )?+  # $name, $name$
+    | (?P<prose> \$ \d (?! \d | [.,]\d | (?: [kKmMbB] | bn | tn ) \b )  # $1
+        | (?: : {_NAME} )++ (?: : (?! \w ) )?+  # :name
+        | (?: @ (?: (?: \. {_NAME} )?+ : )?+ {_NAME} (?: \. {_NAME} )*+ )++  # @name
+    )
+    | & (?: \# \d{{1,7}}+ | \# [xX] [0-9A-Fa-f]{{1,6}}+ | [A-Za-z][0-9A-Za-z]{{1,31}}+ ) ;
+    | [0-9\#*] \ufe0f?+ \u20e3 | [{_SYMBOL}] [{_SYMBOL}{_JOINED}]*+
+    """,
+    re.VERBOSE,
+)
+# Behind a number, a percent sign is one (100%sure), unless this is all of the word.
+_BEHIND_NUMBER = re.compile(r"\d[ \u00a0\u202f]?\Z")
+_CONVERSION = re.compile(
+    rf"% {_FLAGS} (?: hh? | ll? | [jztL] )?+ [diouxXeEfFgGaAcsSpnrv@] (?! {_LETTER} )", re.VERBOSE
+)
+_IS_WORD = re.compile(_WORD)
+# What braces hold: a name, with an index, arguments or a format; a keyword of Svelte.
+_FIELD = re.compile(
+    r"""\s*+ (?:
+        [$-]?+ [\w.-]*+ (?: \[ [^\[\]]*+ \] [\w.]*+ )*+ (?: \s*+ \( [^()]*+ \) )?+ \s*+ (?: ! \w++ )?+
+        (?: : (?! \s++ [^\W\d_] ) .* | [|] .* | , \s*+ -?+ \d .* )?+
+        | [#/@:] [A-Za-z] .*
+    ) \s*+""",
+    re.VERBOSE,
+)
+_MAX_FIELD = 80
+# Messages in messages: of ICU, of Java, of Fluent.
+_MESSAGE = re.compile(
+    r"""\s*+ (?:
+        \w++ \s*+ , \s*+
+        (?: plural | select | selectordinal | choice | number | date | time | duration | ordinal | spellout )
+        \b
+        | \$ [\w.-]++ \s*+ ->
+    )""",
+    re.VERBOSE,
+)
+_BLOCK = re.compile(r"[$#%@]?{")
+_LINE_OF_ADDRESS = re.compile(r"(?:https?://|www\.)\S+")
+_LAST_OF_SENTENCE = ".,;:!?'»”’"
+_CLOSED_BY = {")": "(", "]": "[", "}": "{"}
+_BETWEEN = re.compile(r"[!-/:-@\[-`|~\u00b7\u2013\u2014\u2026]{0,3}")  # of two that stay together: %d/%d
+_MAX_SHOWN = 100  # characters of the placeholders of a sentence that a model sees; it would not keep more
+
+
+def find(text: str) -> list[Span]:
+    """Return where the placeholders of a text begin and end, from left to right."""
+    spans: list[Span] = []
+    ends: Mapping[int, int] | None = None
+    at = 0
+    while match := _CANDIDATE.search(text, at):
+        start, end = match.span()
+        kind = match.lastgroup
+        behind = spans[-1][1] if spans else 0
+        skipped = start + 1  # where to go on if it is none
+        if kind == "block":
+            ends = blocks(text) if ends is None else ends
+            end = ends.get(end - 1, -1)
+            if end >= 0 and text[start] == "{" and not is_block(text, start, end):
+                end = -1
+        elif kind == "address":
+            ends = blocks(text) if ends is None else ends
+            is_word = text[start] == "w" and _IS_WORD.match(text[max(behind, start - 1) : start])
+            end = -1 if is_word else _end_of_address(text, start, end, ends)
+        elif kind == "percent" and _BEHIND_NUMBER.search(text[max(behind, start - 2) : start]):
+            conversion = _CONVERSION.match(text, start)
+            end = conversion.end() if conversion else -1
+        elif kind == "prose" and _goes_on(text[max(behind, start - 1) : start], text[start]):
+            skipped, end = end, -1
+        if end >= 0:
+            spans.append((start, end))
+        at = end if end >= 0 else skipped
+    return spans
+
+
+def _goes_on(before: str, sign: str) -> bool:
+    """Return whether a sign is part of what is before it: of a word, of an amount (US$5), of std::string."""
+    return before == sign or (sign == "$" and before in (".", ",")) or _IS_WORD.match(before) is not None
+
+
+def _end_of_address(text: str, start: int, end: int, ends: Mapping[int, int]) -> int:
+    """Return where an address ends, without the punctuation of the sentence and brackets around it."""
+    if text[end - 1] == "%" and text[end : end + 1] == "<":  # %<name>s
+        end -= 1
+    for brace in _BLOCK.finditer(text, start, end):
+        if ends.get(brace.end() - 1, 0) > end:  # a placeholder with blanks follows
+            end = brace.start()
+            break
+    counts = Counter(text[start:end])
+    while end > start and ((char := text[end - 1]) in _LAST_OF_SENTENCE or char in _CLOSED_BY):
+        if char in _CLOSED_BY and counts[char] <= counts[_CLOSED_BY[char]]:
+            break
+        counts[char] -= 1
+        end -= 1
+    return end
+
+
+def blocks(text: str) -> dict[int, int]:
+    """Return for each brace that is closed the end of its block, behind the brace that closes it."""
+    ends: dict[int, int] = {}
+    waiting: list[int] = []
+    for brace in re.finditer(r"[{}]", text):
+        if brace.group() == "{":
+            waiting.append(brace.start())
+        elif waiting:
+            ends[waiting.pop()] = brace.end()
+    return ends
+
+
+def is_block(text: str, start: int, end: int) -> bool:
+    """Return whether a text in braces is a placeholder, a template or a message; else it is prose."""
+    inside = text[start + 1 : min(end - 1, start + 1 + _MAX_FIELD)]
+    if end - start - 2 <= _MAX_FIELD and _FIELD.fullmatch(inside):
+        return True
+    if end - start > 4 and (text[start + 1], text[end - 2]) in (("{", "}"), ("%", "%"), ("#", "#")):
+        return True
+    return _MESSAGE.match(inside) is not None
+
+
+def placeholders(text: str) -> Counter[str]:
+    """Return the placeholders of a text, and how often each is there."""
+    return Counter(text[start:end] for start, end in find(text))
+
+
+def with_placeholders(part: MarkedText) -> MarkedText:
+    """Return a text that knows its placeholders: no tag stands in one, but for <wbr> in an address."""
+    addresses = [span for match in _LINE_OF_ADDRESS.finditer(part.text) for span in match.span()]
+    breaks = [
+        each.position
+        for each in part.markers
+        if each.raw[:4].lower() != "<wbr" or bisect_left(addresses, each.position) % 2 == 0
+    ]
+    bounds = sorted({0, *breaks, len(part.text)})
+    spans = tuple(
+        (low + start, low + end) for low, high in pairwise(bounds) for start, end in find(part.text[low:high])
+    )
+    return MarkedText(part.text, part.markers, spans)
+
+
+def may_be_shown(sentence: MarkedText) -> bool:
+    """Return whether a model may see the placeholders of a sentence: they are short, and stand alone."""
+    spans = sentence.placeholders
+    if not spans:
+        return True
+    return sum(end - start for start, end in spans) <= _MAX_SHOWN and tuple(find(sentence.text)) == spans
+
+
+def is_faithful(sentence: MarkedText, translation: str) -> bool:
+    """Return whether the placeholders of a sentence are in its translation, and no others."""
+    return not sentence.placeholders or placeholders(translation) == _own(sentence)
+
+
+def without_doubles(sentence: MarkedText, translation: str) -> str:
+    """Return a translation without placeholders of the sentence, which the model has not seen."""
+    own = _own(sentence)
+    texts: list[str] = []
+    at = 0
+    for start, end in find(translation):
+        if translation[start:end] in own:
+            texts.append(translation[at:start])
+            at = end
+    return "".join([*texts, translation[at:]])
+
+
+def _own(sentence: MarkedText) -> Counter[str]:
+    return Counter(sentence.text[start:end] for start, end in sentence.placeholders)
+
+
+def without_placeholders(sentence: MarkedText) -> MarkedText:
+    """Return a sentence whose placeholders are markers, no longer text."""
+    text = sentence.text
+    texts: list[str] = []
+    markers: list[Marker] = []
+    left = list(reversed(sentence.markers))
+    at = length = 0
+
+    def copy(up_to: int) -> None:
+        """Copy the text up to there, and the markers that stand in it or behind it."""
+        nonlocal at, length
+        while left and left[-1].position <= up_to:
+            marker = left.pop()
+            markers.append(marker.at(length + max(0, marker.position - at)))
+        texts.append(text[at:up_to])
+        length += up_to - at
+        at = up_to
+
+    for start, end in _units(sentence):
+        copy(start)
+        before, after = text[start - 1 : start], text[end : end + 1]
+        markers.append(Marker(length, text[start:end], "placeholder", before=before, after=after))
+        at = end
+        if _IS_WORD.match(before) and _IS_WORD.match(after):
+            texts.append(" ")
+            length += 1
+    copy(len(text))
+    return MarkedText("".join(texts), tuple(markers))
+
+
+def _units(sentence: MarkedText) -> Iterator[Span]:
+    """Yield the placeholders of a sentence, those as one that nothing but punctuation is between."""
+    positions = [marker.position for marker in sentence.markers]
+    unit: Span | None = None
+    for start, end in sentence.placeholders:
+        if unit is not None:
+            has_tag = bisect_left(positions, unit[1]) < bisect_right(positions, start)
+            if not has_tag and _BETWEEN.fullmatch(sentence.text, unit[1], start):
+                unit = (unit[0], end)
+                continue
+            yield unit
+        unit = (start, end)
+    if unit is not None:
+        yield unit

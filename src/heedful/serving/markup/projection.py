@@ -6,13 +6,136 @@ known, around those in the same part of the sentence.
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from unicodedata import category
 
-from heedful.serving.markup.marked_text import MarkedText, Marker, Span
-from heedful.serving.markup.placeholders import find
-from heedful.serving.markup.placement import Aligned, Links, is_mark, is_unspaced, words
+from heedful.serving.markup.marked_text import MarkedText, Marker, Span, find
+
+Links = Sequence[tuple[int, int]]  # (source word, target word), each from 0
+# Scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+_FAR = 40  # words from a gap; links of those beyond count for nothing
+_JOINERS = "\u200c\u200d"  # within a word, as marks are
+_INNER = "'’-"  # between two letters, part of the word
+
+
+def words(text: str) -> list[Span]:
+    """Return where each word, sign and placeholder of a text begins and ends.
+
+    Marks are part of what they follow. In scripts without spaces between words, each character is a word.
+    """
+    spans: list[Span] = []
+    at = 0
+    for start, end in find(text):
+        _add_words(spans, text, at, start)
+        spans.append((start, end))
+        at = end
+    _add_words(spans, text, at, len(text))
+    return spans
+
+
+def _add_words(spans: list[Span], text: str, first: int, behind: int) -> None:
+    is_open = False  # whether a letter goes on with the last word
+    for at in range(first, behind):
+        char = text[at]
+        if char.isspace():
+            is_open = False
+        elif spans and spans[-1][1] == at and (is_mark(char) or (is_open and _goes_on(text, at))):
+            spans[-1] = (spans[-1][0], at + 1)
+        else:
+            spans.append((at, at + 1))
+            is_open = _is_letter(char)
+
+
+def is_unspaced(char: str) -> bool:
+    """Return whether a character is of a script without spaces between words."""
+    return _UNSPACED.match(char) is not None
+
+
+def is_mark(char: str) -> bool:
+    """Return whether a character is part of the one before it."""
+    return char in _JOINERS or category(char).startswith("M")
+
+
+def _goes_on(text: str, at: int) -> bool:
+    """Return whether a word has the character too, which follows one of its letters."""
+    return _is_letter(text[at]) or (text[at] in _INNER and at + 1 < len(text) and _is_letter(text[at + 1]))
+
+
+def _is_letter(char: str) -> bool:
+    return (char.isalnum() or char == "_") and not is_unspaced(char)
+
+
+class Aligned:
+    """Finds what stands for parts of the source, by links of words.
+
+    The time for one part grows with the number of its links, not with the length of the sentence.
+    """
+
+    def __init__(self, links: Links, num_source: int, num_targets: int) -> None:
+        """Take the links of so many source and target words."""
+        self._targets: list[list[int]] = [[] for _ in range(num_source)]
+        self._num_links = [0] * num_targets  # of each target word
+        for src, tgt in links:
+            self._targets[src].append(tgt)
+            self._num_links[tgt] += 1
+        self._links_before = [0, *accumulate(self._num_links)]
+
+    def span(self, first: int, behind: int) -> Span | None:
+        """Return the span of target words that stands for the source words from `first` to before `behind`.
+
+        A word inside that is linked with these words counts for it, one that is linked with others against
+        it: it is the span of the largest sum, and of these the shortest.
+
+        Returns:
+            None where no target word is linked with them alone, or mostly.
+        """
+        inside = Counter(tgt for targets in self._targets[first:behind] for tgt in targets)
+        best, best_sum = None, 0
+        start, end, total = 0, 0, 0
+        for tgt in sorted(inside):
+            total -= self._links_before[tgt] - self._links_before[end]  # of the words between
+            if total <= 0:
+                start, total = tgt, 0
+            end = tgt + 1
+            total += 2 * inside[tgt] - self._num_links[tgt]
+            if total > best_sum:
+                best, best_sum = (start, end), total
+        return best
+
+    def gap(self, before: int, *, near: int) -> int:
+        """Return the gap between target words that stands for the one before a source word.
+
+        It is the one that the fewest links cross, those of words beside it counting most, and of these the
+        one that is nearest to where it is expected.
+
+        Args:
+            before: number of the source word behind the gap.
+            near: where the gap is expected.
+        """
+        changes = {0: 0.0}  # of the cost, from a gap on
+        for src in range(max(0, before - _FAR), min(len(self._targets), before + _FAR)):
+            distance = before - 1 - src if src < before else src - before
+            cost = 0.5**distance
+            for tgt in self._targets[src]:
+                if src < before:  # it should be before the gap
+                    changes[0] += cost
+                    changes[tgt + 1] = changes.get(tgt + 1, 0.0) - cost
+                else:
+                    changes[tgt + 1] = changes.get(tgt + 1, 0.0) + cost
+        starts = sorted(changes)
+        costs = accumulate(changes[start] for start in starts)
+        lasts = [*(start - 1 for start in starts[1:]), len(self._num_links)]
+        nearest = (max(start, min(near, last)) for start, last in zip(starts, lasts, strict=True))
+        return min((round(cost, 9), abs(gap - near), gap) for cost, gap in zip(costs, nearest, strict=True))[
+            2
+        ]
+
 
 _UNSEEN = re.compile(r"<!--.*-->|<[!?].*>|</.*>|<(?!img|input)[^<>]*>", re.DOTALL)  # nothing that is shown
 _CLOSING = ".,;:!?)]}»”’…%、。，！？；：）」』"

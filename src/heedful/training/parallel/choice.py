@@ -5,21 +5,21 @@ import math
 import torch
 import torch.distributed as dist
 
-from heedful.config import Config
-from heedful.data.batch_source import BatchSource
+from heedful.data.batches import BatchSource
 from heedful.errors import ConfigError
-from heedful.model import Transformer
-from heedful.native import native
+from heedful.model.transformer import Transformer
+from heedful.runtime.native import native
+from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import compiles
 from heedful.training.parallel.distributed import DistributedGroup, in_process_group
 from heedful.training.parallel.process_group import ProcessGroup, Rank, SingleProcess
 from heedful.training.parallel.shared_memory import (
     NoSharedMemoryError,
+    SharedMemoryGroup,
     shared_memory_left,
     shared_memory_needed,
 )
-from heedful.training.parallel.shared_memory_group import SharedMemoryGroup
 
 _ENOUGH_TOKENS = 512  # of a micro-batch per process: with fewer, matrix multiplications become inefficient
 _MUCH_WORK = 500_000  # tokens, padding included; starting two processes pays off after some 50,000

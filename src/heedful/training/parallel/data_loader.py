@@ -17,9 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from heedful.data.batch_source import BatchSource
-from heedful.data.batches import Batch
-from heedful.data.sampler import Indices
+from heedful.data.batches import Batch, BatchSource, Indices
 from heedful.errors import TrainingError
 
 Ids = NDArray[np.int64]

@@ -15,11 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from heedful.config import Config
-from heedful.data.batch_source import BatchSource
+from heedful.data.batches import BatchSource
 from heedful.errors import ConfigError, TrainingError
-from heedful.model import Transformer
-from heedful.training.averaging import MovingAverage
+from heedful.model.transformer import Transformer
+from heedful.settings.run import Config
+from heedful.training.averaging import MovingAverage, choose_trained_weights
 from heedful.training.interrupt import ignore_signals
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
@@ -31,7 +31,6 @@ from heedful.training.step import (
     squared_norm,
     step_metrics,
 )
-from heedful.training.trained_weights import choose_trained_weights
 
 _TORCHRUN_VARIABLES = ("RANK", "MASTER_ADDR", "MASTER_PORT")  # besides WORLD_SIZE
 _TIMEOUT = timedelta(hours=12)  # of workers, while rank 0 reads a corpus or validates

@@ -13,11 +13,10 @@ from typing import Protocol
 
 import torch
 
-from heedful.config import Config
-from heedful.data.batch_source import BatchSource
-from heedful.data.batches import Batch
-from heedful.model import Transformer
+from heedful.data.batches import Batch, BatchSource
+from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
+from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.compilation import compile_layers, compiles
 from heedful.training.parallel.data_loader import DataLoader, InlineLoader, PrefetchingLoader, num_workers

@@ -3,7 +3,7 @@
 import pytest
 
 from heedful.data.cleaning import Pair
-from heedful.data.cleaning import character_filters as characters
+from heedful.data.cleaning import filters as characters
 from heedful.data.cleaning.registry import Check
 
 SENTENCE = "The ferry leaves at a quarter past six."

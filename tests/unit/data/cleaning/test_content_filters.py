@@ -3,7 +3,7 @@
 import pytest
 
 from heedful.data.cleaning import Pair
-from heedful.data.cleaning import content_filters as content
+from heedful.data.cleaning import filters as content
 from heedful.data.cleaning.registry import Check
 
 FOUND = [

@@ -8,7 +8,7 @@ from ten_pairs import ENGLISH, GERMAN
 
 from heedful.data.cleaning import Pair, language_identifier
 from heedful.data.cleaning import corpus_filters as corpus
-from heedful.data.cleaning.languages import Identifier
+from heedful.data.cleaning.pair import Identifier
 from heedful.errors import ConfigError
 
 TEN = list(zip(ENGLISH, GERMAN, strict=True))

@@ -8,16 +8,8 @@ import pytest
 from surveyed import survey_of
 from ten_pairs import ENGLISH, GERMAN
 
-from heedful.data.cleaning import (
-    FILTERS,
-    Pair,
-    PairChecker,
-    character_filters,
-    content_filters,
-    corpus_filters,
-    length_filters,
-)
-from heedful.data.cleaning import mojibake as mojibake_filters
+from heedful.data.cleaning import FILTERS, Pair, PairChecker, corpus_filters, filters
+from heedful.data.cleaning import filters as mojibake_filters
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "corpus.md"
 TEN = list(zip(ENGLISH, GERMAN, strict=True))
@@ -42,7 +34,7 @@ def test_names_are_unique_and_every_filter_says_what_it_finds() -> None:
 
 
 def test_every_filter_names_its_source_and_is_registered() -> None:
-    modules = (length_filters, character_filters, content_filters, corpus_filters, mojibake_filters)
+    modules = (filters, filters, filters, corpus_filters, mojibake_filters)
     functions = [function for module in modules for function in filters_of(module)]
     assert len(functions) == len(FILTERS)
     for function in functions:

@@ -8,12 +8,13 @@ from command_line import heedful
 from small_models import small_config
 from ten_pairs import as_options, write_pairs
 
-from heedful.config import Config, load_config
 from heedful.data.batches import Batch
 from heedful.errors import ConfigError
-from heedful.model import Transformer
-from heedful.training.memory.batch_size import MAX_TOKENS, Fit, fitting_batch
-from heedful.training.memory.peak import peak_memory
+from heedful.model.transformer import Transformer
+from heedful.settings.loading import load_config
+from heedful.settings.run import Config
+from heedful.training.batch_size import MAX_TOKENS, Fit, fitting_batch
+from heedful.training.memory import peak_memory
 from heedful.training.optimizer import build_optimizer
 from heedful.training.step import train_step
 

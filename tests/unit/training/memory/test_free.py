@@ -7,7 +7,7 @@ import pytest
 import torch
 from damage import limited_memory
 
-from heedful.training.memory.free import free_memory
+from heedful.training.memory import free_memory
 
 CPU = torch.device("cpu")
 MIB = 1 << 20

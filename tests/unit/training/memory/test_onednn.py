@@ -9,7 +9,7 @@ from machine_class import skip_here
 SHAPES = 60  # more than are kept
 PROGRAM = f"""
 import torch
-from heedful.training.memory.onednn import limit_onednn_cache
+from heedful.training.memory import limit_onednn_cache
 
 limit_onednn_cache()
 weight = torch.zeros(64, 64, dtype=torch.bfloat16)

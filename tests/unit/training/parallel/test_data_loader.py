@@ -9,9 +9,8 @@ import torch
 from process_groups import settings
 from small_models import small_model
 
-from heedful.data.batch_source import BatchSource
-from heedful.data.batches import Batch
-from heedful.data.corpus import ParallelText
+from heedful.data.batches import Batch, BatchSource
+from heedful.data.files import ParallelText
 from heedful.data.store import build_store
 from heedful.errors import TrainingError
 from heedful.text import train_tokenizers

@@ -1,0 +1,403 @@
+"""Find text that was decoded with the wrong encoding, such as "Ã¤" for "ä", with ftfy."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from html.entities import html5
+from itertools import pairwise
+from operator import eq
+
+from heedful.data.cleaning.pair import Pair, Sentence
+from heedful.data.cleaning.survey import Survey
+
+MAX_WORDS = 150
+MAX_CHARACTERS = 1024
+MIN_WORDS = 3
+MAX_RATIO = 3.0
+MIN_DIFFERENCE = 80
+MAX_WORD = 40
+SHORTEST_MEAN, LONGEST_MEAN = 2.0, 20.0
+MIN_WORDS_OF_A_MEAN = 5
+
+
+def empty(pair: Pair) -> bool:
+    """A side is empty or only white space.
+
+    Source: OpusCleaner remove_empty_lines, hardrules no_empty.
+    """
+    return not (pair.src.text.strip() and pair.tgt.text.strip())
+
+
+def too_long(pair: Pair) -> bool:
+    """A side has over 150 words or 1,024 characters.
+
+    Source: OpusCleaner max_length (150 words; OpusFilter LengthFilter: 100), hardrules not_too_long (1,024
+    characters).
+    """
+    return any(
+        len(sentence.text) > MAX_CHARACTERS or len(sentence.words) > MAX_WORDS for sentence in pair.sentences
+    )
+
+
+def too_short(pair: Pair) -> bool:
+    """A side has fewer than 3 words, or 3 letters in a script without spaces.
+
+    Source: hardrules not_too_short (OpusCleaner and OpusFilter take a single word).
+    """
+    return any((s.num_letters if s.is_unspaced else len(s.words)) < MIN_WORDS for s in pair.sentences)
+
+
+def length_ratio(pair: Pair) -> bool:
+    """A side is over 3 times as long as the other and over 80 longer, in characters and in bytes of UTF-8.
+
+    In both, because a Chinese character corresponds to several Latin letters and has three bytes. Headings
+    and short sentences may differ by any factor.
+
+    Source: hardrules length_ratio (3; in bytes for Chinese, Japanese and Korean), OpusFilter
+    LengthRatioFilter (3), OpusCleaner src_trg_ratio.
+    """
+    src, tgt = pair.src.text, pair.tgt.text
+    return _unlike(len(src), len(tgt)) and _unlike(len(src.encode()), len(tgt.encode()))
+
+
+def long_word(pair: Pair) -> bool:
+    """A word has over 40 characters; addresses and scripts without spaces do not count.
+
+    Source: OpusFilter LongWordFilter (40), OpusCleaner max_word_length (150).
+    """
+    return any(map(_has_long_word, pair.sentences))
+
+
+def word_length(pair: Pair) -> bool:
+    """The words of a side, of 5 words or more, have under 2 or over 20 characters on average.
+
+    Punctuation between spaces is not counted as a word.
+
+    Source: OpusFilter AverageWordLengthFilter (2 and 20, of any number of words, punctuation included).
+    """
+    return any(map(_has_odd_words, pair.sentences))
+
+
+def _has_long_word(sentence: Sentence) -> bool:
+    if len(sentence.text) <= MAX_WORD or sentence.is_unspaced:
+        return False
+    return any(len(word) > MAX_WORD and "/" not in word and "@" not in word for word in sentence.words)
+
+
+def _has_odd_words(sentence: Sentence) -> bool:
+    words = sentence.words
+    if sentence.is_unspaced or SHORTEST_MEAN * len(words) <= sentence.num_visible <= LONGEST_MEAN * len(
+        words
+    ):
+        return False
+    words = [word for word in words if any(map(str.isalnum, word))]
+    if len(words) < MIN_WORDS_OF_A_MEAN:
+        return False
+    return not SHORTEST_MEAN * len(words) <= sum(map(len, words)) <= LONGEST_MEAN * len(words)
+
+
+def _unlike(first: int, second: int) -> bool:
+    shorter, longer = sorted((first, second))
+    return longer > MAX_RATIO * shorter and longer - shorter > MIN_DIFFERENCE
+
+
+MIN_LETTERS = 0.5
+MAX_DIGITS = 0.5
+
+# Control characters except the tab, the replacement character, a byte order mark within the text, private
+# use, and noncharacters.
+_NOISE = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\ufffd\ufeff\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff"
+                    "\U000f0000-\U0010ffff]")  # fmt: skip
+_TAGS = (
+    "a|abbr|b|big|blockquote|body|br|center|cite|code|dd|del|div|dl|dt|em|embed|font|form|h[1-6]|head|hr|html|"
+    "i|iframe|img|input|ins|li|link|meta|ol|option|p|param|pre|q|s|script|select|small|span|strike|strong|"
+    "style|sub|sup|table|tbody|td|textarea|tfoot|th|thead|title|tr|tt|u|ul|video"
+)
+_TAG = re.compile(rf"</?(?:{_TAGS})(?:\s[^<>]*)?\s*/?>|<!--|<!doctype", re.IGNORECASE)
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#x[0-9a-f]{1,6}|([a-z][a-z0-9]{1,30}));", re.IGNORECASE)
+_ESCAPED = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
+_SPACED = re.compile(r"(?:\s[^\W\d_]){5,}(?!\w)")
+_LITERALS = ("{{", "}}", "%s", "+++", "***", '="')
+_BREADCRUMBS = re.compile(r"\s[>|→←•·]\s")
+MAX_BREADCRUMBS = 2
+
+
+def no_letters(pair: Pair) -> bool:
+    """A side has no letter at all.
+
+    Source: hardrules no_only_symbols (over 90 % no letters).
+    """
+    return not (pair.src.num_letters and pair.tgt.num_letters)
+
+
+def many_digits(pair: Pair) -> bool:
+    """At least half of the characters of a side are digits.
+
+    Source: hardrules no_only_numbers (0.5).
+    """
+    return any(sentence.num_digits >= MAX_DIGITS * sentence.num_visible for sentence in pair.sentences)
+
+
+def few_letters(pair: Pair) -> bool:
+    """Under half of the characters of a side are letters.
+
+    Source: OpusCleaner alpha_ratio (letters 0.5), OpusFilter AlphabetRatioFilter (0.75).
+    """
+    return any(sentence.num_letters < MIN_LETTERS * sentence.num_visible for sentence in pair.sentences)
+
+
+def control_characters(pair: Pair) -> bool:
+    """A side has control characters, replacement characters, or private and undefined ones.
+
+    Source: hardrules no_unicode_noise.
+    """
+    return any(_NOISE.search(sentence.text) is not None for sentence in pair.sentences)
+
+
+def html(pair: Pair) -> bool:
+    """A side has an HTML tag or character reference.
+
+    Source: OpusFilter HtmlTagFilter; OpusCleaner deescape-special-chars, which replaces references.
+    """
+    return any(
+        ("<" in sentence.text and _TAG.search(sentence.text) is not None)
+        or ("&" in sentence.text and any(map(_is_reference, _ENTITY.finditer(sentence.text))))
+        for sentence in pair.sentences
+    )
+
+
+def escaped_characters(pair: Pair) -> bool:
+    r"""A side has an escape sequence such as \xc3 or \u00e9.
+
+    Source: hardrules no_escaped_unicode.
+    """
+    return any(
+        "\\" in sentence.text and _ESCAPED.search(sentence.text) is not None for sentence in pair.sentences
+    )
+
+
+def placeholders(pair: Pair) -> bool:
+    """A side has remains of templates or of markup: {{ }} %s +++ *** ="...
+
+    Source: hardrules no_literals (it has "Re:" too).
+    """
+    return any(literal in sentence.text for sentence in pair.sentences for literal in _LITERALS)
+
+
+def breadcrumbs(pair: Pair) -> bool:
+    """A side has 2 or more separators of menu items, such as > or |.
+
+    » counts if no « opens a quotation.
+
+    Source: hardrules no_breadcrumbs.
+    """
+    return any(
+        len(_BREADCRUMBS.findall(sentence.text)) >= MAX_BREADCRUMBS
+        or (sentence.text.count(" » ") >= MAX_BREADCRUMBS and "«" not in sentence.text)
+        for sentence in pair.sentences
+    )
+
+
+def spaced_letters(pair: Pair) -> bool:
+    """A side has s p a c e s between five letters or more, of one case except for the first.
+
+    A formula such as L x B x D has both cases.
+
+    Source: hardrules no_space_noise.
+    """
+    return any(map(_has_spaced_letters, pair.sentences))
+
+
+def glued_words(pair: Pair) -> bool:
+    """A side has a word like HomeNewsContact: three capitalised ones without spaces.
+
+    Source: hardrules no_glued_words.
+    """
+    return any(_is_glued(word) for sentence in pair.sentences for word in sentence.words)
+
+
+def _is_reference(match: re.Match[str]) -> bool:
+    return match[1] is None or f"{match[1]};" in html5
+
+
+def _has_spaced_letters(sentence: Sentence) -> bool:
+    runs = (match[0].strip()[1:] for match in _SPACED.finditer(" " + sentence.text))
+    return any(run.islower() or run.isupper() for run in runs)
+
+
+def _is_glued(word: str) -> bool:
+    if len(word) < 6 or not word[1:].isalpha() or word[1:].islower() or word.isupper():
+        return False
+    starts = [i for i, letter in enumerate(word) if letter.isupper()]
+    starts.append(len(word))
+    parts = [word[start:end] for start, end in pairwise(starts)]
+    return len(parts) >= 3 and all(len(part) >= 2 for part in parts[:3])
+
+
+MIN_WORDS_OF_TEXT, MIN_LETTERS_OF_TEXT = 3, 10
+MIN_SHARED_NUMBERS = 0.5
+MAX_PENALTY = 6
+MAX_REPEATS = 3
+MAX_PERIOD = 10
+
+_ADDRESS = re.compile(r"(?:https?://|ftp://|www\.)\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+", re.IGNORECASE)
+_THOUSANDS = re.compile(r"(?<=\d)[\s.,'’٬](?=\d{3}(?!\d))")
+_NUMBER = re.compile(r"\d+")
+_TERMINALS = re.compile(r"[。？！।]+|[.?!…؟]+[\"'»”’)\]]*(?=\s+[^\W\d_a-zß-öø-ÿ]|\s*$)")
+_PUNCTUATION = ".,;:!?…\"'«»“”„()[]-–—"
+_BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
+
+
+def identical(pair: Pair) -> bool:
+    """Source and target are the same text except for case, digits and punctuation; names and formulas may be.
+
+    A text has three lower-case words of two letters or more, or ten letters in a script without spaces.
+
+    Source: hardrules no_identical; OpusFilter SimilarityFilter and LongestCommonSubstringFilter (0.9).
+    """
+    return pair.src.num_letters > 0 and pair.src.shape == pair.tgt.shape and _is_text(pair.src)
+
+
+def only_addresses(pair: Pair) -> bool:
+    """A side has only web or e-mail addresses.
+
+    Source: hardrules no_urls.
+    """
+    return any(
+        _may_have_address(sentence.text) and not any(map(str.isalpha, _ADDRESS.sub("", sentence.text)))
+        for sentence in pair.sentences
+    )
+
+
+def addresses_differ(pair: Pair) -> bool:
+    """Source and target have different web or e-mail addresses.
+
+    Source: OpusCleaner url_mismatch.
+    """
+    if not (_may_have_address(pair.src.text) or _may_have_address(pair.tgt.text)):
+        return False
+    return _addresses(pair.src.text) != _addresses(pair.tgt.text)
+
+
+def numbers_differ(pair: Pair) -> bool:
+    """Source and target have numbers in digits, and under half of them are shared.
+
+    Trailing zeros and separators of thousands and decimals are ignored; 3 p.m. may be 15:00.
+
+    Source: OpusCleaner num_mismatch (1), OpusFilter NonZeroNumeralsFilter (0.5), hardrules
+    no_number_inconsistencies.
+    """
+    if not (pair.src.num_digits and pair.tgt.num_digits):
+        return False
+    src, tgt = _numbers(pair.src.text), _numbers(pair.tgt.text)
+    if "".join(src).replace("0", "") == "".join(tgt).replace("0", ""):
+        return False
+    of_src, of_tgt = Counter(map(_significant, src)), Counter(map(_significant, tgt))
+    shared = (of_src & of_tgt).total()
+    src_rest = [number for number in src if _significant(number) not in of_tgt]
+    tgt_rest = [number for number in tgt if _significant(number) not in of_src]
+    shared += _hours(src_rest, tgt_rest) + _hours(tgt_rest, src_rest)
+    return 2 * shared < MIN_SHARED_NUMBERS * (len(src) + len(tgt))
+
+
+def terminal_punctuation(pair: Pair) -> bool:
+    """Marks that end a sentence are too many or too different in number: a penalty of more than 6.
+
+    The penalty is the difference, plus one for each mark of a side after its first. A mark counts only at the
+    end or before a capital letter, which excludes abbreviations; several in a row count as one.
+
+    Source: OpusFilter TerminalPunctuationFilter (-2 = -log(1 + 6.4); it counts every mark).
+    """
+    src, tgt = (len(_TERMINALS.findall(sentence.text)) for sentence in pair.sentences)
+    return abs(src - tgt) + max(src - 1, 0) + max(tgt - 1, 0) > MAX_PENALTY
+
+
+def repeated_words(pair: Pair) -> bool:
+    """A side has a sequence of up to 10 words four or more times in a row, and the other side has none.
+
+    Source: OpusFilter RepetitionFilter (three times), hardrules no_repeated_words (twice).
+    """
+    return _repeats(pair.src) != _repeats(pair.tgt)
+
+
+def brackets(pair: Pair) -> bool:
+    """Brackets are balanced in only one of source and target, and differ in number.
+
+    So "(2)(b)" may become "(2)b)".
+
+    Source: hardrules no_paren.
+    """
+    src, tgt = pair.src.text, pair.tgt.text
+    return _balanced(src) != _balanced(tgt) and any(src.count(b) != tgt.count(b) for b in ")]}")
+
+
+def _is_text(sentence: Sentence) -> bool:
+    if sentence.is_unspaced:
+        return sentence.num_letters >= MIN_LETTERS_OF_TEXT
+    small = (
+        word for word in sentence.words if word[:2].isalpha() and not word[0].isupper() and len(word) > 1
+    )
+    return len(list(small)) >= MIN_WORDS_OF_TEXT
+
+
+def _may_have_address(text: str) -> bool:
+    return "://" in text or "@" in text or "www." in text or "WWW." in text
+
+
+def _addresses(text: str) -> Counter[str]:
+    return Counter(address.rstrip(".,;:!?)]}>\"'»”").casefold() for address in _ADDRESS.findall(text))
+
+
+def _numbers(text: str) -> list[str]:
+    """Return the numbers in ASCII digits, without separators of thousands."""
+    numbers = _NUMBER.findall(_THOUSANDS.sub("", text))
+    if text.isascii():
+        return numbers
+    return ["".join(str(int(digit)) for digit in number) for number in numbers]
+
+
+def _significant(number: str) -> str:
+    return number.strip("0") or "0"
+
+
+def _hours(early: Iterable[str], late: Iterable[str]) -> int:
+    """Return how many numbers of `early` may be hours p.m. that `late` has in the 24-hour clock."""
+    hours = Counter(int(number) + 12 for number in early if len(number) <= 2 and 0 < int(number) < 12)
+    return (hours & Counter(int(number) for number in late if len(number) == 2)).total()
+
+
+def _repeats(sentence: Sentence) -> bool:
+    """Return whether a sequence of words is repeated four or more times in a row; 000 is part of a number."""
+    bare = (word.strip(_PUNCTUATION) for word in sentence.text.casefold().split())
+    words = [word for word in bare if word and word != "000"]
+    if len(words) - len(set(words)) < MAX_REPEATS:
+        return False
+    periods = range(1, min(MAX_PERIOD, len(words) // (MAX_REPEATS + 1)) + 1)
+    return any(b"\1" * (MAX_REPEATS * period) in bytes(map(eq, words, words[period:])) for period in periods)
+
+
+def _balanced(text: str) -> bool:
+    return all(text.count(opening) == text.count(closing) for opening, closing in _BRACKETS)
+
+
+# One character becomes two or more beyond ASCII, unless some are lost. Other text is skipped quickly.
+_LIKELY = re.compile("[^\x00-\x7f]{2}|[ÂÃâ]")
+
+
+def mojibake(survey: Survey) -> Callable[[Pair], bool] | None:
+    """A side was decoded with the wrong encoding, and can be repaired: "FÃ¤hre" for "Fähre".
+
+    Source: Bifixer and ftfy, hardrules no_bad_encoding; here ftfy.
+    """
+    del survey
+    try:
+        from ftfy import fix_encoding
+        from ftfy.badness import is_bad
+    except ImportError:
+        return None
+
+    def check(pair: Pair) -> bool:
+        texts = (sentence.text for sentence in pair.sentences if not sentence.text.isascii())
+        return any(_LIKELY.search(t) and is_bad(t) and fix_encoding(t) != t for t in texts)
+
+    return check

@@ -1,0 +1,461 @@
+"""Stream parallel text from disk, in constant memory."""
+
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from heedful.errors import CorpusError
+from heedful.settings import parsing
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP_MAGIC = b"\x1f\x8b"
+_CHUNK = 2**20
+_MAX_RATIO = 200  # of text to its gzip; that of natural language is 3
+_TRUSTED_SIZE = 2**28  # bytes
+
+
+@dataclass(frozen=True)
+class ParallelText:
+    """Sentence pairs: `src[i]` and `tgt[i]` are translations of each other, and neither is empty.
+
+    Attributes:
+        src: source sentences.
+        tgt: target sentences, of the same number.
+        sources: the names of the files, for messages: two, or one that holds source and target.
+        num_empty: pairs left out because source or target was empty.
+    """
+
+    src: list[str]
+    tgt: list[str]
+    sources: tuple[str, ...] = ()
+    num_empty: int = 0
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    @property
+    def num_read(self) -> int:
+        """The number of pairs in the files, empty ones included."""
+        return len(self.src) + self.num_empty
+
+    @property
+    def name(self) -> str:
+        """The names of the files, for messages."""
+        return " and ".join(self.sources) or "the parallel text"
+
+
+def read_parallel(src_path: str | Path, tgt_path: str | Path) -> ParallelText:
+    """Read two files of one sentence a line, plain or gzipped; pairs with an empty text are left out.
+
+    Raises:
+        CorpusError: a file that is missing, empty, not UTF-8, holds a NUL byte or only empty lines;
+            unequal numbers of lines; no pair with text in source and target.
+    """
+    src, tgt = read_lines(src_path), read_lines(tgt_path)
+    check_parallel(str(src_path), src, str(tgt_path), tgt)
+    _check_some_text(str(src_path), src)
+    _check_some_text(str(tgt_path), tgt)
+    return _leave_out_empty(src, tgt, (str(src_path), str(tgt_path)))
+
+
+def read_pairs(path: str | Path, *, src_key: str = "src", tgt_key: str = "tgt") -> ParallelText:
+    """Read one file of pairs, plain or gzipped: `.tsv` (source, tab, target) or `.jsonl` (an object a line).
+
+    Args:
+        path: the file; `.jsonl` (also `.jsonl.gz`) is read as JSON lines, every other name as TSV.
+        src_key: the key of the source sentence in a JSON object.
+        tgt_key: the key of the target sentence.
+
+    Raises:
+        CorpusError: as `read_parallel`; a line without exactly two columns, without the keys, or not JSON.
+    """
+    name = str(path)
+    lines = read_lines(path)
+    if name.removesuffix(".gz").endswith(".jsonl"):
+        pairs = [parse_json(name, i, line, (src_key, tgt_key)) for i, line in enumerate(lines, start=1)]
+        labels = (f"{name} (key {src_key!r})", f"{name} (key {tgt_key!r})")
+    else:
+        pairs = [parse_tsv(name, i, line) for i, line in enumerate(lines, start=1)]
+        labels = (f"{name} (column 1)", f"{name} (column 2)")
+    src, tgt = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    _check_some_text(labels[0], src)
+    _check_some_text(labels[1], tgt)
+    return _leave_out_empty(src, tgt, (name,))
+
+
+def read_lines(path: str | Path) -> list[str]:
+    r"""Return the lines of a UTF-8 file, plain or gzipped, including empty ones.
+
+    Only \n or \r\n ends a line: other Unicode line separators may be inside a sentence, and splitting there
+    would misalign source and target. A byte order mark is dropped.
+
+    Raises:
+        CorpusError: a file that is missing, empty, truncated, not UTF-8, or holds a NUL byte.
+    """
+    name = str(path)
+    content = _read_bytes(Path(path))
+    if content in (b"", _BYTE_ORDER_MARK):
+        raise CorpusError(f"{name}: the file is empty; give a file with one sentence a line")
+    nul = content.find(0)
+    if nul >= 0:
+        position = _position(content, nul)
+        raise CorpusError(
+            f"{name}: {position}: NUL byte; this is not a plain text file (UTF-16?), convert it to UTF-8"
+        )
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = f"0x{content[error.start]:02x}"
+        position = _position(content, error.start)
+        raise CorpusError(
+            f"{name}: {position}: {byte} is not valid UTF-8; convert the file to UTF-8"
+        ) from error
+    lines = text.removeprefix("\ufeff").split("\n")
+    if not lines[-1]:
+        lines.pop()
+    if "\r" in text:
+        lines = [line.removesuffix("\r") for line in lines]
+    return lines
+
+
+def check_parallel(src_name: str, src: Sized, tgt_name: str, tgt: Sized) -> None:
+    """Check that source and target have as many lines.
+
+    Raises:
+        CorpusError: they do not; the message names the first unmatched line.
+    """
+    if len(src) == len(tgt):
+        return
+    (short_name, short), (long_name, long) = sorted(
+        ((src_name, len(src)), (tgt_name, len(tgt))), key=lambda text: text[1]
+    )
+    raise CorpusError(
+        f"{short_name}: {short:,} lines but {long_name} has {long:,}; "
+        f"source and target must be parallel (first unmatched line: {short + 1:,})"
+    )
+
+
+def parallel_lines(
+    src: Iterable[str], tgt: Iterable[str], *, src_name: str, tgt_name: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of two streams of lines, as they are read.
+
+    Raises:
+        CorpusError: source or target ends before the other, or both are empty; earlier pairs came out.
+    """
+    number = 0
+    for number, (source, target) in enumerate(zip_longest(src, tgt), start=1):
+        if source is None or target is None:
+            short, long = (src_name, tgt_name)[:: 1 if source is None else -1]
+            raise CorpusError(
+                f"{short}: {number - 1:,} lines but {long} has more; "
+                f"source and target must be parallel (first unmatched line: {number:,})"
+            )
+        yield source, target
+    if number == 0:
+        raise CorpusError(f"{src_name} and {tgt_name}: no lines; give one sentence a line")
+
+
+def overlap(train: ParallelText, held_out: ParallelText) -> int:
+    """Return how many held-out pairs have a source sentence that is in the training text."""
+    seen = set(train.src)
+    return sum(sentence in seen for sentence in held_out.src)
+
+
+def shared_pairs(train: ParallelText, held_out: ParallelText) -> list[int]:
+    """Return the indices of held-out pairs whose source and target are a pair of the training text."""
+    pairs = set(zip(held_out.src, held_out.tgt, strict=True))
+    seen = pairs.intersection(zip(train.src, train.tgt, strict=True))
+    return [i for i, pair in enumerate(zip(held_out.src, held_out.tgt, strict=True)) if pair in seen]
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise CorpusError(f"{path}: no such file; check the path") from error
+    except IsADirectoryError as error:
+        raise CorpusError(f"{path}: is a directory; give a file") from error
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+    if path.suffix != ".gz" and not content.startswith(_GZIP_MAGIC):
+        return content
+    check_is_gzip(path, content)
+    try:
+        return _unpack(path, content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CorpusError(
+            f"{path}: the gzip file is truncated or corrupt; fetch or compress it again"
+        ) from error
+
+
+def check_is_gzip(path: Path, start: bytes) -> None:
+    """Refuse a file named .gz that is not gzip; an empty one passes.
+
+    Raises:
+        CorpusError: it is not gzip.
+    """
+    if start and not start.startswith(_GZIP_MAGIC):
+        raise CorpusError(f"{path}: not a gzip file, although its name ends in .gz; rename or compress it")
+
+
+def _unpack(path: Path, content: bytes) -> bytes:
+    """Decompress gzip; refuse a suspicious compression ratio before it fills the memory."""
+    limit = max(_TRUSTED_SIZE, _MAX_RATIO * len(content))
+    chunks: list[bytes] = []
+    with gzip.open(io.BytesIO(content)) as file:
+        while chunk := file.read(_CHUNK):
+            chunks.append(chunk)
+            if _CHUNK * len(chunks) > limit:
+                raise CorpusError(
+                    f"{path}: decompresses to more than {_MAX_RATIO} times its size, which no text does; "
+                    "give the plain file if this is intended"
+                )
+    return b"".join(chunks)
+
+
+def _position(content: bytes, offset: int) -> str:
+    """Describe an offset: line, counted from 1, and byte, counted from 0, in the line and in the file."""
+    line = content.count(b"\n", 0, offset) + 1
+    in_line = offset - (content.rfind(b"\n", 0, offset) + 1)
+    return f"line {line:,}, byte {in_line:,} (byte {offset:,} of the file)"
+
+
+def parse_tsv(name: str, number: int, line: str) -> tuple[str, str]:
+    """Return source and target of a line of a TSV file.
+
+    Raises:
+        CorpusError: it does not have exactly two columns.
+    """
+    columns = line.split("\t")
+    if len(columns) != 2:
+        raise CorpusError(
+            f"{name}: line {number:,}: {len(columns)} tab-separated columns; "
+            "each line needs two, source and target"
+        )
+    return columns[0], columns[1]
+
+
+def parse_json(name: str, number: int, line: str, keys: tuple[str, str]) -> tuple[str, str]:
+    """Return source and target of a line that holds a JSON object.
+
+    Raises:
+        CorpusError: it is not an object, lacks these keys, or their values are not strings.
+    """
+    where = f"{name}: line {number:,}"
+    try:
+        record = parsing.parse_json(line, half_pairs=True)
+    except ValueError as error:
+        reason = str(error).removeprefix("not valid JSON: ")
+        raise CorpusError(
+            f"{where}: not JSON ({reason}); each line must be one object, with {_keys(keys)}"
+        ) from error
+    if not isinstance(record, dict):
+        raise CorpusError(f"{where}: not a JSON object; each line must be one, with {_keys(keys)}")
+    src, tgt = (_json_text(where, record, key) for key in keys)
+    return src, tgt
+
+
+def _json_text(where: str, record: dict[str, object], key: str) -> str:
+    text = record.get(key)
+    if key not in record:
+        has = ", ".join(map(parsing.shown, list(record)[:5])) or "none"
+        raise CorpusError(f"{where}: no key {key!r} (it has {has}); set data.src_key and data.tgt_key")
+    if not isinstance(text, str):
+        raise CorpusError(f"{where}: the value of {key!r} is not a string; it must be one sentence")
+    if "\0" in text:
+        raise CorpusError(f"{where}: NUL character in the value of {key!r}; remove it")
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise CorpusError(
+            f"{where}: half of a surrogate pair in the value of {key!r}; write the whole character"
+        )
+    return " ".join(text.split("\n"))
+
+
+def _keys(keys: tuple[str, str]) -> str:
+    return f"the keys {keys[0]!r} and {keys[1]!r}"
+
+
+def _check_some_text(name: str, lines: Sequence[str]) -> None:
+    if not any(line.strip() for line in lines):
+        raise CorpusError(f"{name}: every line is empty; give a file with text")
+
+
+def _leave_out_empty(src: list[str], tgt: list[str], names: tuple[str, ...]) -> ParallelText:
+    filled = [i for i in range(len(src)) if src[i].strip() and tgt[i].strip()]
+    if not filled:
+        raise CorpusError(
+            f"{' and '.join(names)}: no line has both source and target text; check that they are parallel"
+        )
+    if len(filled) == len(src):
+        return ParallelText(src, tgt, names)
+    return ParallelText([src[i] for i in filled], [tgt[i] for i in filled], names, len(src) - len(filled))
+
+
+_PAIRS_SUFFIXES = (".tsv", ".jsonl")
+_MAX_LINE = 2**24  # bytes: a compressed file of zeros would fill the memory
+_ROWS_BETWEEN_REPORTS = 1000
+
+
+class Row(NamedTuple):
+    """One pair as in the files.
+
+    Attributes:
+        number: of the line, from 1.
+        src: the source sentence; it may be empty.
+        tgt: the target sentence; it may be empty.
+        raw: the line of each file in bytes, with its line break.
+    """
+
+    number: int
+    src: str
+    tgt: str
+    raw: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class PairFiles:
+    """Two files of one sentence a line, or one `.tsv` or `.jsonl` file of pairs; plain or gzipped.
+
+    Attributes:
+        paths: source and target, or the one file of pairs.
+        src_key: the key of the source sentence in a JSON object.
+        tgt_key: the key of the target sentence.
+    """
+
+    paths: tuple[Path, ...]
+    src_key: str = "src"
+    tgt_key: str = "tgt"
+
+    @property
+    def name(self) -> str:
+        """The names of the files, for messages."""
+        return " and ".join(map(str, self.paths))
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """The file-name suffixes of source and target, without `.gz`: `(".en", ".de")`; always different."""
+        suffixes = tuple(_plain(path).suffix for path in self.paths)
+        ambiguous = len(suffixes) == 2 and ("" in suffixes or suffixes[0] == suffixes[1])
+        return (".src", ".tgt") if ambiguous else suffixes
+
+    def rows(self, report: Callable[[float], None] | None = None) -> Iterator[Row]:
+        """Read all pairs in order, empty ones included.
+
+        Args:
+            report: called now and then with the fraction of the files that was read, 0 to 1.
+
+        Raises:
+            CorpusError: as `read_parallel` and `read_pairs`, when the faulty line is reached.
+        """
+        return self._rows_of_pairs(report) if len(self.paths) == 1 else self._rows_of_two(report)
+
+    def _rows_of_two(self, report: Callable[[float], None] | None) -> Iterator[Row]:
+        src_name, tgt_name = map(str, self.paths)
+        with _Lines.open(self.paths[0]) as src_lines, _Lines.open(self.paths[1]) as tgt_lines:
+            number = 0
+            for number, (src, tgt) in enumerate(zip_longest(src_lines, tgt_lines), start=1):
+                if src is None or tgt is None:
+                    lines = [number - 1 + (src is not None), number - 1 + (tgt is not None)]
+                    lines[0] += sum(1 for _ in src_lines)
+                    lines[1] += sum(1 for _ in tgt_lines)
+                    check_parallel(src_name, range(lines[0]), tgt_name, range(lines[1]))
+                    return
+                yield Row(number, src[1], tgt[1], (src[0], tgt[0]))
+                if report and number % _ROWS_BETWEEN_REPORTS == 0:
+                    report(src_lines.share)
+
+    def _rows_of_pairs(self, report: Callable[[float], None] | None) -> Iterator[Row]:
+        name, keys = str(self.paths[0]), (self.src_key, self.tgt_key)
+        is_json = _plain(self.paths[0]).suffix == ".jsonl"
+        with _Lines.open(self.paths[0]) as lines:
+            for number, (raw, line) in enumerate(lines, start=1):
+                src, tgt = parse_json(name, number, line, keys) if is_json else parse_tsv(name, number, line)
+                yield Row(number, src, tgt, (raw,))
+                if report and number % _ROWS_BETWEEN_REPORTS == 0:
+                    report(lines.share)
+
+
+def holds_pairs(path: Path) -> bool:
+    """Return whether a file holds pairs, by its name: `.tsv` or `.jsonl`, gzipped or not."""
+    return _plain(path).suffix in _PAIRS_SUFFIXES
+
+
+class _Lines:
+    """The lines of one file: the bytes, and the text without line break and byte order mark."""
+
+    def __init__(self, name: str, stream: BinaryIO, plain: BinaryIO, size: int) -> None:
+        self._name, self._stream, self._plain, self._size = name, stream, plain, size
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path) -> Iterator["_Lines"]:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # opening a FIFO waits for its writer
+            raise CorpusError(
+                f"{path}: is a pipe or device, and the text is read more than once; write it to a file first"
+            )
+        try:
+            plain = path.open("rb")
+        except FileNotFoundError as error:
+            raise CorpusError(f"{path}: no such file; check the path") from error
+        except IsADirectoryError as error:
+            raise CorpusError(f"{path}: is a directory; give a file") from error
+        except OSError as error:
+            raise CorpusError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+        with plain:
+            start = plain.peek(len(_BYTE_ORDER_MARK))[: len(_BYTE_ORDER_MARK)]
+            size = path.stat().st_size
+            if start in (b"", _BYTE_ORDER_MARK) and size <= len(_BYTE_ORDER_MARK):
+                raise CorpusError(f"{path}: the file is empty; give a file with one sentence a line")
+            packed = path.suffix == ".gz" or start.startswith(_GZIP_MAGIC)
+            if packed:
+                check_is_gzip(path, start)
+            with gzip.open(plain) if packed else plain as stream:
+                yield cls(str(path), cast(BinaryIO, stream), plain, size)
+
+    @property
+    def share(self) -> float:
+        """The fraction of the file that was read, 0 to 1."""
+        return min(1.0, self._plain.tell() / self._size)
+
+    def __iter__(self) -> Iterator[tuple[bytes, str]]:
+        offset = 0
+        try:
+            for number, raw in enumerate(iter(lambda: self._stream.readline(_MAX_LINE + 1), b""), start=1):
+                if len(raw) > _MAX_LINE:
+                    size = f"{_MAX_LINE / 2**20:,.0f} MiB"
+                    raise CorpusError(f"{self._name}: line {number:,}: over {size}; give one sentence a line")
+                start = len(_BYTE_ORDER_MARK) if number == 1 and raw.startswith(_BYTE_ORDER_MARK) else 0
+                yield raw, self._decode(raw[start:], number, offset + start)
+                offset += len(raw)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise CorpusError(
+                f"{self._name}: the gzip file is truncated or corrupt; fetch or compress it again"
+            ) from error
+
+    def _decode(self, raw: bytes, number: int, offset: int) -> str:
+        where = f"{self._name}: line {number:,}, byte"
+        if b"\0" in raw:
+            at = raw.index(0)
+            raise CorpusError(
+                f"{where} {at:,} (byte {offset + at:,} of the file): NUL byte; this is not a plain text file "
+                "(UTF-16?), convert it to UTF-8"
+            )
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise CorpusError(
+                f"{where} {error.start:,} (byte {offset + error.start:,} of the file): "
+                f"0x{raw[error.start]:02x} is not valid UTF-8; convert the file to UTF-8"
+            ) from error
+        return text.removesuffix("\n").removesuffix("\r")
+
+
+def _plain(path: Path) -> Path:
+    return path.with_suffix("") if path.suffix == ".gz" else path

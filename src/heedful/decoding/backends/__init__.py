@@ -1,0 +1,1 @@
+"""Backends: what computes the next tokens of a search."""

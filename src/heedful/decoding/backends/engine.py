@@ -1,0 +1,357 @@
+"""A trained model on a CPU, computed by the native library without torch, with weights packed for it.
+
+A decoding step of a small model is some hundred short operations; in torch, most of its time goes to calling
+them. The engine computes a whole step in one call. Several threads search several batches, each on its own,
+or share the work of a single one (`native/workers.h`). It multiplies in float32, in bfloat16 (where the CPU
+has instructions for it) or in int8: weights with a scale for each output, activations with one for each row,
+found as they come. Every sentence is computed as if it were alone and by one thread: neither
+padding, nor the other rows of a batch, nor the number of threads change a bit of it.
+
+Models of other shapes than the paper's (see `Engine.why_not`) stay with torch.
+"""
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.errors import InputError
+from heedful.runtime.native import (
+    Attention,
+    Functions,
+    Layer,
+    Linear,
+    Model,
+    Norm,
+    Past,
+    functions_of,
+    native,
+)
+from heedful.settings.model import ModelConfig
+from heedful.settings.options import Precision
+from heedful.storage.stored_model import embedding_names, weight_shapes
+
+Table = NDArray[np.float32]
+
+
+def sinusoids(length: int, d_model: int) -> Table:
+    """Return the paper's sinusoids (length, d_model): see `nn.positions.sinusoids` (3.5)."""
+    sines, cosines = _sines_and_cosines(length, d_model)
+    return np.stack([sines, cosines], axis=-1).reshape(length, -1)
+
+
+def concatenated_sinusoids(length: int, d_model: int) -> Table:
+    """Return them in Marian's order: see `variants.sinusoids.concatenated_sinusoids`."""
+    return np.concatenate(_sines_and_cosines(length, d_model), axis=1)
+
+
+def fairseq_sinusoids(length: int, d_model: int) -> Table:
+    """Return fairseq's: see `variants.sinusoids.fairseq_sinusoids`.
+
+    Angles are rounded to float32 where torch rounds them; its exponentials, which it computes in float32, may
+    differ by one unit in the last place, as they do between machines.
+    """
+    count = d_model // 2
+    step = math.log(10_000) / max(1, count - 1)
+    exponents = np.arange(count, dtype=np.float32) * np.float32(-step)
+    frequencies = np.exp(exponents.astype(np.float64)).astype(np.float32)
+    angles = (np.arange(2, length + 2, dtype=np.float32)[:, None] * frequencies).astype(np.float64)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+SINUSOIDS = {"sinusoidal": sinusoids, "concatenated": concatenated_sinusoids, "fairseq": fairseq_sinusoids}
+
+
+def _sines_and_cosines(length: int, d_model: int) -> tuple[Table, Table]:
+    positions = np.arange(length, dtype=np.float64)[:, None]
+    angles = positions / 10_000 ** (np.arange(0, d_model, 2, dtype=np.float64) / d_model)
+    return np.sin(angles).astype(np.float32), np.cos(angles).astype(np.float32)
+
+
+Within = tuple[int | None, int | None]  # the addresses of an EngineShortlist and of the sentence of each row
+ALL: Within = (None, None)  # the whole vocabulary
+
+_PRECISIONS = {"float32": 0, "bf16": 1, "int8": 2}
+_SIZES = {"float32": 4, "bf16": 2, "int8": 1}  # bytes of a weight
+_ACTIVATIONS = {"relu": 1, "gelu": 2, "swish": 3}
+_TABLED = (*SINUSOIDS, "learned")  # positions that are added to the input
+_WIDTH_STEP = 32  # widths are multiples of it: of the panels of every level, and of what it packs together
+FIRST_POSITIONS = 64  # of an output, for which tables are made at first
+
+_OK, _NO_MEMORY, _BAD_ARGUMENT = range(3)  # what native functions return
+
+
+class Engine:
+    """The weights of a model, packed; they are copies, so a model that trains on needs a new engine."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weight: Callable[[str], NDArray[np.float32]],
+        precision: Precision,
+        *,
+        level: str | None = None,
+    ) -> None:
+        """Pack a model.
+
+        Args:
+            config: of the model; `why_not` has nothing against it.
+            weight: gives each weight by its name (`weight_format.py`).
+            precision: what matrices are multiplied in.
+            level: of the native library; None: the one in use.
+        """
+        assert self.why_not(config, precision, level=level) is None
+        functions = _functions(level)
+        assert functions is not None
+        self._functions = functions
+        self._config = config
+        self._weight = weight
+        self._names = weight_shapes(config).keys()
+        self.num_layers = config.num_decoder_layers
+        self.width = config.d_model
+        self.vocab_size = config.tgt_vocab_size
+        self._precision = precision
+        self._referenced: list[object] = []  # what the structures point to
+        self._tables: dict[str, NDArray[np.float32]] = {}  # position vectors for each stack
+        if config.positions == "learned":
+            self._tables = {
+                each: weight(f"{each}.embedding.positions.weight") for each in ("encoder", "decoder")
+            }
+        self._model = self._packed(config)
+
+    def _packed(self, config: ModelConfig) -> Model:
+        names = embedding_names(config)
+        matrices = {name: self._pointer(self._weight(name)) for name in dict.fromkeys(names)}
+        encoder = [f"encoder.layers.{i}" for i in range(config.num_encoder_layers)]
+        decoder = [f"decoder.layers.{i}" for i in range(config.num_decoder_layers)]
+        memory = [[f"{layer}.cross_attention.{name}" for name in ("key", "value")] for layer in decoder]
+        output = self._linear([names[2].removesuffix(".weight")], bias="output.bias")
+        return Model(
+            *(config.d_model, config.d_ff, config.num_heads, config.src_vocab_size, config.tgt_vocab_size),
+            *(config.num_encoder_layers, config.num_decoder_layers),
+            *(_PRECISIONS[self._precision], _ACTIVATIONS[config.activation]),
+            *(config.norm == "pre", "decoder.final_norm.weight" in self._names),
+            *(config.layer_norm_eps, math.sqrt(config.d_model) if config.scale_embeddings else 1.0),
+            *(matrices[name] for name in names[:2]),
+            self._array(Layer, [self._layer(name) for name in encoder]),
+            self._array(Layer, [self._layer(name) for name in decoder]),
+            self._array(Linear, [self._linear(pair) for pair in memory]),
+            *(self._norm("encoder.final_norm"), self._norm("decoder.final_norm")),
+            *(output, matrices[names[2]]),
+        )
+
+    @staticmethod
+    def why_not(config: ModelConfig, precision: Precision, *, level: str | None = None) -> str | None:
+        """Say why such a model cannot be computed here in that precision; None where it can."""
+        functions = _functions(level)
+        if functions is None:
+            return native().describe()
+        if precision not in _PRECISIONS:
+            return f"the engine has no {precision}"
+        if not functions.groups[_PRECISIONS[precision]]:
+            return f"{precision}: this CPU has no instructions for it ({native().describe()})"
+        needed = {
+            f"model.positions={config.positions}": config.positions in _TABLED,
+            f"model.activation={config.activation}": config.activation in _ACTIVATIONS,
+            f"model.norm_kind={config.norm_kind}": config.norm_kind == "layer",
+            "model.gated": not config.gated,
+            "model.embedding_norm": not config.embedding_norm,
+            "fewer heads of keys than of queries": config.num_kv_heads in (None, config.num_heads),
+            "heads that do not add up to d_model": (
+                config.head_key_size == config.head_value_size
+                and config.head_key_size * config.num_heads == config.d_model
+            ),
+            f"widths that are no multiples of {_WIDTH_STEP}": not (
+                config.d_model % _WIDTH_STEP or config.d_ff % _WIDTH_STEP
+            ),
+        }
+        return next((reason for reason, holds in needed.items() if not holds), None)
+
+    def positions(self, stack: str, length: int) -> NDArray[np.float32]:
+        """Return the first position vectors of a stack, at least `length` unless there is an end, (L, D).
+
+        Threads may share the engine.
+        """
+        table = self._tables.get(stack)
+        if table is None or (len(table) < length and self._config.positions in SINUSOIDS):
+            num_positions = max(length, 0 if table is None else 2 * len(table), FIRST_POSITIONS)
+            table = SINUSOIDS[self._config.positions](num_positions, self.width)
+            self._tables[stack] = table
+        return table
+
+    def encode(
+        self, sources: Sequence[Sequence[int]], *, threads: int = 1
+    ) -> tuple[NDArray[np.int64], list[NDArray[np.float32]]]:
+        """Encode sources with special tokens: starts (B + 1,), keys and values (R, 2 D) of each layer."""
+        starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
+        ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
+        memory = [np.empty((len(ids), 2 * self.width), np.float32) for _ in range(self.num_layers)]
+        table = self.positions("encoder", int(np.diff(starts).max()))
+        pointers = (ctypes.c_void_p * self.num_layers)(*map(address_of, memory))
+        rows = address_of(ids), address_of(starts), len(sources)
+        self._call("encode", threads, *rows, address_of(table), len(table), pointers)
+        return starts, memory
+
+    def step(
+        self,
+        past: Past,
+        ids: NDArray[np.int64],
+        *,
+        outputs: NDArray[np.int64],
+        at_positions: NDArray[np.int64],
+        end: int,
+        threads: int,
+        attention: Attention | None = None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Decode input ids of outputs, each at a position, all before `end`.
+
+        Args:
+            past: of the outputs.
+            ids: (rows,).
+            outputs: (rows,), the output of each id.
+            at_positions: (rows,), its position there.
+            end: above all positions.
+            threads: that share the work.
+            attention: where cross-attention weights are written; None: nowhere.
+
+        Returns:
+            The states there, (rows, D), and keys and values, (rows, layers, 2 D), to which the past points.
+        """
+        table = self.positions("decoder", end)
+        keys_and_values = np.empty((len(ids), self.num_layers, 2 * self.width), np.float32)
+        states = np.empty((len(ids), self.width), np.float32)
+        rows = address_of(ids), address_of(outputs), address_of(at_positions), len(ids)
+        rest = address_of(table), len(table), address_of(keys_and_values), address_of(states)
+        recorded = None if attention is None else ctypes.byref(attention)
+        self._call("step", threads, ctypes.byref(past), *rows, *rest, recorded)
+        return states, keys_and_values
+
+    def top(
+        self,
+        states: NDArray[np.float32],
+        count: int,
+        suppressed: Sequence[int],
+        *,
+        renormalize: bool,
+        threads: int,
+        within: Within = ALL,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The best next ids of each row and their log-probabilities: see `NextTokens.top`."""
+        count = min(count, self.vocab_size)
+        values = np.empty((len(states), count), np.float32)
+        ids = np.empty((len(states), count), np.int64)
+        if not len(states):
+            return values, ids
+        never = [i for i in suppressed if 0 <= i < self.vocab_size]
+        without = (ctypes.c_int64 * len(never))(*never), len(never), renormalize
+        rest = *without, address_of(values), address_of(ids)
+        self._call("top", threads, address_of(states), len(states), *within, count, *rest)
+        return values, ids
+
+    def log_probs(
+        self, states: NDArray[np.float32], *, threads: int = 1, within: Within = ALL
+    ) -> NDArray[np.float32]:
+        """The log-probabilities of all next ids, (rows, V)."""
+        result = np.empty((len(states), self.vocab_size), np.float32)
+        if not len(states):
+            return result
+        self._call("log_probs", threads, address_of(states), len(states), *within, address_of(result))
+        return result
+
+    def pick(self, ids: NDArray[np.int64]) -> tuple[ctypes.Structure, list[NDArray[np.generic]]]:
+        """The output layer to some ids alone, and the arrays that it points to."""
+        num_out, size = len(ids) + -len(ids) % self._functions.panel, _SIZES[self._precision]
+        packed: list[NDArray[np.generic]] = [np.zeros(num_out * self.width * size // 4, np.uint32)]
+        packed += [np.zeros(num_out, kind) for kind in (np.float32, np.float32, np.int32)]
+        self._call("pick", address_of(ids), len(ids), *map(address_of, packed))
+        return Linear(self.width, num_out, *map(address_of, packed)), packed
+
+    def _call(self, name: str, *arguments: object) -> None:
+        status = getattr(self._functions, name)(ctypes.byref(self._model), *arguments)
+        if status == _NO_MEMORY:
+            raise MemoryError(f"decoding: no memory left for {name}")
+        if status == _BAD_ARGUMENT:
+            raise InputError(
+                f"decoding: {name} was given an id outside of the vocabulary ({self._model.src_vocabulary:,} "
+                f"source tokens, {self._model.tgt_vocabulary:,} target tokens) or a position beyond the last"
+            )
+        assert status == _OK
+
+    def _layer(self, layer: str) -> Layer:
+        attention, cross, inner = (
+            f"{layer}.{name}" for name in ("self_attention", "cross_attention", "feed_forward")
+        )
+        has_cross = f"{cross}.query.weight" in self._names
+        return Layer(
+            self._linear([f"{attention}.{name}" for name in ("query", "key", "value")]),
+            self._linear([f"{attention}.output"]),
+            self._linear([f"{cross}.query"]) if has_cross else Linear(),
+            self._linear([f"{cross}.output"]) if has_cross else Linear(),
+            self._linear([f"{inner}.inner"]),
+            self._linear([f"{inner}.outer"]),
+            *(self._norm(f"{name}_norm") for name in (attention, cross, inner)),
+        )
+
+    def _norm(self, name: str) -> Norm:
+        if f"{name}.weight" not in self._names:
+            return Norm()
+        return Norm(*(self._pointer(self._weight(f"{name}.{part}")) for part in ("weight", "bias")))
+
+    def _linear(self, names: Sequence[str], *, bias: str | None = None) -> Linear:
+        """Pack layers of the same inputs as one: panels of outputs, in which inputs follow each other."""
+        matrix = np.concatenate([self._weight(f"{name}.weight") for name in names])
+        biases = [self._weight(each) for name in names if (each := bias or f"{name}.bias") in self._names]
+        (num_out, num_in), panel = matrix.shape, self._functions.panel
+        filled_up = num_out + -num_out % panel
+        matrix = np.pad(matrix, ((0, filled_up - num_out), (0, 0)))
+        shift = np.zeros(filled_up, np.float32)
+        if biases:
+            shift[:num_out] = np.concatenate(biases)
+        scale = sums = None
+        weight: NDArray[np.generic] = matrix
+        if self._precision == "bf16":
+            weight = _bfloat16(matrix)
+        elif self._precision == "int8":
+            largest = np.maximum(matrix.max(axis=1), -matrix.min(axis=1))
+            scale = np.maximum(largest / np.float32(self._functions.weight_limit), np.float32(1e-30))
+            with np.errstate(invalid="ignore"):  # a row with what is no number has no scale either
+                weight = np.rint(matrix / scale[:, None]).astype(np.int8)
+            sums = -128 * weight.sum(axis=1, dtype=np.int32)  # unsigned inputs have 128 added
+        group = self._functions.groups[_PRECISIONS[self._precision]]
+        packed = weight.reshape(-1, panel, num_in // group, group).transpose(0, 2, 1, 3)
+        rest = (None if part is None else self._pointer(part) for part in (scale, sums))
+        return Linear(num_in, filled_up, self._pointer(packed), self._pointer(shift), *rest)
+
+    def _pointer(self, array: NDArray[np.generic]) -> int:
+        contiguous = np.ascontiguousarray(array)
+        self._referenced.append(contiguous)
+        return contiguous.ctypes.data
+
+    def _array(self, kind: type[ctypes.Structure], items: Sequence[ctypes.Structure]) -> int:
+        array = (kind * len(items))(*items)
+        self._referenced.append(array)
+        return ctypes.addressof(array)
+
+
+def engine_precisions() -> list[str]:
+    """The precisions that the engine multiplies in on this machine; none without the native library."""
+    functions = _functions(None)
+    return [] if functions is None else [name for name, i in _PRECISIONS.items() if functions.groups[i]]
+
+
+def _functions(level: str | None) -> Functions | None:
+    return native().functions if level is None else functions_of(level)
+
+
+def _bfloat16(array: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Return the bits of the nearest bfloat16 numbers, ties to even."""
+    bits = array.view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(array), np.uint32(0x7FC0), rounded).astype(np.uint16)
+
+
+def address_of(array: NDArray[np.generic]) -> int:
+    """Where an array is, which has elements and is contiguous; quicker than `array.ctypes`."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(array.data))

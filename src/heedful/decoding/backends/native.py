@@ -1,0 +1,405 @@
+"""The native backend: the engine of the native library, on a CPU, for models of the paper's shape."""
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.decoding.backends.engine import ALL, FIRST_POSITIONS, Engine, address_of
+from heedful.decoding.backends.protocol import Allowed, attention_layer
+from heedful.decoding.scoring import CoveringStep
+from heedful.decoding.steps import NOT_NUMBERS, ArrayTokens, StepFunction, average_steps
+from heedful.errors import InputError
+from heedful.runtime.native import Attention, Past, Shortlist
+from heedful.runtime.threads import num_threads
+from heedful.settings.options import Precision
+from heedful.storage.stored_model import StoredModel, weight_shapes
+
+if TYPE_CHECKING:
+    from heedful.model.transformer import Transformer
+
+_GROUP_SIZE = 8  # sentences of a group: enough rows for a matrix multiplication, and not too many tokens
+
+
+class EngineShortlist:
+    """For each sentence of a batch its tokens, and their weights, packed as an engine packs.
+
+    A few sentences at a time are a group. What any of them may have is computed for them all, but what a
+    sentence may have is summed and compared apart from the others' tokens, in the order of the ids, so that
+    its log-probabilities have the same bits beside any others.
+    """
+
+    def __init__(self, engine: Engine, allowed: Sequence[NDArray[np.int64]]) -> None:
+        """Pack the weights.
+
+        Args:
+            engine: whose output layer it is.
+            allowed: for each sentence the ids that may be written, ascending; at least one.
+        """
+        groups, indices = [], []
+        for first in range(0, len(allowed), _GROUP_SIZE):
+            is_in = np.zeros(engine.vocab_size, dtype=bool)
+            ids_of_group = np.concatenate(allowed[first : first + _GROUP_SIZE])
+            is_in[ids_of_group] = True
+            groups.append(np.flatnonzero(is_in))
+            indices.append((is_in.cumsum(dtype=np.int32) - np.int32(1))[ids_of_group])
+        layers, arrays = zip(*map(engine.pick, groups), strict=True)
+        outputs = (type(layers[0]) * len(layers))(*layers)
+        own = (
+            *(np.concatenate(groups), np.cumsum([0, *map(len, groups)], dtype=np.int64)),
+            *(np.concatenate(indices), np.cumsum([0, *map(len, allowed)], dtype=np.int64)),
+        )
+        self._referenced = outputs, arrays, own
+        addresses = ctypes.addressof(outputs), *(each.ctypes.data for each in own)
+        self._pointers = Shortlist(_GROUP_SIZE, len(allowed), *addresses)
+        self.address = ctypes.addressof(self._pointers)  # of a HeedfulShortlist
+
+
+class EngineTokens:
+    """Next-token log-probabilities, computed on demand: see `NextTokens`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        states: NDArray[np.float32],
+        sentences: NDArray[np.int64],
+        shortlist: EngineShortlist | None = None,
+        *,
+        threads: int = 1,
+    ) -> None:
+        self.vocab_size = engine.vocab_size
+        self._engine = engine
+        self._states = states
+        self._threads = threads
+        self._referenced = sentences, shortlist  # as long as their addresses
+        self._within = ALL if shortlist is None else (shortlist.address, sentences.ctypes.data)
+
+    def top(
+        self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """See `NextTokens`.
+
+        Raises:
+            InputError: a log-probability is not a number.
+        """
+        values, ids = self._engine.top(
+            self._states,
+            count,
+            suppressed,
+            renormalize=renormalize,
+            threads=self._threads,
+            within=self._within,
+        )
+        if np.isnan(values).any():
+            raise InputError(NOT_NUMBERS)
+        return values.astype(np.float64), ids
+
+    def log_probs(self) -> NDArray[np.float32]:
+        """See `NextTokens`."""
+        return self._engine.log_probs(self._states, threads=self._threads, within=self._within)
+
+    def with_log_probs(self, log_probs: NDArray[np.floating]) -> ArrayTokens:
+        """See `NextTokens`."""
+        return ArrayTokens(log_probs)
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> "EngineTokens":
+        """See `NextTokens`."""
+        sentences, shortlist = self._referenced
+        return EngineTokens(
+            self._engine, self._states[rows], sentences[rows], shortlist, threads=self._threads
+        )
+
+
+class EngineStep:
+    """The steps of an engine: they neither copy nor move keys and values of earlier positions.
+
+    These stay where they were computed. A table says where that is for each position of each output, and only
+    the table is reordered.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        sources: Sequence[Sequence[int]],
+        *,
+        threads: int = 1,
+        shortlist: EngineShortlist | None = None,
+        attention_layer: int | None = None,
+    ) -> None:
+        """Encode sources, one row each.
+
+        Args:
+            engine: of the model.
+            sources: ids with the special tokens that the encoder reads.
+            threads: that compute a step together.
+            shortlist: of the sources.
+            attention_layer: whose cross-attention is recorded, from 0; None: none.
+        """
+        self._engine = engine
+        self._attention_layer = attention_layer
+        self._longest = max(map(len, sources))
+        self.attention = np.zeros((0, self._longest), np.float32)  # (rows, S) of the latest call
+        self._threads = threads
+        self._shortlist = shortlist
+        self._starts, self._memory = engine.encode(sources, threads=threads)
+        self._memory_pointers = (ctypes.c_void_p * len(self._memory))(*map(address_of, self._memory))
+        self._sentences = self._rows = np.arange(len(sources))
+        self._lengths = np.zeros(len(sources), np.int64)  # the number of input ids of each output so far
+        self._end = 0  # of the longest, or beyond
+        self._keys_and_values: list[NDArray[np.float32]] = []  # (rows, layers, 2 D) of each step
+        self._table = np.zeros((len(sources), FIRST_POSITIONS), np.intp)  # where those of each position are
+        self._past = self._pointers()
+
+    def __call__(self, last_ids: NDArray[np.int64]) -> EngineTokens:
+        """See `StepFunction`."""
+        self._end += 1
+        tokens = self._decode(last_ids, self._rows, self._lengths)
+        self._lengths += 1
+        return tokens
+
+    def decode_all(self, ids: NDArray[np.int64], counts: NDArray[np.int64]) -> EngineTokens:
+        """Decode several input ids of each row at once; the result does not depend on how many, bit for bit.
+
+        Args:
+            ids: (N,) int64, those of the first row, then those of the second.
+            counts: (rows,), how many input ids each row has, at least 1; they sum to N.
+
+        Returns:
+            What may follow each of the N ids.
+        """
+        firsts = self._lengths - (np.cumsum(counts) - counts)
+        at_positions = firsts.repeat(counts) + np.arange(len(ids))
+        self._lengths = self._lengths + counts
+        self._end = int(self._lengths.max())
+        return self._decode(ids, self._rows.repeat(counts), at_positions)
+
+    def reorder(self, rows: NDArray[np.int64]) -> None:
+        """See `StepFunction`."""
+        self._table, self._sentences = self._table.take(rows, axis=0), self._sentences.take(rows)
+        self._lengths, self._rows = self._lengths.take(rows), np.arange(len(rows))
+        self._past = self._pointers()
+
+    def _decode(
+        self, ids: NDArray[np.int64], outputs: NDArray[np.int64], at_positions: NDArray[np.int64]
+    ) -> EngineTokens:
+        num_outputs, stride = self._table.shape
+        if self._end > stride:
+            before, self._table = self._table, np.zeros((num_outputs, max(self._end, 2 * stride)), np.intp)
+            self._table[:, :stride] = before
+            self._past = self._pointers()
+        states, keys_and_values = self._engine.step(
+            self._past,
+            np.ascontiguousarray(ids, dtype=np.int64),
+            outputs=outputs, at_positions=at_positions, end=self._end, threads=self._threads,
+            attention=self._recorded(len(ids)),
+        )  # fmt: skip
+        self._keys_and_values.append(keys_and_values)
+        sentences = self._sentences.take(outputs)
+        return EngineTokens(self._engine, states, sentences, self._shortlist, threads=self._threads)
+
+    def _recorded(self, num_rows: int) -> Attention | None:
+        if self._attention_layer is None:
+            return None
+        self.attention = np.empty((num_rows, self._longest), np.float32)
+        return Attention(self._attention_layer, self._longest, address_of(self.attention))
+
+    def _pointers(self) -> Past:
+        return Past(
+            *(len(self._sentences), len(self._starts) - 1, self._table.shape[1]),
+            *(address_of(self._sentences), address_of(self._starts), ctypes.addressof(self._memory_pointers)),
+            address_of(self._table),
+        )
+
+
+class ForcedEngineStep:
+    """The steps of an engine in teacher forcing: all positions are computed in one call."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        start_id: int,
+        threads: int = 1,
+        shortlist: EngineShortlist | None = None,
+        attention_layer: int | None = None,
+    ) -> None:
+        """Encode sources, special tokens added, and decode an output of each, of at least one token.
+
+        `attention_layer` is as in `EngineStep`.
+        """
+        counts = np.asarray([len(output) for output in outputs])
+        ids = [each for output in outputs for each in (start_id, *output[:-1])]
+        step = EngineStep(
+            engine, sources, threads=threads, shortlist=shortlist, attention_layer=attention_layer
+        )
+        self._tokens = step.decode_all(np.asarray(ids, dtype=np.int64), counts)
+        self.attention_of_all = step.attention  # (N, S)
+        self._rows = self._latest = np.cumsum(counts) - counts  # of what comes next in each output
+
+    @property
+    def attention(self) -> NDArray[np.float32]:
+        """The cross-attention (rows, S) of the latest call."""
+        latest: NDArray[np.float32] = self.attention_of_all[self._latest]
+        return latest
+
+    def __call__(self, last_ids: NDArray[np.int64]) -> EngineTokens:
+        """See `StepFunction`; the ids are known."""
+        tokens, self._latest = self._tokens[self._rows], self._rows
+        self._rows = self._rows + 1
+        return tokens
+
+    def reorder(self, rows: NDArray[np.int64]) -> None:
+        """See `StepFunction`."""
+        self._rows = self._rows[rows]
+
+
+class NativeBackend:
+    """Steps computed by the native library; see `AttentionBackend`."""
+
+    name = "native"
+
+    def __init__(self, models: "Sequence[Transformer | StoredModel]", precision: Precision) -> None:
+        """Pack copies of the models' weights.
+
+        Args:
+            models: whose probabilities are averaged; `why_not` has nothing against them.
+            precision: "float32", "bf16" or "int8".
+        """
+        self.precision: Precision = precision
+        self._engines = [Engine(model.config, weight_of(model), precision) for model in models]
+        self._has_coverage = False  # of its step functions
+
+    @staticmethod
+    def why_not(models: "Sequence[Transformer | StoredModel]", precision: Precision) -> str | None:
+        """Return the reason why some of the models cannot be computed here; None where all can."""
+        reasons = (_why_not_packed(each) or Engine.why_not(each.config, precision) for each in models)
+        return next(filter(None, reasons), None)
+
+    @property
+    def parallel_batches(self) -> int:
+        """The number of threads: each batch has one of its own."""
+        return num_threads()
+
+    @contextmanager
+    def step(
+        self, sources: Sequence[Sequence[int]], *, threads: int = 1, allowed: Allowed = None
+    ) -> Iterator[StepFunction]:
+        """See `Backend`."""
+        yield self._averaged(
+            [
+                EngineStep(
+                    engine,
+                    sources,
+                    threads=threads,
+                    shortlist=_shortlist(engine, allowed),
+                    attention_layer=self._recorded_layer(engine),
+                )
+                for engine in self._engines
+            ],
+            sources,
+        )
+
+    @contextmanager
+    def forced_step(
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        start_id: int,
+        threads: int = 1,
+        allowed: Allowed = None,
+    ) -> Iterator[StepFunction]:
+        """See `Backend`; it gives what a search sees, to the last bit."""
+        yield self._averaged(
+            [
+                ForcedEngineStep(
+                    engine,
+                    sources,
+                    outputs,
+                    start_id=start_id,
+                    threads=threads,
+                    shortlist=_shortlist(engine, allowed),
+                    attention_layer=self._recorded_layer(engine),
+                )
+                for engine in self._engines
+            ],
+            sources,
+        )
+
+    def covering(self) -> "NativeBackend":
+        """See `AttentionBackend`."""
+        other = copy(self)
+        other._has_coverage = True
+        return other
+
+    def attention(
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        start_id: int,
+        layer: int | None = None,
+    ) -> list[NDArray[np.float64]]:
+        """See `AttentionBackend`."""
+        steps = [
+            ForcedEngineStep(
+                engine, sources, outputs, start_id=start_id, threads=num_threads(),
+                attention_layer=attention_layer(engine.num_layers, layer),
+            )
+            for engine in self._engines
+        ]  # fmt: skip
+        ends = np.cumsum([len(output) for output in outputs])
+        weights = np.split(
+            np.mean([step.attention_of_all for step in steps], axis=0, dtype=np.float64), ends[:-1]
+        )
+        return [each[:, : len(source)] for each, source in zip(weights, sources, strict=True)]
+
+    def _recorded_layer(self, engine: Engine) -> int | None:
+        return attention_layer(engine.num_layers, None) if self._has_coverage else None
+
+    def _averaged(
+        self, steps: "Sequence[EngineStep | ForcedEngineStep]", sources: Sequence[Sequence[int]]
+    ) -> StepFunction:
+        step = average_steps(steps)
+        if not self._has_coverage:
+            return step
+        return CoveringStep(step, partial(_mean_attention, steps), lengths=list(map(len, sources)))
+
+
+def _mean_attention(steps: "Sequence[EngineStep | ForcedEngineStep]") -> NDArray[np.float32]:
+    """Return the attention (rows, S) of the latest call of each step function, as a mean."""
+    mean: NDArray[np.float32] = np.mean([step.attention for step in steps], axis=0)
+    return mean
+
+
+def _shortlist(engine: Engine, allowed: Allowed) -> EngineShortlist | None:
+    return None if allowed is None else EngineShortlist(engine, allowed)
+
+
+def weight_of(model: "Transformer | StoredModel") -> Callable[[str], NDArray[np.float32]]:
+    """Return a function that gives each weight of a model by its name."""
+    if isinstance(model, StoredModel):
+        return model.weight
+    parameters = dict(model.named_parameters())
+    return lambda name: parameters[name].detach().numpy()
+
+
+def _why_not_packed(model: "Transformer | StoredModel") -> str | None:
+    """Say why the weights of a model in memory cannot be packed."""
+    if isinstance(model, StoredModel):
+        return None
+    parameters = dict(model.named_parameters())
+    if parameters.keys() != weight_shapes(model.config).keys():
+        return "layers that were adapted (LoRA) and not merged"
+    if {each.device.type for each in parameters.values()} != {"cpu"}:
+        return "weights that are not on the CPU"
+    if {str(each.dtype) for each in parameters.values()} != {"torch.float32"}:
+        return "weights that are not float32"
+    return None

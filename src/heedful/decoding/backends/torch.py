@@ -1,0 +1,332 @@
+"""The torch backend: every model, on every device that torch has."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from copy import copy
+from typing import cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from heedful.decoding.backends.protocol import Allowed, attention_layer
+from heedful.decoding.scoring import CoveringStep
+from heedful.decoding.steps import NOT_NUMBERS, SPARE, StepFunction, average_steps, best_first
+from heedful.errors import InputError
+from heedful.model.attention import MultiHeadAttention
+from heedful.model.layers import DecoderLayer
+from heedful.model.transformer import Transformer
+from heedful.ops.kernels import torch_dtype
+from heedful.ops.recorder import AttentionRecorder, record_attention
+from heedful.settings.options import Precision
+from heedful.text.tokenizer import pad
+
+
+class CrossAttention:
+    """The attention of models to the source, as each of their forward passes goes by."""
+
+    def __init__(self, recorders: Sequence[AttentionRecorder]) -> None:
+        """Read what is recorded, one recorder for each model."""
+        self._recorders = recorders
+
+    def latest(self) -> Tensor:
+        """Return the weights (B, T, S) of the latest pass, as a mean over the models, and forget them."""
+        of_models = []
+        for recorder in self._recorders:
+            weights_BHTS = recorder.maps[-1].weights
+            recorder.maps.clear()
+            at_least_float32 = torch.promote_types(weights_BHTS.dtype, torch.float32)
+            of_models.append(weights_BHTS.to(at_least_float32).mean(dim=1))
+        return torch.stack(of_models).mean(dim=0)
+
+
+@contextmanager
+def listen_to(models: Sequence[Transformer], layer: int | None = None) -> Iterator[CrossAttention]:
+    """Listen to the forward passes inside the block, to a layer as `AttentionBackend` counts them."""
+    with ExitStack() as stack:
+        yield CrossAttention(
+            [stack.enter_context(record_attention(_cross_attention(model, layer))) for model in models]
+        )
+
+
+def _cross_attention(model: Transformer, layer: int | None) -> MultiHeadAttention:
+    layers = model.decoder.layers
+    chosen = cast("DecoderLayer", layers[attention_layer(len(layers), layer)])  # or a wrapper of one
+    return chosen.cross_attention
+
+
+_NUMBERS_AT_ONCE = 1 << 22  # log-probabilities at once, 16 MiB in float32, unless one position has more
+_ROWS_MULTIPLE = 64
+
+
+class TorchTokens:
+    """Next-token log-probabilities in a tensor on any device: see `NextTokens`."""
+
+    def __init__(self, log_probs: Tensor) -> None:
+        """Take log-probabilities (rows, V)."""
+        self._log_probs = log_probs
+
+    @property
+    def vocab_size(self) -> int:
+        """See `NextTokens`."""
+        return self._log_probs.shape[-1]
+
+    def top(
+        self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """See `NextTokens`.
+
+        One transfer from the device, but for rows where more candidates tie than there are to spare; logits
+        in bfloat16 often tie.
+        """
+        log_probs, vocab_size = self._log_probs, self.vocab_size
+        if renormalize:
+            known = torch.tensor([i for i in suppressed if i < vocab_size], device=log_probs.device)
+            log_probs = log_probs.index_fill(-1, known.long(), -torch.inf).log_softmax(-1)
+        needed = min(count + len(suppressed), vocab_size)
+        best = torch.topk(log_probs, min(needed + SPARE, vocab_size), dim=-1)
+        # One transfer: ids are exact in float32, as vocabularies are far smaller than 2 ** 24.
+        packed = torch.stack((best.values, best.indices.to(best.values.dtype))).cpu().numpy()
+        values, ids = packed[0].astype(np.float64), packed[1].astype(np.int64)
+        if np.isnan(values).any():
+            raise InputError(NOT_NUMBERS)
+        if values.shape[1] > needed:
+            tied = np.flatnonzero(values[:, -1] == values[:, needed - 1])
+            if len(tied):  # topk may keep any of the tied ids: sort these rows in full
+                rows = log_probs[torch.as_tensor(tied, device=log_probs.device)]
+                ordered = torch.sort(rows, dim=-1, descending=True, stable=True)
+                ids[tied] = ordered.indices[:, : ids.shape[1]].cpu().numpy()
+                values[tied] = ordered.values[:, : ids.shape[1]].cpu().numpy()
+        if suppressed:
+            values = np.where(np.isin(ids, suppressed), -np.inf, values)
+        return best_first(values, ids, count)
+
+    def log_probs(self) -> Tensor:
+        """See `NextTokens`."""
+        return self._log_probs
+
+    def with_log_probs(self, log_probs: Tensor) -> "TorchTokens":
+        """See `NextTokens`."""
+        return TorchTokens(log_probs)
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> "TorchTokens":
+        """See `NextTokens`."""
+        return TorchTokens(self._log_probs[torch.as_tensor(rows).to(self._log_probs.device)])
+
+
+class RestrictedStep:
+    """Another step function, of which each sentence may be written with some tokens only.
+
+    The others have the log-probability -inf, and the probabilities of those that are left sum to 1. Where all
+    are, nothing changes, to the last bit.
+    """
+
+    def __init__(
+        self,
+        step: StepFunction,
+        allowed: Sequence[NDArray[np.int64]],
+        *,
+        vocab_size: int,
+        device: torch.device,
+    ) -> None:
+        """Wrap a step function that has no input ids yet; `allowed` has the ids for each sentence."""
+        is_out = torch.ones(len(allowed), vocab_size, dtype=torch.bool)
+        for row, ids in zip(is_out, allowed, strict=True):
+            row[torch.from_numpy(ids)] = False
+        self._step = step
+        self._is_out = is_out.to(device)
+
+    def __call__(self, last_ids: NDArray[np.int64]) -> TorchTokens:
+        """See `StepFunction`."""
+        left = self._step(last_ids).log_probs().masked_fill(self._is_out, -torch.inf)
+        is_some_out = self._is_out.any(dim=-1, keepdim=True)
+        return TorchTokens(left - left.logsumexp(dim=-1, keepdim=True).masked_fill(~is_some_out, 0.0))
+
+    def reorder(self, rows: NDArray[np.int64]) -> None:
+        """See `StepFunction`."""
+        self._step.reorder(rows)
+        self._is_out = self._is_out[torch.as_tensor(rows).to(self._is_out.device, non_blocking=True)]
+
+
+class ModelStep:
+    """The step function of a Transformer, over the key/value cache of its decoder."""
+
+    def __init__(self, model: Transformer, src: Tensor) -> None:
+        """Encode `src` (B, S), padded with the model's source pad id."""
+        self._model = model
+        self._device = src.device
+        self._cache = model.start_cache(model.encode(src))
+
+    def __call__(self, last_ids: NDArray[np.int64]) -> "TorchTokens":
+        """See `StepFunction`."""
+        ids = torch.as_tensor(last_ids).to(self._device, non_blocking=True)
+        return TorchTokens(_log_softmax(self._model.decode_step(ids, self._cache)))
+
+    def reorder(self, rows: NDArray[np.int64]) -> None:
+        """See `StepFunction`."""
+        self._cache.reorder(torch.as_tensor(rows))
+
+
+class ForcedStep:
+    """The step function of a Transformer in teacher forcing.
+
+    All states are computed at once, and the log-probabilities of a few positions at a time: there never is a
+    tensor (B, T, V).
+    """
+
+    def __init__(
+        self, model: Transformer, src: Tensor, outputs: Sequence[Sequence[int]], *, start_id: int
+    ) -> None:
+        """Encode `src` (B, S), padded with the model's source pad id, and decode the outputs."""
+        longest = max(map(len, outputs))
+        tgt_in = torch.full((len(outputs), longest), start_id)  # what pads it is never looked at
+        for row, output in zip(tgt_in, outputs, strict=True):
+            row[1 : len(output)] = torch.tensor(output[:-1])
+        self._model = model
+        self._states_TBD = model.decode(tgt_in.to(src.device), model.encode(src)).transpose(0, 1)
+        self._rows = torch.arange(len(outputs), device=src.device)
+        self._ready: list[Tensor] = []  # log-probabilities (rows, V) of the positions that come next
+        self._ready_rows = self._rows
+
+    def __call__(self, last_ids: NDArray[np.int64]) -> "TorchTokens":
+        """See `StepFunction`; the ids are known."""
+        if not self._ready:
+            num_rows = len(self._rows)
+            num_positions = max(1, _NUMBERS_AT_ONCE // (num_rows * self._model.config.tgt_vocab_size))
+            states_ND = self._states_TBD[:num_positions, self._rows].flatten(0, 1)
+            self._states_TBD = self._states_TBD[num_positions:]
+            # Shapes that repeat are prepared once and kept: those of bfloat16 GEMMs are many megabytes.
+            filled = F.pad(states_ND, (0, 0, 0, -len(states_ND) % _ROWS_MULTIPLE))
+            log_probs = _log_softmax(self._model.project(filled)[: len(states_ND)])
+            self._ready = list(log_probs.view(-1, num_rows, log_probs.shape[-1]).unbind())
+            self._ready_rows = torch.arange(num_rows, device=log_probs.device)
+        return TorchTokens(self._ready.pop(0)[self._ready_rows])
+
+    def reorder(self, rows: NDArray[np.int64]) -> None:
+        """See `StepFunction`."""
+        chosen = torch.as_tensor(rows).to(self._rows.device, non_blocking=True)
+        self._rows, self._ready_rows = self._rows[chosen], self._ready_rows[chosen]
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """Log-probabilities (..., V), of a softmax in float32, or float64 for a float64 model."""
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    return torch.log_softmax(logits, dim=-1)
+
+
+class TorchBackend:
+    """Steps computed by torch; see `AttentionBackend`."""
+
+    name = "torch"
+    parallel_batches = 1  # torch shares each operation out over its threads
+
+    def __init__(self, models: Sequence[Transformer], precision: Precision) -> None:
+        """Use models that are on one device.
+
+        Args:
+            models: whose probabilities are averaged.
+            precision: "float32", "bf16" or "fp16".
+        """
+        self.precision: Precision = precision
+        self._models = models
+        self._has_coverage = False  # of its step functions
+        self._device = next(models[0].parameters()).device
+        self._vocab_size = models[0].config.tgt_vocab_size
+
+    @contextmanager
+    def step(
+        self, sources: Sequence[Sequence[int]], *, threads: int = 1, allowed: Allowed = None
+    ) -> Iterator[StepFunction]:
+        """See `Backend`; the threads are all those of torch."""
+        del threads
+        recorded = self._models if self._has_coverage else []
+        with self._inference(), listen_to(recorded) as attention:
+            step = self._restricted(
+                [ModelStep(model, self._pad(sources, model)) for model in self._models], allowed
+            )
+            if self._has_coverage:
+                lengths = list(map(len, sources))
+                step = CoveringStep(step, lambda: attention.latest()[:, 0], lengths=lengths)
+            yield step
+
+    @contextmanager
+    def forced_step(
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        start_id: int,
+        threads: int = 1,
+        allowed: Allowed = None,
+    ) -> Iterator[StepFunction]:
+        """See `Backend`.
+
+        In float32 all positions are computed at once, which differs from a search by rounding alone. In bf16
+        and fp16 that would be too much: they step as in a search, and so does what has a coverage.
+        """
+        if self.precision != "float32" or self._has_coverage:
+            with self.step(sources, threads=threads, allowed=allowed) as step:
+                yield step
+            return
+        with self._inference():
+            steps = [
+                ForcedStep(model, self._pad(sources, model), outputs, start_id=start_id)
+                for model in self._models
+            ]
+            yield self._restricted(steps, allowed)
+
+    def covering(self) -> "TorchBackend":
+        """See `AttentionBackend`."""
+        other = copy(self)
+        other._has_coverage = True
+        return other
+
+    def attention(
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        start_id: int,
+        layer: int | None = None,
+    ) -> list[NDArray[np.float64]]:
+        """See `AttentionBackend`."""
+        with self._inference(), listen_to(self._models, layer) as attention:
+            for model in self._models:
+                ForcedStep(model, self._pad(sources, model), outputs, start_id=start_id)
+            weights_BTS = attention.latest().cpu().double().numpy()
+        return [
+            weights_TS[: len(output), : len(source)]
+            for weights_TS, output, source in zip(weights_BTS, outputs, sources, strict=True)
+        ]
+
+    def _restricted(self, steps: Sequence[StepFunction], allowed: Allowed) -> StepFunction:
+        if allowed is not None:
+            steps = [
+                RestrictedStep(step, allowed, vocab_size=self._vocab_size, device=self._device)
+                for step in steps
+            ]
+        return average_steps(steps)
+
+    @contextmanager
+    def _inference(self) -> Iterator[None]:
+        """Compute without dropout and gradients; afterwards models that were in training mode are again."""
+        were_training = [model.training for model in self._models]
+        for model in self._models:
+            model.eval()
+        try:
+            with torch.inference_mode(), self._autocast():
+                yield
+        finally:
+            for model, was_training in zip(self._models, were_training, strict=True):
+                model.train(was_training)
+
+    def _pad(self, sources: Sequence[Sequence[int]], model: Transformer) -> Tensor:
+        return torch.from_numpy(pad(sources, model.config.src_pad_id)).to(self._device)
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        if self.precision == "bf16" or self.precision == "fp16":
+            return torch.autocast(self._device.type, dtype=torch_dtype(self.precision))
+        return nullcontext()

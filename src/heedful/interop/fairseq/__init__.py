@@ -1,1 +1,0 @@
-"""Checkpoints and dictionaries of fairseq's transformer."""

@@ -1,0 +1,378 @@
+"""Export a bundle for transformers' MarianMTModel and MarianTokenizer."""
+
+import json
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from heedful.errors import InteropError
+from heedful.interop.checkpoint import new_directory
+from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions
+from heedful.interop.fairseq import layer_modules, move_layers, move_output_bias, move_tokens
+from heedful.interop.huggingface.generation import (
+    departures_of_generate,
+    read_search,
+    read_start_id,
+    write_search,
+)
+from heedful.interop.huggingface.pretrained import (
+    CONFIG_FILE,
+    GENERATION_FILE,
+    TOKENIZER_FILE,
+    ImportedBundle,
+    ImportOptions,
+    PretrainedDirectory,
+)
+from heedful.interop.huggingface.reading import (
+    ReadSettings,
+    TextSettings,
+    assemble,
+    check_special_ids,
+    read_architecture,
+    vocabulary_tokenizer,
+)
+from heedful.interop.vocabulary import read_words
+from heedful.model.transformer import Transformer
+from heedful.model.variants import concatenated_sinusoids
+from heedful.settings.model import ModelConfig
+from heedful.storage.bundle import CARD_FILE, Bundle
+from heedful.text import SentencePieceTokenizer, Tokenizer, TokenizerPair, VocabularyTokenizer
+from heedful.text.framing import Framing
+from heedful.text.vocabulary_tokenizer import TOKENS
+
+LAYOUT = "marian"
+_SHARED = "share_encoder_decoder_embeddings"
+# Keys of an older class that today's does not support.
+_FIXED = {
+    "add_bias_logits": False,
+    "add_final_layer_norm": False,
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "static_position_embeddings": True,
+}
+
+
+def read_marian(directory: PretrainedDirectory, options: ImportOptions) -> ImportedBundle:
+    """Read a directory of MarianMT.
+
+    With a target language, each source starts with its tag, such as `>>fra<<`.
+
+    Raises:
+        InteropError: a file is missing, or has settings that are not supported.
+        TokenizerError: the tokenizer files are not usable, or a language has no tag.
+        ConfigError: the settings are invalid.
+    """
+    shared = directory.config.get(_SHARED, True) is True
+    read = ReadSettings(
+        model=read_architecture(directory, ["marian"], known=[_SHARED, "decoder_vocab_size"], fixed=_FIXED),
+        search=read_search(directory),
+        text=_read_text(directory, options) if directory.has_tokenizer else None,
+    )
+    return assemble(directory, options, read, partial(_convert, shared=shared), layout=LAYOUT)
+
+
+def _convert(conversion: Conversion, *, shared: bool) -> Imported:
+    move_layers(conversion, prefix="model.")
+    tables = {stack: f"model.{stack}.embed_positions.weight" for stack in STACKS}
+    there = {stack: name for stack, name in tables.items() if name in conversion.left}
+    move_positions(conversion, there, fixed=True, formula=concatenated_sinusoids)
+    common = "model.shared.weight"
+    move_tokens(conversion, prefix="model.", shared=common if shared else None, output="lm_head.weight")
+    move_output_bias(conversion, "final_logits_bias")
+    return conversion.finish(norm="post", positions="concatenated")
+
+
+def _read_text(directory: PretrainedDirectory, options: ImportOptions) -> TextSettings:
+    separate = directory.tokenizer.get("separate_vocabs") is True
+    tokenizers = _read_tokenizers(directory, separate=separate)
+    if options.src_lang is not None:
+        raise directory.error(f"--src-lang {options.src_lang}: Marian has no tag for it; leave it out")
+    languages = {}
+    if options.tgt_lang is not None:
+        tag_id = tokenizers.src.tag_id(options.tgt_lang)
+        languages["src_tag"] = tokenizers.src.pieces([tag_id])[0]
+    return TextSettings(
+        tokenizers=tokenizers,
+        start_id=read_start_id(directory),
+        languages=languages,
+        one_vocabulary=not separate,
+    )
+
+
+def _read_tokenizers(directory: PretrainedDirectory, *, separate: bool) -> TokenizerPair:
+    """Load the tokenizers: source.spm and target.spm, with the ids of vocab.json or target_vocab.json."""
+    models = [directory.read_bytes(name) for name in ("source.spm", "target.spm")]
+    lists = [read_words(directory.path / "vocab.json")]
+    lists.append(read_words(directory.path / "target_vocab.json") if separate else lists[0])
+    tokenizers = [
+        vocabulary_tokenizer(directory, model, tokens, starts_with_pad=True, leading_tags=True)
+        for model, tokens in zip(models, lists, strict=True)
+    ]
+    check_special_ids(directory, tokenizers[1])
+    is_one = models[0] == models[1] and not separate
+    return TokenizerPair(tokenizers[0], tokenizers[0] if is_one else tokenizers[1])
+
+
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "swish": "swish"}
+_EPS = 1e-5  # fixed in Marian
+# Last parts of names: matrices whose columns, and matrices whose rows, are the residual stream.
+_READERS = ("query", "key", "value", "inner", "tokens")
+_WRITERS = ("output", "outer")
+
+
+def refuse_what_marian_lacks(config: ModelConfig) -> None:
+    """Check that MarianMT supports a model.
+
+    Raises:
+        InteropError: it does not support a setting.
+    """
+    size = config.d_model // config.num_heads
+    lacking = {
+        f'model.norm="{config.norm}"': config.norm != "post",
+        f'model.norm_kind="{config.norm_kind}"': config.norm_kind != "layer",
+        f'model.positions="{config.positions}"': config.positions not in ("sinusoidal", "concatenated"),
+        f"model.num_kv_heads={config.num_kv_heads}": config.num_kv_heads not in (None, config.num_heads),
+        f"model.d_k={config.d_k}": config.head_key_size != size or config.d_model % config.num_heads,
+        f"model.d_v={config.d_v}": config.head_value_size != size or config.d_model % config.num_heads,
+        "model.gated=true": config.gated,
+        "model.embedding_norm=true": config.embedding_norm,
+        "model.final_norm=true": config.final_norm,
+        f"model.layer_norm_eps={config.layer_norm_eps}": config.layer_norm_eps != _EPS,
+    }
+    for setting, is_lacking in lacking.items():
+        if is_lacking:
+            raise InteropError(
+                f"--to marian: MarianMT does not support {setting}; use --to ctranslate2 or onnx"
+            )
+
+
+def marian_tensors(model: Transformer) -> dict[str, Tensor]:
+    """Return the tensors of a model by the names of MarianMTModel, a shared matrix once.
+
+    Missing biases become zeros.
+    """
+    config = model.config
+    weights = {name: parameter.detach().float() for name, parameter in model.named_parameters()}
+    if config.positions == "sinusoidal":
+        order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
+        weights = {name: _reordered(name, weight, order) for name, weight in weights.items()}
+    names = {"encoder.embedding.tokens": "model.encoder.embed_tokens"}
+    names |= {"decoder.embedding.tokens": "model.decoder.embed_tokens", "output": "lm_head"}
+    if config.tied == "all":
+        names["encoder.embedding.tokens"] = "model.shared"
+    tensors = {
+        f"{names[ours]}.weight": weights[f"{ours}.weight"] for ours in names if f"{ours}.weight" in weights
+    }
+    bias = weights.get("output.bias", torch.zeros(config.tgt_vocab_size))
+    tensors["final_logits_bias"] = bias.reshape(1, -1)
+    for stack in STACKS:
+        for i in range(getattr(config, f"num_{stack}_layers")):
+            for theirs, ours in layer_modules(stack, i):
+                weight = weights[f"{ours}.weight"]
+                tensors[f"model.{theirs}.weight"] = weight
+                tensors[f"model.{theirs}.bias"] = weights.get(f"{ours}.bias", torch.zeros(len(weight)))
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+
+
+def _reordered(name: str, weight: Tensor, order: Tensor) -> Tensor:
+    """Return a weight or bias for a residual stream with its dimensions in another order."""
+    module, _, kind = name.rpartition(".")
+    part = module.rpartition(".")[2]
+    if module == "output" or part in _READERS:
+        return weight[:, order] if kind == "weight" else weight
+    assert part in _WRITERS or part.endswith("_norm"), name
+    return weight[order]
+
+
+_README = Template("""---
+library_name: transformers
+pipeline_tag: translation
+---
+# MarianMT $size
+
+Exported from heedful for transformers.
+
+```python
+from transformers import MarianMTModel, MarianTokenizer
+
+tokenizer = MarianTokenizer.from_pretrained("path/to/this/directory")
+model = MarianMTModel.from_pretrained("path/to/this/directory")
+batch = tokenizer(["$example..."], return_tensors="pt", padding=True)
+print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
+```
+
+$notes
+""")
+
+
+def readme(bundle: Bundle, framing: Framing, *, max_positions: int) -> str:
+    """Return the README in Markdown.
+
+    Args:
+        bundle: the exported model.
+        framing: the special-token template.
+        max_positions: the maximum length of a sequence in Marian.
+    """
+    model, src = bundle.model.config, bundle.tokenizers.src
+    return _README.substitute(
+        size=f"{model.num_encoder_layers}+{model.num_decoder_layers} x {model.d_model}",
+        example="".join(f"{tag} " for tag in src.pieces(framing.src_prefix)),
+        notes="\n".join(f"- {note}" for note in _notes(bundle, framing, max_positions)),
+    )
+
+
+def _notes(bundle: Bundle, framing: Framing, max_positions: int) -> Iterable[str]:
+    yield "The logits are those of the bundle that it was exported from."
+    if bundle.model.config.positions == "sinusoidal":
+        yield "The dimensions of its states are in the order of Marian's sinusoids, sines before cosines."
+    if framing.src_prefix:
+        yield f"Each text begins with the tag of its target language, here `{_tag(bundle, framing)}`."
+    yield from departures_of_generate(bundle.config.decode)
+    yield f"A text may have {max_positions:,} tokens, its end included."
+    if isinstance(bundle.tokenizers.tgt, SentencePieceTokenizer):
+        yield "An unknown token of an output is omitted from the text, where heedful writes `⁇`."
+
+
+def _tag(bundle: Bundle, framing: Framing) -> str:
+    return bundle.tokenizers.src.pieces(framing.src_prefix)[0]
+
+
+_MAX_POSITIONS = 1024  # transformers' table of sinusoids has a fixed size
+
+
+def export_marian(bundle: Bundle, output: Path) -> None:
+    """Write config.json, generation_config.json, model.safetensors, the tokenizer files and a README.
+
+    The logits are the same. Search settings that `generate` lacks are approximated, and the README says so.
+
+    Args:
+        bundle: the model; it is not changed.
+        output: the directory to create, atomically.
+
+    Raises:
+        RunError: the output exists.
+        InteropError: Marian does not support the model or the tokenizer, or the directory cannot be written.
+    """
+    refuse_what_marian_lacks(bundle.model.config)
+    framing = Framing.of(bundle.config, bundle.tokenizers)
+    _refuse_other_framing(bundle, framing)
+    files = _tokenizer_files(bundle)
+    settings = {
+        CONFIG_FILE: _architecture(bundle, framing),
+        GENERATION_FILE: write_search(
+            bundle.config.decode, framing, bundle.tokenizers.tgt, max_positions=_MAX_POSITIONS
+        ),
+        TOKENIZER_FILE: _tokenizer_settings(bundle),
+    }
+    with new_directory(output) as directory:
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
+        for name, values in settings.items():
+            text = json.dumps(values, indent=2, sort_keys=True)
+            (directory / name).write_text(f"{text}\n", encoding="utf-8")
+        (directory / CARD_FILE).write_text(
+            readme(bundle, framing, max_positions=_MAX_POSITIONS), encoding="utf-8"
+        )
+        save_file(marian_tensors(bundle.model), directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def _refuse_other_framing(bundle: Bundle, framing: Framing) -> None:
+    """Refuse other templates than Marian's: an end token, and a tag such as `>>fra<<` before the source."""
+    src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
+    tags = [src.pieces([i])[0] for i in framing.src_prefix]
+    if framing.src_suffix != (src.eos_id,) or not all(tag.startswith(">>") for tag in tags):
+        raise InteropError(
+            f"--to marian: MarianMT does not support languages.src_tag={bundle.config.languages.src_tag!r}; "
+            "use --to ctranslate2 or onnx"
+        )
+    for kind in ("pad", "eos"):
+        one, other = getattr(src, f"{kind}_id"), getattr(tgt, f"{kind}_id")
+        if one != other:
+            raise InteropError(
+                f"--to marian: the {kind} token is {one} in the source and {other} in the target; "
+                "MarianTokenizer has one number for it; use --to ctranslate2 or onnx"
+            )
+
+
+def _tokenizer_files(bundle: Bundle) -> dict[str, bytes]:
+    src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
+    files = {"source.spm": _model(src), "target.spm": _model(tgt), "vocab.json": _vocabulary(src)}
+    return files | ({"target_vocab.json": _vocabulary(tgt)} if _are_separate(bundle) else {})
+
+
+def _model(tokenizer: Tokenizer) -> bytes:
+    """Return the SentencePiece model."""
+    if not isinstance(tokenizer, SentencePieceTokenizer | VocabularyTokenizer):
+        raise InteropError(
+            "--to marian: MarianTokenizer needs a SentencePiece model, but this model's tokenizer is a "
+            "tokenizer.json; use --to ctranslate2 or onnx"
+        )
+    return next(iter(tokenizer.to_files().values()))
+
+
+def _vocabulary(tokenizer: Tokenizer) -> bytes:
+    ids = {token: i for i, token in enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))}
+    return f"{json.dumps(ids, ensure_ascii=False, indent=0)}\n".encode()
+
+
+def _are_separate(bundle: Bundle) -> bool:
+    return _vocabulary(bundle.tokenizers.src) != _vocabulary(bundle.tokenizers.tgt)
+
+
+def _tokenizer_settings(bundle: Bundle) -> dict[str, Any]:
+    src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
+    names = {kind: src.pieces([getattr(src, f"{kind}_id")])[0] for kind in ("pad", "unk", "bos", "eos")}
+    if names["bos"] == names["pad"]:
+        del names["bos"]
+    return {f"{kind}_token": name for kind, name in names.items()} | {
+        "additional_special_tokens": [tag for tag in src.tags() if not tag.startswith(">>")],
+        "clean_up_tokenization_spaces": cleans_up_spaces(tgt),
+        "model_max_length": _MAX_POSITIONS,
+        "separate_vocabs": _are_separate(bundle),
+        "tokenizer_class": "MarianTokenizer",
+    }
+
+
+def cleans_up_spaces(tokenizer: Tokenizer) -> bool:
+    """Return whether decoding removes the spaces before punctuation."""
+    if not isinstance(tokenizer, VocabularyTokenizer):
+        return False
+    return json.loads(tokenizer.to_files()[TOKENS])["clean_up_spaces"] is True
+
+
+def _architecture(bundle: Bundle, framing: Framing) -> dict[str, Any]:
+    model, tgt = bundle.model.config, bundle.tokenizers.tgt
+    sizes = {
+        f"{stack}_{key}": value
+        for stack in ("encoder", "decoder")
+        for key, value in (("attention_heads", model.num_heads), ("ffn_dim", model.d_ff))
+    }
+    return sizes | {
+        "activation_dropout": model.activation_dropout,
+        "activation_function": ACTIVATIONS[model.activation],
+        "architectures": ["MarianMTModel"],
+        "attention_dropout": model.attention_dropout,
+        "d_model": model.d_model,
+        "decoder_layers": model.num_decoder_layers,
+        "decoder_start_token_id": framing.start_id,
+        "decoder_vocab_size": model.tgt_vocab_size,
+        "dropout": model.dropout,
+        "dtype": "float32",
+        "encoder_layers": model.num_encoder_layers,
+        "eos_token_id": tgt.eos_id,
+        "forced_eos_token_id": bundle.config.decode.forced_last_id,
+        "is_encoder_decoder": True,
+        "max_position_embeddings": _MAX_POSITIONS,
+        "model_type": "marian",
+        "pad_token_id": tgt.pad_id,
+        "scale_embedding": model.scale_embeddings,
+        "share_encoder_decoder_embeddings": model.tied == "all",
+        "tie_word_embeddings": model.tied != "none",
+        "vocab_size": model.src_vocab_size,
+    }

@@ -1,1 +1,0 @@
-"""MarianMT: import and export of transformers' opus-mt models."""

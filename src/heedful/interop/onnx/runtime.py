@@ -1,0 +1,335 @@
+"""Translate with exported files: heedful's searches, over steps that ONNX Runtime computes."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from heedful.decoding.backends.protocol import Allowed, SingleBackend
+from heedful.decoding.beam import BeamSearch
+from heedful.decoding.generator import StepwiseGenerator
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.steps import ArrayTokens, StepFunction
+from heedful.decoding.text_generator import TextGenerator
+from heedful.decoding.translation import Translation
+from heedful.errors import InputError, InteropError, MissingExtraError, install_hint
+from heedful.settings.model import Count, Positive, Section
+from heedful.settings.options import Precision
+from heedful.settings.run import DecodeConfig
+from heedful.storage.bundle import Bundle
+from heedful.text import TokenizerPair
+from heedful.text.framing import Framing, suppressed_ids
+from heedful.text.tokenizer import pad
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+ENCODER_FILE = "encoder.onnx"
+STEP_FILE = "decoder_step.onnx"
+SETTINGS_FILE = "onnx_model.json"
+
+
+class OnnxSettings(Section):
+    """The special-token template, the maximum length, and the default search."""
+
+    format_version: Literal[1] = 1
+    src_prefix: tuple[Count, ...]  # before the ids of a source text
+    src_suffix: tuple[Count, ...]  # after the ids of a source text
+    src_pad_id: Count  # pads the shorter rows of a batch on the right
+    tgt_prefix: tuple[Count, ...]  # a language tag at the start of every output, also search.forced_first_id
+    start_id: Count  # the decoder's first input
+    eos_id: Count  # ends an output
+    tgt_pad_id: Count
+    max_positions: Positive | None  # of learned positions, source and target; None: unlimited
+    search: DecodeConfig  # suppressed and forced ids, beam, length penalty, limits
+
+    def check_ids(self, tokenizers: TokenizerPair) -> None:
+        """Check that the tokenizers, and so the model, have all of the ids.
+
+        Raises:
+            InteropError: one is beyond their vocabulary.
+        """
+        search = self.search
+        forced = [i for i in (search.forced_first_id, search.forced_last_id) if i is not None]
+        for ids, size in (
+            ([*self.src_prefix, *self.src_suffix, self.src_pad_id], tokenizers.src.vocab_size),
+            (
+                [*self.tgt_prefix, self.start_id, self.eos_id, *(search.suppressed_ids or ()), *forced],
+                tokenizers.tgt.vocab_size,
+            ),
+        ):
+            if max(ids) >= size:
+                raise InteropError(
+                    f"{SETTINGS_FILE}: id {max(ids):,} is beyond the vocabulary of {size:,}; "
+                    "export the model again"
+                )
+
+
+def settings_of(bundle: Bundle) -> OnnxSettings:
+    """Return the settings of a bundle, with all ids.
+
+    Raises:
+        TokenizerError: the tokenizer lacks a language tag.
+    """
+    model, search, tgt = bundle.config.model, bundle.config.decode, bundle.tokenizers.tgt
+    framing = Framing.of(bundle.config, bundle.tokenizers)
+    first_id, never = (
+        search.forced_first_id,
+        suppressed_ids(
+            search.suppressed_ids, start_id=framing.start_id, pad_id=tgt.pad_id, eos_id=tgt.eos_id
+        ),
+    )
+    if framing.tgt_prefix:
+        (first_id,) = framing.tgt_prefix
+    return OnnxSettings(
+        src_prefix=framing.src_prefix,
+        src_suffix=framing.src_suffix,
+        src_pad_id=model.src_pad_id,
+        tgt_prefix=framing.tgt_prefix,
+        start_id=framing.start_id,
+        eos_id=tgt.eos_id,
+        tgt_pad_id=tgt.pad_id,
+        max_positions=model.max_positions if model.positions == "learned" else None,
+        search=search.replace(suppressed_ids=never, forced_first_id=first_id),
+    )
+
+
+def read_settings(directory: Path) -> OnnxSettings:
+    """Read the settings of an exported model.
+
+    Raises:
+        InteropError: there are none, they are damaged, or they are of a newer format.
+    """
+    file = directory / SETTINGS_FILE
+    try:
+        return OnnxSettings.model_validate_json(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InteropError(
+            f"{file}: {error.strerror}; give a directory that heedful export --to onnx wrote"
+        ) from None
+    except (ValidationError, UnicodeError):
+        raise InteropError(f"{file}: damaged, or of a newer heedful; export the model again") from None
+
+
+class OnnxBackend:
+    """Steps computed by ONNX Runtime; see `Backend`."""
+
+    name = "onnx"
+    precision: Precision = "float32"
+    parallel_batches = 1  # ONNX Runtime has its own threads
+
+    def __init__(self, encoder: "InferenceSession", decoder: "InferenceSession", *, src_pad_id: int) -> None:
+        """Take both graphs, and the id that pads the shorter rows of a batch."""
+        self._encoder = encoder
+        self._decoder = decoder
+        self._src_pad_id = src_pad_id
+
+    @classmethod
+    def load(
+        cls,
+        directory: Path,
+        *,
+        src_pad_id: int,
+        threads: int | None = None,
+        providers: Sequence[str] = ("CPUExecutionProvider",),
+    ) -> Self:
+        """Load the graphs that `export_onnx` wrote.
+
+        Args:
+            directory: of the files.
+            src_pad_id: pads the shorter rows of a batch.
+            threads: of the CPU, for one operation; None: ONNX Runtime's default.
+            providers: ONNX Runtime's execution providers, in order of preference.
+
+        Raises:
+            InteropError: a file is missing or damaged.
+            MissingExtraError: onnxruntime is not installed.
+        """
+        require_onnxruntime()
+        from onnxruntime import SessionOptions
+
+        options = SessionOptions()
+        options.log_severity_level = 3  # errors only
+        if threads is not None:
+            options.intra_op_num_threads = threads
+        encoder, decoder = (
+            _session(directory / name, options, providers, needed)
+            for name, needed in ((ENCODER_FILE, "src"), (STEP_FILE, "ids"))
+        )
+        return cls(encoder, decoder, src_pad_id=src_pad_id)
+
+    @contextmanager
+    def step(
+        self, sources: Sequence[Sequence[int]], *, threads: int = 1, allowed: Allowed = None
+    ) -> Iterator[StepFunction]:
+        """See `Backend`; the threads are those of the sessions.
+
+        Raises:
+            InputError: a shortlist, which the graphs do not take.
+        """
+        if allowed is not None:
+            raise InputError("exported ONNX files take no shortlist; the bundle they were made from does")
+        yield OnnxStep(self._encoder, self._decoder, pad(sources, self._src_pad_id))
+
+    @contextmanager
+    def forced_step(
+        self,
+        sources: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int]],
+        *,
+        start_id: int,
+        threads: int = 1,
+        allowed: Allowed = None,
+    ) -> Iterator[StepFunction]:
+        """See `Backend`; computed position by position, as in a search."""
+        with self.step(sources, threads=threads, allowed=allowed) as step:
+            yield step
+
+
+class OnnxStep:
+    """The step function of an exported model (see `heedful.decoding.steps.StepFunction`)."""
+
+    def __init__(
+        self, encoder: "InferenceSession", decoder: "InferenceSession", src: NDArray[np.int64]
+    ) -> None:
+        """Encode `src` (B, S), padded on the right."""
+        num_rows = src.shape[0]
+        self._decoder = decoder
+        outputs = [output.name for output in encoder.get_outputs()]
+        self._source = dict(zip(outputs, encoder.run(None, {"src": src}), strict=True))
+        self._past: dict[str, NDArray[np.float32]] = {}
+        for each in decoder.get_inputs():
+            if each.name.startswith("past_"):
+                _, heads, _, size = each.shape
+                self._past[each.name] = np.zeros((num_rows, heads, 0, size), dtype=np.float32)
+        self._sentences = np.arange(num_rows)
+
+    def __call__(self, last_ids: NDArray[np.int64]) -> ArrayTokens:
+        """See `StepFunction`."""
+        log_probs, *present = self._decoder.run(None, {"ids": last_ids} | self._source | self._past)
+        self._past = dict(zip(self._past, present, strict=True))
+        return ArrayTokens(log_probs)
+
+    def reorder(self, rows: NDArray[np.int64]) -> None:
+        """See `StepFunction`; if every row stays with its sentence, the encoder's output is not copied."""
+        self._past = {name: past[rows] for name, past in self._past.items()}
+        sentences = self._sentences[rows]
+        if not np.array_equal(sentences, self._sentences):
+            self._source = {name: array[rows] for name, array in self._source.items()}
+            self._sentences = sentences
+
+
+def require_onnxruntime() -> None:
+    """Check that ONNX Runtime is installed.
+
+    Raises:
+        MissingExtraError: it is not.
+    """
+    if find_spec("onnxruntime") is None:
+        raise MissingExtraError(f"running ONNX needs onnxruntime: {install_hint('interop')}")
+
+
+def _session(file: Path, options: object, providers: Sequence[str], needed: str) -> "InferenceSession":
+    from onnxruntime import InferenceSession
+
+    if not file.is_file():
+        raise InteropError(f"{file}: missing; export the model again")
+    try:
+        session = InferenceSession(file, options, providers=list(providers))
+    except Exception as error:  # onnxruntime's exceptions have no common base class
+        raise InteropError(f"{file}: ONNX Runtime cannot load it: {str(error).splitlines()[0]}") from error
+    if needed not in {each.name for each in session.get_inputs()}:
+        raise InteropError(f"{file}: another graph, without the input {needed!r}; export the model again")
+    return session
+
+
+class OnnxTranslator:
+    """Translates with an exported model; the outputs are those of `Translator`, up to rounding.
+
+    >>> translator = OnnxTranslator.load("exported")  # doctest: +SKIP
+    >>> translator.translate(["the cat sleeps ."], beam_size=5)  # doctest: +SKIP
+    ['die Katze schläft .']
+    """
+
+    def __init__(self, backend: OnnxBackend, settings: OnnxSettings, tokenizers: TokenizerPair) -> None:
+        """Take the graphs and what was exported with them."""
+        self._search = settings.search
+        framing = Framing(
+            src_prefix=settings.src_prefix,
+            src_suffix=settings.src_suffix,
+            tgt_prefix=settings.tgt_prefix,
+            tgt_suffix=(settings.eos_id,),
+            start_id=settings.start_id,
+        )
+        generator = StepwiseGenerator(
+            SingleBackend(
+                backend, vocab_size=tokenizers.tgt.vocab_size, position_limit=settings.max_positions
+            ),
+            framing,
+            tokenizers,
+            batch_tokens=self._search.batch_tokens,
+            batch_size=None,
+        )
+        self._texts = TextGenerator(generator, framing, tokenizers, SearchOptions.from_config(self._search))
+
+    @classmethod
+    def load(
+        cls,
+        directory: str | Path,
+        *,
+        threads: int | None = None,
+        providers: Sequence[str] = ("CPUExecutionProvider",),
+    ) -> Self:
+        """Load a model that `export_onnx` wrote.
+
+        Args:
+            directory: of the files.
+            threads: of the CPU, for one operation; None: ONNX Runtime's default.
+            providers: ONNX Runtime's execution providers, in order of preference.
+
+        Raises:
+            InteropError: files are missing or damaged.
+            TokenizerError: tokenizer files are missing or damaged.
+            MissingExtraError: onnxruntime is not installed.
+        """
+        require_onnxruntime()
+        directory = Path(directory)
+        settings, tokenizers = read_settings(directory), TokenizerPair.load(directory)
+        settings.check_ids(tokenizers)
+        backend = OnnxBackend.load(
+            directory, src_pad_id=settings.src_pad_id, threads=threads, providers=providers
+        )
+        return cls(backend, settings, tokenizers)
+
+    def translate(
+        self, texts: Sequence[str], *, beam_size: int | None = None, options: SearchOptions | None = None
+    ) -> list[str]:
+        """Return the best translation of each text; an empty one for an empty text.
+
+        Args:
+            texts: one sentence or line each.
+            beam_size: instead of the model's default; 1 is greedy search.
+            options: of the search; by default the model's.
+
+        Raises:
+            InputError: a text is longer than learned positions allow, or the options are invalid.
+        """
+        return [each.text for each in self.translations(texts, beam_size=beam_size, options=options)]
+
+    def translations(
+        self, texts: Sequence[str], *, beam_size: int | None = None, options: SearchOptions | None = None
+    ) -> list[Translation]:
+        """Return the n-best list of each text; see `translate`."""
+        if beam_size is not None and options is not None:
+            raise InputError("give beam_size or options, not both")
+        if beam_size is not None:
+            default = SearchOptions.from_config(self._search)
+            beam = BeamSearch(beam_size=beam_size, early_stopping=self._search.early_stopping)
+            options = replace(default, strategy=beam, n_best=min(beam_size, default.n_best))
+        return self._texts.translations(texts, options=options, prefixes=None)

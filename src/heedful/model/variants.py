@@ -1,0 +1,135 @@
+"""Relative positions in self-attention: rotary (RoPE), ALiBi, and T5's buckets.
+
+The paper adds absolute positions to the input instead (3.5).
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from heedful.model.layers import FeedForward
+from heedful.model.positions import AttentionPositions, sinusoids
+
+
+class GatedFeedForward(FeedForward):
+    """GLU variants (Shazeer, 2020): (f(x W_g) * x W_1) W_2, where f is the activation."""
+
+    def __init__(
+        self, d_model: int, d_ff: int, *, activation: str, dropout: float = 0.0, bias: bool = True
+    ) -> None:
+        super().__init__(d_model, d_ff, activation=activation, dropout=dropout, bias=bias)
+        self.gate = nn.Linear(d_model, d_ff, bias=bias)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """Return f(x W_g) * x W_1: (B, L, D) to (B, L, F)."""
+        inner: Tensor = self.inner(x)
+        return self.activation(self.gate(x)) * inner
+
+
+def concatenated_sinusoids(length: int, d_model: int) -> Tensor:
+    """Return the paper's sinusoids (length, d_model) in Marian's order: all sines, then all cosines."""
+    interleaved = sinusoids(length, d_model)
+    return torch.cat([interleaved[:, 0::2], interleaved[:, 1::2]], dim=1)
+
+
+def fairseq_sinusoids(length: int, d_model: int) -> Tensor:
+    """Return fairseq's sinusoids (length, d_model): all sines, then all cosines.
+
+    The i-th of d_model / 2 angles is (pos + 2) / 10000^(i / (d_model / 2 - 1)): the wavelengths reach
+    10000 * 2 pi, and positions count from 2, after those of padding. The angles are computed in float32, as
+    in training: the rounding error is 7e-5 at position 1,000.
+    """
+    positions = torch.arange(2, length + 2, dtype=torch.float32)[:, None]
+    count = d_model // 2
+    step = math.log(10_000) / max(1, count - 1)
+    angles = positions * torch.exp(torch.arange(count, dtype=torch.float32) * -step)
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+class RotaryPositions(AttentionPositions):
+    """RoPE (Su et al., 2021): pairs of dimensions are rotated by an angle proportional to the position.
+
+    The pair (i, i + d_k / 2) is rotated by position / 10000^(2i / d_k), so the product of a query and a key
+    depends on their distance.
+    """
+
+    def rotate(self, heads_BHLK: Tensor, start: int) -> Tensor:
+        """See `AttentionPositions`; the angles are computed in float64."""
+        length, d_k = heads_BHLK.shape[-2:]
+        positions = torch.arange(start, start + length, dtype=torch.float64, device=heads_BHLK.device)
+        pairs = torch.arange(0, d_k, 2, dtype=torch.float64, device=heads_BHLK.device)
+        angles_LK = positions[:, None] / 10_000 ** (pairs / d_k)
+        cos_LK, sin_LK = angles_LK.cos().type_as(heads_BHLK), angles_LK.sin().type_as(heads_BHLK)
+        first, second = heads_BHLK.chunk(2, dim=-1)
+        return torch.cat([first * cos_LK - second * sin_LK, second * cos_LK + first * sin_LK], dim=-1)
+
+
+class LinearBiases(AttentionPositions):
+    """ALiBi (Press et al., 2022): a score falls by a slope, one for each head, times the distance.
+
+    Head h of H, a power of two, has the slope 2^(-8 (h + 1) / H); for other H, first the slopes of the power
+    of two below, then every other one of the power above. Distances are absolute.
+    """
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.slopes = alibi_slopes(num_heads)
+
+    def bias(self, start: int, num_queries: int, num_keys: int, like: Tensor) -> Tensor:
+        """See `AttentionPositions`."""
+        distances_TS = relative_distances(start, num_queries, num_keys, like.device).abs()
+        slopes_H11 = torch.tensor(self.slopes, device=like.device)[:, None, None]
+        return (-slopes_H11 * distances_TS).type_as(like)
+
+
+class BucketedBiases(AttentionPositions):
+    """T5's relative positions (Raffel et al., 2020): a trained number for each head and bucket of distances.
+
+    Half of the buckets hold one distance each, the others grow logarithmically up to `max_distance`. In an
+    encoder half of all buckets are for keys to the right; a decoder has no such keys.
+    """
+
+    def __init__(
+        self, num_heads: int, *, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool
+    ) -> None:
+        super().__init__()
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.bidirectional = bidirectional
+        self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
+
+    def bias(self, start: int, num_queries: int, num_keys: int, like: Tensor) -> Tensor:
+        """See `AttentionPositions`."""
+        distances_TS = relative_distances(start, num_queries, num_keys, like.device)
+        return self.weight[self.buckets(distances_TS)].permute(2, 0, 1).type_as(like)
+
+    def buckets(self, distances: Tensor) -> Tensor:
+        """Return the bucket of each distance, key position minus query position: int64, same shape."""
+        num_buckets, offset = self.num_buckets, torch.zeros_like(distances)
+        if self.bidirectional:
+            num_buckets //= 2
+            offset = (distances > 0) * num_buckets
+            distances = distances.abs()
+        else:
+            distances = (-distances).clamp(min=0)
+        num_exact = num_buckets // 2
+        # In float32, as in T5: a distance between two buckets must be rounded in the same way.
+        logarithm = torch.log(distances.clamp(min=1).float() / num_exact)
+        steps = logarithm / math.log(self.max_distance / num_exact) * (num_buckets - num_exact)
+        far = (num_exact + steps.long()).clamp(max=num_buckets - 1)
+        return offset + torch.where(distances < num_exact, distances, far)
+
+
+def relative_distances(start: int, num_queries: int, num_keys: int, device: torch.device) -> Tensor:
+    """Return key position minus query position, (T, S) int64, for queries from `start` on, keys from 0."""
+    queries = torch.arange(start, start + num_queries, device=device)
+    return torch.arange(num_keys, device=device)[None, :] - queries[:, None]
+
+
+def alibi_slopes(num_heads: int) -> list[float]:
+    """Return the slope of each head; see `LinearBiases`."""
+    power = 2 ** int(math.log2(num_heads))
+    slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
+    between = [2.0 ** (-4 * (head + 1) / power) for head in range(0, 2 * power, 2)]
+    return slopes + between[: num_heads - power]

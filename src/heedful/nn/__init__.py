@@ -1,1 +1,0 @@
-"""The paper's parts, a file each: numbers go in, tensors come out; no configuration, no files, no kernels."""

@@ -1,0 +1,99 @@
+"""The number of threads and processes that compute, and whether there may be a GPU."""
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from heedful.errors import ConfigError
+
+_ALWAYS_ALLOWED = 64  # on any machine; more than it has cores only wait for each other
+_chosen: int | None = None  # as long as torch, which keeps it itself, is not imported
+
+
+def num_threads() -> int:
+    """Return how many threads compute: those that were set, else one for each core."""
+    # Another thread may be importing torch just now: then it has no such function yet.
+    of_torch = getattr(sys.modules.get("torch"), "get_num_threads", None)
+    return of_torch() if of_torch is not None else _chosen or _cores()
+
+
+def set_threads(name: str, count: int) -> None:
+    """Compute with so many threads, in torch too.
+
+    Args:
+        name: of the setting, for the message.
+        count: at least 1.
+
+    Raises:
+        ConfigError: more than this machine can make use of, which may end it.
+    """
+    check_workers(name, count)
+    _set(count)
+
+
+def apply_threads() -> None:
+    """Let torch, which was imported later, compute with the threads that were set."""
+    if _chosen is not None:
+        _set(_chosen)
+
+
+def check_workers(name: str, count: int) -> None:
+    """Refuse numbers of threads or processes that are far beyond what this machine can make use of.
+
+    Raises:
+        ConfigError: as said.
+    """
+    cores = os.cpu_count() or 1
+    limit = max(_ALWAYS_ALLOWED, 4 * cores)
+    if count > limit:
+        raise ConfigError(f"{name}={count}: this machine has {cores} cores; give at most {limit}")
+
+
+def may_have_gpu() -> bool:
+    """Return whether torch may find a GPU; False only where there surely is none, without importing torch."""
+    if sys.platform != "linux":
+        return sys.platform == "win32"
+    return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg"))
+
+
+@contextmanager
+def using_threads(count: int) -> Iterator[None]:
+    """Compute with so many threads inside the block."""
+    before = num_threads()
+    _set(count)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(count: int) -> None:
+    global _chosen
+    _chosen = count
+    torch = sys.modules.get("torch")
+    if torch is not None and getattr(torch, "get_num_threads", lambda: count)() != count:
+        torch.set_num_threads(count)
+
+
+@cache
+def _cores() -> int:
+    """Return the cores that this process may use, as torch counts them; OMP_NUM_THREADS overrides it."""
+    requested = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    if requested.isdigit() and int(requested):
+        return int(requested)
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    import psutil  # slow to import, and not needed where threads are set
+
+    return min(allowed, psutil.cpu_count(logical=False) or allowed)
+
+
+def return_free_memory() -> None:
+    """Have glibc return freed memory to the system; elsewhere nothing happens."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)

@@ -1,0 +1,200 @@
+"""Who asks, how often they may, and how much they have asked."""
+
+import hashlib
+import hmac
+import json
+import math
+import re
+import secrets
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field
+
+from heedful.errors import InputError
+from heedful.runtime.durable import put_text_in_place
+from heedful.serving.limits import Limits
+from heedful.serving.refusals import KeyRefusedError, SlowDownError
+from heedful.settings.parsing import parse_json, read_limited
+
+ANY = "*"
+_HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")  # a name, or an IPv6 address
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def check_origin(text: str) -> None:
+    """Check that browsers may send this as the origin of a page; "*" stands for all.
+
+    Origins are compared as texts: one with a path, a capital letter or a scheme's own port matches no page
+    (RFC 6454, section 6.2).
+
+    Raises:
+        InputError: they never do.
+    """
+    if text == ANY:
+        return
+    usual = _usual_form(text)
+    if text != usual:
+        example = usual or "scheme and host, as https://example.org, or * for all pages"
+        raise InputError(f"{text!r}: no origin in the form that browsers send; write {example} (--cors)")
+
+
+def _usual_form(text: str) -> str | None:
+    """Return the origin of a URL; None where it has none."""
+    try:
+        url = urlsplit(text)
+        host, port = url.hostname, url.port
+    except ValueError:  # a port that is none, or half an address
+        return None
+    if not url.scheme or host is None or not _HOST.fullmatch(host):
+        return None
+    name = f"[{host}]" if ":" in host else host
+    return f"{url.scheme}://{name}" + ("" if port in (None, _DEFAULT_PORTS.get(url.scheme)) else f":{port}")
+
+
+_PREFIX = "hf-"
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """A key as it is kept.
+
+    Attributes:
+        name: of whom it was made for.
+        sha256: of the key, which has 256 random bits and so needs no slow hash.
+        requests_per_minute: 0: as the server's limits say.
+    """
+
+    name: str
+    sha256: str
+    requests_per_minute: Annotated[int, Field(ge=0)] = 0
+
+
+class _KeyFile(BaseModel):
+    keys: tuple[ApiKey, ...]
+
+
+class KeyRing:
+    """The keys that a server accepts."""
+
+    def __init__(self, keys: Sequence[ApiKey]) -> None:
+        """Take the keys."""
+        self._keys = tuple(keys)
+
+    def find(self, key: str) -> ApiKey | None:
+        """Return the key, in a time that does not depend on which it is; None for an unknown one."""
+        digest = _sha256(key)
+        match = None
+        for each in self._keys:
+            if hmac.compare_digest(each.sha256, digest):
+                match = each
+        return match
+
+
+def load_keys(path: Path) -> list[ApiKey]:
+    """Return the keys of a file.
+
+    Raises:
+        InputError: it cannot be read, or holds something else.
+    """
+    try:
+        return list(_KeyFile.model_validate(parse_json(read_limited(path))).keys)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"{path}: no file of keys ({reason}); make one: heedful serve --make-key NAME --keys FILE"
+        ) from None
+
+
+def make_key(path: Path, name: str, *, requests_per_minute: int = 0) -> str:
+    """Return a new key, and add its hash to a file, which only its owner can read.
+
+    Raises:
+        InputError: the file holds something else, or has a key of that name, or it is no name.
+    """
+    if not name.strip() or not name.isprintable():
+        raise InputError(f"{name!r}: no name for a key; take one of printable characters")
+    keys = load_keys(path) if path.exists() else []
+    if name in (key.name for key in keys):
+        raise InputError(f"{path}: there is a key for {name!r}; take another name, or remove that one")
+    key = _PREFIX + secrets.token_urlsafe(32)
+    keys.append(ApiKey(name, _sha256(key), requests_per_minute))
+    path.touch(mode=0o600)
+    put_text_in_place(path, json.dumps({"keys": [asdict(each) for each in keys]}, indent=1) + "\n")
+    path.chmod(0o600)
+    return key
+
+
+def _sha256(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+_REMEMBERED = 10_000  # clients
+_MINUTE = 60.0
+_BURST = 10.0  # seconds' worth of requests that may come at once
+
+
+@dataclass
+class _Bucket:
+    """A token bucket: requests that a client may send now, and when that was."""
+
+    tokens: float
+    at: float
+
+
+class Clients:
+    """Checks keys and rates; for one event loop."""
+
+    def __init__(self, keys: KeyRing | None, limits: Limits) -> None:
+        """Take the keys; None: everybody may ask."""
+        self._keys = keys
+        self._limits = limits
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self.characters: Counter[str] = Counter()
+
+    @property
+    def key_required(self) -> bool:
+        """Whether a request needs a key."""
+        return self._keys is not None
+
+    def authorize(self, key: str, address: str) -> str:
+        """Return the name of a client who may ask now: that of the key, or "" for everybody.
+
+        Args:
+            key: of the request; "" where it has none.
+            address: of the network, which identifies clients without keys.
+
+        Raises:
+            KeyRefusedError: a key is needed, and this is none.
+            SlowDownError: too many requests.
+        """
+        api_key: ApiKey | None = None
+        if self._keys is not None:
+            api_key = self._keys.find(key) if key else None
+            if api_key is None:
+                raise KeyRefusedError("Invalid API key" if key else "An API key is required")
+        per_minute = self._limits.requests_per_minute
+        if api_key is not None and api_key.requests_per_minute:
+            per_minute = api_key.requests_per_minute
+        if per_minute:
+            self._take(f"key {api_key.name}" if api_key else f"address {address}", per_minute)
+        return api_key.name if api_key else ""
+
+    def _take(self, client: str, per_minute: int) -> None:
+        now = time.monotonic()
+        capacity = max(1.0, per_minute * _BURST / _MINUTE)
+        bucket = self._buckets.pop(client, None) or _Bucket(capacity, now)
+        self._buckets[client] = bucket
+        if len(self._buckets) > _REMEMBERED:
+            self._buckets.popitem(last=False)
+        bucket.tokens = min(capacity, bucket.tokens + (now - bucket.at) * per_minute / _MINUTE)
+        bucket.at = now
+        if bucket.tokens < 1:
+            wait = math.ceil((1 - bucket.tokens) * _MINUTE / per_minute)
+            raise SlowDownError(f"Slowdown: {per_minute} per 1 minute", retry_after=wait)
+        bucket.tokens -= 1

@@ -1,0 +1,1 @@
+"""Settings: the options of commands, the schema of a run with the defaults of the paper, and presets."""

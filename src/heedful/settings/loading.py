@@ -1,0 +1,151 @@
+"""Load a Config from a preset, a TOML file and `--set key=value`, and write it as TOML."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import ValidationError
+
+from heedful.errors import ConfigError, suggestion
+from heedful.settings.model import ModelConfig
+from heedful.settings.parsing import decode_text, parse_toml, read_limited, short, shown
+from heedful.settings.presets import PRESETS
+from heedful.settings.run import Config
+
+Settings = dict[str, Any]
+
+# Two settings of one thing: the file or override that sets one of them replaces the other below it.
+_ALTERNATIVES = {"warmup_steps": "warmup_fraction", "warmup_fraction": "warmup_steps"}
+
+
+def load_config(
+    path: Path | None = None, *, preset: str | None = None, overrides: Sequence[tuple[str, Any]] = ()
+) -> Config:
+    """Merge a preset, a TOML file and overrides, in ascending priority, and validate the result.
+
+    A file may name its preset with a top-level `preset = "small"`, which the argument overrides, or another
+    file that it changes, `preset = "multi30k-en-de.toml"`, relative to its own directory.
+
+    Args:
+        path: a TOML file, or None.
+        preset: the preset to start from; by default the file's, or else the paper's base.
+        overrides: (dotted key, value) pairs, as returned by `parse_override`.
+
+    Raises:
+        ConfigError: a file that cannot be read, an unknown key, a wrong type, or incompatible values.
+    """
+    settings = _read_recipe(path) if path is not None else {}
+    named = settings.pop("preset", None)
+    name = str(preset or named or "base")
+    if name not in PRESETS:
+        raise ConfigError(f"preset {shown(name)} does not exist{suggestion(name, PRESETS)}")
+    merged = _merge(PRESETS[name], settings)
+    if preset or named:  # a preset is a whole architecture, defaults included
+        architecture = ModelConfig.model_validate(PRESETS[name].get("model", {}))
+        merged = _merge({"model": architecture.model_dump()}, merged)
+    for key, value in overrides:
+        section, _, field = key.partition(".")
+        if not isinstance(merged.get(section, {}), dict):
+            raise ConfigError(f"{section} is a section of settings, not a value")
+        merged = _merge(merged, {section: {field: value} if field else value})
+    return validate(merged)
+
+
+def validate(settings: Mapping[str, Any]) -> Config:
+    """Validate settings and return them as a Config.
+
+    Raises:
+        ConfigError: for the first wrong key, with a suggestion if one is close.
+    """
+    try:
+        return Config.model_validate(settings)
+    except ValidationError as error:
+        raise ConfigError(_first_mistake(error)) from None
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Parse `train.max_steps=2000`: the value as TOML, or as plain text if it is not TOML.
+
+    Raises:
+        ConfigError: there is no `=`, or the key is not `section.name`.
+    """
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    if not equals or "." not in key:
+        raise ConfigError(
+            f"--set {short(text)}: write it as section.key=value, for example train.max_steps=2000"
+        )
+    try:
+        return key, parse_toml(f"value = {value}")["value"]
+    except ValueError:
+        return key, value
+
+
+def to_toml(config: Config) -> str:
+    """Return every value as TOML, defaults included.
+
+    TOML has no None: it is written as `false` if the default is not None, and omitted otherwise.
+    """
+    sections: dict[str, Settings] = {}
+    for section, values in config.model_dump().items():
+        fields = type(getattr(config, section)).model_fields
+        sections[section] = {
+            key: False if value is None else value
+            for key, value in values.items()
+            if value is not None or fields[key].default is not None
+        }
+    return tomli_w.dumps(sections)
+
+
+def _read_recipe(path: Path, *, changed_by: tuple[Path, ...] = ()) -> Settings:
+    """Read a TOML file, merged over the file that its `preset` names, if that is a file."""
+    settings = _read_toml(path)
+    named = settings.get("preset")
+    if not isinstance(named, str) or not named.endswith(".toml"):
+        return settings
+    changed_by = (*changed_by, path.resolve())
+    if (path.parent / named).resolve() in changed_by:
+        raise ConfigError(f"{path}: preset {shown(named)}: the files name each other; name a preset in one")
+    below = _read_recipe(path.parent / named, changed_by=changed_by)
+    return _merge(below, settings | {"preset": below.get("preset")})
+
+
+def _read_toml(path: Path) -> Settings:
+    try:
+        return parse_toml(decode_text(read_limited(path)))
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:
+    merged = {key: value for key, value in below.items() if _ALTERNATIVES.get(key) not in above}
+    for key, value in above.items():
+        under = merged.get(key)
+        merged[key] = _merge(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _first_mistake(error: ValidationError) -> str:
+    first = error.errors()[0]
+    *sections, name = (str(part) for part in first["loc"]) if first["loc"] else ("",)
+    key = ".".join([*sections, name])
+    if first["type"] == "extra_forbidden":
+        known = type(getattr(Config(), sections[0])).model_fields if sections else Config.model_fields
+        return f"unknown key {shown(key)}{suggestion(name, known)}"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "value_error":
+        return message
+    message = message[0].lower() + message[1:]
+    return f"{key}={_as_json(first['input'])}: {message}"
+
+
+def _as_json(value: object) -> str:
+    """Return a value as short JSON."""
+    try:
+        return short(json.dumps(value, default=shown))
+    except ValueError:  # a number of thousands of digits
+        return shown(value)

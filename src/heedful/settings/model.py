@@ -1,0 +1,210 @@
+"""The settings of a model's architecture, with the paper's base model as defaults."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+Positive = Annotated[int, Field(gt=0, lt=2**63)]
+Depth = Annotated[int, Field(gt=0, le=1000)]
+Width = Annotated[int, Field(gt=0, le=2**20)]  # products of two are still valid sizes of a matrix
+Heads = Annotated[int, Field(gt=0, le=2**16)]
+VocabSize = Annotated[int, Field(ge=0, le=2**24)]  # ids up to there are exact in float32
+NumPositions = Annotated[int, Field(gt=0, le=2**24)]
+Beam = Annotated[int, Field(gt=0, le=1000)]
+Whole = Annotated[int, Field(lt=2**63)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+PositiveFloat = Annotated[float, Field(gt=0.0)]
+NonNegativeFloat = Annotated[float, Field(ge=0.0)]
+
+
+def _check_text(value: str) -> None:
+    """Refuse text that is no valid file name or TOML string."""
+    if "\0" in value:
+        raise PydanticCustomError("nul", "must not contain a NUL character")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise PydanticCustomError(
+            "not_utf_8", "is not UTF-8; rename the file, or check the encoding"
+        ) from None
+
+
+def check_id(key: str, value: int | None, text: str, vocab_size: int) -> None:
+    """Refuse an id outside of a vocabulary, if its size is known."""
+    if value is not None and 0 < vocab_size <= value:
+        raise ValueError(f"{key}={value} must be below model.{text}_vocab_size={vocab_size}")
+
+
+class Section(BaseModel):
+    """A frozen group of settings; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_toml_means_it(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401
+        """Convert whole numbers to floats, `false` to None, lists and "a,b" to tuples."""
+        accepts = str(cls.model_fields[info.field_name or ""].annotation)
+        if value is False and "None" in accepts:
+            return None
+        if isinstance(value, list) and "tuple" in accepts:
+            return tuple(value)
+        if isinstance(value, str):
+            _check_text(value)
+        if isinstance(value, str) and "tuple[str" in accepts:
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return float(value) if type(value) is int and abs(value) < 2**63 and "float" in accepts else value
+
+    def replace(self, **changes: Any) -> Self:  # noqa: ANN401
+        """Return a validated copy with some values changed; it is still known which were never set."""
+        return type(self).model_validate(self.model_dump(exclude_unset=True) | changes)
+
+
+class ModelConfig(Section):
+    """The architecture (paper, section 3). The defaults are the base model."""
+
+    d_model: Width = Field(512, description="Width of the model: the size of every token's vector (3.1).")
+    num_heads: Heads = Field(8, description="Attention heads (3.2.2).")
+    d_k: Width | None = Field(
+        None, description="Size of a head's queries and keys (3.2.2); none: d_model / num_heads."
+    )
+    d_v: Width | None = Field(None, description="Size of a head's values (3.2.2); none: d_model / num_heads.")
+    num_kv_heads: Heads | None = Field(
+        None,
+        description="Heads of keys and values that query heads share (grouped-query attention, not in the "
+        "paper); none: one for each query head.",
+    )
+    d_ff: Width = Field(2048, description="Size of the feed-forward network's inner layer (3.3).")
+    num_encoder_layers: Depth = Field(6, description="Layers of the encoder (3.1).")
+    num_decoder_layers: Depth = Field(6, description="Layers of the decoder (3.1).")
+    dropout: Probability = Field(
+        0.1, description="Dropout on each sub-layer's output and on the embedded input (5.4)."
+    )
+    attention_dropout: Probability = Field(
+        0.0, description="Dropout on the attention weights (not in the paper)."
+    )
+    activation_dropout: Probability = Field(
+        0.0, description="Dropout inside the feed-forward layer (not in the paper)."
+    )
+    word_dropout: Probability = Field(
+        0.0, description="Dropout of whole token embeddings, source and target (not in the paper)."
+    )
+    activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = Field(
+        "relu", description="Activation function of the feed-forward layer (3.3)."
+    )
+    gated: bool = Field(
+        default=False, description="Add a gate to the feed-forward layer (GLU, not in the paper)."
+    )
+    norm: Literal["post", "pre"] = Field(
+        "post",
+        description="Layer normalisation after each residual connection (post, 3.1), or before each "
+        "sub-layer and at the end of each stack (pre).",
+    )
+    norm_kind: Literal["layer", "rms"] = Field(
+        "layer", description="Layer normalisation (3.1), or RMSNorm, which neither centres nor shifts."
+    )
+    positions: Literal["sinusoidal", "concatenated", "fairseq", "learned", "rotary", "alibi", "relative"] = (
+        Field(
+            "sinusoidal",
+            description="Positional encoding: sinusoidal (3.5); concatenated, the same with sines first "
+            "and cosines after them (Marian); fairseq, concatenated with other wavelengths, "
+            "counted from 2 (fairseq, M2M100); learned (Table 3, row E); rotary queries and "
+            "keys (RoPE); alibi, attention that falls with distance (ALiBi); relative, a "
+            "learned bias for each bucket of distances (T5).",
+        )
+    )
+    max_positions: NumPositions = Field(
+        1024, description="Number of learned positions; the other encodings have no limit."
+    )
+    relative_buckets: Annotated[int, Field(ge=4, le=2**16)] = Field(
+        32, description="Buckets of relative positions, as in T5."
+    )
+    relative_max_distance: NumPositions = Field(
+        128, description="Distance from which on relative positions share the last bucket."
+    )
+    tied: Literal["all", "target", "none"] = Field(
+        "all",
+        description="Matrices that are shared: both embeddings and the pre-softmax transformation (all, "
+        "3.4), the target embedding and that transformation (target), or none.",
+    )
+    attention_bias: bool = Field(
+        default=True,
+        description="Give the projections of attention a bias (docs/decisions/0001-attention-bias.md).",
+    )
+    feed_forward_bias: bool = Field(default=True, description="Give the feed-forward layers a bias (3.3).")
+    output_bias: bool = Field(
+        default=False, description="Give the pre-softmax transformation a bias; the paper has none (3.4)."
+    )
+    scale_embeddings: bool = Field(
+        default=True, description="Multiply embeddings by the root of d_model (3.4)."
+    )
+    embedding_norm: bool = Field(
+        default=False, description="Normalise the embedded input of each stack (not in the paper)."
+    )
+    final_norm: bool = Field(
+        default=False,
+        description="Normalise the output of post-norm stacks (not in the paper); pre-norm stacks always do.",
+    )
+    # A large one hides all values from the layers after it.
+    layer_norm_eps: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        1e-5, description="Number added to the variance in normalisation."
+    )
+    decoder_start_id: Count | None = Field(
+        None, description="The decoder's first input id; none: the tokenizer's begin token."
+    )
+    src_vocab_size: VocabSize = Field(
+        0, description="Size of the source vocabulary; 0: that of the tokenizer."
+    )
+    tgt_vocab_size: VocabSize = Field(
+        0, description="Size of the target vocabulary; 0: that of the tokenizer."
+    )
+    src_pad_id: Count = Field(0, description="Padding id of the source; training takes the tokenizer's.")
+    tgt_pad_id: Count = Field(0, description="Padding id of the target; training takes the tokenizer's.")
+
+    @property
+    def head_key_size(self) -> int:
+        """d_k, resolved."""
+        return self.d_k or self.d_model // self.num_heads
+
+    @property
+    def head_value_size(self) -> int:
+        """d_v, resolved."""
+        return self.d_v or self.d_model // self.num_heads
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> Self:
+        if (self.d_k is None or self.d_v is None) and self.d_model % self.num_heads:
+            raise ValueError(
+                f"model.num_heads={self.num_heads} must divide model.d_model={self.d_model}, "
+                "or model.d_k and model.d_v must both be set"
+            )
+        if self.positions in ("sinusoidal", "concatenated", "fairseq") and self.d_model % 2:
+            raise ValueError(f"model.d_model={self.d_model} must be even for {self.positions} positions")
+        if self.positions == "rotary" and self.head_key_size % 2:
+            raise ValueError(f"model.d_k={self.head_key_size} must be even for rotary positions")
+        if self.positions == "relative" and self.relative_max_distance <= self.relative_buckets // 2:
+            raise ValueError(
+                f"model.relative_max_distance={self.relative_max_distance} must be above half of "
+                f"model.relative_buckets={self.relative_buckets}: shorter distances have one bucket each"
+            )
+        if self.num_kv_heads and self.num_heads % self.num_kv_heads:
+            raise ValueError(
+                f"model.num_kv_heads={self.num_kv_heads} must divide model.num_heads={self.num_heads}"
+            )
+        if self.tied == "all" and self.src_vocab_size != self.tgt_vocab_size:
+            raise ValueError(
+                f'model.tied="all" needs one vocabulary, but model.src_vocab_size={self.src_vocab_size} '
+                f'and model.tgt_vocab_size={self.tgt_vocab_size}; use model.tied="target" or "none"'
+            )
+        if self.tied == "all" and self.src_pad_id != self.tgt_pad_id:
+            raise ValueError(
+                f'model.tied="all" needs one padding id, but model.src_pad_id={self.src_pad_id} '
+                f"and model.tgt_pad_id={self.tgt_pad_id}"
+            )
+        check_id("model.decoder_start_id", self.decoder_start_id, "tgt", self.tgt_vocab_size)
+        check_id("model.src_pad_id", self.src_pad_id, "src", self.src_vocab_size)
+        check_id("model.tgt_pad_id", self.tgt_pad_id, "tgt", self.tgt_vocab_size)
+        return self

@@ -1,0 +1,388 @@
+"""The schema of all settings, with the paper's values as defaults.
+
+A number from "Attention Is All You Need" has its section beside it. An invalid value is refused with the name
+of its key: `model.num_heads=7 must divide model.d_model=512`.
+
+docs/reference/configuration.md is made from these classes: a key's type, range, default and description. A
+key that an option of commands sets too has the range and the description of that option (`options.py`).
+"""
+
+from typing import Annotated, Literal, Self, TypeVar
+
+from pydantic import Field, field_validator, model_validator
+
+from heedful.settings.model import (
+    Beam,
+    Count,
+    ModelConfig,
+    NonNegativeFloat,
+    Positive,
+    PositiveFloat,
+    Probability,
+    Section,
+    Seed,
+    Whole,
+    check_id,
+)
+from heedful.settings.options import (
+    Device,
+    EarlyStopping,
+    HeldOutText,
+    LengthNormalization,
+    Runtime,
+    SearchRequest,
+    TrainingPrecision,
+    TrainingRequest,
+    options_of,
+)
+
+T = TypeVar("T")
+
+
+def _option(group: type, name: str, default: T) -> T:
+    """Return the field of a key that the option `name` of commands sets too."""
+    option = options_of(group)[name]
+    field: T = Field(default, description=option.help, ge=option.minimum, gt=option.above, le=option.maximum)
+    return field
+
+
+class TokenizerConfig(Section):
+    """How text is tokenised (5.1: a shared byte-pair vocabulary)."""
+
+    kind: Literal["bpe", "unigram", "char", "word"] = Field("bpe", description="Algorithm of the tokenizer.")
+    vocab_size: Positive = Field(
+        8000, description="Size of the vocabulary, special tokens included; an upper limit for char and word."
+    )
+    joint: bool = Field(default=True, description="Share one vocabulary between source and target.")
+    sampling: Probability = Field(
+        0.0,
+        description="Subword sampling in training: the rate of BPE-dropout, or the smoothing of unigram.",
+    )
+    character_coverage: Annotated[float, Field(ge=0.98, le=1.0)] = Field(
+        1.0,
+        description="Share of the text's characters that have a token of their own; SentencePiece takes no "
+        "less than 0.98.",
+    )
+    normalization: Literal["nmt_nfkc", "identity"] = Field(
+        "nmt_nfkc", description="Unicode normalisation, as SentencePiece names it."
+    )
+    byte_fallback: bool = Field(default=False, description="Write unknown characters as their UTF-8 bytes.")
+
+
+class DataConfig(Section):
+    """The files of parallel text."""
+
+    src: str | None = _option(TrainingRequest, "src", None)
+    tgt: str | None = _option(TrainingRequest, "tgt", None)
+    valid_src: str | None = _option(TrainingRequest, "valid_src", None)
+    valid_tgt: str | None = _option(TrainingRequest, "valid_tgt", None)
+    pairs: str | None = _option(TrainingRequest, "pairs", None)
+    valid_pairs: str | None = _option(TrainingRequest, "valid_pairs", None)
+    src_key: str = _option(HeldOutText, "src_key", "src")
+    tgt_key: str = _option(HeldOutText, "tgt_key", "tgt")
+    max_length: Positive = Field(
+        256,
+        description="Maximum length of source and target in tokens, the end token included; longer pairs are "
+        "left out.",
+    )
+    cache_dir: str | None = Field(
+        None, description="Directory of prepared corpora; none: that of the user's caches."
+    )
+    allow_overlap: bool = Field(
+        default=False, description="Train although validation pairs are in the training text too."
+    )
+
+    @model_validator(mode="after")
+    def _check_pairs_of_files(self) -> Self:
+        for first, second in (("src", "tgt"), ("valid_src", "valid_tgt")):
+            if (getattr(self, first) is None) != (getattr(self, second) is None):
+                options = " and ".join(f"--{name.replace('_', '-')}" for name in (first, second))
+                raise ValueError(f"give both {options} (data.{first} and data.{second} must both be set)")
+        if self.src and self.pairs:
+            raise ValueError("give data.src and data.tgt, or data.pairs, not both")
+        if self.valid_src and self.valid_pairs:
+            raise ValueError("give data.valid_src and data.valid_tgt, or data.valid_pairs, not both")
+        return self
+
+
+class BatchConfig(Section):
+    """How pairs are grouped (5.1: by approximate length, about 25,000 source and 25,000 target tokens)."""
+
+    tokens: Count = Field(
+        25_000,
+        description='Size of a micro-batch: rows x max(src_len, tgt_len), padding included; "auto", or 0: as '
+        "many as fit into memory, at most the paper's.",
+    )
+    ramp_from: Positive | None = Field(
+        None, description="Size of a micro-batch in the first epoch; it doubles with each, until tokens."
+    )
+    accumulation: Positive = Field(1, description="Micro-batches of one step.")
+    bucket_width: Positive = Field(4, description="Lengths are rounded up to a multiple of this.")
+
+    @field_validator("tokens", mode="before")
+    @classmethod
+    def _auto_is_zero(cls, value: object) -> object:
+        return 0 if value == "auto" else value
+
+    @model_validator(mode="after")
+    def _ramp_rises(self) -> Self:
+        if self.tokens and self.ramp_from is not None and self.ramp_from > self.tokens:
+            raise ValueError(f"batch.ramp_from={self.ramp_from} must be at most batch.tokens={self.tokens}")
+        return self
+
+
+class OptimizerConfig(Section):
+    """Adam (5.3), or Muon for the matrices of the layers and Adam for the rest."""
+
+    name: Literal["adam", "muon"] = Field(
+        "adam", description="The optimiser; muon is for the matrices of the layers, with Adam for the rest."
+    )
+    beta1: Probability = Field(0.9, description="Adam's decay rate of the mean of gradients (5.3).")
+    beta2: Probability = Field(0.98, description="Adam's decay rate of the mean of their squares (5.3).")
+    eps: PositiveFloat = Field(1e-9, description="Number added to Adam's denominator (5.3).")
+    weight_decay: NonNegativeFloat = Field(
+        0.0, description="Decoupled weight decay (AdamW); the paper has none."
+    )
+    clip_norm: NonNegativeFloat = Field(
+        0.0, description="Maximum norm of the gradient; 0, as in the paper: no clipping."
+    )
+
+
+class ScheduleConfig(Section):
+    """The learning rate over the steps (5.3)."""
+
+    name: Literal["paper", "inverse_sqrt", "linear", "cosine", "1-sqrt", "constant"] = Field(
+        "paper",
+        description="Shape of the schedule: the paper's (5.3), or another one, which rises linearly to its "
+        "peak.",
+    )
+    warmup_steps: Count = Field(
+        4000, description="Steps in which the rate rises (5.3); warmup_fraction replaces them."
+    )
+    warmup_fraction: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        None,
+        description="First part of the run, by its nearest limit, in which the rate rises, in place of "
+        "warmup_steps, which a later --set of these brings back; none: warmup_steps.",
+    )
+    peak: PositiveFloat | None = Field(
+        None, description="Highest learning rate; the paper's schedule has none, all others need it."
+    )
+    scale: PositiveFloat = Field(1.0, description="Factor of the paper's learning rate.")
+    decay_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        1.0,
+        description="Last part of the run in which linear, cosine and 1-sqrt fall; below 1 they are "
+        "warm-up-stable-decay (WSD).",
+    )
+    floor: NonNegativeFloat = Field(
+        0.0, description="Learning rate at the end of the decay, as a share of the peak."
+    )
+
+    @model_validator(mode="after")
+    def _has_a_peak(self) -> Self:
+        if self.name != "paper" and self.peak is None:
+            raise ValueError(f'schedule.name="{self.name}" needs schedule.peak')
+        if self.name == "paper" and self.warmup_steps == 0:
+            raise ValueError('schedule.name="paper" needs schedule.warmup_steps of at least 1')
+        return self
+
+    @model_validator(mode="after")
+    def _warm_up_fits(self) -> Self:
+        fraction = self.warmup_fraction
+        if fraction is None:
+            return self
+        if self.name == "paper":
+            raise ValueError(
+                f'schedule.warmup_fraction={fraction:g}: schedule.name="paper" counts its warm-up in steps; '
+                "set schedule.warmup_steps"
+            )
+        if self.warmup_steps not in (0, type(self).model_fields["warmup_steps"].default):
+            raise ValueError(
+                f"give schedule.warmup_steps={self.warmup_steps} or schedule.warmup_fraction={fraction:g}, "
+                "not both"
+            )
+        decays = self.name in ("linear", "cosine", "1-sqrt")
+        if decays and fraction + self.decay_fraction > 1.0 + 1e-9:
+            raise ValueError(
+                f"schedule.warmup_fraction={fraction:g} and schedule.decay_fraction={self.decay_fraction:g} "
+                f"are more than the run; lower schedule.decay_fraction to {1.0 - fraction:g}"
+            )
+        return self
+
+
+class TrainConfig(Section):
+    """Training: limits, regularisation, checkpoints, hardware."""
+
+    seed: Seed = Field(1, description="Random seed of a run.")
+    max_steps: Positive | None = Field(100_000, description="Maximum number of optimiser steps (5.2).")
+    max_epochs: Positive | None = Field(None, description="Maximum number of passes over the training text.")
+    max_minutes: PositiveFloat | None = Field(
+        None,
+        description="Maximum time of training in minutes; validations count, except the final one and that "
+        "of a base model.",
+    )
+    label_smoothing: Probability = Field(0.1, description="Label smoothing (5.4).")
+    r_drop: NonNegativeFloat = Field(
+        0.0, description="Alpha of R-Drop; above 0 each batch is passed twice, in twice the memory."
+    )
+    ema_decay: Probability = Field(
+        0.0, description="Decay rate of a moving average of the weights; 0: none is kept."
+    )
+    average_checkpoints: Positive = Field(
+        5, description="Checkpoints that are averaged at the end (6.1); 1: the last weights as they are."
+    )
+    checkpoint_every_steps: Positive = Field(
+        1500,
+        description="Steps between checkpoints (6.1: every 10 minutes, at 0.4 seconds a step, 5.2).",
+    )
+    checkpoint_every_minutes: PositiveFloat | None = Field(
+        10.0, description="Maximum minutes between checkpoints; what this alone adds is not averaged."
+    )
+    keep_checkpoints: Positive = Field(5, description="Newest checkpoints that are kept.")
+    precision: Literal["auto", TrainingPrecision] = Field(
+        "auto",
+        description="Precision of matrix multiplications; auto: bf16 where the hardware computes in it.",
+    )
+    device: Device = _option(Runtime, "device", "auto")
+    compile: Literal["auto", True, False] = Field(
+        "auto", description="Compile the layers by torch.compile; auto: on a GPU, where it works."
+    )
+    kernels: Literal["auto", "compiled", "torch"] = Field(
+        "auto", description="Kernels on a CPU; auto: those of the native library where it is available."
+    )
+    threads: Count = Field(0, description="CPU threads; 0: as many as there are cores.")
+    processes: Count = Field(
+        0, description="Processes that share the threads and the work; 0: on a CPU one for each core."
+    )
+    init: str | None = _option(TrainingRequest, "init", None)
+    freeze: tuple[str, ...] = Field(
+        (), description='Prefixes of the names of weights that stay as they are, such as "encoder.".'
+    )
+    log_every_steps: Positive = Field(50, description="Steps between lines of the log.")
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> Self:
+        if "" in self.freeze:
+            raise ValueError("train.freeze: an empty prefix would freeze all weights")
+        if self.keep_checkpoints < self.average_checkpoints:
+            raise ValueError(
+                f"train.keep_checkpoints={self.keep_checkpoints} must be at least "
+                f"train.average_checkpoints={self.average_checkpoints}"
+            )
+        return self
+
+
+class LoraConfig(Section):
+    """Low-rank adaptation (Hu et al., 2021): W + (alpha / rank) B A, where only A and B are trained."""
+
+    rank: Count = Field(0, description="Rank of A and B; 0: all weights are trained.")
+    alpha: PositiveFloat = Field(16.0, description="Scale of B A, before it is divided by the rank.")
+    dropout: Probability = Field(0.0, description="Dropout on the input of A.")
+    targets: tuple[str, ...] = Field(
+        ("query", "value"), description="Last parts of the names of the linear layers that are adapted."
+    )
+
+
+class ValidConfig(Section):
+    """Validation during training, and early stopping."""
+
+    every_steps: Positive = Field(1000, description="Steps between validations.")
+    every_fraction: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        0.1,
+        description="Fraction of a run that train.max_minutes alone limits, after which it validates and "
+        "writes a checkpoint, in place of every_steps and train.checkpoint_every_steps; none: "
+        "these hold there too.",
+    )
+    metric: Literal["nll", "bleu", "chrf", "exact"] = Field(
+        "nll", description="Metric by which the best model is chosen."
+    )
+    decode_sentences: Count = Field(
+        500,
+        description="Sentences of the validation text that are decoded, greedily, for the other metrics; 0: "
+        "none.",
+    )
+    patience: Count = Field(
+        0, description="Validations without a better value after which training stops; 0: never."
+    )
+
+    @model_validator(mode="after")
+    def _metric_is_measured(self) -> Self:
+        if self.metric != "nll" and not self.decode_sentences:
+            raise ValueError(f'valid.metric="{self.metric}" needs valid.decode_sentences above 0')
+        return self
+
+
+class LanguageConfig(Section):
+    """The languages of a multilingual model; the tags are tokens of its vocabulary."""
+
+    src_tag: str | None = Field(
+        None, description="Token of the source language, put before the source, such as eng_Latn."
+    )
+    tgt_tag: str | None = Field(
+        None, description="Token of the target language, forced as the first token of the output."
+    )
+    src_tag_position: Literal["first", "last"] = Field(
+        "first", description="Place of the source tag; last: after the end token."
+    )
+
+
+class DecodeConfig(Section):
+    """Decoding (6.1)."""
+
+    beam_size: int = _option(SearchRequest, "beam_size", 4)
+    length_penalty: float = _option(SearchRequest, "length_penalty", 0.6)
+    length_normalization: LengthNormalization = _option(SearchRequest, "length_normalization", "gnmt")
+    early_stopping: EarlyStopping = _option(SearchRequest, "early_stopping", "optimal")
+    max_length_offset: int = _option(SearchRequest, "max_length_offset", 50)
+    max_length: int | None = _option(SearchRequest, "max_length", None)
+    min_length: int = _option(SearchRequest, "min_length", 0)
+    max_source_tokens: int | None = _option(SearchRequest, "max_source_tokens", None)
+    forced_first_id: Count | None = Field(None, description="First token of every output.")
+    forced_last_id: Count | None = Field(
+        None, description="Last token of an output that is as long as allowed."
+    )
+    suppressed_ids: tuple[Count, ...] | None = Field(
+        None, description="Tokens that are never written; none: the begin and padding tokens."
+    )
+    renormalize: bool = Field(
+        default=False, description="Scale the probabilities of the tokens that may be written to a sum of 1."
+    )
+    no_repeat_ngram_size: Whole = _option(SearchRequest, "no_repeat_ngram_size", 0)
+    repetition_penalty: float = _option(SearchRequest, "repetition_penalty", 1.0)
+    n_best: Beam = Field(1, description="Outputs of each sentence.")
+    batch_tokens: Whole = _option(Runtime, "batch_tokens", 4096)
+
+
+class Config(Section):
+    """All settings of a run."""
+
+    model: ModelConfig = ModelConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    data: DataConfig = DataConfig()
+    batch: BatchConfig = BatchConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    train: TrainConfig = TrainConfig()
+    lora: LoraConfig = LoraConfig()
+    valid: ValidConfig = ValidConfig()
+    decode: DecodeConfig = DecodeConfig()
+    languages: LanguageConfig = LanguageConfig()
+
+    @model_validator(mode="after")
+    def _check_sections(self) -> Self:
+        if self.model.tied == "all" and not self.tokenizer.joint:
+            raise ValueError(
+                'model.tied="all" shares one matrix for source and target and needs tokenizer.joint=true; '
+                'use model.tied="target" or "none" with separate vocabularies'
+            )
+        if not (self.train.max_steps or self.train.max_epochs or self.train.max_minutes):
+            raise ValueError("one of train.max_steps, train.max_epochs, train.max_minutes must be set")
+        if self.lora.rank and self.train.init is None:
+            raise ValueError(
+                f"lora.rank={self.lora.rank} adapts a trained model: "
+                "give --init BUNDLE (train.init), or lora.rank=0"
+            )
+        for key in ("forced_first_id", "forced_last_id", "suppressed_ids"):
+            value = getattr(self.decode, key)
+            for each in value if isinstance(value, tuple) else (value,):
+                check_id(f"decode.{key}", each, "tgt", self.model.tgt_vocab_size)
+        return self

@@ -1,0 +1,1 @@
+"""Bundles and weights on disk, and their checks."""

@@ -1,1 +1,0 @@
-"""Memory: how much is free, how much was used, what fits, and what to do when it runs out."""

@@ -1,1 +1,0 @@
-"""Architecture variants of later models, all off by default."""

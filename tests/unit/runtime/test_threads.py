@@ -1,0 +1,26 @@
+import os
+
+import pytest
+import torch
+
+from heedful.errors import ConfigError
+from heedful.runtime.threads import check_workers, set_threads, using_threads
+
+
+def test_threads_are_set_and_put_back() -> None:
+    before = torch.get_num_threads()
+    with using_threads(3):
+        assert torch.get_num_threads() == 3
+        set_threads("threads", 1)
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("name", ["train.processes", "threads"])
+def test_far_more_workers_than_cores_are_refused_before_they_start(name: str) -> None:
+    check_workers(name, 64)
+    check_workers(name, 4 * (os.cpu_count() or 1))
+    before = torch.get_num_threads()
+    with pytest.raises(ConfigError, match=rf"{name}=100000: this machine has \d+ cores; give at most \d+"):
+        set_threads(name, 100_000)
+    assert torch.get_num_threads() == before
