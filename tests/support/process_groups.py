@@ -12,6 +12,7 @@ from torch import Tensor
 
 from heedful.data.batches import BatchSource
 from heedful.data.files import ParallelText
+from heedful.data.phrasebook import phrase_book
 from heedful.data.store import build_store
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config
@@ -27,7 +28,6 @@ from heedful.training.parallel.distributed import (
 from heedful.training.parallel.process_group import ProcessGroup, Rank, SingleProcess, StepPlan
 from heedful.training.parallel.shared_memory import SharedMemoryGroup
 from heedful.training.step import StepMetrics
-from phrasebook import generate
 
 STEPS = 20
 MUON = {"optimizer": {"name": "muon", "clip_norm": 0.5, "weight_decay": 0.01}}
@@ -45,7 +45,7 @@ def settings(**sections: Any) -> Config:  # noqa: ANN401
 
 
 def small_source(directory: Path) -> BatchSource:
-    book = generate(seed=1, num_train=150, num_valid=1, num_test=1, num_unseen=0).train
+    book = phrase_book().train[:150]
     text = ParallelText([src for src, _ in book], [tgt for _, tgt in book], ("phrase book",), 0)
     tokenizers = train_tokenizers(text.src, text.tgt, settings().tokenizer, seed=1)
     assert tokenizers.src.vocab_size <= 60

@@ -6,12 +6,12 @@
 
 Every English sentence has exactly one German translation, so a model can learn the mapping perfectly; `you`
 is always the formal `Sie`. The German has gender, case, agreement, verb-final clauses and separable verbs,
-which make attention worth looking at. `tools/phrasebook` of the source repository generated it from a grammar
-and a lexicon.
+which make attention worth looking at. It was generated from a grammar and a lexicon; the file is its own source
+(docs/decisions/0012-a-frozen-phrase-book.md).
 """
 
 import bz2
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from importlib import resources
 
 Pair = tuple[str, str]
@@ -35,20 +35,10 @@ class PhraseBook:
 
 def phrase_book() -> PhraseBook:
     """Return the book: 40,000 pairs to train on, 500 to validate with, 1,000 to test and 500 unseen."""
-    return from_bytes(resources.files(__package__).joinpath(FILE_NAME).read_bytes())
-
-
-def from_bytes(compressed: bytes) -> PhraseBook:
-    """Read what `to_bytes` wrote."""
-    splits = bz2.decompress(compressed).decode("utf-8").split("\n\n")
+    compressed = resources.files(__package__).joinpath(FILE_NAME).read_bytes()
+    splits = bz2.decompress(compressed).decode("utf-8").split("\n\n")  # of lines: English, tab, German
     train, valid, test, unseen = (tuple(map(_pair, split.splitlines())) for split in splits)
     return PhraseBook(train, valid, test, unseen)
-
-
-def to_bytes(book: PhraseBook) -> bytes:
-    """Return the book as compressed lines of English, tab, German; an empty line between two splits."""
-    splits = ("\n".join("\t".join(pair) for pair in split) for split in astuple(book))
-    return bz2.compress("\n\n".join(splits).encode("utf-8"))
 
 
 def _pair(line: str) -> Pair:

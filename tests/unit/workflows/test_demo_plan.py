@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from heedful.data.phrasebook import phrase_book
 from heedful.settings.run import Config
 from heedful.workflows import demo_plan
 from heedful.workflows.demo_plan import Plan, plan_training, time_steps
-from phrasebook import generate
 
 ENOUGH = max(demo_plan._BLEU_AFTER)
 TWO_AVX2_CORES = 0.17  # seconds of a step in float32, measured: docs/results.md
@@ -88,7 +88,7 @@ def test_timing_steps_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.
             "train": {"max_steps": 10, "ema_decay": 0.9},
         }
     )
-    pairs = generate(seed=1, num_train=200, num_valid=0, num_test=0, num_unseen=0).train
+    pairs = phrase_book().train[:200]
     assert time_steps(config, pairs) > 0.0
     left = {path.name for path in tmp_path.iterdir()}
     assert not {name for name in left if name.startswith("heedful")}  # torch may leave a folder of its own

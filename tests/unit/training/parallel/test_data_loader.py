@@ -11,18 +11,18 @@ from small_models import small_model
 
 from heedful.data.batches import Batch, BatchSource
 from heedful.data.files import ParallelText
+from heedful.data.phrasebook import phrase_book
 from heedful.data.store import build_store
 from heedful.errors import TrainingError
 from heedful.text import train_tokenizers
 from heedful.training.parallel.data_loader import InlineLoader, PrefetchingLoader, num_workers
 from heedful.training.parallel.process_group import Rank, StepPlan
-from phrasebook import generate
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> BatchSource:
     """Of batches so small that some have no row for the second of two ranks."""
-    book = generate(seed=1, num_train=80, num_valid=1, num_test=1, num_unseen=0).train
+    book = phrase_book().train[:80]
     text = ParallelText([src for src, _ in book], [tgt for _, tgt in book], ("phrase book",), 0)
     config = settings(tokenizer={"kind": "bpe", "vocab_size": 150}).tokenizer
     tokenizers = train_tokenizers(text.src, text.tgt, config, seed=1)
