@@ -64,6 +64,7 @@ def test_the_build_compiles_the_levels_that_the_library_chooses_from() -> None:
     assert compiled == chosen
 
 
+@pytest.mark.slow
 def test_the_source_distribution_has_what_a_build_needs_and_no_more(tmp_path: Path) -> None:
     with tarfile.open(built("build_sdist", ROOT, tmp_path / "sdist")) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames()}

@@ -57,7 +57,9 @@ def resume(server: FaultServer, whole: Whole, run: Path) -> None:
     assert_the_same(run, whole.path)
 
 
-@pytest.mark.parametrize("limit", [6_000, 8_000, 20_000, 40_000])
+@pytest.mark.parametrize(
+    "limit", [6_000, *(pytest.param(limit, marks=pytest.mark.slow) for limit in (8_000, 20_000, 40_000))]
+)
 def test_a_file_that_cannot_grow_is_one_line_and_the_run_goes_on_later(
     server: FaultServer, whole: Whole, tmp_path: Path, limit: int
 ) -> None:
@@ -103,7 +105,7 @@ def fill_and_resume(server: FaultServer, whole: Whole, folder: Path, *, kib: int
         return said.split(":")[1]
 
 
-@pytest.mark.parametrize("kib", [8, 100, 200, 400])
+@pytest.mark.parametrize("kib", [8, *(pytest.param(kib, marks=pytest.mark.slow) for kib in (100, 200, 400))])
 def test_a_full_disk_is_one_line_and_the_run_goes_on_where_it_was(
     server: FaultServer, whole: Whole, tmp_path: Path, kib: int
 ) -> None:

@@ -23,7 +23,9 @@ POSITIVE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("processes", "optimizer"), [(1, "adam"), (2, "muon")])
+@pytest.mark.parametrize(
+    ("processes", "optimizer"), [(1, "adam"), pytest.param(2, "muon", marks=pytest.mark.slow)]
+)
 def test_training_on_text_is_measured(processes: int, optimizer: str, tmp_path: Path) -> None:
     settings = TINY | {"train.processes": processes, "optimizer.name": optimizer, "batch.ramp_from": 1}
     arguments = [*write_pairs(tmp_path), *as_options(settings)]

@@ -65,6 +65,7 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_shows_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_every_command_of_the_page_runs(folder: Path) -> None:
     lines = "".join(blocks("sh")).splitlines()
     assert len(lines) > 10
@@ -52,6 +53,7 @@ def test_every_command_of_the_page_runs(folder: Path) -> None:
     } <= pictures
 
 
+@pytest.mark.slow
 def test_the_python_of_the_page_runs(folder: Path) -> None:
     (code,) = blocks("python")
     exec(compile(code, "pictures.md", "exec"), {})

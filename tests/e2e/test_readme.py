@@ -19,6 +19,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_every_example_of_the_readme_runs(folder: Path) -> None:
     runner = Runner(added={"train": SHORT + SMALL_LAYERS + SMALL_VOCABULARY})
     runner.run("README.md")

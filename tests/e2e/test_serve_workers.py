@@ -36,6 +36,7 @@ def wait_for_processes(server: TranslationServer, count: int) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_several_processes_answer_and_one_that_is_killed_is_replaced(bundle: Path) -> None:
     with translation_server(f"en-de={bundle}", "--workers", 2) as server, ThreadPoolExecutor(8) as clients:
         wait_for_processes(server, 2)
@@ -50,6 +51,7 @@ def test_several_processes_answer_and_one_that_is_killed_is_replaced(bundle: Pat
         assert server.terminate() == 0
 
 
+@pytest.mark.slow
 def test_a_process_that_cannot_be_replaced_is_one_line(bundle: Path, tmp_path: Path) -> None:
     path = tmp_path / "bundle"
     shutil.copytree(bundle, path)

@@ -23,6 +23,7 @@ def test_the_page_has_examples_of_each_dialect() -> None:
     assert all(path in text for path in named)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 def test_the_answers_are_those_that_the_page_shows(tmp_path: Path) -> None:
     with translation_server(f"en-de={save_memorised(tmp_path / 'tiny', SHOWN_PAIRS)}") as server:

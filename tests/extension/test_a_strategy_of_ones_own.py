@@ -78,7 +78,7 @@ def test_it_takes_what_it_says_token_by_token(width: int) -> None:
         assert hypothesis.ids == tuple(token for token in written if token != EOS)
 
 
-@pytest.mark.parametrize("engine", ["torch", "native", "onnx", bigrams])
+@pytest.mark.parametrize("engine", ["torch", "native", pytest.param("onnx", marks=pytest.mark.slow), bigrams])
 def test_it_runs_over_every_backend(engine: object, tmp_path: Path) -> None:
     bundle = memorised()
     if engine == "onnx":

@@ -67,6 +67,7 @@ def reachable(pages: dict[str, Html], first: str) -> set[str]:
     return seen
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_warnings_and_has_all_that_it_links_to(tmp_path: Path) -> None:
     """The notebooks are executed by test_notebooks.py, the annotated paper here."""
     site = tmp_path / "site"

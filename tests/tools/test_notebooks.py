@@ -10,6 +10,7 @@ NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "docs" / "notebooks").
 TRAINING = {"reading-heads", "training-on-the-phrase-book"}  # about a minute each
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     [
