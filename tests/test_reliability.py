@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from heedful.settings.run import Config
-from heedful.workflows.run_directory import FIXED
+from heedful.verbs.run_directory import FIXED
 
 TESTS = Path(__file__).resolve().parent
 TEXT = (TESTS.parent / "docs" / "reliability.md").read_text(encoding="utf-8")

@@ -64,9 +64,9 @@ RIGHT_NAMES = re.compile(
 # (file, word): keys and names of formats, names of Python's library, and the tokenizers' method.
 ALLOWED = {
     ("analysis/attention_maps.py", "pieces"),
-    ("cli/score.py", "piece"),
+    ("verbs/score.py", "piece"),
     ("interop/ctranslate2/export.py", "pieces"),
-    ("workflows/score.py", "pieces"),
+    ("verbs/score.py", "pieces"),
     ("interop/huggingface/bart.py", "pieces"),
     ("interop/huggingface/pretrained.py", "pieces"),
     ("interop/marian.py", "pieces"),
@@ -81,7 +81,7 @@ ALLOWED = {
     ("serving/explain.py", "pieces"),
     ("training/checkpoint.py", "milestones"),
     ("training/checkpoint.py", "setbacks"),
-    ("workflows/inspect.py", "processor"),
+    ("verbs/inspect.py", "processor"),
 }
 PROSE = re.compile(rf"(?<![\w-])({'|'.join(sorted(RETIRED, key=len, reverse=True))})(?![\w-])", re.IGNORECASE)
 

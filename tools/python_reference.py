@@ -25,10 +25,10 @@ FURTHER = {
         "decoding.minimum_bayes_risk.MinimumBayesRisk",
         "decoding.strategies.Strategy",
     ],
-    "Training": ["workflows.train.train", "workflows.train.TrainTask", "workflows.train.TrainResult"],
-    "Scores": ["evaluation.metrics.evaluate_texts", "evaluation.report.EvaluationReport"],
+    "Training": ["verbs.train.train", "verbs.train.TrainResult"],
+    "Scores": ["evaluation.metrics.evaluate_texts", "evaluation.metrics.EvaluationReport"],
     "Attention": [
-        "workflows.attention.attention_of",
+        "verbs.attention.attention_of",
         "analysis.attention_maps.AttentionMaps",
         "ops.recorder.record_attention",
     ],

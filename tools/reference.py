@@ -2,7 +2,7 @@
 
     python tools/reference.py          # or make docs
 
-The commands' functions say what the options are, the schema what the keys are, signatures and docstrings what
+The commands' tasks say what the options are, the schema what the keys are, signatures and docstrings what
 the names in Python are (python_reference.py); nothing is written by hand.
 tests/tools/test_reference.py fails where the files say something else than the code.
 """
@@ -17,10 +17,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from typer.models import ArgumentInfo, OptionInfo
 
-from heedful.cli.bench import BENCHES
-from heedful.cli.draw import DRAWINGS
-from heedful.cli.main import VERBS
-from heedful.cli.option_groups import with_option_groups
+from heedful.cli.main import commands
+from heedful.cli.options import command_of
 from heedful.settings.run import Config
 from python_reference import python_names
 
@@ -47,9 +45,7 @@ def command_line() -> str:
         "# Commands",
         NOT_BY_HAND,
         OF_COMMANDS,
-        *(_command(f"heedful {_name(verb)}", verb) for verb in VERBS),
-        *(_command(f"heedful draw {_name(verb)}", verb) for verb in DRAWINGS),
-        *(_command(f"heedful bench {_name(verb)}", verb) for verb in BENCHES),
+        *(_command(f"heedful {name}", command_of(run)) for name, run in commands().items()),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -84,23 +80,18 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
-def _name(verb: Callable[..., None]) -> str:
-    return verb.__name__.rstrip("_")
-
-
-def _command(title: str, verb: Callable[..., None]) -> str:
-    grouped = with_option_groups(verb)
-    hints = get_type_hints(grouped, include_extras=True)
+def _command(title: str, command: Callable[..., None]) -> str:
+    hints = get_type_hints(command, include_extras=True)
     arguments: list[list[str]] = []
     options: dict[str, list[list[str]]] = {"Options": []}
-    for parameter in inspect.signature(grouped).parameters.values():
+    for parameter in inspect.signature(command).parameters.values():
         kind, info = get_args(hints[parameter.name])[:2]
         row = _row(kind, info, parameter)
         if isinstance(info, ArgumentInfo):
             arguments.append(row)
         else:
             options.setdefault(info.rich_help_panel or "Options", []).append(row)
-    parts = [f"## {title}", inspect.getdoc(verb) or ""]
+    parts = [f"## {title}", inspect.getdoc(command) or ""]
     for heading, rows in {"Arguments": arguments, **options}.items():
         if rows:
             parts += [f"**{heading}**", _table(["", "value", "default", "description"], rows)]

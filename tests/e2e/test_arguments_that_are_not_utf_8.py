@@ -10,8 +10,8 @@ from command_line import heedful
 from ten_pairs import write_pairs
 from tiny_bundle import save_memorised
 
-from heedful.cli.train import _quoted
 from heedful.storage.bundle import load_bundle
+from heedful.verbs.train import _quoted
 
 LATIN_1 = os.fsdecode(b"caf\xe9's \\ n\xc3\xa4")
 

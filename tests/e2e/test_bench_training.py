@@ -18,8 +18,7 @@ TINY = {
 }
 POSITIVE = (
     "num_parameters", "target_tokens_per_second", "seconds_per_step", "model_flops_per_second",
-    "matmul_flops_per_second", "share_of_matmul", "peak_memory_mib", "seconds_in_data",
-    "seconds_in_forward", "seconds_in_backward", "seconds_in_optimizer",
+    "matmul_flops_per_second", "share_of_matmul", "peak_memory_mib",
 )  # fmt: skip
 
 
@@ -55,19 +54,8 @@ def test_training_on_made_up_text_is_shown_as_a_table() -> None:
     encoder, decoder = 4 * (16 * 16 + 16) + 16 * 32 + 32 + 32 * 16 + 16 + 4 * 16, 4 * (16 * 16 + 16) + 2 * 16
     expected = 2 * encoder + decoder + 300 * 16  # the vocabulary is as large as it was to be
     assert first == f"training    tiny: {expected:,} parameters, float32, 1 process of 1 thread"
-    labels = [
-        "kernels",
-        "batches",
-        "speed",
-        "matmul",
-        "memory",
-        "a",
-        "data",
-        "forward",
-        "backward",
-        "optimiser",
-    ]
-    assert [line.split()[0] for line in others] == labels
+    labels = ["kernels", "batches", "speed", "matmul", "memory"]
+    assert [line[:11].strip() for line in others if line[:11].strip()] == labels
     assert "random sentences" in others[1]
 
 

@@ -21,7 +21,7 @@ from tiny_bundle import save_memorised
 from translation_server import translation_server
 
 from heedful.data.phrasebook import phrase_book
-from heedful.workflows import demo
+from heedful.verbs import demo
 
 OF_OTHER_TESTS = {"docs/quickstart.md", "docs/serving.md", "docs/pictures.md"}
 RECORDS = ("docs/log.md", "docs/results.md", "docs/results/", "docs/decisions/")

@@ -15,7 +15,7 @@ from command_line import Outcome, heedful
 from tiny_bundle import PAIRS, save_memorised
 
 from heedful.decoding.translator import Translator
-from heedful.workflows import evaluate as workflow
+from heedful.evaluation import metrics
 
 SOURCES = [src for src, _ in PAIRS]
 TARGETS = [tgt for _, tgt in PAIRS]
@@ -107,7 +107,7 @@ def test_evaluate_keeps_its_outputs_whatever_becomes_of_the_scores(
     def failing(*_: object, **__: object) -> None:
         raise OSError("no score")
 
-    monkeypatch.setattr(workflow, "evaluate_texts", failing)
+    monkeypatch.setattr(metrics, "evaluate_texts", failing)
     args = ["evaluate", run, "--src", files / "s", "--ref", files / "r", "--output", files / "out"]
     assert heedful(*args).code == 1
     assert (files / "out").read_bytes() == text(TARGETS)

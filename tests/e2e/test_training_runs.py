@@ -15,7 +15,7 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
 
-from heedful.workflows.run_directory import RunDirectory
+from heedful.verbs.run_directory import RunDirectory
 
 BY_HEART = {
     "train.max_steps": 120,

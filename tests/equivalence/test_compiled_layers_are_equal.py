@@ -27,7 +27,7 @@ from heedful.training.parallel.process_group import Rank, StepPlan
 from heedful.training.step import batch_loss
 from heedful.training.trainer import Trainer, TrainerCallbacks
 from heedful.training.validation import measure_nll
-from heedful.workflows.step_cost import count_flops
+from heedful.verbs.profiling import count_flops
 
 # What torch's compiler warns of is its own: it imports what is deprecated, and looks at gradients.
 pytestmark = [

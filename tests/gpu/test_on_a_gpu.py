@@ -26,17 +26,17 @@ from heedful.data.batches import Batch
 from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
 from heedful.ops.fused import FastDropout
+from heedful.runtime.memory import peak_memory
 from heedful.settings.options import Runtime, ScoreRequest, TrainingPrecision
 from heedful.settings.run import Config
 from heedful.training.batch_size import fitting_batch
 from heedful.training.checkpoint import latest_checkpoint, list_checkpoints
 from heedful.training.compilation import compile_layers, compiles
-from heedful.training.memory import peak_memory
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel import process_group
 from heedful.training.step import accumulate_gradients, train_step
 from heedful.training.validation import measure_nll
-from heedful.workflows.loading import load_translator
+from heedful.verbs.loading import load_translator
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is not deterministic
 MIB = 1 << 20

@@ -60,7 +60,7 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
     ),
     "command line: with a model": (
         "meta_device.py:meta_model: torch.empty_like(buffer, device='cpu')",
-        "workflows/loading.py:load_translator: each.model.to(device)",
+        "verbs/loading.py:load_translator: each.model.to(device)",
     ),
     "decoding: positions, learned": (
         "model/attention.py:DecoderCache.reorder: rows.to(self.memory_mask.device, non_blocking=True)",
@@ -83,13 +83,10 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "model/variants.py:relative_distances: torch.arange(start, start + num_queries, device=device)",
         "model/variants.py:relative_distances: torch.arange(num_keys, device=device)",
     ),
-    "command line: train and resume": (
-        "workflows/material.py:prepare: _build_model(config, base).to(device)",
-    ),
-    "training: the parts of a step": (
-        "workflows/step_cost.py:MatmulRate.__init__: torch.randn(m, k, dtype=dtype, device=device)",
-        "workflows/step_cost.py:MatmulRate.__init__: torch.randn(k, n, dtype=dtype, device=device)",
-        "workflows/step_cost.py:time_parts: batch.to(device)",
+    "command line: train and resume": ("verbs/prepare.py:prepare: _build_model(config, base).to(device)",),
+    "training: the steps of a benchmark": (
+        "verbs/profiling.py:MatmulRate.__init__: torch.randn(m, k, dtype=dtype, device=device)",
+        "verbs/profiling.py:MatmulRate.__init__: torch.randn(k, n, dtype=dtype, device=device)",
     ),
 }
 

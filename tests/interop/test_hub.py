@@ -16,7 +16,7 @@ from tiny_bundle import PAIRS, save_memorised
 
 import heedful as package
 from heedful.errors import HubError, MissingExtraError, install_hint
-from heedful.workflows.loading import local_bundle, local_source
+from heedful.verbs.loading import local_bundle, local_source
 
 SOURCES = [src for src, _ in PAIRS]
 TARGETS = [tgt for _, tgt in PAIRS]

@@ -13,13 +13,13 @@ STATUS = Path("/proc/self/status")
 IMPORT = """
 import re, sys
 from pathlib import Path
-from heedful.workflows.import_ import ImportTask, import_
+from heedful.verbs.import_ import Import, import_
 
 def peak():
     return int(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1])
 
 before = peak()
-import_(ImportTask(source=Path(sys.argv[1]), layout="marian", output=Path(sys.argv[2])))
+import_(Import(source=Path(sys.argv[1]), layout="marian", output=Path(sys.argv[2])))
 print(before, peak(), *sorted({name.split(".")[0] for name in sys.modules}))
 """
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ten_pairs import ENGLISH, GERMAN
 
-from heedful.data.files import PairFiles
 from heedful.errors import CorpusError
-from heedful.workflows.inspect_text import REMOVED, TextTask, inspect_text
+from heedful.settings.options import Filtering
+from heedful.verbs.inspect_text import REMOVED, inspect_text
 
 # Sentences, and what may be wrong with them: anything but line breaks, NUL, and halves of surrogate pairs.
 CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\n\0")
@@ -29,9 +29,8 @@ def test_every_line_is_kept_or_removed_in_its_order(pairs: list[tuple[str, str]]
         src, tgt, out = (Path(folder) / name for name in ("a.en", "a.de", "out"))
         src.write_bytes(as_bytes([pair[0] for pair in pairs]))
         tgt.write_bytes(as_bytes([pair[1] for pair in pairs]))
-        task = TextTask(train=PairFiles((src, tgt)), fix=out)
         try:
-            report = inspect_text(task)
+            report = inspect_text([src, tgt], filtering=Filtering(fix=out))
         except CorpusError as error:
             assert "no pair would be left" in str(error)
             assert not out.exists()
@@ -55,10 +54,10 @@ def test_what_was_cleaned_has_no_pair_that_would_be_removed_for_itself(pairs: li
         src.write_bytes(as_bytes([pair[0] for pair in pairs]))
         tgt.write_bytes(as_bytes([pair[1] for pair in pairs]))
         try:
-            inspect_text(TextTask(train=PairFiles((src, tgt)), fix=out))
+            inspect_text([src, tgt], filtering=Filtering(fix=out))
         except CorpusError:
             return
-        again = inspect_text(TextTask(train=PairFiles((out / "train.en", out / "train.de"))))
+        again = inspect_text([out / "train.en", out / "train.de"])
         # Filters that compare with the whole corpus may judge its rest otherwise.
         relative = {"script", "language", "swapped", "outlier"}
         assert [f.name for f in again.findings if f.removes and f.pairs and f.name not in relative] == []

@@ -40,7 +40,6 @@ from heedful.training.checkpoint import (
     save_checkpoint,
 )
 from heedful.training.optimizer import build_optimizer
-from heedful.workflows.run_directory import others_among
 
 SRC, TGT_IN = torch.tensor([[5, 7, 3, 0]]), torch.tensor([[2, 6, 9]])
 STEP = {"event": "step", "seconds": 0.5, "nll": 2.5, "learning_rate": 0.1, "tokens_per_second": 9}
@@ -114,7 +113,6 @@ def test_logs(cases: int, tmp_path: Path) -> None:
         lines = damaged if isinstance(damaged, list) else [damaged]
         content = "".join(json_text(line) + "\n" for line in lines).encode()
         file.write_bytes(content if form % 2 else wounded(text, wounds))
-        others_among([file])
         try:
             curves = read_curves(file)
         finally:
@@ -133,7 +131,6 @@ def test_names_of_checkpoints(cases: int, tmp_path: Path) -> None:
         try:
             list_checkpoints(tmp_path)
             latest_checkpoint(tmp_path)
-            others_among([tmp_path])
         finally:
             path.rmdir()
 

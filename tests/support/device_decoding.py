@@ -32,7 +32,7 @@ from heedful.ops.attention import attention_implementation
 from heedful.settings.options import Precision, Runtime, ScoreRequest
 from heedful.storage.bundle import Bundle
 from heedful.training.parallel import process_group
-from heedful.workflows.loading import load_translator
+from heedful.verbs.loading import load_translator
 
 SOURCES = [source for source, _ in PAIRS]
 TARGETS = [target for _, target in PAIRS]

@@ -29,8 +29,8 @@ from heedful.storage.model_files import save_bundle
 from heedful.training.checkpoint import prune_checkpoints, save_checkpoint
 from heedful.training.events import EventLog
 from heedful.training.trainer import Trainer
-from heedful.workflows import train
-from heedful.workflows.run_directory import RunDirectory
+from heedful.verbs import train
+from heedful.verbs.run_directory import RunDirectory
 
 PHASES: dict[CodeType, str] = {
     RunDirectory.start.__code__: "beginning",
@@ -48,7 +48,7 @@ LOADED_LATER = (
     "heedful.cli.progress",
     "heedful.evaluation.metrics",
     "heedful.training.parallel.shared_memory",
-    "heedful.workflows.train",
+    "heedful.verbs.train",
     "torch._dynamo",
     "torch._prims_common.wrappers",
     "torch.optim.adam",

@@ -1,41 +1,31 @@
-"""`heedful VERB ...`: the list of verbs, and the handling of errors."""
+"""`heedful VERB ...`: the table of verbs, and the program.
+
+Verbs are imported by their names: they use the other modules of cli/, which know none of them.
+"""
 
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from heedful.cli.align import align
-from heedful.cli.attention import attention
-from heedful.cli.average import average
-from heedful.cli.bench import BENCHES
-from heedful.cli.demo import demo
-from heedful.cli.draw import DRAWINGS
-from heedful.cli.evaluate import evaluate
-from heedful.cli.export import export
-from heedful.cli.grouped_help import GroupedCommand
-from heedful.cli.import_ import import_
-from heedful.cli.inspect import inspect
-from heedful.cli.mistakes import USAGE, one_line_for_mistakes, stop
-from heedful.cli.option_groups import with_option_groups
-from heedful.cli.plot import plot
-from heedful.cli.push import push
-from heedful.cli.score import score
-from heedful.cli.serve import serve
-from heedful.cli.shortlist import shortlist
-from heedful.cli.train import train
-from heedful.cli.translate import translate
+from heedful.cli.errors import USAGE, exit_with_error, report_errors
+from heedful.cli.options import GroupedCommand, command_of
 
-# In the order of a typical first use.
-VERBS: tuple[Callable[..., None], ...] = (
-    demo, train, translate, serve, evaluate, score, align, attention, plot, average, shortlist, inspect,
-    import_, export, push,
+# Modules of heedful.verbs, in the order of a typical first use; those of several commands, with their help.
+VERBS = (
+    "demo", "train", "translate", "serve", "evaluate", "score", "align", "attention", "plot", "average",
+    "shortlist", "inspect", "import_", "export", "push",
 )  # fmt: skip
+GROUPS = {
+    "draw": "Draw parts of the paper, lengths of text, or heads of a model.",
+    "bench": "Measure the speed of training or translation.",
+}
 
 app = typer.Typer(
     name="heedful",
@@ -44,14 +34,30 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-bench, draw = typer.Typer(rich_markup_mode=None), typer.Typer(rich_markup_mode=None)
-for group, verbs in ((app, VERBS), (bench, BENCHES), (draw, DRAWINGS)):
-    for verb in verbs:
-        group.command(verb.__name__.rstrip("_"), cls=GroupedCommand)(
-            one_line_for_mistakes()(with_option_groups(verb))
-        )
-app.add_typer(draw, name="draw", help="Draw parts of the paper, lengths of text, or heads of a model.")
-app.add_typer(bench, name="bench", help="Measure the speed of training or translation.")
+
+
+def commands() -> dict[str, Callable[[Any], None]]:
+    """Return the functions of all commands by their names, such as `translate` and `bench train`."""
+    of_names: dict[str, Callable[[Any], None]] = {}
+    for name in VERBS:
+        of_names[name.rstrip("_")] = import_module(f"heedful.verbs.{name}").command
+    for name in GROUPS:
+        of_group = import_module(f"heedful.verbs.{name}").COMMANDS
+        of_names |= {f"{name} {each}": run for each, run in of_group.items()}
+    return of_names
+
+
+def _add_commands() -> None:
+    groups = {name: typer.Typer(rich_markup_mode=None) for name in GROUPS}
+    for name, run in commands().items():
+        *group, verb = name.split()
+        parent = groups[group[0]] if group else app
+        parent.command(verb, cls=GroupedCommand)(report_errors()(command_of(run)))
+    for name, text in GROUPS.items():
+        app.add_typer(groups[name], name=name, help=text)
+
+
+_add_commands()
 
 
 def _show_version(requested: bool) -> None:
@@ -83,7 +89,7 @@ def _open_closed_streams() -> None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
-@one_line_for_mistakes()
+@report_errors()
 def main() -> None:
     """Run the command line; a usage error becomes one line and exit code 2."""
     _open_closed_streams()
@@ -100,6 +106,6 @@ def main() -> None:
         if say is None:
             raise
         where = getattr(getattr(error, "ctx", None), "command_path", "heedful")
-        stop(f"{say().rstrip('.?')}; see {where} --help", USAGE)
+        exit_with_error(f"{say().rstrip('.?')}; see {where} --help", USAGE)
     sys.stdout.flush()
     sys.exit(code if isinstance(code, int) else 0)

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -254,12 +254,25 @@ class _Warnings(logging.Handler):
             print(f"warning: {record.getMessage()}", file=sys.stderr, flush=True)
 
 
-def tell_precision(name: str) -> None:
+@contextmanager
+def bar() -> Iterator[Callable[[str, float], None]]:
+    """Yield a function that shows, on a terminal, the current phase and the progress (0 to 1)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    console = Console(stderr=True, highlight=False)
+    columns = (BarColumn(bar_width=24), TextColumn("{task.percentage:>3.0f} % {task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("", total=1.0)
+        yield lambda what, done: progress.update(task, completed=done, description=what)
+
+
+def print_precision(name: str) -> None:
     """Print on stderr the precision that `--precision auto` has chosen: outputs may depend on it."""
     print(f"precision {name}: the fastest here", file=sys.stderr)
 
 
-def tell_of_auto(precision: str, seconds: float) -> None:
+def suggest_auto_precision(precision: str, seconds: float) -> None:
     """Suggest `--precision auto` on stderr after a slow run in float32."""
     if precision == "float32" and seconds > _SLOW:
         print(

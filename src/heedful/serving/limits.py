@@ -1,22 +1,17 @@
-"""Limits of the service, as one frozen value."""
+"""Limits of the service, as one frozen value whose fields are options of `heedful serve`."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from heedful.errors import InputError
+from heedful.settings.options import Option, options_of
 
-_MAX_SECONDS = 86_400
-# The least and the most of each number, and the option that sets it.
-_RANGES = {
-    "characters": (1, 10**9, "--max-characters"),
-    "texts": (1, 10**6, "--max-texts"),
-    "body_bytes": (1, 10**11, "--max-characters"),
-    "alternatives": (0, 999, "--max-alternatives"),  # a search keeps at most 1,000 hypotheses
-    "waiting_characters": (1, 10**9, "--max-waiting"),
-    "requests_per_minute": (0, 10**6, "--rate"),
-    "sentence_tokens": (1, 10**6, None),
-    "batch_sentences": (1, 10**6, None),
-    "batch_tokens": (1, 10**9, None),
-}
+_LIMITS = "Limits"
+_MOST = 10**9
+
+
+def _most(text: str, flag: str, *, least: int = 1, most: int = _MOST, heading: str = _LIMITS) -> Option:
+    return Option(text, heading, minimum=least, maximum=most, flags=(flag,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +36,31 @@ class Limits:
         cached_characters: of sentences and translations that are remembered; 0: none are.
     """
 
-    characters: int = 5_000
-    texts: int = 128
+    characters: Annotated[int, _most("Characters of a request.", "--max-characters")] = 5_000
+    texts: Annotated[int, _most("Texts of a request.", "--max-texts", most=10**6)] = 128
     body_bytes: int = 2**17
-    alternatives: int = 5
-    waiting_characters: int = 100_000
-    seconds: float = 60.0
+    alternatives: Annotated[
+        int,  # a search keeps at most 1,000 hypotheses
+        _most("Alternatives of a text.", "--max-alternatives", least=0, most=999),
+    ] = 5
+    waiting_characters: Annotated[
+        int,
+        _most("Characters of all requests that are not answered yet; above, status 429.", "--max-waiting"),
+    ] = 100_000
+    seconds: Annotated[
+        float, Option("Seconds for a request.", _LIMITS, above=0, maximum=86_400, flags=("--timeout",))
+    ] = 60.0
     body_seconds: float = 10.0
-    requests_per_minute: int = 0
+    requests_per_minute: Annotated[
+        int,
+        _most(
+            "Requests per minute per key or address; 0 is unlimited.",
+            "--rate",
+            least=0,
+            most=10**6,
+            heading="Access",
+        ),
+    ] = 0
     sentence_tokens: int = 256
     batch_sentences: int = 32
     batch_tokens: int = 512
@@ -56,18 +68,16 @@ class Limits:
     cached_characters: int = 10_000_000
 
     def __post_init__(self) -> None:
-        for name, (least, most, option) in _RANGES.items():
-            if not least <= getattr(self, name) <= most:
+        for name, option in options_of(type(self)).items():
+            value, least = getattr(self, name), option.minimum
+            is_too_small = value < least if least is not None else value <= 0
+            if is_too_small or value > option.maximum:
+                lowest = f"from {least:,}" if least is not None else "above 0 and"
                 raise InputError(
-                    f"{name}={getattr(self, name)}: must be from {least} to {most:,}"
-                    + (f"; see {option}" if option else "")
+                    f"{name}={value}: must be {lowest} to {option.maximum:,}; see {option.flags[0]}"
                 )
-        if not 0 < self.seconds <= _MAX_SECONDS:
-            raise InputError(
-                f"seconds={self.seconds}: must be above 0 and at most {_MAX_SECONDS:,}; see --timeout"
-            )
         if self.waiting_characters < self.characters:
             raise InputError(
-                f"waiting_characters={self.waiting_characters:,}: must be at least characters="
+                f"--max-waiting {self.waiting_characters:,}: must be at least --max-characters "
                 f"{self.characters:,}, or a request of that length is never let in"
             )

@@ -1,9 +1,8 @@
 """The options that commands share, each defined once, with its type, range, help text and default.
 
-The command line makes its options from these classes (`cli/option_groups.py`), and the workflows take their
-values. A key of the configuration that is the same setting has its text and range from here
-(`settings/run.py`), and a search its ranges (`decoding/ranges.py`). None leaves a setting as the bundle has
-it.
+The command line makes its options from these classes (`cli/options.py`), which are fields of a verb's task. A
+key of the configuration that is the same setting has its text and range from here (`settings/run.py`), and a
+search its ranges (`decoding/ranges.py`). None leaves a setting as the bundle has it.
 """
 
 from collections.abc import Mapping
@@ -40,6 +39,8 @@ class Option:
         above: of a number that must be greater than this; the search says so, not the command line.
         metavar: what stands for the value in the help; None: its type.
         default: what holds where it is not set, in words; None: the value itself says so.
+        flags: such as --output and -o; none: the name of the field.
+        is_argument: whether the value stands by itself, without a flag.
     """
 
     help: str
@@ -49,6 +50,8 @@ class Option:
     above: float | None = None
     metavar: str | None = None
     default: str | None = None
+    flags: tuple[str, ...] = ()
+    is_argument: bool = False
 
 
 @cache
@@ -65,6 +68,40 @@ def options_of(group: type) -> Mapping[str, Option]:
 def _choices(*kinds: object) -> str:
     """Return the values of literal types, as the help shows them."""
     return "|".join(value for kind in kinds for value in get_args(kind))
+
+
+Run = Annotated[
+    Path,
+    Option(
+        "A run directory (its best bundle is used), a bundle, or USER/MODEL[@REVISION] on the hub.",
+        metavar="RUN",
+        is_argument=True,
+    ),
+]
+Prefix = Annotated[
+    Path | None,
+    Option(
+        "For each line of the input what its output begins with: whole words, or nothing.",
+        OUTPUTS,
+        metavar="FILE",
+    ),
+]
+Ensemble = Annotated[
+    list[Path] | None,
+    Option(
+        "Another model, whose probabilities are averaged with those of RUN; give it again for more.",
+        metavar="RUN",
+    ),
+]
+AsJson = Annotated[bool, Option("Print JSON.", flags=("--json",))]
+Overwrite = Annotated[bool, Option("Start anew; an existing run is renamed to NAME.old-N.")]
+PRESET = Option("tiny, small, base, big, a row of Table 3, or a published system.")
+OUTPUT = ("--output", "-o")
+
+
+def settings_like(text: str) -> Option:
+    """Return the option `--set`, with this help."""
+    return Option(text, metavar="KEY=VALUE", flags=("--set",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,11 +409,39 @@ class HeldOutText:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShortlistSize:
-    """How much a shortlist is learned from, and how many tokens it has."""
+class Filtering:
+    """Filters of parallel text, and what to do with the pairs that they find."""
 
-    candidates: Annotated[int, Option("Most probable target tokens for each source token.", minimum=0)] = 100
-    frequent: Annotated[int, Option("Most frequent target tokens, for every sentence.", minimum=0)] = 100
-    pairs: Annotated[
-        int, Option("Maximum number of lines to learn from, spread over the text.", minimum=1)
-    ] = 200_000
+    src_lang: Annotated[
+        str | None,
+        Option(
+            "Expected language of the source, such as en.",
+            TEXT,
+            metavar="CODE",
+            default="that of most lines",
+        ),
+    ] = None
+    tgt_lang: Annotated[
+        str | None,
+        Option(
+            "Expected language of the target, such as de.",
+            TEXT,
+            metavar="CODE",
+            default="that of most lines",
+        ),
+    ] = None
+    examples: Annotated[int, Option("Examples shown of each filter.", TEXT, minimum=0)] = 3
+    fix: Annotated[
+        Path | None,
+        Option("Write the text without faulty pairs into a new directory.", TEXT, metavar="DIR"),
+    ] = None
+    keep: Annotated[
+        list[str] | None,
+        Option("With --fix, keep the pairs that this filter finds; can be repeated.", TEXT, metavar="FILTER"),
+    ] = None
+    remove: Annotated[
+        list[str] | None,
+        Option(
+            "With --fix, remove the pairs that this filter finds; can be repeated.", TEXT, metavar="FILTER"
+        ),
+    ] = None

@@ -13,9 +13,10 @@ import torch.distributed as dist
 from heedful.data.batches import Batch
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
+from heedful.runtime.memory import peak_memory
 from heedful.runtime.threads import return_free_memory
 from heedful.settings.run import Config
-from heedful.training.memory import free_memory, peak_memory
+from heedful.training.memory import free_memory
 from heedful.training.parallel.choice import process_group_size
 from heedful.training.parallel.distributed import in_process_group
 from heedful.training.precision import Precision, resolve_precision

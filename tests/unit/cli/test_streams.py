@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.cli.streams import Lines, argument_text, open_input, tell_of_auto, write_line
+from heedful.cli.streams import Lines, argument_text, open_input, suggest_auto_precision, write_line
 from heedful.errors import CorpusError, InputError
 
 
@@ -85,7 +85,7 @@ def test_an_argument_that_is_no_text_is_refused() -> None:
 def test_a_long_translation_in_float32_is_told_of_what_may_be_faster(
     capsys: pytest.CaptureFixture[str], precision: str, seconds: float, is_said: bool
 ) -> None:
-    tell_of_auto(precision, seconds)
+    suggest_auto_precision(precision, seconds)
     written = capsys.readouterr()
     assert not written.out
     assert ("--precision auto" in written.err) == is_said

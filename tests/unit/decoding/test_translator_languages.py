@@ -17,7 +17,7 @@ from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.storage.bundle import load_bundle
 from heedful.storage.model_files import save_bundle
-from heedful.workflows.attention import attention_of
+from heedful.verbs.attention import attention_of
 
 pytestmark = pytest.mark.by_class
 

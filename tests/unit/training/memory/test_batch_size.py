@@ -11,10 +11,10 @@ from ten_pairs import as_options, write_pairs
 from heedful.data.batches import Batch
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
+from heedful.runtime.memory import peak_memory
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
 from heedful.training.batch_size import MAX_TOKENS, Fit, fitting_batch
-from heedful.training.memory import peak_memory
 from heedful.training.optimizer import build_optimizer
 from heedful.training.step import train_step
 

@@ -1,0 +1,102 @@
+"""`heedful align`: which source words the words of given translations come from."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import count, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heedful.cli.streams import Lines, bar, count_pairs, open_input, open_output, write_line
+from heedful.settings.options import OUTPUT, Languages, Option, Run, Runtime, ScoreRequest
+
+if TYPE_CHECKING:
+    from heedful.decoding.alignment import Alignment
+
+_CHUNK_LINES = 1024
+_PAIRS_SHOWN = 64  # between two movements of the bar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Align:
+    """Align the words of given translations by the cross-attention of the model.
+
+    One line for each pair, in Pharaoh form: `0-0 2-1` says that the first target word comes from the first
+    source word, and the second from the third. Words are what is between spaces; every target word has at
+    least one link, and a pair with an empty line none.
+
+    Each token of a translation is aligned with the source token that it attends to most, by the mean of the
+    heads of the last layer but one (Garg et al., 2019), and words by their tokens. For models of six layers,
+    --layer 3 --shift is better (Chen et al., 2020).
+    """
+
+    run: Run
+    src: Annotated[Path, Option("Source lines; .gz too, - for stdin.")]
+    tgt: Annotated[Path, Option("Their translations, line by line; .gz too, - for stdin.")]
+    layer: Annotated[int | None, Option("Decoder layer to read.", minimum=1, default="the last but one")] = (
+        None
+    )
+    shift: Annotated[
+        bool,
+        Option(
+            "Read where a token is the decoder's input, not where it is predicted: better in the middle "
+            "layers of deep models."
+        ),
+    ] = False
+    output: Annotated[Path | None, Option("", default="stdout", flags=OUTPUT)] = None
+    languages: Languages = field(default_factory=Languages)
+
+
+def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]":
+    """Load a model, then align pair by pair, in order, empty lines kept.
+
+    Raises:
+        BundleError: no usable bundle.
+        InputError: a layer that the model does not have, or a line too long for learned positions.
+    """
+    from heedful.decoding.alignment import AlignmentMethod
+    from heedful.decoding.backends.protocol import attention_layer
+    from heedful.verbs.loading import load_translator
+
+    request = ScoreRequest(src_lang=task.languages.src_lang, tgt_lang=task.languages.tgt_lang)
+    translator = load_translator(task.run, request, Runtime())
+    attention_layer(translator.bundle.config.model.num_decoder_layers, task.layer)
+    method, pairs = AlignmentMethod(layer=task.layer, shift=task.shift), iter(pairs)
+
+    def alignments() -> "Iterator[Alignment]":
+        for first_line in count(1, _CHUNK_LINES):
+            chunk = list(islice(pairs, _CHUNK_LINES))
+            if not chunk:
+                break
+            sources, targets = zip(*chunk, strict=True)
+            yield from translator.align(sources, targets, method=method, first_line=first_line)
+
+    return alignments()
+
+
+def command(task: Align) -> None:
+    """Align files; earlier pairs come out where a later line is bad."""
+    if str(task.src) == str(task.tgt) == "-":
+        raise typer.BadParameter("--src and --tgt cannot both be stdin")
+    from heedful.data.files import parallel_lines
+    from heedful.verbs.output_checks import check_output
+
+    check_output(task.output, [task.src, task.tgt], models=[task.run])
+    total = count_pairs(task.src, task.tgt)
+    with ExitStack() as stack:
+        src, src_name = stack.enter_context(open_input(task.src))
+        tgt, tgt_name = stack.enter_context(open_input(task.tgt))
+        sources, targets = Lines(src, src_name).strictly(), Lines(tgt, tgt_name).strictly()
+        alignments = align(task, parallel_lines(sources, targets, src_name=src_name, tgt_name=tgt_name))
+        file = stack.enter_context(open_output(task.output))
+        to_terminal = task.output is None and sys.stdout.isatty()  # the lines themselves show the progress
+        show = stack.enter_context(bar()) if total and not to_terminal else None
+        for number, alignment in enumerate(alignments, start=1):
+            write_line(file, str(alignment))
+            if show and total and number % _PAIRS_SHOWN == 0:
+                show(f"{number:,} of {total:,} pairs", number / total)
+    if task.output is None:
+        sys.stdout.flush()

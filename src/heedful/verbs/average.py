@@ -1,0 +1,69 @@
+"""`heedful average`: average the weights of several checkpoints (6.1)."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from heedful.errors import CheckpointError, RunError
+from heedful.settings.options import OUTPUT, Option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Average:
+    """Write a bundle whose weights are the mean over the newest checkpoints of a run."""
+
+    run: Annotated[Path, Option("A run directory.", metavar="RUN", is_argument=True)]
+    output: Annotated[Path, Option("The bundle to write.", flags=OUTPUT)]
+    last: Annotated[int, Option("How many of the newest checkpoints to average.", minimum=1)] = 5
+
+
+def average(task: Average) -> list[Path]:
+    """Write the bundle, with all but the weights from a bundle of the run; return the checkpoints.
+
+    The paper averages 5 checkpoints for base, and 20 for big.
+
+    Raises:
+        RunError: the output exists, or there is no run.
+        CheckpointError: there are fewer checkpoints, or one is damaged.
+        BundleError: the run has no bundle.
+    """
+    from heedful.storage.bundle import load_bundle
+    from heedful.storage.model_files import load_weights, save_bundle
+    from heedful.training.averaging import add_adapters, average_weights, without_adapters
+    from heedful.training.checkpoint import is_complete, list_checkpoints
+    from heedful.verbs.card import front_matter
+    from heedful.verbs.run_directory import CHECKPOINTS, CONFIG
+
+    run, last = task.run, task.last
+    if task.output.exists():
+        raise RunError(f"{task.output}: already exists; give another --output")
+    if not (run / CONFIG).is_file():
+        problem = "no run directory" if run.exists() else "no such directory"
+        raise RunError(f"{run}: {problem}; give a directory that `heedful train` made")
+    checkpoints = list_checkpoints(run / CHECKPOINTS)[-last:]
+    if not checkpoints:
+        raise CheckpointError(f"{run}: has no checkpoints; wait for the first, or give another run")
+    if len(checkpoints) < last:
+        raise CheckpointError(f"{run}: has {len(checkpoints)} checkpoints; give --last {len(checkpoints)}")
+    for path in checkpoints:
+        if not is_complete(path):
+            raise CheckpointError(f"{path}: truncated or altered (checksum differs); remove it, try again")
+    bundle = load_bundle(run)
+    if bundle.config.lora.rank:
+        add_adapters(bundle.model, bundle.config.lora)
+    load_weights(bundle.model, average_weights(checkpoints), task.output)
+    bundle = replace(bundle, network=without_adapters(bundle.model), scores={})
+    steps = ", ".join(path.name.removeprefix("step-") for path in checkpoints)
+    title = f"The mean of {last} checkpoints"
+    card = (
+        front_matter(bundle.config, title=title)
+        + f"# {title}\n\nOf the run `{run}`, at steps {steps}. Not scored.\n"
+    )
+    save_bundle(bundle, task.output, card=card)
+    return checkpoints
+
+
+def command(task: Average) -> None:
+    """Average, and print the checkpoints."""
+    for checkpoint in average(task):
+        print(checkpoint)

@@ -1,0 +1,226 @@
+"""The model card of a bundle: data, scores, command; no directory of the machine stands in what is shared."""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from heedful.data.store import ParallelStore
+from heedful.settings.run import Config, DataConfig
+from heedful.verbs.loading import hub_repo
+from heedful.verbs.prepare import Origin
+
+# The hub's name and the display name of a metric; by default both are its own name.
+_METRICS = {
+    "bleu": ("sacrebleu", "BLEU"),
+    "chrf": ("chrf", "chrF"),
+    "ter": ("ter", "TER"),
+    "exact": ("exact_match", "Exact match (%)"),
+    "perplexity": ("perplexity", "Perplexity per token"),
+    "nll": ("nll", "Negative log-likelihood per token"),
+}
+# A language tag of a vocabulary begins with an ISO 639 code: eng_Latn, en_XX, __en__, >>eng<<.
+_TAG = re.compile(r"[^a-z]*([a-z]{2,3})(?![a-z])")
+_ISO_639_1 = """
+aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el
+en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it
+iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt
+my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl
+sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo
+za zh zu
+"""
+
+
+def front_matter(
+    config: Config,
+    *,
+    title: str,
+    scores: Mapping[str, float] | None = None,
+    signatures: Mapping[str, str] | None = None,
+    base_model: str | None = None,
+) -> str:
+    """Return the front matter, from `---` to `---`.
+
+    Args:
+        config: of the model, for its languages and the name of the validation text.
+        title: the name of the model.
+        scores: of the validation text; non-finite ones are omitted.
+        signatures: of those scores that have one.
+        base_model: the model on the hub that this one was made from, as `user/model`.
+    """
+    lines = ["---", "library_name: heedful", "pipeline_tag: translation"]
+    if languages := _languages(config):
+        lines += ["language:", *(f"- {_quoted(language)}" for language in languages)]
+    if base_model:
+        lines.append(f"base_model: {_quoted(base_model)}")
+    lines += ["tags:", "- transformer", "- encoder-decoder"]
+    finite = {name: value for name, value in (scores or {}).items() if math.isfinite(value)}
+    if finite:
+        lines += ["model-index:", f"- name: {_quoted(title)}", "  results:"]
+        lines += ["  - task: {type: translation, name: Translation}"]
+        lines += [f"    dataset: {_dataset(config.data)}", "    metrics:"]
+        lines += [
+            f"    - {_metric(name, value, (signatures or {}).get(name))}" for name, value in finite.items()
+        ]
+    return "\n".join([*lines, "---", ""])
+
+
+def _dataset(data: DataConfig) -> str:
+    """Return the dataset of the scores: lines in local files, of type `text` on the hub."""
+    files = [file for file in (data.valid_pairs, data.valid_src, data.valid_tgt) if file]
+    split = ", split: validation" if files else ""  # else pairs of the training text
+    files = files or [file for file in (data.pairs, data.src, data.tgt) if file]
+    return f"{{type: text, name: {_quoted(' and '.join(Path(file).name for file in files))}{split}}}"
+
+
+def _metric(name: str, value: float, signature: str | None) -> str:
+    kind, shown = _METRICS.get(name, (name, name))
+    args = f", args: {{signature: {_quoted(signature)}}}" if signature else ""
+    return f"{{type: {_quoted(kind)}, name: {_quoted(shown)}, value: {value:.4f}{args}}}"
+
+
+def _languages(config: Config) -> list[str]:
+    """Return the languages, source first, that tags or file-name suffixes identify."""
+    tags = [_TAG.match(tag) for tag in (config.languages.src_tag, config.languages.tgt_tag) if tag]
+    codes: Sequence[str] = [match[1] for match in tags if match]
+    if not codes:
+        files = (config.data.src or "", config.data.tgt or "")
+        codes = [Path(file.removesuffix(".gz")).suffix[1:] for file in files]
+        codes = codes if set(codes) <= set(_ISO_639_1.split()) else []
+    return list(dict.fromkeys(codes))
+
+
+def _quoted(text: str) -> str:
+    """Return a YAML scalar: a JSON string with unprintable characters escaped as in YAML."""
+    letters = json.dumps(text, ensure_ascii=False)
+    return "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in letters)
+
+
+_OPTION = re.compile(r"(?:--?[\w-]+=|\w+\.\w+=)?")  # before its value: --src=, or data.src= after --set
+_FILES = ("src", "tgt", "valid_src", "valid_tgt", "pairs", "valid_pairs")
+
+
+def without_directories(argument: str) -> str:
+    """Return an argument of the command line with the file name alone of a path: directories name people.
+
+    >>> without_directories("--set"), without_directories("data.src=/home/anna/acme/train.en")
+    ('--set', 'data.src=train.en')
+    """
+    option = _OPTION.match(argument)
+    start = option.end() if option else 0
+    return argument[:start] + _file_name(argument[start:])
+
+
+def shared_config(config: Config) -> Config:
+    """Return the configuration that a bundle has: of each file its name alone."""
+    data = config.data.model_dump() | {"cache_dir": None}
+    names = {key: data[key] and _file_name(data[key]) for key in _FILES}
+    init = config.train.init and shared_name(config.train.init)
+    return config.replace(data=data | names, train=config.train.replace(init=init).model_dump())
+
+
+def shared_name(bundle: str) -> str:
+    """Return the name of a bundle: that on the hub, or that of its directory."""
+    return bundle if hub_repo(Path(bundle)) else _file_name(bundle)
+
+
+def _file_name(path: str) -> str:
+    return Path(path).name or path
+
+
+def model_card(
+    config: Config,
+    store: ParallelStore,
+    *,
+    command: str,
+    step: int,
+    scores: Mapping[str, float],
+    signatures: Mapping[str, str],
+    origin: Origin | None = None,
+) -> str:
+    """Return the model card in Markdown, with the hub's front matter.
+
+    Args:
+        config: of the run.
+        store: the training data, for its size and fingerprint.
+        command: the training command.
+        step: the number of optimiser steps.
+        scores: of the validation set.
+        signatures: of those scores that have one.
+        origin: the base model of fine-tuning, if any.
+    """
+    report = store.report
+    rows = [f"| {name} | {value:.4g} | {signatures.get(name, '')} |" for name, value in scores.items()]
+    title = model_title(config)
+    base = hub_repo(Path(origin.name)) if origin else None
+    names = [_file_name(file) for file in (config.data.pairs, config.data.src, config.data.tgt) if file]
+    return "\n".join(
+        [
+            front_matter(config, title=title, scores=scores, signatures=signatures, base_model=base),
+            f"# {title}",
+            "",
+            f"An encoder-decoder Transformer trained with heedful for {step:,} steps.",
+            "",
+            "## Use",
+            "",
+            "```sh",
+            "heedful translate path/to/this/directory < input.txt  # or its name on the hub, user/model",
+            "```",
+            "",
+            "```python",
+            "from heedful import Translator",
+            "",
+            'translator = Translator.load("path/to/this/directory")  # or download_bundle("user/model")',
+            'print(translator.translate(["..."]))',
+            "```",
+            "",
+            *(_origin_section(origin, config) if origin else []),
+            "## Data",
+            "",
+            f"- training text: {' and '.join(names)}",
+            f"- pairs read: {report.num_read:,}; used: {report.num_kept:,}; left out as empty: "
+            f"{report.num_empty:,}; as longer than {report.max_length} tokens: {report.num_too_long:,}",
+            f"- fingerprint: `{store.path.stem}`",
+            "",
+            "## Scores on the validation set",
+            "",
+            "Decoded metrics are of a greedy search over at most "
+            f"{config.valid.decode_sentences:,} sentences; they chose this model, so a test set will differ.",
+            "",
+            "| metric | value | signature |",
+            "|---|---|---|",
+            *rows,
+            "",
+            "## Command",
+            "",
+            "```sh",
+            command,
+            "```",
+            "",
+        ]
+    )
+
+
+def _origin_section(origin: Origin, config: Config) -> list[str]:
+    """Return the section on the base model, its training text, and the trained weights."""
+    changed = "all weights"
+    if config.lora.rank:
+        layers = ", ".join(config.lora.targets)
+        changed = f"low-rank adapters of rank {config.lora.rank} on {layers}, merged into the weights"
+    if config.train.freeze:
+        changed += f", except {', '.join(f'`{prefix}`' for prefix in config.train.freeze)}"
+    return [
+        "## Base model",
+        "",
+        f"- bundle: `{shared_name(origin.name)}`, weights `{origin.sha256}`",
+        f"- its training text: {origin.data}",
+        f"- trained here: {changed}",
+        "",
+    ]
+
+
+def model_title(config: Config) -> str:
+    """Return a title with the model's size: layers of encoder and decoder, and d_model."""
+    model = config.model
+    return f"Transformer {model.num_encoder_layers}+{model.num_decoder_layers} x {model.d_model}"

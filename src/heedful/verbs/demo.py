@@ -1,0 +1,316 @@
+"""`heedful demo`: train, score and translate the embedded phrase book in one command."""
+
+import json
+import math
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated
+
+from heedful.errors import HeedfulError
+from heedful.settings.options import OUTPUT, AsJson, Option, Overwrite
+
+if TYPE_CHECKING:
+    from heedful.data.phrasebook import PhraseBook
+    from heedful.decoding.translator import Translator
+    from heedful.settings.run import Config
+    from heedful.verbs.prepare import Listener
+
+_SHOWN = 6
+_TEXT = "data"  # in the run directory
+_TIMED_PAIRS = 4000  # for the steps that are timed
+_FOUR_MINUTES = 230.0  # less the start of Python, and a margin
+
+# Changes of the preset tiny, for a model small enough to learn the phrase book on two slow cores in less than
+# three minutes. Training has one or two epochs: dropout and label smoothing, which prevent overfitting, would
+# only delay it (docs/log.md).
+_SETTINGS = (
+    ("model.d_ff", 512),
+    ("model.num_encoder_layers", 2),
+    ("model.num_decoder_layers", 2),
+    ("model.dropout", 0.0),
+    ("tokenizer.vocab_size", 4000),
+    ("batch.tokens", 1024),
+    ("train.ema_decay", 0.99),
+    ("train.label_smoothing", 0.0),
+    ("valid.every_steps", 300),
+    ("valid.every_fraction", 0.25),
+    ("valid.decode_sentences", 200),
+)
+_WARM_UP_STEPS, _TIMED_STEPS = 2, 4
+_OTHER_STEPS = 60  # steps in the time of everything else: tokenizer, validation, scores, the image
+
+# BLEU on seen and on unseen combinations after that number of steps, measured: docs/results.md.
+_BLEU_AFTER = {
+    0: (0.0, 0.0),
+    300: (73.3, 62.8),
+    600: (96.1, 93.3),
+    900: (98.2, 96.8),
+}
+_ENOUGH_STEPS = max(_BLEU_AFTER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """Train on the embedded phrase book, score, translate, and draw an attention map: under four minutes."""
+
+    output: Annotated[Path, Option("The run directory.", flags=OUTPUT)] = Path("runs/demo")
+    overwrite: Overwrite = False
+    max_minutes: Annotated[
+        float | None,
+        Option("Minutes of training.", minimum=0.01, default="as many as the phrase book needs"),
+    ] = None
+    seed: Annotated[int, Option("Of the training; the text is always the same.", minimum=0)] = 1
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class Example:
+    """A test sentence with its output and reference."""
+
+    source: str
+    output: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class DemoReport:
+    """Results of the demonstration.
+
+    Attributes:
+        seconds: from reading the text to the last score.
+        scores: bleu, chrf and exact (in percent) on test sentences of seen combinations.
+        unseen: the same on sentences with a combination of words that is not in the training text.
+        signatures: of the scores.
+        examples: some test sentences.
+        bundle: the trained model.
+        picture: its attention map for the longest example; a page without matplotlib, None if neither could
+            be written.
+    """
+
+    seconds: float
+    scores: dict[str, float]
+    unseen: dict[str, float]
+    signatures: dict[str, str]
+    examples: list[Example]
+    bundle: Path
+    picture: Path | None
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the report for `--json`."""
+        return {
+            "seconds": round(self.seconds, 1),
+            "bleu": self.scores["bleu"],
+            "chrf": self.scores["chrf"],
+            "exact_match": self.scores["exact"],
+            "bleu_unseen": self.unseen["bleu"],
+            "chrf_unseen": self.unseen["chrf"],
+            "exact_match_unseen": self.unseen["exact"],
+            "signatures": self.signatures,
+            "bundle": str(self.bundle),
+            "attention": None if self.picture is None else str(self.picture),
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The duration of a demo's training.
+
+    Attributes:
+        seconds_per_step: on this machine.
+        steps: the maximum; None: only the time is limited.
+        seconds: the maximum time.
+    """
+
+    seconds_per_step: float
+    steps: int | None
+    seconds: float
+
+    @property
+    def limits(self) -> dict[str, float | None]:
+        """The limits as settings of `TrainConfig`."""
+        return {"max_steps": self.steps, "max_minutes": self.seconds / 60.0}
+
+    @property
+    def expected_steps(self) -> int:
+        """The probable number of steps."""
+        fitting = max(1, int(self.seconds / self.seconds_per_step))
+        return fitting if self.steps is None else min(self.steps, fitting)
+
+    @property
+    def expected_bleu(self) -> tuple[float, float]:
+        """BLEU on seen and on unseen combinations, interpolated between those measured."""
+        for (before, low), (after, high) in pairwise(_BLEU_AFTER.items()):
+            if self.expected_steps <= after:
+                share = (self.expected_steps - before) / (after - before)
+                seen, unseen = (a + share * (b - a) for a, b in zip(low, high, strict=True))
+                return seen, unseen
+        return _BLEU_AFTER[_ENOUGH_STEPS]
+
+    @property
+    def message(self) -> str:
+        """Return the notice shown before training starts: steps, time and expected BLEU."""
+        steps, (seen, unseen) = self.expected_steps, self.expected_bleu
+        said = (
+            f"this machine takes about {self.seconds_per_step:.2g} s a step: {steps:,} steps in about "
+            f"{steps * self.seconds_per_step:.0f} s of training; expect a BLEU of about {seen:.0f} on seen "
+            f"and {unseen:.0f} on unseen combinations"
+        )
+        if steps >= _ENOUGH_STEPS:
+            return said
+        minutes = math.ceil(_ENOUGH_STEPS * self.seconds_per_step / 60.0)
+        return f"{said}; with --max-minutes {minutes}, of {_BLEU_AFTER[_ENOUGH_STEPS][0]:.0f}"
+
+
+def plan_training(seconds_per_step: float, *, seconds: float) -> Plan:
+    """Return the plan of a demo with that many seconds left: enough steps, or as many as fit."""
+    return Plan(seconds_per_step, _ENOUGH_STEPS, max(1.0, seconds - _OTHER_STEPS * seconds_per_step))
+
+
+def time_steps(config: "Config", pairs: Sequence[tuple[str, str]]) -> float:
+    """Return the seconds of one training step, timed over a few steps.
+
+    Args:
+        config: of the training; its data are not read.
+        pairs: some of its sentence pairs, enough for its vocabulary.
+    """
+    from heedful.training.averaging import MovingAverage
+    from heedful.training.optimizer import build_optimizer
+    from heedful.training.parallel.choice import start_process_group
+    from heedful.training.parallel.process_group import StepPlan
+    from heedful.verbs.prepare import Notices, prepare
+    from heedful.verbs.run_directory import RunDirectory
+
+    with tempfile.TemporaryDirectory(prefix="heedful-demo-") as temporary:
+        directory = Path(temporary)
+        files = {name: str(directory / name) for name in ("src", "tgt")}
+        for path, lines in zip(files.values(), zip(*pairs, strict=True), strict=True):
+            Path(path).write_text("\n".join(lines), encoding="utf-8", newline="\n")
+        config = config.replace(data=files | {"cache_dir": temporary})
+        run = prepare(config, RunDirectory(directory), Notices([]), resume=False)
+        model, config = run.model, run.config
+        optimizer = build_optimizer(model, config.optimizer, precision=run.precision)
+        average = MovingAverage(model, config.train.ema_decay) if config.train.ema_decay else None
+        seconds = []
+        with closing(start_process_group(model, run.source, config, optimizer, average)) as group:
+            for number in range(1, _WARM_UP_STEPS + _TIMED_STEPS + 1):
+                start = time.monotonic()
+                group.step(StepPlan(number, ((0, number),), 0.0))
+                seconds.append(time.monotonic() - start)
+    return median(seconds[_WARM_UP_STEPS:])
+
+
+def demo(task: Demo, *, listeners: "Sequence[Listener]" = ()) -> DemoReport:
+    """Train on the phrase book as `heedful train` does, and score the model.
+
+    A few steps are timed first: training takes as many as it needs, or as fit into four minutes. The
+    listeners get the plan and the expected scores before it starts. The text is written to `data/` in the run
+    directory.
+
+    Raises:
+        RunError: the directory has a run.
+    """
+    from heedful.data.phrasebook import phrase_book
+    from heedful.decoding.translator import Translator
+    from heedful.settings.loading import load_config
+    from heedful.verbs.prepare import Notices
+    from heedful.verbs.run_directory import RunDirectory
+    from heedful.verbs.train import train
+
+    started = time.monotonic()
+    run = RunDirectory(task.output)
+    run.check(resume=False, overwrite=task.overwrite)
+    book = phrase_book()
+    config = load_config(preset="tiny", overrides=_SETTINGS)
+    config = config.replace(train=config.train.replace(seed=task.seed).model_dump())
+    seconds_per_step = time_steps(config, book.train[:_TIMED_PAIRS])
+    if task.max_minutes is None:
+        plan = plan_training(seconds_per_step, seconds=_FOUR_MINUTES - (time.monotonic() - started))
+    else:
+        plan = Plan(seconds_per_step, steps=None, seconds=60.0 * task.max_minutes)
+    notices = Notices(listeners)
+    notices.add(plan.message)
+    if task.overwrite and (old := run.set_aside()) is not None:
+        notices.add(f"the old run is in {old} now; remove it when you do not need it any more")
+    files = _write(book, task.output / _TEXT)
+    config = config.replace(train=config.train.replace(**plan.limits).model_dump(), data=files)
+    result = train(config, task.output, command="heedful demo", beside=(_TEXT,), listeners=listeners)
+    translator = Translator.load(result.best)
+    outputs, scores, signatures = _score(translator, book.test)
+    _, unseen, _ = _score(translator, book.unseen)
+    pairs = sorted(zip(book.test[:_SHOWN], outputs, strict=False), key=lambda pair: len(pair[0][0]))
+    examples = [Example(source, out, reference) for (source, reference), out in pairs]
+    picture = _draw_attention(translator, examples[-1].source, task.output)
+    return DemoReport(time.monotonic() - started, scores, unseen, signatures, examples, result.best, picture)
+
+
+def _write(book: "PhraseBook", directory: Path) -> dict[str, str]:
+    """Write the splits as parallel files; return the data settings of the training files."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in ("train", "valid", "test", "unseen"):
+        for language, lines in zip(("en", "de"), _columns(getattr(book, name)), strict=True):
+            (directory / f"{name}.{language}").write_text(
+                "\n".join([*lines, ""]), encoding="utf-8", newline="\n"
+            )
+    return {
+        "src": str(directory / "train.en"),
+        "tgt": str(directory / "train.de"),
+        "valid_src": str(directory / "valid.en"),
+        "valid_tgt": str(directory / "valid.de"),
+    }
+
+
+def _columns(pairs: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    return [english for english, _ in pairs], [german for _, german in pairs]
+
+
+def _score(
+    translator: "Translator", pairs: Sequence[tuple[str, str]]
+) -> tuple[list[str], dict[str, float], dict[str, str]]:
+    from heedful.evaluation.metrics import evaluate_texts
+
+    sources, references = _columns(pairs)
+    outputs = translator.translate(sources)
+    report = evaluate_texts(sources, outputs, [references], ["bleu", "chrf", "exact"])
+    return outputs, report.scores, report.signatures
+
+
+def _draw_attention(translator: "Translator", source: str, directory: Path) -> Path | None:
+    """Draw the attention map of a sentence, or write it as a page if there is no matplotlib.
+
+    Returns None if neither can be written.
+    """
+    from heedful.verbs.attention import attention_of, write_attention
+
+    maps = attention_of(translator, source)
+    for name in ("attention.png", "attention.html"):
+        with suppress(HeedfulError, OSError):
+            write_attention(maps, directory / name)
+            return directory / name
+    return None
+
+
+def command(task: Demo) -> None:
+    """Run the demonstration, and print examples and scores."""
+    from heedful.cli.progress import training_display
+
+    with training_display() as display:
+        report = demo(task, listeners=[display])
+    if task.as_json:
+        print(json.dumps(report.as_dict(), ensure_ascii=False))
+        return
+    for example in report.examples:
+        print(f"\n  {example.source}\n  {example.output}")
+        if example.output != example.reference:
+            print(f"  (reference: {example.reference})")
+    print()
+    for title, scores in (("seen combinations", report.scores), ("unseen combinations", report.unseen)):
+        print(f"{title}: BLEU {scores['bleu']:.1f}, chrF {scores['chrf']:.1f}, exact {scores['exact']:.1f} %")
+    print(f"BLEU signature: {report.signatures['bleu']}")
+    picture = "" if report.picture is None else f"attention: {report.picture}\n"
+    print(f"model: {report.bundle}\n{picture}{report.seconds:.0f} seconds in all")

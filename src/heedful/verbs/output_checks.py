@@ -1,0 +1,77 @@
+"""Check that an output file can be written, before the work starts."""
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from heedful.errors import InputError
+from heedful.runtime.durable import descriptor_of, is_same_file, status_of, why_not_written
+from heedful.storage.bundle import CONFIG_FILE, bundle_file_names
+from heedful.verbs.run_directory import BUNDLES, CHECKPOINTS, CONFIG, LOG, SKIPPED, TOKENIZER
+
+_STDIN, _STDOUT = 0, 1
+
+
+def check_output(
+    output: Path | None,
+    inputs: Iterable[Path | None] = (),
+    *,
+    models: Iterable[Path] = (),
+    makes_folder: bool = False,
+) -> None:
+    """Refuse an output file that cannot be written, or that is an input.
+
+    Args:
+        output: the file; None and `-` are stdout.
+        inputs: the input files; `-` is stdin, and None is ignored.
+        models: the runs and bundles that are read.
+        makes_folder: whether missing parent directories will be created.
+
+    Raises:
+        InputError: it is an input, a file of a model, a directory, or not writable.
+    """
+    if output is not None and str(output) == "-":
+        output = None
+    written = status_of(_STDOUT if output is None else output)
+    for each in inputs:  # also by links, and where the shell has opened it
+        if each is not None and is_same_file(status_of(_STDIN if str(each) == "-" else each), written):
+            raise InputError(f"{output or 'stdout'}: is the input too; write to another file")
+    if output is None:
+        return
+    number = descriptor_of(output)
+    if number is not None:
+        _check_descriptor(output, number)
+        return
+    for model in models:
+        if _is_part_of(output, model):
+            raise InputError(f"{output}: is a file of the model {model}; write to another file")
+    if output.is_dir():
+        raise InputError(f"{output}: is a directory; give the name of a file")
+    folder = output.absolute().parent
+    while makes_folder and not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        raise InputError(f"{output}: there is no directory {folder}; make it, or give another --output")
+    is_special = output.exists() and not output.is_file()  # a pipe or a device, which is not replaced
+    needed = [output] if is_special else [folder, *([output] if output.exists() else [])]
+    if not all(os.access(path, os.W_OK) for path in needed):
+        raise InputError(f"{output}: cannot be written: permission denied; give another --output")
+
+
+def _check_descriptor(output: Path, number: int) -> None:
+    try:
+        if stat.S_ISREG(os.fstat(number).st_mode):
+            os.write(number, b"")  # fails where it is open for reading only
+    except OSError as error:
+        raise InputError(f"{output}: cannot be written: {why_not_written(error)}") from None
+
+
+def _is_part_of(output: Path, model: Path) -> bool:
+    """Return whether a file is, or would be, part of a model's directory."""
+    real, folder = Path(os.path.realpath(output)), Path(os.path.realpath(model))
+    if not folder.is_dir() or not real.is_relative_to(folder) or real == folder:
+        return False
+    first = real.relative_to(folder).parts[0]
+    of_bundle = bundle_file_names(folder) if (folder / CONFIG_FILE).is_file() else []
+    return first in {*BUNDLES, CHECKPOINTS, TOKENIZER, CONFIG, LOG, SKIPPED, *of_bundle}

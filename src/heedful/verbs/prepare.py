@@ -1,0 +1,457 @@
+"""Prepare a training: the text, its tokenizers, the model, new or to be fine-tuned, and the batches."""
+
+import json
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.data.batches import BatchSource
+from heedful.data.files import ParallelText, overlap, read_pairs, read_parallel, shared_pairs
+from heedful.data.store import ParallelStore, build_store
+from heedful.errors import ConfigError, CorpusError, RunError
+from heedful.model.transformer import Transformer
+from heedful.ops import use_fused_ops
+from heedful.runtime.threads import check_workers, set_threads
+from heedful.settings.loading import load_config, validate
+from heedful.settings.model import Section
+from heedful.settings.run import Config
+from heedful.storage.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
+from heedful.storage.model_files import assign_weights, meta_model, unique_weights
+from heedful.text import Framing, TokenizerPair, train_tokenizers
+from heedful.training import Event, NoticeEvent, WarningEvent
+from heedful.training.averaging import choose_trained_weights
+from heedful.training.batch_size import fitting_batch
+from heedful.training.compilation import compiles
+from heedful.training.memory import free_memory, limit_onednn_cache
+from heedful.training.precision import Precision, resolve_precision
+from heedful.verbs.loading import local_bundle
+from heedful.verbs.run_directory import RunDirectory
+
+Listener = Callable[[Event], None]
+
+_ENOUGH_TO_HOLD_OUT = 1000  # pairs; smaller texts are too small for a held-out validation set
+_SHOWN = 60  # characters of a sentence in a message
+_SILENCE = 8.0  # seconds
+_MUCH_UNKNOWN = 0.01  # of a text's tokens; more probably means another script than the bundle's
+# Settings that change neither the function of the model nor its vocabulary.
+_FREE = {"dropout", "attention_dropout", "activation_dropout", "word_dropout", "sampling"}
+_OF_THE_VOCABULARY = {"src_vocab_size", "tgt_vocab_size", "src_pad_id", "tgt_pad_id"}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The bundle that a model was fine-tuned from.
+
+    Attributes:
+        name: as specified by the user.
+        sha256: of its weights.
+        data: a description of its training text.
+    """
+
+    name: str
+    sha256: str
+    data: str
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """A bundle to fine-tune."""
+
+    origin: Origin
+    config: Config
+    tokenizers: TokenizerPair
+    weights: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """The resolved inputs of a training; `origin` is the base model of fine-tuning, if any."""
+
+    config: Config
+    tokenizers: TokenizerPair
+    model: Transformer
+    origin: Origin | None
+    source: BatchSource
+    valid_source: BatchSource
+    valid: ParallelText
+    device: torch.device
+    precision: Precision
+
+
+class Notices:
+    """Notices before the first step; they are logged once the run directory exists."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self.events: list[Event] = []
+        self._listeners = listeners
+        self._said_at = time.monotonic()
+
+    def add(self, message: str, *, warning: bool = False) -> None:
+        """Pass a notice to the listeners, and save it for the log."""
+        event = (WarningEvent if warning else NoticeEvent)(0, 0.0, message)
+        self.events.append(event)
+        self._show(event)
+
+    @contextmanager
+    def during(self, activity: str, *, silence: float = _SILENCE) -> Iterator[None]:
+        """Inside the block, show what is being done whenever nothing was shown for so many seconds."""
+        is_over = threading.Event()
+
+        def remind() -> None:
+            start = time.monotonic()
+            while not is_over.wait(max(0.01, self._said_at + silence - time.monotonic())):
+                now = time.monotonic()
+                if now - self._said_at >= silence:
+                    self._show(NoticeEvent(0, 0.0, f"{activity}: {now - start:.0f} s so far"))
+
+        reminder = threading.Thread(target=remind, daemon=True)
+        reminder.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            reminder.join()
+
+    def _show(self, event: Event) -> None:
+        self._said_at = time.monotonic()
+        for listener in self._listeners:
+            listener(event)
+
+
+def prepare(config: Config, run: RunDirectory, notices: Notices, *, resume: bool) -> PreparedRun:
+    """Read the text, train or load the tokenizers, turn text into ids, build or load the model, size batches.
+
+    Raises:
+        CorpusError: the text is not usable.
+        TokenizerError: the text is too small for the vocabulary.
+        ConfigError: there is no training text, or the settings are invalid for the machine or the model.
+        BundleError: the base model is not usable.
+        RunError: the tokenizer of the run to resume is damaged, or one of base model and run directory is
+            inside the other.
+    """
+    if resume and not config.batch.tokens:
+        config = _with_batches_of(config, load_config(run.config_file).batch.tokens)  # set by the first start
+    base = None
+    if config.train.init is not None:
+        base = load_base_model(config.train.init, output=None if resume else run.path)
+        config = continued_settings(config, base)
+        notices.add(f"continuing from {base.origin.name}, with its architecture and tokenizers")
+    with notices.during("reading the text"):
+        text, valid = _read(config, notices)
+    if base:
+        tokenizers = base.tokenizers
+    elif resume:
+        tokenizers = run.load_tokenizers()
+    else:
+        tokenizers = _trained_tokenizers(text, config, notices)
+    config, device, precision = _resolve(config, None if base else tokenizers)
+    if compiles(config.train, device):
+        notices.add("the layers are compiled: the first steps take a minute or more")
+    model = _build_model(config, base).to(device)
+    with notices.during("turning the text into ids"):
+        sources = _stored(text, valid, tokenizers, config)
+    _note_store(sources[0].store, notices)
+    config, (source, valid_source) = _with_fitting_batches(model, config, sources, notices)
+    if base:
+        _note_unknown(source.store, tokenizers, notices)
+    origin = base.origin if base else None
+    return PreparedRun(config, tokenizers, model, origin, source, valid_source, valid, device, precision)
+
+
+def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:
+    """Load a bundle, or the best one of a run.
+
+    Args:
+        name: its path, or its id on the hub.
+        output: the directory of a new run.
+
+    Raises:
+        RunError: one of bundle and output is inside the other.
+        BundleError: it is missing, damaged, too new, or has no tokenizer.
+        HubError: it cannot be downloaded.
+    """
+    path = local_bundle(Path(name))
+    if output is not None:
+        _check_apart(resolve_bundle(path), output)
+    bundle = load_bundle(path)
+    assert bundle.path is not None
+    data = bundle.config.data
+    files = [Path(file).name for file in (data.pairs, data.src, data.tgt) if file]
+    text = " and ".join(files) or "see its own card"
+    origin = Origin(name, file_sha256(bundle.path / WEIGHTS_FILE), text)
+    return BaseModel(origin, bundle.config, bundle.tokenizers, unique_weights(bundle.model))
+
+
+def _check_apart(bundle: Path, output: Path) -> None:
+    """Refuse a new run that would replace, or write into, the bundle that it continues from."""
+    base, new = bundle.resolve(), output.resolve()
+    if base.is_relative_to(new):
+        raise RunError(
+            f"{output}: holds {bundle}, which --init continues from, and the new run would replace it; give "
+            "another --output"
+        )
+    if new.is_relative_to(base):
+        raise RunError(f"{output}: is inside {bundle}, which --init continues from; give another --output")
+
+
+def continued_settings(config: Config, base: BaseModel) -> Config:
+    """Return the user's settings, with the base model's architecture, tokenizers, languages and search.
+
+    Raises:
+        ConfigError: the user has changed a setting that fine-tuning cannot change.
+    """
+    for section in ("model", "tokenizer"):
+        _check(section, getattr(config, section), getattr(base.config, section), base.origin.name)
+    merged = {
+        section: getattr(base.config, section).model_dump() | _set_values(getattr(config, section))
+        for section in ("model", "tokenizer", "languages", "decode")
+    }
+    sizes = {key: getattr(base.config.model, key) for key in _OF_THE_VOCABULARY}
+    return config.replace(**merged | {"model": merged["model"] | sizes})
+
+
+def _check(section: str, requested: Section, actual: Section, name: str) -> None:
+    for key, value in _set_values(requested).items():
+        there = getattr(actual, key)
+        if key not in _FREE | _OF_THE_VOCABULARY and value != there:
+            raise ConfigError(
+                f"{section}.{key}={json.dumps(value)}: {name} has {json.dumps(there)}, and --init keeps its "
+                "architecture and tokenizers; leave the setting out, or the preset that makes it"
+            )
+
+
+def _set_values(section: Section) -> dict[str, Any]:
+    """Return the settings of a section that were set to a value other than None."""
+    return {key: value for key, value in section.model_dump(exclude_unset=True).items() if value is not None}
+
+
+def _read(config: Config, notices: Notices) -> tuple[ParallelText, ParallelText]:
+    """Read training and validation text; without a validation set, hold out some pairs."""
+    data = config.data
+    if data.pairs:
+        text = read_pairs(data.pairs, src_key=data.src_key, tgt_key=data.tgt_key)
+    elif data.src and data.tgt:
+        text = read_parallel(data.src, data.tgt)
+    else:
+        raise ConfigError(
+            "no training text: give --src and --tgt, or --pairs (data.src, data.tgt, data.pairs)"
+        )
+    notices.add(f"{text.num_read:,} pairs in {text.name}; {text.num_empty:,} left out as empty")
+    if data.valid_pairs:
+        valid = read_pairs(data.valid_pairs, src_key=data.src_key, tgt_key=data.tgt_key)
+    elif data.valid_src and data.valid_tgt:
+        valid = read_parallel(data.valid_src, data.valid_tgt)
+    elif len(text) >= _ENOUGH_TO_HOLD_OUT:
+        text, valid = _hold_out(text)
+        notices.add(
+            f"no validation set is given: {len(valid):,} pairs are held out of training", warning=True
+        )
+    else:
+        notices.add("no validation set is given: scores are of the training text itself", warning=True)
+        return text, text
+    has_valid = bool(data.valid_pairs or data.valid_src)
+    _check_overlap(text, valid, notices, refuse=has_valid and not data.allow_overlap)
+    return text, valid
+
+
+def _check_overlap(text: ParallelText, valid: ParallelText, notices: Notices, *, refuse: bool) -> None:
+    """Refuse, or warn of, validation pairs that are in the training text; warn of such sources.
+
+    Raises:
+        CorpusError: there are such pairs, and `refuse` is True.
+    """
+    if shared := shared_pairs(text, valid):
+        message = f"{len(shared):,} of {len(valid):,} validation pairs are in the training text too"
+        if refuse:
+            example = valid.src[shared[0]][:_SHOWN]
+            raise CorpusError(
+                f"{valid.name}: {message} ({example!r}, for example), and scores on them say little; "
+                f"{_cleaning(text, valid)} writes the training text without them, or set "
+                "data.allow_overlap=true"
+            )
+        notices.add(message, warning=True)
+    if seen := overlap(text, valid):
+        message = f"{seen:,} of {len(valid):,} validation sources occur in training"
+        if text.sources != valid.sources:
+            command = _cleaning(text, valid, "--remove", "source-in-valid")
+            message = f"{message}, which raises scores; {command} writes the training text without them"
+        notices.add(message, warning=True)
+
+
+def _cleaning(text: ParallelText, valid: ParallelText, *options: str) -> str:
+    """Return the command that writes the training text without what the validation text has."""
+    names = ("--valid-pairs",) if len(valid.sources) == 1 else ("--valid-src", "--valid-tgt")
+    held_out = [word for option in zip(names, valid.sources, strict=True) for word in option]
+    return shlex.join(["heedful", "inspect", *text.sources, *held_out, *options, "--fix", "DIR"])
+
+
+def _hold_out(text: ParallelText) -> tuple[ParallelText, ParallelText]:
+    """Hold out every hundredth pair, at most about 1,000, spread over the text."""
+    stride = max(100, len(text) // 1000)
+
+    def part(*, held_out: bool) -> ParallelText:
+        indices = [i for i in range(len(text)) if (i % stride == stride - 1) == held_out]
+        src, tgt = [text.src[i] for i in indices], [text.tgt[i] for i in indices]
+        return ParallelText(src, tgt, text.sources, text.num_empty)
+
+    return part(held_out=False), part(held_out=True)
+
+
+def _trained_tokenizers(text: ParallelText, config: Config, notices: Notices) -> TokenizerPair:
+    notices.add(f"training a {config.tokenizer.kind} vocabulary on {len(text):,} pairs")
+    with notices.during("training the vocabulary"):
+        return train_tokenizers(text.src, text.tgt, config.tokenizer, seed=config.train.seed)
+
+
+def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, torch.device, Precision]:
+    """Return the configuration with the sizes of new tokenizers, and the device and precision."""
+    limit_onednn_cache()
+    if config.train.threads:
+        set_threads("train.threads", config.train.threads)
+    check_workers("train.processes", config.train.processes)
+    device = training_device(config.train.device)
+    precision = resolve_precision(config.train.precision, device)
+    model = config.model.model_dump()
+    if tokenizers is not None:
+        model |= {
+            "src_vocab_size": tokenizers.src.vocab_size,
+            "tgt_vocab_size": tokenizers.tgt.vocab_size,
+            "src_pad_id": tokenizers.src.pad_id,
+            "tgt_pad_id": tokenizers.tgt.pad_id,
+        }
+    train = config.train.replace(precision=precision)
+    settings = config.model_dump(exclude_unset=True) | {"model": model, "train": train.model_dump()}
+    return validate(settings), device, precision
+
+
+def training_device(name: str) -> torch.device:
+    """Return the device of "auto", "cpu" or "cuda" on this machine.
+
+    Raises:
+        ConfigError: "cuda", and there is no GPU.
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError('train.device="cuda": torch finds no GPU here; use "cpu"')
+    gpu = name == "cuda" or (name == "auto" and torch.cuda.is_available())
+    return torch.device("cuda" if gpu else "cpu")
+
+
+def _build_model(config: Config, base: BaseModel | None) -> Transformer:
+    """Initialise the model, or load the base model, and choose the trained weights."""
+    torch.manual_seed(config.train.seed)
+    _check_fits_into_memory(config, moments=base is None)
+    if base:
+        model = meta_model(config.model)
+        assign_weights(model, base.weights)
+    else:
+        model = Transformer.from_config(config.model)
+    choose_trained_weights(model, config)
+    use_fused_ops(model, kernels=config.train.kernels != "torch")
+    return model
+
+
+def _check_fits_into_memory(config: Config, *, moments: bool) -> None:
+    """Refuse a model that is too large for this machine's memory before it is created.
+
+    Raises:
+        ConfigError: it is too large.
+    """
+    count, device = meta_model(config.model).num_parameters, torch.device("cpu")
+    needed, free = 4 * count * (4 if moments else 1), free_memory(device)
+    if needed > free:
+        what = "weights, gradients and two moments of each" if moments else "weights alone"
+        raise ConfigError(
+            f"model: {count:,} parameters need {needed / 2**30:,.1f} GiB ({what}), and "
+            f"{free / 2**30:,.1f} are free; make model.d_model, model.d_ff or the vocabulary smaller"
+        )
+
+
+def _stored(
+    text: ParallelText, valid: ParallelText, tokenizers: TokenizerPair, config: Config
+) -> tuple[BatchSource, BatchSource]:
+    """Store the ids of training and validation text; return the batches of both."""
+    longest = config.data.max_length
+    if config.model.positions == "learned":
+        longest = min(longest, config.model.max_positions)
+    framing = Framing.of(config, tokenizers)
+
+    def source(of: ParallelText, *, sampling: float, ramp_from: int | None) -> BatchSource:
+        store = build_store(
+            of,
+            tokenizers,
+            max_length=longest,
+            framing=framing,
+            cache_dir=config.data.cache_dir,
+            keep_text=sampling > 0.0,
+        )
+        return BatchSource(
+            store,
+            tokenizers,
+            tokens=config.batch.tokens,
+            seed=config.train.seed,
+            bucket_width=config.batch.bucket_width,
+            sampling=sampling,
+            framing=framing,
+            ramp_from=ramp_from,
+        )
+
+    trained = source(text, sampling=config.tokenizer.sampling, ramp_from=config.batch.ramp_from)
+    return trained, source(valid, sampling=0.0, ramp_from=None)
+
+
+def _with_batches_of(config: Config, tokens: int) -> Config:
+    return config.replace(batch=config.batch.replace(tokens=tokens).model_dump())
+
+
+def _with_fitting_batches(
+    model: Transformer, config: Config, sources: tuple[BatchSource, BatchSource], notices: Notices
+) -> tuple[Config, tuple[BatchSource, BatchSource]]:
+    """Replace `batch.tokens = "auto"` by the largest batch that fits into memory, in validation too.
+
+    Raises:
+        ConfigError: `batch.ramp_from` is larger.
+    """
+    if config.batch.tokens:
+        return config, sources
+    src, tgt = (max(lengths) for lengths in zip(*(each.max_lengths for each in sources), strict=True))
+    fit = fitting_batch(model, config, (src, tgt))
+    notices.add(f'batch.tokens="auto": {fit}')
+    if config.batch.ramp_from is not None and config.batch.ramp_from > fit.tokens:
+        raise ConfigError(
+            f"batch.ramp_from={config.batch.ramp_from} is more than fits into memory; lower it to "
+            f"{fit.tokens} or less"
+        )
+    config = _with_batches_of(config, fit.tokens)
+    source, valid_source = (replace(each, tokens=fit.tokens) for each in sources)
+    return config, (source, valid_source)
+
+
+def _note_store(store: ParallelStore, notices: Notices) -> None:
+    report = store.report
+    notices.add(
+        f"{report.num_kept:,} pairs kept, {report.num_tgt_tokens:,} target tokens; "
+        f"longest source {report.longest_src:,}, longest target {report.longest_tgt:,} tokens"
+    )
+    if report.num_too_long:
+        notices.add(
+            f"{report.num_too_long:,} pairs left out: longer than {report.max_length} tokens",
+            warning=True,
+        )
+
+
+def _note_unknown(store: ParallelStore, tokenizers: TokenizerPair, notices: Notices) -> None:
+    """Report the fraction of the text that is unknown to the base model's tokenizers."""
+    src, tgt = store.count(tokenizers.src.unk_id, tokenizers.tgt.unk_id)
+    src_share, tgt_share = src / store.report.num_src_tokens, tgt / store.report.num_tgt_tokens
+    notices.add(
+        f"unknown to its tokenizers: {src_share:.2%} of the source tokens, {tgt_share:.2%} of the target's",
+        warning=max(src_share, tgt_share) > _MUCH_UNKNOWN,
+    )

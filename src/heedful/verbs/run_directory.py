@@ -1,0 +1,410 @@
+"""A run directory: its files, its lock, and where an old run goes.
+
+Nothing that a user may have put there is ever removed: `--overwrite` renames the directory to NAME.old-N.
+"""
+
+import itertools
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
+
+from heedful.data.store import ParallelStore
+from heedful.errors import ConfigError, CorpusError, RunError, TokenizerError
+from heedful.runtime.durable import (
+    WRITING,
+    bring_back,
+    named_in_errors,
+    put_text_in_place,
+    sync,
+    writing_at,
+)
+from heedful.settings.loading import load_config, to_toml
+from heedful.settings.presets import PRESETS
+from heedful.settings.run import Config
+from heedful.text import TokenizerPair
+from heedful.training import SkippedEvent
+from heedful.training.checkpoint import DAMAGED_PREFIX
+from heedful.training.events import CheckpointEvent, StartEvent, logged_events
+
+CONFIG, LOG, LOCK = "config.toml", "log.jsonl", ".lock"
+SKIPPED, SKIPPED_HEADER = "skipped.tsv", "step\tpair\tsource\ttarget"
+CHECKPOINTS, TOKENIZER = "checkpoints", "tokenizer"
+BUNDLES = BEST, LAST = ("best", "last")
+_STARTING = f".starting{WRITING}"  # there while a run starts
+
+
+class DirectoryGuard:
+    """Checks that the directory at a path is still the one that training started in."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._original: os.stat_result | None = None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Compare with the current directory until the block ends.
+
+        It is kept open: some network file systems change the inode of a directory that nobody has open.
+        """
+        descriptor = None if os.name == "nt" else os.open(self.path, os.O_RDONLY)
+        try:
+            self._original = self.path.stat()
+            yield
+        finally:
+            self._original = None
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def check(self) -> None:
+        """Check that the directory is the same.
+
+        Raises:
+            RunError: it is gone, or another one has its path.
+        """
+        if self._original is None:
+            return
+        try:
+            is_there = os.path.samestat(self.path.stat(), self._original)
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
+            raise RunError(
+                f"{self.path}: was moved or removed during training, and nothing is written there any more; "
+                "continue from its last checkpoint with --resume --output and its new path"
+            )
+
+
+# Sections, or single settings, that define a run: with others it would be another one. The text is compared
+# by its fingerprint (`train.fingerprint_of`).
+FIXED = (
+    "model",
+    "tokenizer",
+    "data.max_length",
+    "batch",
+    "optimizer.name",
+    "train.seed",
+    "train.freeze",
+    "lora",
+    "languages",
+)
+_TEXTS = ("src", "tgt", "pairs", "valid_src", "valid_tgt", "valid_pairs")
+_RESOLVED = {"src_vocab_size", "tgt_vocab_size", "src_pad_id", "tgt_pad_id", "tokens"}  # when a run starts
+
+
+def check_resumable(before: Config, now: Config) -> None:
+    """Check that the fixed settings of a run are unchanged; all others apply from now on.
+
+    Raises:
+        ConfigError: a fixed setting has another value.
+    """
+    was, after = before.model_dump(), now.model_dump()
+    for section, settings in after.items():
+        for key, value in settings.items():
+            name = f"{section}.{key}"
+            if {section, name} & set(FIXED) and value != was[section][key]:
+                raise ConfigError(
+                    f"{name}={value!r}: the run has {was[section][key]!r}, which cannot change at --resume; "
+                    "leave it out, or give another --output for a new run"
+                )
+
+
+def check_files_are_there(run: Path, now: Config) -> None:
+    """Check that the text files in a run's configuration still exist.
+
+    Raises:
+        CorpusError: one does not exist; files named on the command line are checked when they are read.
+    """
+    before = load_config(run / CONFIG).data
+    for key in _TEXTS:
+        name = getattr(now.data, key)
+        if name is not None and name == getattr(before, key) and not Path(name).exists():
+            relative = "" if Path(name).is_absolute() else f", relative to the directory {Path.cwd()}"
+            option = "--" + key.replace("_", "-")
+            raise CorpusError(
+                f"{name}: no such file; {run / CONFIG} names it (data.{key}){relative}; set it with {option}"
+            )
+
+
+def check_texts_are_outside(run: Path, now: Config) -> None:
+    """Check that no text of a new run is in the directory that `--overwrite` renames.
+
+    Raises:
+        RunError: one is, and its name would soon be another.
+    """
+    for key in _TEXTS:
+        name = getattr(now.data, key)
+        if name is not None and Path(name).resolve().is_relative_to(run.resolve()):
+            raise RunError(
+                f"{name}: is in {run}, which --overwrite would rename; move it, or give another --output"
+            )
+
+
+def check_preset(run: Path, preset: str, overridden: Collection[str]) -> None:
+    """Check that a preset named at --resume agrees with the run's fixed settings.
+
+    Args:
+        run: the run directory.
+        preset: its name.
+        overridden: keys of settings on the command line.
+
+    Raises:
+        ConfigError: there is no such preset, or it has another value for a fixed setting.
+    """
+    has, after = (config.model_dump() for config in (load_config(run / CONFIG), load_config(preset=preset)))
+    said = PRESETS[preset] | {"model": after["model"]}
+    for section, settings in said.items():
+        for key in settings:
+            name, value = f"{section}.{key}", after[section][key]
+            is_fixed = bool({section, name} & set(FIXED)) and key not in _RESOLVED
+            if is_fixed and name not in overridden and value != has[section][key]:
+                raise ConfigError(
+                    f"--preset {preset}: {name}={value!r}, but the run has {has[section][key]!r}, which "
+                    "cannot change at --resume; leave --preset out, or give another --output for a new run"
+                )
+
+
+_FEW_NAMES = 3
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """runs/NAME: config.toml, log.jsonl, skipped.tsv, tokenizer/, checkpoints/, best/, last/.
+
+    Attributes:
+        path: of the directory.
+        beside: names of other files that a new one may have.
+    """
+
+    path: Path
+    beside: tuple[str, ...] = ()
+
+    @property
+    def config_file(self) -> Path:
+        """The resolved configuration; it exists if there is a run."""
+        return self.path / CONFIG
+
+    @property
+    def log_file(self) -> Path:
+        """One event a line."""
+        return self.path / LOG
+
+    @property
+    def skipped_file(self) -> Path:
+        """The sentences of skipped steps."""
+        return self.path / SKIPPED
+
+    @property
+    def checkpoints(self) -> Path:
+        """The directory of checkpoints."""
+        return self.path / CHECKPOINTS
+
+    @property
+    def tokenizer(self) -> Path:
+        """The directory of the run's tokenizer."""
+        return self.path / TOKENIZER
+
+    def check(self, *, resume: bool, overwrite: bool) -> None:
+        """Refuse to start where there is something, without `overwrite`, and to resume a missing run.
+
+        Raises:
+            RunError: one of these, or another process trains there.
+        """
+        self._check_what_is_there(resume=resume, overwrite=overwrite)
+        if self._lock_file.exists():
+            with self._lock():
+                pass
+
+    @contextmanager
+    def locked(self, *, resume: bool) -> Iterator[None]:
+        """Lock the directory while the block runs.
+
+        The system releases the lock when the process ends, however it ends; the lock file stays.
+
+        Raises:
+            RunError: another process trains there, or has created a run there since `check`.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self._lock():
+            self._check_what_is_there(resume=resume, overwrite=False)
+            yield
+
+    def set_aside(self) -> Path | None:
+        """Rename the directory, if there is anything in it, to NAME.old-1, or the next free number.
+
+        A link to a directory stays, and what it points to is renamed.
+
+        Returns:
+            Its new path, or None.
+
+        Raises:
+            RunError: another process trains there, or this process was started in it.
+        """
+        self.check(resume=False, overwrite=True)
+        if not self._others():
+            return None
+        path = self.path.resolve()
+        if Path.cwd().is_relative_to(path):
+            raise RunError(
+                f"{self.path}: --overwrite would rename it, and it is the current directory, or around it; "
+                "run the command in another one"
+            )
+        for number in itertools.count(1):
+            old = path.with_name(f"{path.name}.old-{number}")
+            if not os.path.lexists(old):
+                path.rename(old)
+                path.mkdir()
+                return old
+        raise AssertionError("there is always another number")
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        lock = filelock.FileLock(self._lock_file)
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise RunError(
+                f"{self.path}: another process is training there; wait for it, stop it, or give another "
+                "--output"
+            ) from None
+        except OSError as error:
+            raise RunError(f"{self._lock_file}: cannot be locked ({error}); give another --output") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.path / LOCK
+
+    def _check_what_is_there(self, *, resume: bool, overwrite: bool) -> None:
+        """Check that the directory has a run to resume, or nothing, unless it is to be renamed."""
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path}: is a file; give a directory as --output")
+        holds_run = self.config_file.exists()
+        if resume:
+            if not holds_run:
+                raise RunError(f"{self.path}: has no run to resume; leave --resume out to start one")
+            self._check_bundles_are_no_links()
+        elif overwrite:
+            return
+        elif holds_run:
+            raise RunError(
+                f"{self.path}: already has a run; give --resume to continue it, --overwrite to rename it and "
+                "start another, or another --output"
+            )
+        elif others := self._others():
+            more = f" and {len(others) - _FEW_NAMES} more" if len(others) > _FEW_NAMES else ""
+            names = ", ".join(map(str, others[:_FEW_NAMES])) + more
+            raise RunError(
+                f"{self.path}: not empty ({names}); give a new directory as --output, or --overwrite to "
+                "rename this one"
+            )
+
+    def _others(self) -> list[Path]:
+        """Return what is in the directory, without what a run left that was killed while it started."""
+        known = {LOCK, *self.beside}
+        if not self.config_file.exists() and (self.path / _STARTING).exists():
+            known |= {_STARTING, TOKENIZER, writing_at(self.config_file).name}
+        there = self.path.iterdir() if self.path.exists() else ()
+        return sorted(path for path in there if path.name not in known)
+
+    def _check_bundles_are_no_links(self) -> None:
+        """Refuse a link in place of a bundle: the next bundle would replace the link, not its target."""
+        for name in BUNDLES:
+            if (self.path / name).is_symlink():
+                raise RunError(
+                    f"{self.path / name}: is a link, which the run's next model would replace; put the "
+                    "directory itself there, or move the whole run and link to that"
+                )
+
+    def start(self, config: Config, tokenizers: TokenizerPair) -> None:
+        """Write the tokenizers and the configuration of a new run, the latter last."""
+        starting = self.path / _STARTING
+        starting.touch()
+        if self.tokenizer.exists():  # of a start that was killed
+            shutil.rmtree(self.tokenizer)
+        self.tokenizer.mkdir()
+        with named_in_errors(self.tokenizer):
+            tokenizers.save(self.tokenizer)
+        for path in (*self.tokenizer.iterdir(), self.tokenizer):
+            sync(path)
+        self.write_config(config)
+        starting.unlink()
+
+    def has_had_checkpoints(self) -> bool:
+        """Return whether the run has ever written a checkpoint, even if none is left.
+
+        A best model may be older than the first checkpoint; only the log shows that.
+        """
+        events = logged_events(self.log_file)
+        return (
+            (self.path / LAST).exists()
+            or any(self.checkpoints.glob(f"{DAMAGED_PREFIX}*"))
+            or CheckpointEvent.kind in events
+            or ((self.path / BEST).exists() and StartEvent.kind not in events)
+        )
+
+    def bring_back_bundles(self) -> None:
+        """Undo incomplete replacements of bundles by a killed process."""
+        for name in BUNDLES:
+            bring_back(self.path / name)
+
+    def write_config(self, config: Config) -> None:
+        """Write the resolved configuration, atomically."""
+        put_text_in_place(self.config_file, to_toml(config))
+
+    def load_tokenizers(self) -> TokenizerPair:
+        """Load the run's tokenizers.
+
+        Raises:
+            RunError: they are missing or damaged.
+        """
+        try:
+            return TokenizerPair.load(self.tokenizer)
+        except TokenizerError as error:
+            raise RunError(
+                f"{self.path}: the run's tokenizer is damaged ({error}); start a new run"
+            ) from None
+
+
+class SkippedReport:
+    """A row for each sentence pair of a skipped step: the step, the pair's number in the store, its texts."""
+
+    def __init__(self, path: Path, store: ParallelStore, tokenizers: TokenizerPair) -> None:
+        self.path = path
+        self._store = store
+        self._tokenizers = tokenizers
+
+    def add(self, event: SkippedEvent) -> None:
+        """Append the pairs of a step."""
+        rows = [(str(event.step), str(pair), *self._texts(pair)) for pair in event.pairs]
+        is_new = not self.path.exists()
+        with named_in_errors(self.path), self.path.open("a", encoding="utf-8") as file:
+            if is_new:
+                file.write(f"{SKIPPED_HEADER}\n")
+            file.writelines("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
+
+    def drop_after(self, step: int) -> None:
+        """Drop the rows of later steps, which are about to be taken again, and an incomplete one."""
+        if self.path.exists():
+            lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
+            rows = [line for line in lines if _is_until(line, step)]
+            put_text_in_place(self.path, "\n".join([SKIPPED_HEADER, *rows, ""]))
+
+    def _texts(self, pair: int) -> tuple[str, str]:
+        """Return both sentences: the original ones if the store has them, else decoded."""
+        if self._store.has_text:
+            return self._store.text(pair)
+        src, tgt = self._store[pair]
+        return self._tokenizers.src.decode(src.tolist()), self._tokenizers.tgt.decode(tgt.tolist())
+
+
+def _is_until(line: str, step: int) -> bool:
+    number, *rest = line.split("\t")
+    return len(rest) == SKIPPED_HEADER.count("\t") and number.isdigit() and int(number) <= step

@@ -1,0 +1,272 @@
+"""`heedful score`: how probable given translations are."""
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import tee
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heedful.cli.streams import Lines, bar, count_pairs, open_input, print_precision, write_line
+from heedful.errors import InputError
+from heedful.settings.options import Ensemble, Option, Prefix, Run, Runtime, ScoreRequest
+
+if TYPE_CHECKING:
+    from heedful.decoding.translation import ScoredText
+    from heedful.text import Tokenizer
+
+_LARGEST_EXPONENT = 700.0  # of a number that floats can hold
+_PAIRS_SHOWN = 64  # between two movements of the bar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Score given translations: how probable does the model find them?
+
+    One line for each pair, in order: `log-probability<TAB>score<TAB>target`, in nats. The log-probability is
+    the model's own, summed over the target's tokens: its tokens and the end of the line. The score is that of
+    translate --scores, over the length penalty, plus the coverage penalty where one is asked for; with
+    --length-normalization average --length-penalty 1 it is the mean of a token.
+
+    A score is what a search with the same settings gives this output. A token that the settings force costs
+    nothing in it, one that they suppress makes it -inf, and where they renormalise, the probabilities of the
+    tokens that remain sum to 1. Beam, groups, sampling and repetition penalty decide which outputs result,
+    and change no score; that of --mbr is no probability, and is not computed here. A text is tokenised by the
+    tokenizer; a search may have written it in other tokens, with another score: --tgt-ids.
+
+    With --json, an object has the keys source, target, score, log_prob (the score's, before the penalties),
+    model_log_prob and tokens (piece, log_prob and model_log_prob of each). null is the logarithm of 0. With
+    --shortlist, the model is one that knows no other tokens, and finds the others impossible.
+
+    The last line on stderr has the perplexity of all pairs by the model's own log-probabilities, per token
+    and per word (between spaces; the end of each line is one too); with --json it is an object. A pair of
+    empty lines has the score 0 and is not counted. Where one of the two is empty, the model says how probable
+    that is.
+    """
+
+    run: Run
+    src: Annotated[Path, Option("Source lines; .gz too, - for stdin.")]
+    tgt: Annotated[Path, Option("Their translations, line by line; .gz too, - for stdin.")]
+    tgt_ids: Annotated[
+        bool,
+        Option(
+            "Translations are ids between spaces, such as translate --json gives: the very tokens, the "
+            "end token the last unless an output was truncated."
+        ),
+    ] = False
+    as_json: Annotated[bool, Option("One JSON object for each pair.", flags=("--json",))] = False
+    ensemble: Ensemble = None
+    search: ScoreRequest = field(default_factory=ScoreRequest)
+    prefix: Prefix = None
+    runtime: Runtime = field(default_factory=Runtime)
+
+
+@dataclass(frozen=True)
+class ScoredToken:
+    """One token as the tokenizer writes it.
+
+    `log_prob` is what a search says: 0 where the token is forced, -inf where it is suppressed;
+    `model_log_prob` is what the model says, whatever the options.
+    """
+
+    token: str
+    log_prob: float
+    model_log_prob: float
+
+
+@dataclass(frozen=True)
+class ScoredPair:
+    """A pair with the numbers of its target.
+
+    Attributes:
+        source: its line.
+        target: its line; the text of it, where it was given as ids.
+        score: `log_prob` over the length penalty, plus the coverage penalty: what a search gives this output.
+        log_prob: the sum over the tokens.
+        model_log_prob: the same of the model alone, whatever the options.
+        tokens: those that the model writes, the end token the last unless the output is truncated; none where
+            both lines are empty.
+    """
+
+    source: str
+    target: str
+    score: float
+    log_prob: float
+    model_log_prob: float
+    tokens: tuple[ScoredToken, ...]
+
+
+class Perplexity:
+    """The perplexity of all the pairs that are added, by the model's log-probabilities alone."""
+
+    def __init__(self) -> None:
+        self.num_pairs = 0
+        self.num_tokens = 0
+        self.num_words = 0  # between spaces; the end of a line counts as one, as it is predicted too
+        self.model_log_prob = 0.0
+
+    def add(self, pair: ScoredPair) -> None:
+        """Count a pair; one of empty lines has nothing to be counted."""
+        if pair.tokens:
+            self.num_pairs += 1
+            self.num_tokens += len(pair.tokens)
+            self.num_words += len(pair.target.split()) + 1
+            self.model_log_prob += pair.model_log_prob
+
+    @property
+    def per_token(self) -> float:
+        """The exponential of the mean negative log-probability of a token; NaN if there is none."""
+        return self._per(self.num_tokens)
+
+    @property
+    def per_word(self) -> float:
+        """The same for words: comparable between models with different tokenizers."""
+        return self._per(self.num_words)
+
+    def _per(self, count: int) -> float:
+        if not count:
+            return math.nan
+        nll = -self.model_log_prob / count
+        return math.exp(nll) if nll < _LARGEST_EXPONENT else math.inf
+
+
+def score(
+    task: Score,
+    pairs: Iterable[tuple[str, str]],
+    *,
+    prefixes: Iterable[str] | None = None,
+    name: str = "targets",
+    chunk_lines: int = 1024,
+) -> Iterator[ScoredPair]:
+    """Load a model, then score pair by pair, in order, empty lines kept.
+
+    Loading comes first, before any line is read and before anything is given. Lines are read a chunk ahead.
+
+    Args:
+        task: the models, the settings of the search that scores depend on, and how to compute.
+        pairs: of lines, read once.
+        prefixes: for each source what a search had to begin with, if anything.
+        name: of the targets, for messages.
+        chunk_lines: how many pairs are read and scored at a time.
+
+    Raises:
+        BundleError: no usable bundle.
+        InputError: settings that cannot be, models that cannot work together, a line too long for learned
+            positions, one that holds no ids, or one without a prefix.
+    """
+    from heedful.verbs.loading import load_translator, search_options
+
+    translator = load_translator(task.run, task.search, task.runtime, ensemble=task.ensemble or ())
+    if task.runtime.precision == "auto":
+        print_precision(translator.precision_in_use)
+    options = search_options(task.search, translator.bundle.config.decode)
+    reading, scored = tee(pairs)
+    targets = (
+        (source, _ids(target, line, name) if task.tgt_ids else target)
+        for line, (source, target) in enumerate(scored, start=1)
+    )
+    results = translator.score_lines(targets, options=options, prefixes=prefixes, chunk_lines=chunk_lines)
+    return (
+        ScoredPair(
+            source=source,
+            target=each.text if task.tgt_ids else target,
+            score=each.score,
+            log_prob=each.log_prob,
+            model_log_prob=each.model_log_prob,
+            tokens=_tokens(each, translator.bundle.tokenizers.tgt),
+        )
+        for (source, target), each in zip(reading, results, strict=True)
+    )
+
+
+def _ids(line: str, number: int, name: str) -> list[int]:
+    try:
+        return [int(word) for word in line.split()]
+    except ValueError:
+        raise InputError(f"{name}: line {number:,}: not ids between spaces, as in 5 12 2") from None
+
+
+def _tokens(scored: "ScoredText", tokenizer: "Tokenizer") -> tuple[ScoredToken, ...]:
+    if not scored.token_log_probs:
+        return ()
+    texts = tokenizer.pieces(scored.written_ids)
+    return tuple(map(ScoredToken, texts, scored.token_log_probs, scored.model_log_probs))
+
+
+def command(task: Score) -> None:
+    """Score files, and print their perplexity; earlier pairs come out where a later line is bad."""
+    if str(task.src) == str(task.tgt) == "-":
+        raise typer.BadParameter("--src and --tgt cannot both be stdin")
+    from heedful.data.files import parallel_lines
+    from heedful.verbs.output_checks import check_output
+
+    check_output(None, [task.src, task.tgt, task.prefix])
+    total = count_pairs(task.src, task.tgt)
+    perplexity = Perplexity()
+    with ExitStack() as stack:
+        src, src_name = stack.enter_context(open_input(task.src))
+        tgt, tgt_name = stack.enter_context(open_input(task.tgt))
+        sources, targets, prefixes = Lines(src, src_name).strictly(), Lines(tgt, tgt_name).strictly(), None
+        if task.prefix is not None:
+            prefixes = Lines(*stack.enter_context(open_input(task.prefix))).strictly()
+        lines = parallel_lines(sources, targets, src_name=src_name, tgt_name=tgt_name)
+        pairs = score(task, lines, prefixes=prefixes, name=tgt_name)
+        # Where the lines themselves are to be seen, they show how far it is.
+        show = stack.enter_context(bar()) if total and not sys.stdout.isatty() else None
+        for number, pair in enumerate(pairs, start=1):
+            perplexity.add(pair)
+            line = f"{pair.model_log_prob:.6f}\t{pair.score:.6f}\t{pair.target}"
+            write_line(sys.stdout.buffer, _as_json(pair) if task.as_json else line)
+            if show and total and number % _PAIRS_SHOWN == 0:
+                show(f"{number:,} of {total:,} pairs", number / total)
+        if prefixes is not None and next(prefixes, None) is not None:
+            raise InputError(f"{task.prefix}: has more lines than the sources; give one for each line")
+    sys.stdout.flush()
+    print(_summary(perplexity, as_json=task.as_json), file=sys.stderr)
+
+
+def _as_json(pair: ScoredPair) -> str:
+    line = {
+        "source": pair.source,
+        "target": pair.target,
+        "score": _number(pair.score),
+        "log_prob": _number(pair.log_prob),
+        "model_log_prob": _number(pair.model_log_prob),
+        "tokens": [
+            {
+                "piece": token.token,
+                "log_prob": _number(token.log_prob),
+                "model_log_prob": _number(token.model_log_prob),
+            }
+            for token in pair.tokens
+        ],
+    }
+    return json.dumps(line, ensure_ascii=False)
+
+
+def _summary(perplexity: Perplexity, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps(
+            {
+                "pairs": perplexity.num_pairs,
+                "tokens": perplexity.num_tokens,
+                "words": perplexity.num_words,
+                "model_log_prob": _number(perplexity.model_log_prob),
+                "perplexity": _number(perplexity.per_token),
+                "word_perplexity": _number(perplexity.per_word),
+            }
+        )
+    counts = (
+        f"{perplexity.num_pairs:,} pairs, {perplexity.num_tokens:,} tokens, {perplexity.num_words:,} words"
+    )
+    return f"{counts}: perplexity {perplexity.per_token:.6g} per token, {perplexity.per_word:.6g} per word"
+
+
+def _number(value: float) -> float | None:
+    """JSON has no infinities."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,359 @@
+"""`heedful serve`: translations over HTTP."""
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heedful.errors import HeedfulError, InputError, MissingExtraError, install_hint
+from heedful.serving.limits import Limits
+from heedful.settings.options import BeamRequest, Option, Runtime, SearchRequest
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from heedful.decoding.options import SearchOptions
+    from heedful.decoding.translator import Translator
+    from heedful.serving.access import KeyRing
+    from heedful.serving.catalogue import Pair
+    from heedful.serving.served_model import ServedModel
+    from heedful.settings.run import Config
+    from heedful.text.tokenizer import Tokenizer
+
+_ACCESS, _LOG = "Access", "Log"
+_NEEDED = ("uvicorn", "fastapi", "prometheus_client", "langcodes", "language_data", "syntok", "py3langid")
+_VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
+_MARIAN = ">>"
+_MOST_NAMED = 3  # pairs of a list
+_SECONDS_BEFORE_ANOTHER = 2.0  # where a process cannot start, the next one hardly can
+_LOGGER = logging.getLogger("heedful.serving")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Who may ask."""
+
+    keys: Annotated[
+        Path | None, Option("API keys, of which each request needs one.", _ACCESS, metavar="FILE")
+    ] = None
+    make_key: Annotated[
+        str | None, Option("Print a new key, and add its hash to --keys.", _ACCESS, metavar="NAME")
+    ] = None
+    cors: Annotated[
+        list[str] | None,
+        Option(
+            "Let pages of this origin ask from a browser, * of all; give it again for more.",
+            _ACCESS,
+            metavar="ORIGIN",
+        ),
+    ] = None
+    trust_proxy: Annotated[
+        list[str] | None,
+        Option(
+            "Take the clients' addresses from X-Forwarded-For of this proxy or network; repeatable.",
+            _ACCESS,
+            metavar="ADDRESS",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logging:
+    """Lines in the log beside those of how the server does."""
+
+    log_requests: Annotated[bool, Option("A line for each request, without texts.", _LOG)] = False
+    log_text: Annotated[bool, Option("A line for each request, with its texts.", _LOG)] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve:
+    """Translate over HTTP, as LibreTranslate, DeepL and Microsoft's translator are asked.
+
+    Clients of those work with the server's address in place of theirs; /docs on the server lists what it
+    answers, and /spec describes it in OpenAPI's form. SIGTERM and Ctrl-C end the server when what has started
+    is done.
+    """
+
+    models: Annotated[
+        list[str] | None,
+        Option(
+            "Runs, bundles or models of the hub. Write en-de=RUN where its languages are not known.",
+            metavar="[PAIR=]RUN",
+            is_argument=True,
+        ),
+    ] = None
+    host: Annotated[str, Option("Address to listen on; 0.0.0.0: from everywhere.")] = "127.0.0.1"
+    port: Annotated[int, Option("0: any that is free.", minimum=0, maximum=65535)] = 5000
+    workers: Annotated[
+        int,
+        Option(
+            "Processes; each loads the models, with a queue and limits of its own.", minimum=1, maximum=64
+        ),
+    ] = 1
+    beam: BeamRequest = field(default_factory=BeamRequest)
+    access: Access = field(default_factory=Access)
+    limits: Limits = field(default_factory=Limits)
+    logging: Logging = field(default_factory=Logging)
+    runtime: Runtime = field(default_factory=Runtime)
+
+
+def serve(task: Serve, *, report: Callable[[str], None]) -> None:
+    """Load the models, and answer requests until SIGTERM or SIGINT; then finish what has started.
+
+    Args:
+        task: the service.
+        report: receives a line for each model some of whose pairs another one translates.
+
+    Raises:
+        BundleError: no usable bundle.
+        InputError: a model whose languages are not known, one that another leaves nothing to translate, an
+            address that is in use, or options that cannot be.
+        MissingExtraError: the service's packages are not installed.
+    """
+    for name in _NEEDED:
+        try:
+            import_module(name)
+        except ImportError:
+            raise MissingExtraError(f"serving needs {name}: {install_hint('serve')}") from None
+    from heedful.serving import server
+
+    _check(task)
+    trusted = tuple(task.access.trust_proxy or ())
+    for address in trusted:
+        server.check_proxy(address)
+    server.check_address(task.host, task.port)
+    options = server.ServerOptions(
+        host=task.host,
+        port=task.port,
+        workers=task.workers,
+        drain_seconds=task.limits.seconds + 5,
+        log_requests=task.logging.log_requests or task.logging.log_text,
+        trusted_proxies=trusted,
+    )
+    keys = _key_ring(task)
+    models = load_models(task, report)  # mistakes are reported once, and before the processes start
+    if task.workers == 1:
+        server.run(_application(task, models, keys), options)
+    else:
+        del models
+        os.environ[_VARIABLE] = json.dumps(asdict(task), default=str)  # of paths
+        server.run("heedful.verbs.serve:application_of_worker", options)
+
+
+def application_of_worker() -> "FastAPI":
+    """Return the application of one of several processes.
+
+    Raises:
+        SystemExit: the models cannot be loaded any more, as after a bundle was deleted; the log says why. The
+            parent starts another process then, and the others go on.
+    """
+    settings = json.loads(os.environ[_VARIABLE])
+    groups = {"beam": BeamRequest, "access": Access, "limits": Limits, "logging": Logging, "runtime": Runtime}
+    task = Serve(**settings | {name: group(**settings[name]) for name, group in groups.items()})
+    try:
+        return _application(task, load_models(task, lambda _: None), _key_ring(task))
+    except (HeedfulError, OSError) as error:
+        _LOGGER.error("a process cannot start: %s", " ".join(str(error).split()))
+        time.sleep(_SECONDS_BEFORE_ANOTHER)
+        raise SystemExit(1) from None
+
+
+def _application(task: Serve, models: "Sequence[ServedModel]", keys: "KeyRing | None") -> "FastAPI":
+    from heedful.serving.access import Clients
+    from heedful.serving.http.answering import Gateway
+    from heedful.serving.http.app import application
+    from heedful.serving.metrics import Metrics
+    from heedful.serving.service import TranslationService
+
+    service = TranslationService(models, task.limits, Metrics())
+    gateway = Gateway(service, Clients(keys, task.limits), log_text=task.logging.log_text)
+    return application(gateway, origins=tuple(task.access.cors or ()))
+
+
+def _key_ring(task: Serve) -> "KeyRing | None":
+    from heedful.serving.access import KeyRing, load_keys
+
+    return None if task.access.keys is None else KeyRing(load_keys(Path(task.access.keys)))
+
+
+def _check(task: Serve) -> None:
+    """Check what can be checked without the models.
+
+    Raises:
+        InputError: no origin, no pair of languages, or one that two arguments say.
+    """
+    from heedful.serving.access import check_origin
+
+    for origin in task.access.cors or ():
+        check_origin(origin)
+    said: dict[Pair, str] = {}
+    for argument in task.models or ():
+        for pair in _parse(argument)[0]:
+            if pair in said:
+                raise InputError(f"{argument}: {pair} is said by {said[pair]} already; leave one out")
+            said[pair] = argument
+
+
+def load_models(task: Serve, report: Callable[[str], None]) -> "list[ServedModel]":
+    """Return the models, loaded; a pair of several is that of the first.
+
+    Raises:
+        InputError: as `load_served`, or a model all of whose pairs are those of models before it.
+    """
+    models: list[ServedModel] = []
+    first: dict[Pair, str] = {}
+    for argument in task.models or ():
+        model = load_served(argument, task)
+        shared = sorted(model.pairs & first.keys())
+        if shared:
+            names = ", ".join(map(str, shared[:_MOST_NAMED])) + (", ..." if shared[_MOST_NAMED:] else "")
+            others = ", ".join(dict.fromkeys(first[pair] for pair in shared))
+            if len(shared) == len(model.pairs):
+                raise InputError(
+                    f"{argument}: {others}, named before it, translates {names} already; put the one that is "
+                    "to answer first, or give the other one other pairs"
+                )
+            report(f"{argument}: {names} ({len(shared)} of {len(model.pairs)} pairs): {others} answers")
+        first |= dict.fromkeys(model.pairs - first.keys(), argument)
+        models.append(model)
+    return models
+
+
+def load_served(argument: str, task: Serve) -> "ServedModel":
+    """Return a model of the command line, loaded.
+
+    Raises:
+        InputError: nothing says which languages it translates, it has others, or the engine does not have
+            its search.
+    """
+    from heedful.serving.served_model import ServedModel, ServedPair
+    from heedful.verbs.loading import beam_size_of, load_translator, search_options
+
+    said, path = _parse(argument)
+    search = SearchRequest(n_best=1, beam_size=task.beam.beam_size)
+    translator = load_translator(Path(path), search, task.runtime)
+    config, tokenizers = translator.bundle.config, translator.bundle.tokenizers
+    tags = _tags(config, tokenizers.src, tokenizers.tgt)
+    if not tags:
+        pairs = said or _pairs_of_files(config)
+        if not pairs:
+            raise InputError(
+                f"{path}: nothing says which languages it translates; "
+                f"say it with a source and a target: heedful serve en-de={path}"
+            )
+        tags = dict.fromkeys(pairs, (None, None))
+    for pair in said:
+        if pair not in tags:
+            raise InputError(f"{path}: does not translate {pair}; heedful inspect shows what it has")
+
+    def options(n_best: int) -> "SearchOptions":
+        return search_options(replace(search, n_best=n_best), config.decode)
+
+    def open_pair(pair: "Pair") -> ServedPair:
+        src, tgt = tags[pair]
+        chosen: Translator = translator
+        if (src, tgt) != (None, None):
+            chosen = translator.for_languages(src_lang=src, tgt_lang=tgt)
+        return ServedPair(chosen, options, beam_size_of(options(1)), chosen.bundle)
+
+    # A search that the engine does not support fails here, and not at each task.
+    open_pair(next(iter(tags))).translator.translations(["."], options=options(1))
+    return ServedModel(
+        path, frozenset(said or tags), open_pair, num_tokens=lambda text: len(tokenizers.src.encode(text))
+    )
+
+
+def _parse(argument: str) -> "tuple[list[Pair], str]":
+    """Return the pairs that an argument says, as `en-de,de-en=PATH`, and the path."""
+    before, equals, path = argument.partition("=")
+    if not equals or "/" in before or os.sep in before:
+        return [], argument
+    if not path:
+        raise InputError(f"{argument}: a bundle must follow, as en-de=runs/en-de")
+    return [_parse_pair(each) for each in before.split(",")], path
+
+
+def _parse_pair(text: str) -> "Pair":
+    from heedful.serving.catalogue import Pair, language_code
+
+    parts = text.split("-")
+    for at in range(1, len(parts)):
+        src, tgt = (language_code("-".join(half)) for half in (parts[:at], parts[at:]))
+        if src is not None and src == tgt:
+            raise InputError(f"{text!r}: a language and itself; texts in it would stay as they are")
+        if src is not None and tgt is not None:
+            return Pair(src, tgt)
+    raise InputError(f"{text!r}: no pair of languages; write the codes of both, as en-de")
+
+
+def _tags(
+    config: "Config", src: "Tokenizer", tgt: "Tokenizer"
+) -> "dict[Pair, tuple[str | None, str | None]]":
+    """Return the pairs of a model of many languages, with the tags that choose them."""
+    src_tag, tgt_tag = config.languages.src_tag, config.languages.tgt_tag
+    if src_tag is not None and src_tag.startswith(_MARIAN):
+        return {}  # its source language has no tag: the command line must say it
+    if src_tag is None or tgt_tag is None:
+        return {}
+    from heedful.serving.catalogue import Pair
+
+    sources, targets = _languages(src), _languages(tgt)
+    return {
+        Pair(a, b): (src_name, tgt_name)
+        for a, src_name in sources.items()
+        for b, tgt_name in targets.items()
+        if a != b
+    }
+
+
+def _languages(tokenizer: "Tokenizer") -> dict[str, str]:
+    from heedful.serving.catalogue import language_code
+
+    tags = {code: tag for tag in tokenizer.tags() if (code := language_code(tag)) is not None}
+    return dict(sorted(tags.items()))
+
+
+def _pairs_of_files(config: "Config") -> "list[Pair]":
+    """Return the pair that the names of the training files say: train.en and train.de."""
+    from heedful.serving.catalogue import Pair
+
+    names = [config.data.src, config.data.tgt]
+    endings = [None if name is None else _ending(str(name)) for name in names]
+    src, tgt = endings
+    return [Pair(src, tgt)] if src and tgt and src != tgt else []
+
+
+def _ending(name: str) -> str | None:
+    from heedful.serving.catalogue import language_code
+
+    suffixes = [each[1:] for each in Path(name).suffixes if each != ".gz"]
+    return language_code(suffixes[-1]) if suffixes and len(suffixes[-1]) <= 3 else None
+
+
+def command(task: Serve) -> None:
+    """Serve, or make a key and print it."""
+    if task.access.make_key is not None:
+        print(_new_key(task, task.access.make_key))
+        return
+    if not task.models:
+        raise typer.BadParameter("no model; give at least one, as en-de=runs/en-de")
+    serve(
+        replace(task, limits=replace(task.limits, body_bytes=max(2**17, 16 * task.limits.characters))),
+        report=lambda line: print(line, file=sys.stderr),
+    )
+
+
+def _new_key(task: Serve, name: str) -> str:
+    from heedful.serving.access import make_key
+
+    if task.access.keys is None:
+        raise typer.BadParameter("--make-key needs --keys FILE, where the key's hash is kept")
+    return make_key(task.access.keys, name, requests_per_minute=task.limits.requests_per_minute)

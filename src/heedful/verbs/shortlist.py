@@ -1,0 +1,227 @@
+"""`heedful shortlist`: learn which target tokens may translate which source tokens."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from heedful.errors import CorpusError, InputError, RunError
+from heedful.settings.options import (
+    OUTPUT,
+    AsJson,
+    BeamRequest,
+    Option,
+    Run,
+    Runtime,
+    SearchRequest,
+)
+
+if TYPE_CHECKING:
+    from heedful.decoding.options import SearchOptions
+    from heedful.decoding.shortlist import Shortlist
+    from heedful.decoding.translator import Translator
+
+_FILE = "shortlist.safetensors"
+_ENOUGH_PAIRS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnShortlist:
+    """Learn which target tokens may translate which source tokens, for translate --shortlist.
+
+    It limits the output of each sentence to a few hundred tokens: the most probable translations of its
+    tokens (IBM Model 1), the most frequent ones and, with a joint vocabulary, its own. The search is faster;
+    all other tokens have probability 0, and those of the shortlist sum to 1, in scores too. --check measures
+    the effect, by a search with --beam-size; tokens outside are those of a search without the shortlist that
+    are not in it.
+    """
+
+    run: Run
+    src: Annotated[Path, Option("Source lines, such as those of the training; .gz too.")]
+    tgt: Annotated[Path, Option("Their translations, line by line.")]
+    output: Annotated[Path | None, Option("The file to write.", default=f"{_FILE} in RUN", flags=OUTPUT)] = (
+        None
+    )
+    candidates: Annotated[int, Option("Most probable target tokens for each source token.", minimum=0)] = 100
+    frequent: Annotated[int, Option("Most frequent target tokens, for every sentence.", minimum=0)] = 100
+    pairs: Annotated[
+        int, Option("Maximum number of lines to learn from, spread over the text.", minimum=1)
+    ] = 200_000
+    check: Annotated[
+        Path | None,
+        Option("Sentences to translate without and with it, to compare the outputs.", metavar="FILE"),
+    ] = None
+    beam: BeamRequest = field(default_factory=BeamRequest)
+    runtime: Runtime = field(default_factory=Runtime)
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortlistEffect:
+    """Effect of a shortlist on the translations of some sentences.
+
+    Attributes:
+        sentences: that were translated, empty ones left out.
+        mean_size: target tokens that a sentence may be written with.
+        tokens: that the search without the shortlist wrote.
+        tokens_outside: of them, those that it could not have written with it.
+        texts_changed: translations that are others.
+    """
+
+    sentences: int
+    mean_size: float
+    tokens: int
+    tokens_outside: int
+    texts_changed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortlistReport:
+    """Results of learning a shortlist.
+
+    Attributes:
+        path: of the file.
+        pairs: of lines that it was learned from.
+        seconds: that learning took.
+        vocab_size: target tokens there are.
+        effect: on the sentences that were given for it.
+    """
+
+    path: str
+    pairs: int
+    seconds: float
+    vocab_size: int
+    effect: ShortlistEffect | None
+
+
+def learn_shortlist(task: LearnShortlist) -> ShortlistReport:
+    """Learn a shortlist, write it, and translate some sentences with and without it if there are any.
+
+    Raises:
+        BundleError: no usable bundle.
+        CorpusError: files that cannot be read or are not parallel.
+        InputError: settings that cannot be, or a file that cannot be written.
+        RunError: the output exists.
+    """
+    from heedful.data.files import read_lines
+    from heedful.verbs.loading import load_translator, search_options
+    from heedful.verbs.output_checks import check_output
+
+    if task.output is None and not task.run.is_dir():
+        raise InputError(f"{task.run}: is no directory here; say where the shortlist goes with --output")
+    output = task.output or task.run / _FILE
+    if output.exists():
+        raise RunError(f"{output}: already exists; remove it, or give another --output")
+    check_output(output, [task.src, task.tgt, task.check])
+    checked = [] if task.check is None else [line for line in read_lines(task.check) if line.strip()]
+    start = time.monotonic()
+    shortlist = _learn(task)
+    seconds = time.monotonic() - start
+    shortlist.save(output)
+    effect = None
+    if checked:
+        request = SearchRequest(beam_size=task.beam.beam_size)
+        translator = load_translator(task.run, request, task.runtime)
+        options = search_options(request, translator.bundle.config.decode)
+        effect = effect_of(shortlist, translator, checked, options)
+    return ShortlistReport(
+        path=str(output),
+        pairs=int(shortlist.record["pairs"]),
+        seconds=round(seconds, 3),
+        vocab_size=shortlist.tgt_vocab_size,
+        effect=effect,
+    )
+
+
+def effect_of(
+    shortlist: "Shortlist", translator: "Translator", texts: Sequence[str], options: "SearchOptions"
+) -> ShortlistEffect:
+    """Translate texts, none of them empty, without a shortlist and with it.
+
+    Args:
+        shortlist: of the model.
+        translator: without one.
+        texts: one sentence each.
+        options: of the search.
+    """
+    import numpy as np
+
+    from heedful.decoding.translator import Translator
+    from heedful.text.framing import Framing
+
+    bundle = translator.bundle
+    restricted = Translator(
+        bundle,
+        precision=translator.precision,
+        batch_tokens=translator.batch_tokens,
+        batch_size=translator.batch_size,
+        engine=translator.engine,
+        shortlist=shortlist,
+    )
+    framing = Framing.of(bundle.config, bundle.tokenizers)
+    sources = [framing.source(ids) for ids in bundle.tokenizers.src.encode_batch(texts)]
+    without, within = (each.translations(texts, options=options) for each in (translator, restricted))
+    sizes, tokens, outside = [], 0, 0
+    for source, translation in zip(sources, without, strict=True):
+        allowed = shortlist.ids(source)
+        written = [token for each in translation.hypotheses[:1] for token in each.written_ids]
+        sizes.append(len(allowed))
+        tokens += len(written)
+        outside += int((~np.isin(written, allowed)).sum())
+    return ShortlistEffect(
+        sentences=len(texts),
+        mean_size=float(np.mean(sizes)),
+        tokens=tokens,
+        tokens_outside=outside,
+        texts_changed=sum(a.text != b.text for a, b in zip(without, within, strict=True)),
+    )
+
+
+def _learn(task: LearnShortlist) -> "Shortlist":
+    import numpy as np
+
+    from heedful.data.files import read_parallel
+    from heedful.decoding.shortlist import Shortlist
+    from heedful.storage.bundle import load_bundle
+    from heedful.verbs.loading import local_bundle
+
+    bundle = load_bundle(local_bundle(task.run))
+    text = read_parallel(task.src, task.tgt)
+    some = np.unique(np.linspace(0, len(text) - 1, min(task.pairs, len(text))).round().astype(int))
+    tokenizers = bundle.tokenizers
+    src = tokenizers.src.encode_batch([text.src[i] for i in some])
+    tgt = tokenizers.tgt.encode_batch([text.tgt[i] for i in some])
+    pairs = [each for each in zip(src, tgt, strict=True) if all(each)]
+    if not pairs:
+        raise CorpusError(f"{text.name}: no pair has tokens in both source and target; give other text")
+    return Shortlist.learn(
+        [source for source, _ in pairs],
+        [target for _, target in pairs],
+        bundle,
+        candidates=task.candidates,
+        frequent=task.frequent,
+        record={"text": [Path(name).name for name in text.sources]},
+    )
+
+
+def command(task: LearnShortlist) -> None:
+    """Learn a shortlist, and print what it was learned from and its effect."""
+    result = learn_shortlist(task)
+    if result.pairs < _ENOUGH_PAIRS:
+        print(
+            f"warning: {result.pairs:,} pairs are few: learned from fewer than {_ENOUGH_PAIRS:,}, a "
+            "shortlist lacks many translations; take more text, or measure its effect with --check",
+            file=sys.stderr,
+        )
+    if task.as_json:
+        print(json.dumps(asdict(result), ensure_ascii=False))
+        return
+    print(result.path)
+    print(f"  learned   from {result.pairs:,} pairs in {result.seconds:,.1f} s")
+    if (effect := result.effect) is not None:
+        print(f"  outside   {effect.tokens_outside:,} of {effect.tokens:,} tokens")
+        print(f"  changed   {effect.texts_changed:,} of {effect.sentences:,} texts")
+        print(f"  size      {effect.mean_size:,.0f} of {result.vocab_size:,} tokens for a sentence")

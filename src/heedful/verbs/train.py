@@ -1,0 +1,388 @@
+"""`heedful train`: train a model on parallel text."""
+
+import hashlib
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heedful.errors import CheckpointError
+from heedful.settings.options import (
+    OUTPUT,
+    PRESET,
+    AsJson,
+    Option,
+    Overwrite,
+    TrainingRequest,
+    settings_like,
+)
+
+if TYPE_CHECKING:
+    from heedful.data.batches import BatchSource
+    from heedful.model.transformer import Transformer
+    from heedful.settings.run import Config
+    from heedful.training import EndEvent, Event, Scores, Trainer
+    from heedful.training.precision import Precision
+    from heedful.verbs.prepare import Listener, Notices, PreparedRun
+    from heedful.verbs.run_directory import DirectoryGuard, RunDirectory, SkippedReport
+
+DECODED_METRICS = ("bleu", "chrf", "exact")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """Train a model on parallel text, or fine-tune a trained one with --init.
+
+    Settings come from the preset, then the file, then the command line; all are saved in `config.toml` in the
+    run directory. Ctrl-C writes a checkpoint first; --resume continues from it.
+    """
+
+    config: Annotated[
+        Path | None,
+        Option("A recipe, or a run's config.toml.", metavar="[CONFIG.toml]", is_argument=True),
+    ] = None
+    text: TrainingRequest = field(default_factory=TrainingRequest)
+    preset: Annotated[str | None, PRESET] = None
+    settings: Annotated[list[str] | None, settings_like("For example train.max_minutes=20.")] = None
+    output: Annotated[Path | None, Option("The run directory.", default="runs/NAME", flags=OUTPUT)] = None
+    resume: Annotated[bool, Option("Continue the run in the output directory.")] = False
+    overwrite: Overwrite = False
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """Results of training: the best and last bundles, and how it ended."""
+
+    best: Path
+    last: Path
+    end: "EndEvent"
+
+
+def train(
+    config: "Config",
+    output: Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    command: str = "heedful train",
+    beside: tuple[str, ...] = (),
+    listeners: "Sequence[Listener]" = (),
+) -> TrainResult:
+    """Train a model; everything is checked before an existing run is renamed.
+
+    Args:
+        config: all settings.
+        output: the run directory.
+        resume: continue an existing run.
+        overwrite: rename what is in the directory to NAME.old-N, and start anew.
+        command: the command line, for the model card.
+        beside: names of files that the caller has put into a new run directory.
+        listeners: called with every event.
+
+    Raises:
+        RunError: the output directory has a run and neither `resume` nor `overwrite` is set, another process
+            is training there, or the directory is moved during training.
+        CorpusError: the text is not usable.
+        TokenizerError: the text is too small for the vocabulary.
+        ConfigError: there is no training text, or settings differ from those of the base model or of the run
+            to resume.
+        BundleError: the base model is not usable.
+        CheckpointError: a checkpoint does not belong to this data and model.
+        TrainingError: the loss is not finite, or a worker has died.
+        Terminated: stopped by SIGTERM, with a checkpoint written.
+        KeyboardInterrupt: stopped by Ctrl-C, with a checkpoint written.
+    """
+    from heedful.settings.loading import load_config
+    from heedful.training import EventLog
+    from heedful.training.parallel.distributed import leave_process_group
+    from heedful.verbs.prepare import Notices, prepare
+    from heedful.verbs.run_directory import (
+        DirectoryGuard,
+        RunDirectory,
+        SkippedReport,
+        check_files_are_there,
+        check_resumable,
+        check_texts_are_outside,
+    )
+
+    run = RunDirectory(output, beside)
+    run.check(resume=resume, overwrite=overwrite)
+    if resume:
+        check_files_are_there(run.path, config)
+    elif overwrite:
+        check_texts_are_outside(run.path, config)
+    notices = Notices(listeners)
+    prepared = prepare(config, run, notices, resume=resume)
+    if resume:
+        check_resumable(load_config(run.config_file), prepared.config)
+    log, guard = EventLog(run.log_file), DirectoryGuard(run.path)
+    report = SkippedReport(run.skipped_file, prepared.source.store, prepared.tokenizers)
+    reporting = [lambda event: guard.check(), _naming_the_report(report, [log, *listeners])]
+    trainer = _trainer_of(prepared, run, guard, command, reporting)
+    if overwrite and (old := run.set_aside()) is not None:
+        notices.add(f"the old run is in {old} now; remove it when you do not need it any more")
+    with run.locked(resume=resume), guard.watched():
+        if resume:
+            _resume(trainer, run, notices)
+            run.write_config(prepared.config)
+            log.drop_after(trainer.progress.step, validated_step=trainer.progress.validated_step)
+            report.drop_after(trainer.progress.step)
+        else:
+            run.start(prepared.config, prepared.tokenizers)
+        for event in notices.events:
+            log(event)
+        end = trainer.fit()
+    leave_process_group()
+    return TrainResult(run.path / "best", run.path / "last", end)
+
+
+def _trainer_of(
+    prepared: "PreparedRun",
+    run: "RunDirectory",
+    guard: "DirectoryGuard",
+    command: str,
+    listeners: "Sequence[Listener]",
+) -> "Trainer":
+    """Return the trainer with what it does besides steps: validation, checkpoints, bundles, events."""
+    from heedful.training import Trainer, TrainerCallbacks
+
+    decoding = DecodingValidator(prepared)
+    return Trainer(
+        prepared.model,
+        prepared.config,
+        prepared.source,
+        TrainerCallbacks(
+            validators=[
+                NllValidator(prepared.valid_source, prepared.precision),
+                *([decoding] if prepared.config.valid.decode_sentences else []),
+            ],
+            listeners=listeners,
+            keep_model=_bundle_writer(prepared, guard, command, decoding.signatures),
+            checkpoints=run.checkpoints,
+            fingerprint=fingerprint_of(prepared),
+            validation_set=_validation_set(prepared),
+            before_writing=guard.check,
+        ),
+    )
+
+
+def _validation_set(run: "PreparedRun") -> str:
+    """Return an identifier of the validation data: only scores on the same data are compared."""
+    return f"{run.valid_source.store.path.stem}, {run.config.valid.decode_sentences} decoded"
+
+
+def fingerprint_of(run: "PreparedRun") -> str:
+    """Return a hash of what may not change when a run is resumed; limits and reporting may."""
+    fixed = [
+        run.config.model.model_dump(),
+        run.config.batch.model_dump(),
+        run.config.optimizer.name,
+        run.config.train.seed,
+        run.config.tokenizer.sampling,
+        run.tokenizers.fingerprint(),
+        run.source.store.path.stem,
+        run.origin.sha256 if run.origin else None,
+        run.config.lora.model_dump(),
+        run.config.train.freeze,
+    ]
+    return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
+
+
+def _resume(trainer: "Trainer", run: "RunDirectory", notices: "Notices") -> None:
+    """Resume from the newest intact checkpoint; a run that was killed before its first one starts again.
+
+    Raises:
+        CheckpointError: all are damaged, or missing.
+    """
+    from heedful.training import latest_checkpoint
+    from heedful.training.checkpoint import set_damaged_aside
+
+    run.bring_back_bundles()
+    damaged = set_damaged_aside(run.checkpoints)
+    checkpoint = latest_checkpoint(run.checkpoints)
+    names = ", ".join(str(path) for path in damaged)
+    if damaged and checkpoint is None:
+        raise CheckpointError(
+            f"{names}: all checkpoints are damaged (a checksum differs), so the run cannot continue; "
+            f"continue from its weights with --init {run.path} and another --output"
+        )
+    if damaged and checkpoint:
+        notices.add(
+            f"damaged (a checksum differs), set aside: {names}; {checkpoint.name} is resumed", warning=True
+        )
+    if checkpoint:
+        trainer.resume(checkpoint)
+    elif run.has_had_checkpoints():
+        raise CheckpointError(
+            f"{run.checkpoints}: no intact checkpoint is left, and starting again would replace the run's "
+            f"results; continue from its weights with --init {run.path} and another --output, or give "
+            "--overwrite instead of --resume to start again"
+        )
+
+
+def _naming_the_report(report: "SkippedReport", listeners: "Sequence[Listener]") -> "Listener":
+    """Return a listener that calls all others, after writing the sentences of skipped steps."""
+    from heedful.training import SkippedEvent
+
+    def notify(event: "Event") -> None:
+        if isinstance(event, SkippedEvent):
+            report.add(event)
+            event = replace(event, sentences=str(report.path))
+        for listener in listeners:
+            listener(event)
+
+    return notify
+
+
+def _bundle_writer(
+    prepared: "PreparedRun", guard: "DirectoryGuard", command: str, signatures: Mapping[str, str]
+) -> "Callable[[str, Transformer, Scores, int], None]":
+    """Return a function that writes a bundle with its card; the first validation sets the signatures."""
+    from heedful.storage.bundle import Bundle
+    from heedful.storage.model_files import save_bundle
+    from heedful.training.averaging import without_adapters
+    from heedful.verbs.card import model_card, shared_config
+
+    config = shared_config(prepared.config)
+
+    def write(name: str, model: "Transformer", scores: "Scores", step: int) -> None:
+        card = model_card(
+            prepared.config,
+            prepared.source.store,
+            command=command,
+            step=step,
+            scores=scores,
+            signatures=signatures,
+            origin=prepared.origin,
+        )
+        bundle = Bundle(config, prepared.tokenizers, without_adapters(model), scores=scores)
+        guard.check()
+        save_bundle(bundle, guard.path / name, card=card)
+
+    return write
+
+
+class NllValidator:
+    """Measures nll and perplexity on a fixed set of batches."""
+
+    def __init__(self, source: "BatchSource", precision: "Precision") -> None:
+        self._batches = list(source.batches(epoch=0))
+        self._precision: Precision = precision
+
+    def __call__(self, model: "Transformer") -> dict[str, float]:
+        """Return nll and perplexity."""
+        from heedful.training import measure_nll
+
+        return measure_nll(model, self._batches, precision=self._precision)
+
+
+class DecodingValidator:
+    """Translates validation sentences greedily and scores them; stores the signatures of the scores."""
+
+    def __init__(self, run: "PreparedRun") -> None:
+        self._run = run
+        pairs = _decodable(run)[: run.config.valid.decode_sentences]
+        self._sources = [src for src, _ in pairs]
+        self._references = [tgt for _, tgt in pairs]
+        self.signatures: dict[str, str] = {}
+
+    def __call__(self, model: "Transformer") -> dict[str, float]:
+        """Return BLEU, chrF and the percentage of exact matches."""
+        from heedful.decoding.options import SearchOptions
+        from heedful.decoding.translator import Translator
+        from heedful.evaluation.metrics import evaluate_texts
+        from heedful.storage.bundle import Bundle
+
+        config = self._run.config
+        translator = Translator(Bundle(config, self._run.tokenizers, model), precision=self._run.precision)
+        greedy = config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
+        outputs = translator.translate(self._sources, options=SearchOptions.from_config(greedy))
+        report = evaluate_texts(self._sources, outputs, [self._references], list(DECODED_METRICS))
+        self.signatures.update(report.signatures)
+        return report.scores
+
+
+def _decodable(run: "PreparedRun") -> list[tuple[str, str]]:
+    """Return the validation pairs whose source is not longer than learned positions allow."""
+    from heedful.text import Framing
+
+    pairs = list(zip(run.valid.src, run.valid.tgt, strict=True))
+    if run.config.model.positions != "learned":
+        return pairs
+    framing, end = Framing.of(run.config, run.tokenizers), run.config.model.max_positions
+    encode = run.tokenizers.src.encode
+    return [pair for pair in pairs if len(framing.source(encode(pair[0]))) <= end]
+
+
+def run_as_worker(config: "Config") -> bool:
+    """Run as a worker if torchrun started this process as one; return whether it did.
+
+    Rank 0 of torchrun, and a process that it did not start, continue with `train`.
+    """
+    from heedful.training.parallel.distributed import join_process_group, leave_process_group, run_worker
+    from heedful.verbs.prepare import training_device
+
+    if not join_process_group(config.train.device):
+        return False
+    try:
+        run_worker(training_device(config.train.device))
+    finally:
+        leave_process_group()
+    return True
+
+
+def command(task: Train) -> None:
+    """Train, and print the best bundle."""
+    from heedful.cli.progress import training_display
+    from heedful.settings.loading import load_config, parse_override
+    from heedful.verbs.card import without_directories
+    from heedful.verbs.run_directory import CONFIG, check_preset
+
+    file, preset = task.config, task.preset
+    output = task.output or Path("runs") / (
+        file.stem if file else preset or ("adapted" if task.text.init else "base")
+    )
+    if task.resume and task.overwrite:
+        raise typer.BadParameter("give --resume to continue the run, or --overwrite to replace it, not both")
+    overrides = task.text.overrides()
+    overrides += [parse_override(setting) for setting in task.settings or []]
+    if task.resume and file is None and (output / CONFIG).exists():
+        file = output / CONFIG
+        if preset is not None:
+            check_preset(output, preset, [key for key, _ in overrides])
+    config = load_config(file, preset=preset, overrides=overrides)
+    if run_as_worker(config):
+        return
+    words = [_quoted(without_directories(argument)) for argument in ("heedful", *sys.argv[1:])]
+    with training_display() as display:
+        result = train(
+            config,
+            output,
+            resume=task.resume,
+            overwrite=task.overwrite,
+            command=" ".join(words),
+            listeners=[display],
+        )
+    if task.as_json:
+        summary = {"best": str(result.best), "last": str(result.last), **result.end.to_json()}
+        print(json.dumps(summary))
+    else:
+        print(result.best)
+
+
+def _quoted(argument: str) -> str:
+    r"""Quote an argument for a shell; bytes that are not UTF-8 are written as $'\\xff'."""
+    try:
+        argument.encode("utf-8")
+    except UnicodeEncodeError:
+        plain = {byte: chr(byte) for byte in range(32, 127) if byte not in b"'\\"}
+        letters = (plain.get(byte, f"\\x{byte:02x}") for byte in os.fsencode(argument))
+        return f"$'{''.join(letters)}'"
+    return shlex.quote(argument)

@@ -1,0 +1,207 @@
+"""`heedful translate`: lines in, lines out."""
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heedful.cli.streams import (
+    Lines,
+    open_input,
+    open_output,
+    print_precision,
+    suggest_auto_precision,
+    warnings_on_stderr,
+    write_line,
+)
+from heedful.errors import InputError
+from heedful.settings.options import (
+    OUTPUT,
+    Ensemble,
+    Option,
+    Prefix,
+    Run,
+    Runtime,
+    SamplingRequest,
+    SearchRequest,
+)
+
+if TYPE_CHECKING:
+    from heedful.decoding.translation import Translation
+
+_STDIN = Path("-")
+_CHUNK_LINES = 1024
+_HYPOTHESES_AT_ONCE = 65_536  # some 100 MB of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translate:
+    """Translate lines, by default from stdin to stdout.
+
+    One line out for each line in, in order; an empty line stays empty, with score 0. A score is the model's
+    log-probability over the length penalty, plus the coverage penalty where one is asked for. The n-best form
+    numbers the input lines from 0, as Moses does. With --json, an object has the keys source, text, score and
+    hypotheses; a hypothesis has text, score, log_prob (before the penalties) and ids, the tokens that were
+    written, for score --tgt-ids. A model of many languages takes --src-lang and --tgt-lang, with its own tags
+    for them, such as fra_Latn or fr.
+
+    A line of more tokens than --max-source-tokens is split at ends of sentences, else at punctuation or
+    spaces, with a warning. Its segments are translated by themselves, the first one with the prefix; outputs
+    are joined by their rank, log-probabilities are added, and a score is the mean of the segments' scores,
+    weighted by tokens.
+    """
+
+    run: Run
+    source: Annotated[
+        Path | None,
+        Option("Lines to translate; .gz too.", default="stdin", flags=("--input", "-i")),
+    ] = None
+    output: Annotated[Path | None, Option("", default="stdout", flags=OUTPUT)] = None
+    n_best: Annotated[
+        int,
+        Option("Outputs for each line; above 1 as lines of `number ||| text ||| score`.", minimum=1),
+    ] = 1
+    scores: Annotated[bool, Option("Lines of `score<TAB>text`.")] = False
+    json: Annotated[bool, Option("One JSON object for each line.")] = False
+    line_buffered: Annotated[
+        bool,
+        Option(
+            "Answer each line before the next is read, for a program that waits; slower. Without it, 1,024 "
+            "lines are translated together, unless somebody types them."
+        ),
+    ] = False
+    ensemble: Ensemble = None
+    search: SearchRequest = field(default_factory=SearchRequest)
+    prefix: Prefix = None
+    sampling: SamplingRequest = field(default_factory=SamplingRequest)
+    runtime: Runtime = field(default_factory=Runtime)
+
+
+def translate(
+    task: Translate,
+    lines: Iterable[str],
+    *,
+    prefixes: Iterable[str] | None = None,
+    chunk_lines: int = _CHUNK_LINES,
+) -> "Iterator[Translation]":
+    """Load a model, then translate line by line, in order, empty lines kept.
+
+    Loading comes first, before any line is read and before anything is given.
+
+    Args:
+        task: the models, the search, and how to compute.
+        lines: the source.
+        prefixes: for each line, what its translations begin with.
+        chunk_lines: how many lines are read and translated at a time; fewer where each has
+            hundreds of hypotheses.
+
+    Raises:
+        BadParameter: options that say nothing together, or that exclude each other.
+        BundleError: no usable bundle.
+        InputError: settings that cannot be, models that cannot translate together, or a prefix that is
+            missing or too long.
+    """
+    from heedful.verbs.loading import load_translator, search_options
+
+    search = replace(task.search, n_best=task.n_best, sampling=_sampling(task))
+    translator = load_translator(task.run, search, task.runtime, ensemble=task.ensemble or ())
+    if task.runtime.precision == "auto":
+        print_precision(translator.precision_in_use)
+    options = search_options(search, translator.bundle.config.decode)
+    at_once = max(1, _HYPOTHESES_AT_ONCE // options.strategy.num_hypotheses(options.n_best))
+    return translator.translate_lines(
+        lines, options=options, prefixes=prefixes, chunk_lines=min(chunk_lines, at_once)
+    )
+
+
+def _sampling(task: Translate) -> SamplingRequest | None:
+    """Return the strategy in place of beam search; None where there is none.
+
+    Raises:
+        BadParameter: options that say nothing together, or that exclude each other.
+    """
+    search, sampling = task.search, task.sampling
+    beam = (search.beam_size, search.early_stopping, search.num_groups, search.diversity_penalty)
+    has_beam = any(each is not None for each in beam)
+    if sampling.strategy is not None:
+        if sampling != SamplingRequest(strategy=sampling.strategy) or has_beam:
+            raise typer.BadParameter(
+                "--strategy excludes the options of other searches; its settings follow its name, as in "
+                "--strategy beam:beam_size=8"
+            )
+        return sampling
+    if not sampling.sample and sampling.mbr is None:
+        if sampling != SamplingRequest():
+            raise typer.BadParameter(
+                "--temperature, --top-k, --top-p, --min-p, --epsilon, --seed need --sample or --mbr"
+            )
+        return None
+    if has_beam:
+        raise typer.BadParameter(
+            "--sample and --mbr exclude --beam-size, --early-stopping, --num-groups and --diversity-penalty; "
+            "sampling needs no beam"
+        )
+    return sampling
+
+
+def command(task: Translate) -> None:
+    """Translate a file or stdin; the lines before a bad one come out."""
+    if task.scores and task.json:
+        raise typer.BadParameter("--scores and --json exclude each other; JSON holds the scores")
+    _sampling(task)
+    from heedful.verbs.output_checks import check_output
+
+    started = time.monotonic()
+    inputs = [task.source or _STDIN, task.prefix, task.search.shortlist]
+    check_output(task.output, inputs, models=[task.run, *(task.ensemble or ())])
+    with ExitStack() as stack:
+        stack.enter_context(warnings_on_stderr())
+        lines, prefixes = Lines(*stack.enter_context(open_input(task.source))), None
+        if task.prefix is not None:
+            prefixes = Lines(*stack.enter_context(open_input(task.prefix))).strictly()
+        # Somebody who types waits for each answer; a file is better read ahead, for fuller batches.
+        typed = str(task.source or "-") == "-" and sys.stdin.isatty()
+        at_once = typed or task.line_buffered
+        translations = translate(task, lines, prefixes=prefixes, chunk_lines=1 if at_once else _CHUNK_LINES)
+        out = stack.enter_context(open_output(task.output, at_once=at_once))
+        for number, translation in enumerate(translations):
+            for line in _shown(translation, number, task):
+                write_line(out, line)
+            if at_once:
+                out.flush()
+        out.flush()
+        lines.raise_if_bad()
+        if prefixes is not None and next(prefixes, None) is not None:
+            raise InputError(f"{task.prefix}: has more lines than the input; give one for each line")
+    if not typed:
+        suggest_auto_precision(task.runtime.precision, time.monotonic() - started)
+
+
+def _shown(translation: "Translation", number: int, task: Translate) -> Iterable[str]:
+    if task.json:
+        hypotheses = [
+            {"text": each.text, "score": each.score, "log_prob": each.log_prob, "ids": each.written_ids}
+            for each in translation.hypotheses
+        ]
+        yield json.dumps(
+            {
+                "source": translation.source,
+                "text": translation.text,
+                "score": translation.score,
+                "hypotheses": hypotheses,
+            },
+            ensure_ascii=False,
+        )
+    elif task.n_best > 1:
+        n_best = translation.hypotheses or (translation,)
+        yield from (f"{number} ||| {each.text} ||| {each.score:.6f}" for each in n_best)
+    elif task.scores:
+        yield f"{translation.score:.6f}\t{translation.text}"
+    else:
+        yield translation.text

@@ -1,0 +1,87 @@
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from heedful.cli.options import GroupedCommand, command_of
+from heedful.errors import InputError
+from heedful.settings.options import Option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    width: Annotated[int | None, Option("In tokens.", "Sizes", minimum=2)] = None
+    is_tall: Annotated[bool, Option("Taller.")] = False
+    inner: int = 7  # no option
+
+    def __post_init__(self) -> None:
+        if self.width == 13:
+            raise InputError("--width 13: an unlucky number")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Colour(Size):
+    name: Annotated[str, Option("A name.", metavar="red|blue")] = "red"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Show."""
+
+    first: Annotated[str, Option("What is shown.", is_argument=True)]
+    size: Size = field(default_factory=Size)
+    last: Annotated[int, Option("", default="three", flags=("--last", "-l"))] = 3
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    seen: list[object] = []
+
+    def command(task: Task) -> None:
+        seen.append((task.first, task.size, task.last))
+
+    app = typer.Typer(rich_markup_mode=None)
+    app.command(cls=GroupedCommand)(command_of(command))
+    outcome = CliRunner().invoke(app, list(arguments))
+    return outcome.exit_code, str(seen) + outcome.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["a"], ("a", Size(), 3)),
+        (["a", "--width", "4", "--is-tall", "--last", "5"], ("a", Size(width=4, is_tall=True), 5)),
+        (["a", "-l", "5"], ("a", Size(), 5)),
+    ],
+)
+def test_the_fields_of_a_task_and_of_its_groups_are_options(
+    arguments: list[str], wanted: tuple[object, ...]
+) -> None:
+    assert run(*arguments) == (0, str([wanted]))
+
+
+def test_the_range_and_the_help_of_an_option_are_those_of_its_field() -> None:
+    code, said = run("a", "--width", "1")
+    assert code == 2
+    assert "--width" in said
+    shown = run("--help")[1]
+    assert "--inner" not in shown
+    for each in ("Show.", "What is shown.", "In tokens.", "[default: three]", "Sizes:"):
+        assert each in shown
+
+
+def test_values_that_a_group_refuses_are_an_error_of_usage() -> None:
+    code, said = run("a", "--width", "13")
+    assert code == 2
+    assert "--width 13: an unlucky number" in said
+
+
+def test_a_group_has_the_options_of_the_class_below_it() -> None:
+    seen: list[Colour] = []
+
+    def command(colour: Colour) -> None:
+        seen.append(colour)
+
+    command_of(command)(width=3, is_tall=False, name="blue")
+    assert seen == [Colour(width=3, name="blue")]

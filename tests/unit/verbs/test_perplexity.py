@@ -1,0 +1,95 @@
+import math
+from pathlib import Path
+
+import pytest
+from small_tokenizers import phrases
+from tiny_bundle import PAIRS, memorised, save_memorised
+
+from heedful.data.batches import BatchSource
+from heedful.data.files import ParallelText, parallel_lines
+from heedful.data.store import build_store
+from heedful.decoding.translator import Translator
+from heedful.errors import CorpusError
+from heedful.settings.options import Runtime, ScoreRequest
+from heedful.training import measure_nll
+from heedful.verbs.score import Perplexity, Score, ScoredPair, ScoredToken, score
+
+pytestmark = pytest.mark.by_class
+
+
+def pair(target: str, *log_probs: float) -> ScoredPair:
+    tokens = tuple(ScoredToken("x", -math.inf, value) for value in log_probs)
+    return ScoredPair("", target, -math.inf, -math.inf, sum(log_probs), tokens)
+
+
+def scored(
+    path: Path, sources: list[str], targets: list[str], request: ScoreRequest | None = None
+) -> list[ScoredPair]:
+    task = Score(
+        run=path, src=Path(), tgt=Path(), search=request or ScoreRequest(), runtime=Runtime(device="cpu")
+    )
+    pairs = parallel_lines(sources, targets, src_name="sources", tgt_name="targets")
+    return list(score(task, pairs))
+
+
+def test_it_is_that_of_validation_on_the_same_pairs(tmp_path: Path) -> None:
+    sources, targets = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
+    sources, targets = [*sources, *phrases()[0][:40]], [*targets, *phrases()[1][:40]]
+    bundle = memorised()
+    store = build_store(
+        ParallelText(sources, targets), bundle.tokenizers, max_length=500, cache_dir=tmp_path / "cache"
+    )
+    batches = BatchSource(store, bundle.tokenizers, tokens=200, seed=1).batches(0)
+    wanted = measure_nll(bundle.model, batches, precision="float32")
+    found = Perplexity()
+    for each in scored(save_memorised(tmp_path / "bundle"), sources, targets):
+        found.add(each)
+    assert found.num_tokens == store.report.num_tgt_tokens
+    assert -found.model_log_prob / found.num_tokens == pytest.approx(wanted["nll"], rel=1e-5)
+    assert found.per_token == pytest.approx(wanted["perplexity"], rel=1e-4)
+    assert found.per_token > 2
+
+
+def test_it_is_the_exponential_of_sums_over_all_pairs() -> None:
+    found = Perplexity()
+    found.add(pair("ein Haus", -1.0, -2.0, -0.5, -0.5))
+    found.add(pair("", -2.0))
+    assert (found.num_pairs, found.num_tokens, found.num_words) == (2, 5, 4)  # with both ends of lines
+    assert found.per_token == pytest.approx(math.exp(6 / 5))
+    assert found.per_word == pytest.approx(math.exp(6 / 4))
+
+
+def test_a_pair_of_nothing_is_not_counted() -> None:
+    found = Perplexity()
+    found.add(pair(""))
+    assert (found.num_pairs, found.num_tokens, found.num_words) == (0, 0, 0)
+    assert math.isnan(found.per_token)
+    assert math.isnan(found.per_word)
+
+
+@pytest.mark.parametrize("log_prob", [-1e4, -math.inf])
+def test_beyond_what_numbers_hold_it_is_infinite(log_prob: float) -> None:
+    found = Perplexity()
+    found.add(pair("a", log_prob))
+    assert found.per_token == math.inf
+
+
+def test_pairs_have_the_numbers_of_the_translator_and_the_pieces_of_the_target(tmp_path: Path) -> None:
+    sources, targets = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
+    request = ScoreRequest(length_penalty=1.0, length_normalization="average")
+    found = scored(save_memorised(tmp_path / "bundle"), [*sources, ""], [*targets, ""], request)
+    wanted = Translator(memorised()).score(sources, targets)
+    tokenizer = memorised().tokenizers.tgt
+    for one, other, target in zip(found, wanted, targets, strict=False):
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-6)
+        assert one.score == pytest.approx(other.log_prob / len(one.tokens), abs=1e-6)
+        assert [token.token for token in one.tokens] == [*tokenizer.pieces(tokenizer.encode(target)), "</s>"]
+        assert sum(token.log_prob for token in one.tokens) == one.log_prob
+    assert found[-1] == ScoredPair("", "", 0.0, 0.0, 0.0, ())
+
+
+def test_sides_of_unequal_length_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        CorpusError, match=r"targets: 1 lines but sources has more; .*first unmatched line: 2"
+    ):
+        scored(save_memorised(tmp_path / "bundle"), ["a", "b"], ["a"])

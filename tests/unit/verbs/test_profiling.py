@@ -1,0 +1,106 @@
+"""Operations counted by hand, the rate of products, and the parts of a step of benchmarks/training/."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from process_groups import settings, small_source
+from small_models import small_config
+
+from heedful.data.batches import Batch, BatchSource
+from heedful.model.transformer import Transformer
+from heedful.settings.model import ModelConfig
+from heedful.settings.run import Config
+from heedful.training.averaging import MovingAverage
+from heedful.training.optimizer import build_optimizer
+from heedful.training.parallel.process_group import Rank, SingleProcess, StepPlan
+from heedful.verbs.profiling import MatmulRate, count_flops
+
+CPU = torch.device("cpu")
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks" / "training"
+ORDER = StepPlan(1, ((0, 0), (0, 1)), 0.01)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> BatchSource:
+    return small_source(tmp_path_factory.mktemp("store"))
+
+
+def ranks_of(source: BatchSource, config: Config, *, size: int = 1) -> list[Rank]:
+    torch.manual_seed(1)
+    model = Transformer.from_config(config.model)
+    return [Rank(model, source, config, number=number, size=size) for number in range(size)]
+
+
+def flops_by_hand(model: ModelConfig, batch: Batch) -> int:
+    """2 M K N for each product of the paper's layers, forward, and twice that backward."""
+    (rows, src), tgt = batch.src.shape, batch.tgt_in.shape[1]
+    d, ff, layers = model.d_model, model.d_ff, model.num_encoder_layers
+    assert layers == model.num_decoder_layers
+
+    def projections(positions: int, number: int) -> int:
+        return number * 2 * rows * positions * d * d
+
+    def attention(queries: int, keys: int) -> int:  # scores, and the sum of the values: all heads together
+        return 2 * 2 * rows * queries * keys * d
+
+    def feed_forward(positions: int) -> int:
+        return 2 * 2 * rows * positions * d * ff
+
+    encoder = projections(src, 4) + attention(src, src) + feed_forward(src)
+    own = projections(tgt, 4) + attention(tgt, tgt)
+    cross = projections(tgt, 2) + projections(src, 2) + attention(tgt, src)
+    decoder = own + cross + feed_forward(tgt)
+    # The vocabulary's matrix meets real tokens only, filled up to a multiple of 64: once forward and twice
+    # backward. What the smoothing adds is one row more.
+    tokens = -(-batch.num_tgt_tokens // 64) * 64
+    return 3 * layers * (encoder + decoder) + 2 * (3 * tokens + 1) * d * model.tgt_vocab_size
+
+
+@pytest.mark.parametrize(("layers", "size"), [(1, 1), (2, 2)])
+def test_operations_are_those_counted_by_hand(source: BatchSource, layers: int, size: int) -> None:
+    sizes = small_config(
+        d_model=12, d_ff=20, src_vocab_size=60, tgt_vocab_size=60,
+        num_encoder_layers=layers, num_decoder_layers=layers,
+    )  # fmt: skip
+    ranks = ranks_of(source, settings(model=sizes.model_dump()), size=size)
+    by_hand = sum(flops_by_hand(sizes, batch) for rank in ranks for batch in rank.batches(ORDER))
+    assert count_flops(ranks, ORDER) == by_hand
+
+
+def test_timing_the_parts_of_a_step_takes_the_step(
+    source: BatchSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from step_parts import time_parts
+
+    config = settings()
+    outcomes = []
+    for parts_are_timed in (False, True):
+        (rank,) = ranks_of(source, config)
+        optimizer, average = (
+            build_optimizer(rank.model, config.optimizer, precision="float32"),
+            MovingAverage(rank.model, 0.9),
+        )
+        group = SingleProcess(rank, optimizer, average)
+        group.step(ORDER)
+        following = StepPlan(2, ((0, 2),), 0.02)
+        if parts_are_timed:
+            (parts,) = time_parts(rank, [following], optimizer, average, threads=1)
+            assert min(parts.data, parts.forward, parts.backward, parts.optimizer) > 0.0
+        else:
+            group.step(following)
+        outcomes.append([*rank.model.parameters(), *average.weights.values()])
+    for one, other in zip(*outcomes, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)  # the norm is summed in another order
+
+
+def test_products_are_measured_on_the_threads_that_are_asked_for() -> None:
+    before = torch.get_num_threads()
+    products = MatmulRate("float32", CPU, threads=1)
+    products.measure(0.01)
+    once = products.flops_per_second
+    products.measure(0.01)
+    assert once > 0.0
+    assert products.flops_per_second > 0.0
+    assert torch.get_num_threads() == before

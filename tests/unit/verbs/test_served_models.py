@@ -1,0 +1,118 @@
+"""What an argument of `heedful serve` stands for."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tagged_bundle import nllb_like
+from tiny_bundle import PAIRS, memorised
+
+from heedful.decoding.translator import Translator
+from heedful.errors import InputError
+from heedful.serving.catalogue import Pair
+from heedful.serving.limits import Limits
+from heedful.serving.markup.projection import words
+from heedful.serving.metrics import Metrics
+from heedful.serving.served_model import Output
+from heedful.serving.service import TranslationService
+from heedful.storage.bundle import load_bundle
+from heedful.storage.model_files import save_bundle
+from heedful.verbs.serve import Serve, load_models, load_served
+
+pytestmark = pytest.mark.by_class
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("many") / "bundle"
+    save_bundle(nllb_like(), path, card="# Many languages\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle that was trained on train.en.gz and train.de."""
+    bundle = memorised()
+    data = bundle.config.data.replace(src="data/train.en.gz", tgt="data/train.de")
+    path = tmp_path_factory.mktemp("two") / "bundle"
+    save_bundle(replace(bundle, config=bundle.config.replace(data=data.model_dump())), path, card="# Two\n")
+    return path
+
+
+def pairs(argument: str) -> list[str]:
+    return sorted(map(str, load_served(argument, Serve(models=[argument])).pairs))
+
+
+def test_the_languages_of_training_files_are_those_of_a_model(two: Path) -> None:
+    model = load_served(str(two), Serve(models=[]))
+    assert model.pairs == {Pair("en", "de")}
+    sources = [source for source, _ in PAIRS]
+    found = model.translate(Pair("en", "de"), sources, alternatives=0)
+    assert found == [(Output(target),) for _, target in PAIRS]
+    for (source, target), (output,) in zip(
+        PAIRS, model.translate(Pair("en", "de"), sources, alternatives=0, aligned=True), strict=True
+    ):
+        [alignment] = Translator(load_bundle(two)).align([source], [target], split=words)
+        assert output == Output(target, alignment.links)
+        assert alignment.links
+
+
+def test_what_is_said_goes_before_what_is_known(two: Path) -> None:
+    assert pairs(f"fr-pt-BR={two}") == ["fr-pt-BR"]
+    assert pairs(f"zh-Hans-en,deu_Latn-EN={two}") == ["de-en", "zh-Hans-en"]
+
+
+def test_a_model_of_many_languages_has_all_pairs_or_those_that_are_said(many: Path) -> None:
+    everything = pairs(str(many))
+    assert {"en-de", "de-en", "en-fr", "fr-de"} <= set(everything)
+    assert "en-en" not in everything
+    assert pairs(f"en-fr={many}") == ["en-fr"]
+    with pytest.raises(InputError, match="'en-eng': a language and itself"):
+        pairs(f"en-eng={many}")
+    with pytest.raises(InputError, match="does not translate en-ja"):
+        pairs(f"en-ja={many}")
+
+
+def test_each_pair_is_that_of_the_translator(many: Path) -> None:
+    model = load_served(str(many), Serve(models=[]))
+    lines = ["the house", "a cat and a dog"]
+    for src, tgt, codes in (("eng_Latn", "fra_Latn", ("en", "fr")), ("deu_Latn", "eng_Latn", ("de", "en"))):
+        expected = Translator(nllb_like()).for_languages(src_lang=src, tgt_lang=tgt).translate(lines)
+        found = model.translate(Pair(*codes), lines, alternatives=0)
+        assert [outputs[0].text for outputs in found] == expected
+
+
+def test_alternatives_begin_with_the_best_translation(two: Path) -> None:
+    model = load_served(str(two), Serve(models=[]))
+    ((best, *others),) = model.translate(Pair("en", "de"), [PAIRS[0][0]], alternatives=6)
+    assert best.text == PAIRS[0][1]
+    assert len({best, *others}) == 7
+
+
+def test_the_first_model_of_a_pair_answers(two: Path, many: Path) -> None:
+    lines: list[str] = []
+    arguments = [f"en-de={two}", str(many)]
+    models = load_models(Serve(models=arguments), lines.append)
+    assert lines == [f"{many}: en-de (1 of {len(models[1].pairs)} pairs): en-de={two} answers"]
+    service = TranslationService(models, Limits(), Metrics())
+    assert service.model_of(Pair("en", "de")) is models[0]
+    assert service.model_of(Pair("en", "fr")) is models[1]
+    service.close()
+
+
+def test_a_model_that_another_leaves_nothing_is_refused(two: Path, many: Path) -> None:
+    for first, second in ((many, f"en-de={two}"), (two, two), (many, many)):
+        request = Serve(models=[str(first), str(second)])
+        with pytest.raises(InputError, match=f"{second}: {first}, named before it, translates .*already"):
+            load_models(request, lambda _: None)
+
+
+def test_the_service_imports_no_torch() -> None:
+    code = (
+        "import sys, heedful.verbs.serve, heedful.serving.server, heedful.serving.http.app, "
+        "heedful.serving.service; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
