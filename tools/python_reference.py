@@ -26,7 +26,7 @@ FURTHER = {
         "decoding.strategies.Strategy",
     ],
     "Training": ["workflows.train.train", "workflows.train.TrainTask", "workflows.train.TrainResult"],
-    "Scores": ["evaluation.metrics.evaluate_texts", "evaluation.report.EvaluationReport"],
+    "Scores": ["evaluation.metrics.evaluate_texts", "evaluation.metrics.EvaluationReport"],
     "Attention": [
         "workflows.attention.attention_of",
         "analysis.attention_maps.AttentionMaps",

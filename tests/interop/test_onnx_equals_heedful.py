@@ -221,7 +221,7 @@ STRATEGIES: dict[str, tuple[Strategy, int]] = {
 def test_every_strategy_and_scores_over_the_backend(paper: tuple[Bundle, Path], name: str) -> None:
     bundle, directory = paper
     backend = backend_of(directory, bundle.config.model.src_pad_id)
-    translator = Translator(bundle, engine=lambda bundle, own: own.over(backend))
+    translator = Translator(bundle, engine=backend)
     assert (translator.engine_in_use, translator.precision_in_use) == ("onnx", "float32")
     strategy, n_best = STRATEGIES[name]
     options = SearchOptions(strategy=strategy, n_best=n_best, max_length_offset=5)

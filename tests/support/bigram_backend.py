@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from tiny_bundle import PAIRS
 
 from heedful.decoding.backends.protocol import Allowed
-from heedful.decoding.generator import Generator, StepwiseGenerator
 from heedful.decoding.steps import ArrayTokens, StepFunction
 from heedful.settings.options import Precision
 from heedful.storage.bundle import Bundle
@@ -66,7 +65,7 @@ class BigramBackend:
             yield step
 
 
-def bigrams(bundle: Bundle, own: StepwiseGenerator) -> Generator:
+def bigrams(bundle: Bundle) -> BigramBackend:
     tgt = bundle.tokenizers.tgt
     texts = [[*tgt.encode(target), tgt.eos_id] for _, target in PAIRS]
-    return own.over(BigramBackend(texts, start_id=tgt.bos_id, vocab_size=tgt.vocab_size))
+    return BigramBackend(texts, start_id=tgt.bos_id, vocab_size=tgt.vocab_size)

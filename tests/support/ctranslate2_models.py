@@ -14,7 +14,7 @@ from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import SearchTask
-from heedful.interop.ctranslate2.export import export_ctranslate2
+from heedful.interop.ctranslate2 import export_ctranslate2
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config, TokenizerConfig
 from heedful.storage.bundle import Bundle

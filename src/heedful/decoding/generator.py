@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from copy import copy
 from functools import partial
 from heapq import heapreplace
 from typing import Protocol, TypeVar
@@ -16,7 +15,6 @@ from heedful.decoding.backends.protocol import (
     AttentionBackend,
     Backend,
     BackendChoice,
-    SingleBackend,
 )
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
@@ -25,7 +23,6 @@ from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.steps import NOT_NUMBERS, SearchTask
 from heedful.errors import InputError, is_out_of_memory
 from heedful.settings.options import Precision
-from heedful.storage.bundle import Bundle
 from heedful.text.framing import Framing
 from heedful.text.pair import TokenizerPair
 
@@ -192,22 +189,6 @@ class Generator(Protocol):
         ...
 
 
-class ForeignEngine(Protocol):
-    """Another system's engine, which searches in its own way."""
-
-    def __call__(self, bundle: Bundle, own: "StepwiseGenerator") -> Generator:
-        """Return its generator for a bundle.
-
-        Args:
-            bundle: the model and its tokenizers.
-            own: heedful's generator for it: its settings, and what the engine does not do itself.
-
-        Raises:
-            InputError: what the engine does not support.
-        """
-        ...
-
-
 class StepwiseGenerator:
     """The generator over a backend's steps: batches of similar length, one thread each.
 
@@ -245,18 +226,6 @@ class StepwiseGenerator:
         self.batch_tokens = batch_tokens
         self.batch_size = batch_size
         self.shortlist = shortlist
-
-    def over(self, backend: Backend) -> "StepwiseGenerator":
-        """Return the same generator over another backend, with all searches: a `ForeignEngine` may do so."""
-        other = copy(self)
-        own = self.backends
-        other.backends = SingleBackend(
-            backend,
-            vocab_size=own.vocab_size,
-            position_limit=own.position_limit,
-            lender=own,
-        )
-        return other
 
     @property
     def name(self) -> str:

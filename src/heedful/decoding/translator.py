@@ -8,7 +8,8 @@ from typing import Self
 
 from heedful.decoding.alignment import PENULTIMATE, Alignment, AlignmentMethod, Span, words_between_spaces
 from heedful.decoding.backends.choice import Backends, EngineChoice, PrecisionChoice
-from heedful.decoding.generator import ForeignEngine, StepwiseGenerator
+from heedful.decoding.backends.protocol import Backend, SingleBackend
+from heedful.decoding.generator import StepwiseGenerator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.inputs import Ids, Target, check_one_for_each, checked_ids, chunks, without_line_ends
 from heedful.decoding.options import SearchOptions
@@ -39,7 +40,7 @@ class Translator:
         batch_tokens: int | None = None,
         batch_size: int | None = None,
         ensemble: Sequence[Bundle] = (),
-        engine: EngineChoice | ForeignEngine = "auto",
+        engine: EngineChoice | Backend = "auto",
         shortlist: Shortlist | None = None,
     ) -> None:
         """Wrap a loaded bundle.
@@ -55,7 +56,7 @@ class Translator:
             ensemble: more bundles, whose models translate with that of the first (see `EnsembleStep`); they
                 have the same tokenizers, and are on the same device. The search is the first one's.
             engine: "native" (`engine.py`), which copies the weights when it is first used, "torch", or the
-                native one where it can be used; or another system's, such as `CTranslate2Engine`.
+                native one where it can be used; or a backend of one's own.
             shortlist: of the model, which leaves each sentence a few target tokens; log-probabilities and
                 scores are then those of a model that knows no others.
 
@@ -85,7 +86,13 @@ class Translator:
         check_shortlist(self.shortlist, bundle)
         framing = Framing.of(bundle.config, bundle.tokenizers)
         generator = StepwiseGenerator(
-            self._backends,
+            self._backends
+            if isinstance(self.engine, str)
+            else SingleBackend(
+                self.engine,
+                vocab_size=self._backends.vocab_size,
+                position_limit=self._backends.position_limit,
+            ),
             framing,
             bundle.tokenizers,
             batch_tokens=self.batch_tokens,
@@ -93,7 +100,7 @@ class Translator:
             shortlist=self.shortlist,
         )
         self._texts = TextGenerator(
-            generator if isinstance(self.engine, str) else self.engine(bundle, generator),
+            generator,
             framing,
             bundle.tokenizers,
             SearchOptions.from_config(bundle.config.decode),

@@ -275,7 +275,7 @@ class SearchRequest(BeamRequest, ScoreRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """How to compute. Results may change: slightly with bf16 and fp16, more with int8 and CTranslate2."""
+    """How to compute. Results may change: slightly with bf16 and fp16, more with int8."""
 
     batch_tokens: Annotated[
         int | None, Option("Source tokens of a batch.", COMPUTING, minimum=1, default=_BUNDLE)
@@ -300,9 +300,9 @@ class Runtime:
         str,
         Option(
             "native: the native library's, on CPUs; torch; auto: the native engine where it supports the "
-            "model, else torch; ctranslate2: CTranslate2's own search.",
+            "model, else torch.",
             COMPUTING,
-            metavar="auto|native|torch|ctranslate2",
+            metavar="auto|native|torch",
         ),
     ] = "auto"
     device: Annotated[

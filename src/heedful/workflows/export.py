@@ -54,7 +54,7 @@ def export(task: ExportTask) -> None:
     )
     bundle = replace(bundle, config=config)
     if task.target == "ctranslate2":
-        from heedful.interop.ctranslate2.export import export_ctranslate2
+        from heedful.interop.ctranslate2 import export_ctranslate2
 
         export_ctranslate2(bundle, task.output, quantization=task.quantization)
     elif task.target == "marian":

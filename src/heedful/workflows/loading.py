@@ -27,7 +27,6 @@ from heedful.settings.run import DecodeConfig
 from heedful.storage.bundle import load_bundle
 
 if TYPE_CHECKING:
-    from heedful.decoding.generator import ForeignEngine
     from heedful.model.transformer import Transformer
     from heedful.storage.stored_model import StoredModel
 
@@ -101,7 +100,6 @@ def _advice(name: Path) -> str:
 
 _PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(PrecisionChoice)}
 _ENGINES: dict[str, EngineChoice] = {name: name for name in get_args(EngineChoice)}
-_CTRANSLATE2 = "ctranslate2"
 _NEEDS_TORCH = f"this needs torch: {install_hint('torch')}"
 _DEVICES = get_args(Device)
 
@@ -170,16 +168,15 @@ def load_translator(
         HubError: a name that is no path, and that the hub does not know.
         InputError: a precision or device that does not exist, a language that the model does not have,
             models that cannot translate together, or a shortlist that cannot be read or is another model's.
-        MissingExtraError: the engine "ctranslate2", or an option that needs torch, and it is not installed.
+        MissingExtraError: an option that needs torch, and it is not installed.
     """
     for name, value, known in (
         ("precision", runtime.precision, _PRECISIONS),
-        ("engine", runtime.engine, (*_ENGINES, _CTRANSLATE2)),
+        ("engine", runtime.engine, _ENGINES),
     ):
         if value not in known:
             raise InputError(f"{name}={value!r}: must be one of {', '.join(known)}")
-    with_ctranslate2 = runtime.engine == _CTRANSLATE2
-    device = _device("cpu" if with_ctranslate2 and runtime.device == "auto" else runtime.device)
+    device = _device(runtime.device)
     if runtime.threads is not None:
         set_threads("threads", runtime.threads)
     bundle, *others = (load_bundle(local_bundle(path)) for path in (run, *ensemble))
@@ -193,16 +190,10 @@ def load_translator(
         batch_tokens=runtime.batch_tokens,
         batch_size=runtime.batch_size,
         ensemble=others,
-        engine=_ctranslate2() if with_ctranslate2 else _ENGINES[runtime.engine],
+        engine=_ENGINES[runtime.engine],
         shortlist=None if request.shortlist is None else Shortlist.load(request.shortlist),
     )
     return translator.for_languages(src_lang=request.src_lang, tgt_lang=request.tgt_lang)
-
-
-def _ctranslate2() -> "ForeignEngine":
-    from heedful.interop.ctranslate2.engine import CTranslate2Engine
-
-    return CTranslate2Engine()
 
 
 def _check_without_torch(runtime: Runtime, models: "Sequence[Transformer | StoredModel]") -> None:
@@ -211,8 +202,8 @@ def _check_without_torch(runtime: Runtime, models: "Sequence[Transformer | Store
     Raises:
         MissingExtraError: it cannot; the message names the option.
     """
-    if runtime.engine in ("native", _CTRANSLATE2):
-        return  # which say by themselves what they cannot do
+    if runtime.engine == "native":
+        return  # which says by itself what it cannot do
     if runtime.precision == "auto" and (reason := NativeBackend.why_not(models, "float32")) is not None:
         raise MissingExtraError(f"precision='auto': {reason}; {_NEEDS_TORCH}")
 

@@ -151,7 +151,6 @@ class SingleBackend:
         *,
         vocab_size: int,
         position_limit: int | None,
-        lender: BackendChoice | None = None,
     ) -> None:
         """Take a backend.
 
@@ -159,12 +158,10 @@ class SingleBackend:
             backend: of the steps.
             vocab_size: of the outputs.
             position_limit: how long a sequence may be.
-            lender: gives attention weights of the same model where the backend itself gives none.
         """
         self.searching = backend
         self.vocab_size = vocab_size
         self.position_limit = position_limit
-        self._lender = lender
 
     @property
     def attending(self) -> AttentionBackend:
@@ -175,6 +172,4 @@ class SingleBackend:
         """
         if isinstance(self.searching, AttentionBackend):
             return self.searching
-        if self._lender is None:
-            raise InputError(f"engine={self.searching.name!r} records no attention; engine='auto' does")
-        return self._lender.attending
+        raise InputError(f"engine={self.searching.name!r} records no attention; engine='auto' does")
