@@ -42,7 +42,6 @@ MODES: dict[str, dict[str, object]] = {
     "repetition held back": {"repetition_penalty": 1.3},
     "prefixes": {"prefix": True},
     "prefixes, renormalised": {"prefix": True, "renormalize": True, "forced_first_id": TAG},
-    "prefixes leant to": {"prefix": True, "prefix_bias": 0.9},
     "everything": {
         "min_length": 4, "renormalize": True, "suppressed_ids": (PAD, 4, 5), "forced_first_id": TAG,
         "forced_last_id": EOS, "length_penalty": 1.0, "length_normalization": "average",

@@ -123,19 +123,10 @@ def _prefix_case(name: str, options: Mapping[str, Any]) -> None:
 for _name, _options in {
     "greedy": _GREEDY,
     "beam": {"n_best": 2},
-    "leant to": {"prefix_bias": 0.5},
-    "leant to, sampled": {"prefix_bias": 0.5, **_SAMPLED},
     "sampled": _SAMPLED,
     "coverage": {"coverage_penalty": 0.2},
 }.items():
     _prefix_case(_name, _options)
-
-
-@case("decoding: alternatives")
-def _alternatives(device: str, folder: Path) -> Result:
-    translator = Translator(bundle_on(device), engine="torch")
-    ways = translator.alternatives(SOURCES[:2], prefixes=["die", ""], count=3)
-    return {"outputs": _hypotheses(ways)}
 
 
 @case("decoding: ensemble")

@@ -134,7 +134,6 @@ class Generator(Protocol):
         *,
         options: SearchOptions,
         prefixes: Sequence[Sequence[int]] | None = None,
-        max_lengths: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the n-best hypotheses of each source, in the order of the sources.
 
@@ -142,8 +141,6 @@ class Generator(Protocol):
             sources: ids with the special tokens that the encoder reads; an empty source has no output.
             options: of the search.
             prefixes: for each source the ids that its outputs begin with.
-            max_lengths: for each source the most tokens of its outputs, where that is less than the options
-                and the model allow.
 
         Raises:
             InputError: options that this generator does not support, or too little memory for a batch.
@@ -253,12 +250,9 @@ class StepwiseGenerator:
         *,
         options: SearchOptions,
         prefixes: Sequence[Sequence[int]] | None = None,
-        max_lengths: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
         """See `Generator`."""
         limits = [self.max_length(ids, options) for ids in sources]
-        if max_lengths is not None:
-            limits = list(map(min, limits, max_lengths))
         backend = self._backend_for(options)
 
         def search_some(batch: list[int], threads: int) -> list[list[Hypothesis]]:

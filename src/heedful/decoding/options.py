@@ -63,9 +63,6 @@ class SearchOptions:
         repetition_penalty: multiplies the log-probability of each token that the output has already, as far
             as the search chooses by it (Keskar et al., 2019, section 4.1, on log-probabilities, as beam
             search in transformers has it); above 1 repeats less, and 1 changes nothing.
-        prefix_bias: None: outputs begin with the prefixes of their sentences. From 0 to below 1: they lean to
-            them. As long as an output follows its prefix, the search goes by (1 - bias) times the probability
-            of each next token, and the bias on top for the prefix's (Arivazhagan et al., 2020).
         replace_unknown: whether texts have, instead of an unknown token, the word of the source that it
             attends to most (see `detokenization.py`); ids and numbers are as without it.
         cancelled: whether the caller no longer needs the outputs; searches ask before each step. None: they
@@ -87,7 +84,6 @@ class SearchOptions:
     renormalize: bool = False
     no_repeat_ngram_size: int = 0
     repetition_penalty: float = 1.0
-    prefix_bias: float | None = None
     replace_unknown: bool = False
     cancelled: Callable[[], bool] | None = field(default=None, compare=False)
 
@@ -99,14 +95,11 @@ class SearchOptions:
             check_whole(name, value, least, most)
         for name in ("length_penalty", "coverage_penalty"):
             check_range(name, getattr(self, name), *range_of(name))
-        for name in ("repetition_penalty", "prefix_bias"):
-            check_number(name, getattr(self, name))
+        check_number("repetition_penalty", self.repetition_penalty)
         if not 0 < self.repetition_penalty <= 1000:
             raise InputError(
                 f"repetition_penalty={self.repetition_penalty}: must be above 0 and at most 1000"
             )
-        if self.prefix_bias is not None and not 0 <= self.prefix_bias < 1:
-            raise InputError(f"prefix_bias={self.prefix_bias}: must be at least 0 and below 1")
         if min(self.suppressed_ids or (), default=0) < 0:
             raise InputError(f"suppressed_ids={self.suppressed_ids}: must be at least 0")
         check_choice("length_normalization", self.length_normalization, get_args(LengthNormalization))

@@ -104,7 +104,7 @@ def score_outputs(
     With the options, limits and prefixes of a search, each hypothesis of that search has the numbers that it
     came with. So a token that the options force has the log-probability 0, and one that the search may not
     write there -inf; the length limit alone rules nothing out: an output that is longer has none. What only
-    changes which output is found changes no number: repetition penalty, diversity, sampling, prefix bias.
+    changes which output is found changes no number: repetition penalty, diversity, sampling.
 
     Args:
         step: has one row for each sentence, and no input ids yet.

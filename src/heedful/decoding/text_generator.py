@@ -12,7 +12,6 @@ from heedful.decoding.alignment import (
     relative_weights,
     words_of_tokens,
 )
-from heedful.decoding.alternatives import search_alternatives
 from heedful.decoding.detokenization import translations_of
 from heedful.decoding.generator import Generator
 from heedful.decoding.hypotheses import Hypothesis
@@ -20,14 +19,12 @@ from heedful.decoding.inputs import (
     Ids,
     Sources,
     Target,
-    check_unsplit,
     encoded_prefixes,
     sources_and_outputs,
     sources_and_prefixes,
 )
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import ScoredText, Translation
-from heedful.errors import InputError
 from heedful.settings.options import PAIR_TOKENS
 from heedful.text.framing import Framing
 from heedful.text.pair import TokenizerPair
@@ -82,25 +79,6 @@ class TextGenerator:
             next(chosen) if gaps == [""] else Translation.joined(text, list(islice(chosen, len(gaps))), gaps)
             for text, gaps in zip(texts, sources.gaps, strict=True)
         ]
-
-    def alternatives(
-        self, texts: Sequence[str], *, prefixes: Sequence[str], count: int, options: SearchOptions | None
-    ) -> list[Translation]:
-        """See `Translator.alternatives`."""
-        if count < 1:
-            raise InputError(f"count={count}: must be at least 1")
-        options = replace(self._resolved(options, least=PAIR_TOKENS), n_best=1, prefix_bias=None)
-        if options.strategy.num_hypotheses(1) != 1:
-            raise InputError("alternatives: each needs a search for one output, not a choice among many")
-        whole = self._encoded(texts, prefixes, replace(options, max_source_tokens=None), first_line=1)
-        sources, beginnings = whole.ids, whole.prefixes
-        for number, ids in enumerate(sources, start=1):
-            check_unsplit(f"text {number:,}", ids, options.max_source_tokens)
-        eos_id = self._tokenizers.tgt.eos_id
-        n_best_lists = search_alternatives(
-            sources, beginnings, count=count, options=options, generator=self.generator, eos_id=eos_id
-        )
-        return self._spelled(texts, sources, n_best_lists, options)
 
     def scores(
         self,

@@ -208,33 +208,6 @@ class Translator:
                 chunk, options=options, prefixes=prefixes_of_chunk, first_line=first_line
             )
 
-    def alternatives(
-        self,
-        texts: Sequence[str],
-        *,
-        prefixes: Sequence[str],
-        count: int,
-        options: SearchOptions | None = None,
-    ) -> list[Translation]:
-        """Translate each text in `count` ways that part right after its prefix.
-
-        They begin with the prefix and the `count` most probable tokens after it, and each is searched on for
-        its best output; CTranslate2 calls that `return_alternatives`.
-
-        Args:
-            texts: one sentence or line each.
-            prefixes: for each text, whole words or nothing.
-            count: of ways, at least 1.
-            options: how to search on; by default as the bundle does.
-
-        Returns:
-            Translations whose hypotheses are the ways, that with the most probable token first.
-
-        Raises:
-            InputError: as `translations` does.
-        """
-        return self._texts.alternatives(texts, prefixes=prefixes, count=count, options=options)
-
     def score(
         self,
         sources: Sequence[str],

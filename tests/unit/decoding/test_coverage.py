@@ -218,13 +218,3 @@ def test_what_cannot_be_is_refused() -> None:
     model = model_of(1).requires_grad_(False)
     with pytest.raises(InputError, match=r"coverage_penalty=0\.5: the step function gives no coverage"):
         searched(ModelStep(model, torch.tensor([[5, EOS]])), task_of([3], COVERED))
-
-
-def test_alternatives_still_part_by_probability() -> None:
-    translator = Translator(memorised())
-    settings = {"prefixes": ["die"], "count": 3}
-    plain, covered = (
-        translator.alternatives(LINES[:1], options=options, **settings)[0]  # type: ignore[arg-type]
-        for options in (SearchOptions(), SearchOptions(coverage_penalty=0.5))
-    )
-    assert [each.ids[1] for each in covered.hypotheses] == [each.ids[1] for each in plain.hypotheses]
