@@ -8,13 +8,12 @@ from searches import searched
 from torch import Tensor
 
 from heedful.decoding.backends.torch import ForcedStep, ModelStep
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
 from heedful.decoding.scoring import score_outputs
-from heedful.decoding.steps import SearchTask
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.sampling import Sampling
+from heedful.decoding.task import SearchTask
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 

@@ -15,11 +15,11 @@ from step_tables import EOS, TableStep, random_table, task_of
 from tiny_bundle import PAIRS, memorised, save_memorised
 
 from heedful.decoding.constraints import Candidates, Constraints
-from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import Hypothesis, PartialOutputs
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import SearchTask, Start
-from heedful.decoding.strategies import Strategy
+from heedful.decoding.steps import Start
+from heedful.decoding.strategies.protocol import Greedy, Strategy
+from heedful.decoding.task import SearchTask
 from heedful.decoding.translator import Translator
 from heedful.interop.onnx.export import export_onnx
 from heedful.interop.onnx.runtime import OnnxBackend

@@ -15,9 +15,9 @@ from ctranslate2_models import (
 )
 from option_models import SRC_VOCAB, TGT_VOCAB
 
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
 from heedful.storage.bundle import Bundle
 

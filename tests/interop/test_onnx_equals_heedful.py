@@ -16,12 +16,9 @@ from option_models import LLAMA, OPTIONS
 from torch import Tensor
 
 from heedful import SearchOptions, Translator
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.greedy import Greedy
-from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
-from heedful.decoding.sampling import Sampling
-from heedful.decoding.strategies import Strategy
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.protocol import Greedy, Strategy
+from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.errors import InputError
 from heedful.interop.onnx.export import ComputedSinusoids, export_onnx, exportable
 from heedful.interop.onnx.runtime import OnnxSettings, OnnxTranslator, settings_of

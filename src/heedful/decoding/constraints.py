@@ -12,13 +12,13 @@ from heedful.decoding.steps import (
     NOT_NUMBERS,
     Array,
     NextTokens,
-    SearchTask,
     copy_of,
     like,
     log_softmax,
     namespace,
     on_host,
 )
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 from heedful.text.framing import suppressed_ids
 

@@ -12,7 +12,7 @@ from heedful.analysis.attention_maps import (
 from heedful.analysis.attention_pictures import draw_attention, write_attention_page
 from heedful.analysis.plotting import FORMATS as PICTURES
 from heedful.analysis.plotting import check_picture
-from heedful.decoding.inputs import check_unsplit
+from heedful.decoding.texts import check_unsplit
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.settings.options import Runtime, SearchRequest

@@ -6,18 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from heedful.decoding.backends.choice import EngineChoice, PrecisionChoice, has_torch
-from heedful.decoding.backends.native import NativeBackend
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.ranges import range_of
-from heedful.decoding.sampling import Sampling
 from heedful.decoding.shortlist import Shortlist
-from heedful.decoding.strategies import Strategy, parse_strategy
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.protocol import Strategy, parse_strategy
+from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.decoding.translator import Translator
 from heedful.errors import HubError, InputError, MissingExtraError, install_hint
 from heedful.interop.huggingface.hub import download_bundle, download_source
@@ -25,10 +22,6 @@ from heedful.runtime.threads import may_have_gpu, set_threads
 from heedful.settings.options import Device, Runtime, SamplingRequest, ScoreRequest
 from heedful.settings.run import DecodeConfig
 from heedful.storage.bundle import load_bundle
-
-if TYPE_CHECKING:
-    from heedful.model.transformer import Transformer
-    from heedful.storage.stored_model import StoredModel
 
 _PREFIX = "hf:"
 _SUFFIXES = {".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".npz", ".onnx", ".json", ".toml", ".gz", ".zip"}
@@ -182,8 +175,6 @@ def load_translator(
     bundle, *others = (load_bundle(local_bundle(path)) for path in (run, *ensemble))
     if device != "cpu":
         bundle, *others = (replace(each, network=each.model.to(device)) for each in (bundle, *others))
-    if not has_torch():
-        _check_without_torch(runtime, [each.network for each in (bundle, *others)])
     translator = Translator(
         bundle,
         precision=_PRECISIONS[runtime.precision],
@@ -194,18 +185,6 @@ def load_translator(
         shortlist=None if request.shortlist is None else Shortlist.load(request.shortlist),
     )
     return translator.for_languages(src_lang=request.src_lang, tgt_lang=request.tgt_lang)
-
-
-def _check_without_torch(runtime: Runtime, models: "Sequence[Transformer | StoredModel]") -> None:
-    """Check that the precision can be chosen where torch is not installed.
-
-    Raises:
-        MissingExtraError: it cannot; the message names the option.
-    """
-    if runtime.engine == "native":
-        return  # which says by itself what it cannot do
-    if runtime.precision == "auto" and (reason := NativeBackend.why_not(models, "float32")) is not None:
-        raise MissingExtraError(f"precision='auto': {reason}; {_NEEDS_TORCH}")
 
 
 def _device(name: str) -> str:

@@ -7,7 +7,7 @@ import torch
 from heedful.decoding.backends.torch import TorchTokens
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import SearchTask
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
 PAD, START, EOS = 0, 1, 2
