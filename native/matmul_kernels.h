@@ -1,5 +1,5 @@
-/* The kernels of matrix multiplications, for each precision and number of rows, and what one multiplication is:
-   tiles (matmul_tiles.h) and vectors (matmul.h) compute the same. */
+/* The kernels of matrix multiplications, for each precision and number of rows, and what one multiplication
+   is: tiles (matmul_tiles.h) and vectors (matmul.h) compute the same. */
 #ifndef HEEDFUL_MATMUL_KERNELS_H
 #define HEEDFUL_MATMUL_KERNELS_H
 
