@@ -15,7 +15,7 @@ from heedful.errors import InputError
 from heedful.runtime.native import native
 from heedful.settings.options import Runtime, SearchRequest
 from heedful.training.memory import peak_memory
-from heedful.workflows.loading import beam_size_of, load_translator, search_options
+from heedful.workflows.loading import load_translator, search_options
 
 ProgressCallback = Callable[[str, float], None]  # the current phase, and the progress: 0 to 1
 
@@ -99,7 +99,7 @@ def bench_decoding(
     latencies = [1e3 * _seconds(translator, [text], options) for text in single]
     return DecodingBenchmark(
         sentences=len(texts),
-        beam_size=beam_size_of(options),
+        beam_size=options.strategy.width,
         precision=translator.precision_in_use,
         engine=translator.engine_in_use,
         native=native().describe(),

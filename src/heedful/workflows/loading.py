@@ -109,7 +109,7 @@ def search_options(request: ScoreRequest, config: DecodeConfig) -> SearchOptions
     if (sampling := asked.get("sampling")) is not None:
         strategy = _sampled_or_named(sampling)
         # The bundle's n-best list is for a beam; samples are as many, where nothing else is asked for.
-        n_best = asked.get("n_best", config.n_best if isinstance(strategy, Sampling) else 1)
+        n_best = asked.get("n_best", strategy.default_n_best(config.n_best))
     else:
         if "beam_size" not in asked and asked.get("n_best", 1) > (most := int(range_of("beam_size")[1])):
             raise InputError(
@@ -121,12 +121,6 @@ def search_options(request: ScoreRequest, config: DecodeConfig) -> SearchOptions
     changes = {each.name: asked[each.name] for each in fields(SearchOptions) if each.name in asked}
     options = SearchOptions.from_config(config.model_copy(update={"n_best": 1}))
     return replace(options, **{**changes, "strategy": strategy, "n_best": n_best})
-
-
-def beam_size_of(options: SearchOptions) -> int:
-    """Return how many hypotheses of a sentence a search keeps alive: one where it is no beam search."""
-    beams = BeamSearch | DiverseBeamSearch
-    return options.strategy.beam_size if isinstance(options.strategy, beams) else 1
 
 
 def _beam(asked: Mapping[str, Any], beam_size: int, config: DecodeConfig) -> Strategy:

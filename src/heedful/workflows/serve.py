@@ -20,7 +20,7 @@ from heedful.serving.served_model import ServedModel, ServedPair
 from heedful.settings.options import Runtime, SearchRequest
 from heedful.settings.run import Config
 from heedful.text.tokenizer import Tokenizer
-from heedful.workflows.loading import beam_size_of, load_translator, search_options
+from heedful.workflows.loading import load_translator, search_options
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -220,7 +220,7 @@ def load_served(argument: str, request: ServeRequest) -> ServedModel:
         chosen: Translator = translator
         if (src, tgt) != (None, None):
             chosen = translator.for_languages(src_lang=src, tgt_lang=tgt)
-        return ServedPair(chosen, options, beam_size_of(options(1)), chosen.bundle)
+        return ServedPair(chosen, options, options(1).strategy.width, chosen.bundle)
 
     # A search that the engine does not support fails here, and not at each request.
     open_pair(next(iter(tags))).translator.translations(["."], options=options(1))

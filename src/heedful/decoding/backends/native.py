@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.decoding.backends.engine import ALL, FIRST_POSITIONS, Engine, address_of
+from heedful.decoding.backends.engine import (
+    ALL_TOKENS,
+    FIRST_POSITIONS,
+    CandidateTokens,
+    Engine,
+    address_of,
+)
 from heedful.decoding.backends.protocol import Allowed, Backend, attention_layer
 from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import NOT_NUMBERS, ArrayTokens, StepFunction, average_steps
@@ -76,7 +82,9 @@ class EngineTokens:
         self._states = states
         self._threads = threads
         self._referenced = sentences, shortlist  # as long as their addresses
-        self._within = ALL if shortlist is None else (shortlist.address, sentences.ctypes.data)
+        self._candidates = ALL_TOKENS
+        if shortlist is not None:
+            self._candidates = CandidateTokens(shortlist.address, sentences.ctypes.data)
 
     def top(
         self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
@@ -92,7 +100,7 @@ class EngineTokens:
             suppressed,
             renormalize=renormalize,
             threads=self._threads,
-            within=self._within,
+            candidates=self._candidates,
         )
         if np.isnan(values).any():
             raise InputError(NOT_NUMBERS)
@@ -100,7 +108,7 @@ class EngineTokens:
 
     def log_probs(self) -> NDArray[np.float32]:
         """See `NextTokens`."""
-        return self._engine.log_probs(self._states, threads=self._threads, within=self._within)
+        return self._engine.log_probs(self._states, threads=self._threads, candidates=self._candidates)
 
     def with_log_probs(self, log_probs: NDArray[np.floating]) -> ArrayTokens:
         """See `NextTokens`."""

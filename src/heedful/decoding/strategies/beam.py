@@ -47,6 +47,11 @@ class BeamSearch(Strategy):
     def __post_init__(self) -> None:
         check_beam(self.beam_size, self.early_stopping)
 
+    @property
+    def width(self) -> int:
+        """The hypotheses of the whole beam."""
+        return self.beam_size
+
     def check(self, options: SharedOptions) -> None:
         """See `Strategy`."""
         check_n_best(options.n_best, self.beam_size)
@@ -275,6 +280,11 @@ class DiverseBeamSearch(Strategy):
         check_range("diversity_penalty", self.diversity_penalty, *range_of("diversity_penalty"))
         if self.beam_size % self.num_groups:
             raise InputError(f"num_groups={self.num_groups}: must divide beam_size={self.beam_size}")
+
+    @property
+    def width(self) -> int:
+        """The hypotheses of the whole beam."""
+        return self.beam_size
 
     def check(self, options: SharedOptions) -> None:
         """See `Strategy`."""

@@ -60,6 +60,16 @@ class Strategy(Protocol):
         """Return how many hypotheses of a sentence `search` returns at most."""
         return n_best
 
+    @property
+    def width(self) -> int:
+        """How many hypotheses of a sentence are alive at a time; more than one in a beam."""
+        return 1
+
+    def default_n_best(self, n_best: int) -> int:
+        """Return how many hypotheses to return where nothing is asked for, given the bundle's n-best list."""
+        del n_best
+        return 1
+
     def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
         """Return the most sentences of a batch; None leaves it to the number of tokens."""
         del n_best, vocab_size

@@ -83,6 +83,10 @@ class Sampling(Strategy):
                 f"coverage_penalty={options.coverage_penalty}: ranks no samples; leave out one of the two"
             )
 
+    def default_n_best(self, n_best: int) -> int:
+        """Return as many as the bundle's list has."""
+        return n_best
+
     def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
         """See `Strategy`: as many sentences as have all of their samples drawn at once."""
         return max(1, samples_at_once(vocab_size) // n_best)
@@ -276,7 +280,7 @@ class MinimumBayesRisk(Strategy):
         self.sampling.check(options)
 
     def num_hypotheses(self, n_best: int) -> int:
-        """See `Strategy`: the samples, among which `choose` chooses."""
+        """Return the number of samples, among which `choose` chooses."""
         return self.samples
 
     def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
