@@ -1,4 +1,5 @@
-/* The C interface of heedful's native library: what Python calls through ctypes (src/heedful/runtime/native.py).
+/* The C interface of heedful's native library: what Python calls through ctypes
+   (src/heedful/runtime/native.py).
 
    Every function exists once for each level of the instruction set, in a table of function pointers. Arrays
    are contiguous; numbers of rows, ids and positions are checked before anything is read. */

@@ -1,7 +1,9 @@
 /* Multiplication with tiles of 16 rows of 64 bytes (AMX), several times as fast as with vectors. A panel's
-   weights are two tiles wide. Part of matmul.h. */
+   weights are two tiles wide. */
 #ifndef HEEDFUL_MATMUL_TILES_H
 #define HEEDFUL_MATMUL_TILES_H
+
+#include "matmul_kernels.h"
 
 #define HEEDFUL_TILES
 #define TILE 16

@@ -4,7 +4,7 @@
      NAME_input, NAME_weight  types of a number
      NAME_GROUP               consecutive inputs that one instruction takes
      NAME_inputs, NAME_weights, NAME_sum  registers
-     NAME_broadcast, NAME_load, NAME_begin, NAME_dot, NAME_finish  see `KERNEL` in matmul.h */
+     NAME_broadcast, NAME_load, NAME_begin, NAME_dot, NAME_finish  see `KERNEL` in matmul_kernels.h */
 #ifndef HEEDFUL_MATMUL_TYPES_H
 #define HEEDFUL_MATMUL_TYPES_H
 

@@ -56,6 +56,8 @@ LAZY_PARTS = {"cli/progress.py"} | {
     for name in ("card", "inspect_text", "loading", "output_checks", "prepare", "profiling", "run_directory")
 }
 LIGHT = re.compile(r"heedful\.(cli|errors|settings\.options|serving\.limits)\b.*")
+# Imports inside a function that close a cycle: a stored model is built by what also writes models.
+LATE_IMPORTS = {("heedful.storage.stored_model", "heedful.storage.model_files")}
 SIDE_EFFECTS = re.compile(
     r"(os\.(environ|getenv|putenv)|getenv|environ)\b"
     r"|(torch|random|np\.random|numpy\.random)\.(manual_)?seed\b"
@@ -122,6 +124,36 @@ def imports_point_down(source: Source) -> Iterator[str]:
         target = target if target in LAYERS else "__init__"
         if target != source.package and LAYERS[target] >= LAYERS[source.package]:
             yield f"{source.path}:{line}: {source.package} imports {name}, which is not below it"
+
+
+def no_module_cycles(sources: list[Source]) -> Iterator[str]:
+    """No module imports itself through others, by any import: at the top, for types, or inside functions."""
+    known = {module_name(each.path): each for each in sources}
+    imports: dict[str, set[str]] = {name: set() for name in known}
+    for name, source in known.items():
+        for _, imported in imported_modules(source, source.tree):
+            target = imported if imported in known else imported.rpartition(".")[0]
+            if target in known and target != name and (name, target) not in LATE_IMPORTS:
+                imports[name].add(target)
+    reached = {name: reachable(name, imports) for name in known}
+    for name, source in known.items():
+        if name in reached[name]:
+            others = sorted(each for each in reached[name] if name in reached[each])
+            yield f"{source.path}: a cycle of {', '.join(others)}"
+
+
+def module_name(path: str) -> str:
+    return ".".join(["heedful", *path.removesuffix(".py").split("/")]).removesuffix(".__init__")
+
+
+def reachable(name: str, imports: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    waiting = [name]
+    while waiting:
+        new = imports[waiting.pop()] - reached
+        reached |= new
+        waiting += new
+    return reached
 
 
 def layers_are_pure(source: Source) -> Iterator[str]:
@@ -308,6 +340,7 @@ def test_the_source_keeps_every_rule() -> None:
     assert len(sources) > 5
     assert [violation for source in sources for rule in RULES for violation in rule(source)] == []
     assert list(the_paper_is_short(sources)) == []
+    assert list(no_module_cycles(sources)) == []
 
 
 def test_the_native_library_keeps_its_rules() -> None:
@@ -324,6 +357,30 @@ def test_a_paper_that_grows_is_noticed() -> None:
     nn, model = Source("model/deep/a.py", half), Source("model/transformer.py", half)
     assert list(the_paper_is_short([nn, model])) == ["model/ has 800 lines, not below 800"]
     assert list(the_paper_is_short([nn, Source("ops/a.py", half)])) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from heedful.text.b import f",
+        "from heedful.text import b",
+        "import heedful.text.b",
+        "from . import b",
+        "if TYPE_CHECKING:\n    from .b import B",
+        "def f():\n    from heedful.text.b import g",
+    ],
+)
+def test_a_cycle_of_modules_is_noticed_by_any_import(text: str) -> None:
+    a, c = Source("text/a.py", text), Source("text/c/__init__.py", "import heedful.text.a")
+    b = Source("text/b.py", "from heedful.text.c import value")
+    assert len(list(no_module_cycles([a, b, c]))) == 3
+    assert list(no_module_cycles([a, b])) == []
+
+
+def test_native_headers_include_each_other_one_way() -> None:
+    texts = {path.name: path.read_text(encoding="utf-8") for path in NATIVE.glob("*.h")}
+    includes = {name: set(re.findall(r'#include "([\w.]+)"', text)) for name, text in texts.items()}
+    assert [name for name in includes if name in reachable(name, includes)] == []
 
 
 @pytest.mark.parametrize(("rule", "path", "text"), BAD_EXAMPLES)

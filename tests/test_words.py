@@ -65,7 +65,7 @@ RIGHT_NAMES = re.compile(
 ALLOWED = {
     ("analysis/attention_maps.py", "pieces"),
     ("verbs/score.py", "piece"),
-    ("interop/ctranslate2/export.py", "pieces"),
+    ("interop/ctranslate2.py", "pieces"),
     ("verbs/score.py", "pieces"),
     ("interop/huggingface/bart.py", "pieces"),
     ("interop/huggingface/pretrained.py", "pieces"),

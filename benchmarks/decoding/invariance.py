@@ -13,8 +13,8 @@ import torch
 
 from heedful import Translator
 from heedful.decoding.backends.choice import EngineChoice
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translation import Translation
 from heedful.settings.options import Precision
 from heedful.storage.bundle import Bundle, load_bundle, resolve_bundle

@@ -8,8 +8,8 @@ from measuring import LONGER_BY, Ids, Task, Translate, measure, parse_task
 
 from heedful import Translator
 from heedful.decoding.backends.choice import EngineChoice
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch
 from heedful.settings.options import Precision
 from heedful.storage.bundle import load_bundle
 

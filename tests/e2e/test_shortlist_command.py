@@ -77,12 +77,3 @@ def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
         outcome = heedful(*arguments, stdin=b"the cat\n")
         assert (outcome.code, outcome.err.count("\n")) == (1, 1)
         assert message in outcome.err
-
-
-def test_ctranslate2_refuses_a_shortlist_by_name(run: Path, tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2")
-    path = tmp_path / "list"
-    heedful(*learn(run, path))
-    outcome = heedful("translate", run, "--engine", "ctranslate2", "--shortlist", path, stdin=b"the cat\n")
-    assert outcome.code == 1
-    assert "engine='ctranslate2' cannot search with a shortlist" in outcome.err

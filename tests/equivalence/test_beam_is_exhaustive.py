@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from searches import searched
 from step_tables import BOS, EOS, PAD, TableStep, every_output, random_table, task_of
 
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch
 from heedful.settings.options import LengthNormalization
 
 

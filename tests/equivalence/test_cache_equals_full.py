@@ -10,9 +10,9 @@ from searches import searched, searched_by_beam, searched_greedily
 from torch import Tensor
 
 from heedful.decoding.backends.torch import ModelStep, TorchTokens
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import SearchTask
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.task import SearchTask
 from heedful.model.transformer import Memory, Transformer
 from heedful.settings.model import ModelConfig
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from searches import searched, searched_by_beam, searched_greedily
 from step_tables import EOS, TableStep, constrained, every_output, random_table, task_of
 
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch
 from heedful.errors import InputError
 
 VOCAB_SIZE, NUM_SENTENCES = 6, 2

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from searches import searched
 from step_tables import EOS, Table, TableStep, every_output, random_table, task_of
 
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
 
 Attention = Callable[[int, tuple[int, ...]], Sequence[float]]
 

@@ -24,7 +24,7 @@ from transformers.generation.logits_process import (
 )
 
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling, probable
+from heedful.decoding.strategies.sampling import Sampling, probable
 
 FALSE_ALARM = 1e-9
 VOCAB_SIZE, LIMIT = 5, 3

@@ -8,13 +8,12 @@ from searches import searched
 from torch import Tensor
 
 from heedful.decoding.backends.torch import ForcedStep, ModelStep
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
 from heedful.decoding.scoring import score_outputs
-from heedful.decoding.steps import SearchTask
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.sampling import Sampling
+from heedful.decoding.task import SearchTask
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 
@@ -42,7 +41,6 @@ MODES: dict[str, dict[str, object]] = {
     "repetition held back": {"repetition_penalty": 1.3},
     "prefixes": {"prefix": True},
     "prefixes, renormalised": {"prefix": True, "renormalize": True, "forced_first_id": TAG},
-    "prefixes leant to": {"prefix": True, "prefix_bias": 0.9},
     "everything": {
         "min_length": 4, "renormalize": True, "suppressed_ids": (PAD, 4, 5), "forced_first_id": TAG,
         "forced_last_id": EOS, "length_penalty": 1.0, "length_normalization": "average",

@@ -14,11 +14,10 @@ from tiny_bundle import PAIRS, memorised
 from heedful import Translator
 from heedful.decoding.backends.native import EngineShortlist, EngineStep
 from heedful.decoding.backends.torch import ModelStep, RestrictedStep
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
 from heedful.decoding.shortlist import Shortlist
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.sampling import Sampling
 from heedful.decoding.translation import Translation
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig

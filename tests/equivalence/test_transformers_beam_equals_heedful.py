@@ -18,10 +18,11 @@ from transformers_step import (
     random_sources,
 )
 
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import SearchTask, StepFunction
+from heedful.decoding.steps import StepFunction
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.task import SearchTask
 from heedful.settings.options import EarlyStopping
 
 LIMIT = 11

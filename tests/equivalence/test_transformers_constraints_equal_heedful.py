@@ -18,10 +18,10 @@ from transformers_step import (
     random_sources,
 )
 
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import SearchTask
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.task import SearchTask
 
 LIMIT = 12
 OPTIONS = SearchOptions(

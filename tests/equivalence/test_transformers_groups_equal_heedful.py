@@ -20,9 +20,9 @@ from transformers_step import (
     random_sources,
 )
 
-from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import SearchTask
+from heedful.decoding.strategies.beam import DiverseBeamSearch
+from heedful.decoding.task import SearchTask
 
 LIMIT = 8
 

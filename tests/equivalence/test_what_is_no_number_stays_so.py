@@ -17,10 +17,10 @@ from heedful import Translator
 from heedful.decoding.backends.engine import address_of
 from heedful.decoding.backends.native import EngineStep
 from heedful.decoding.backends.torch import ModelStep
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
 from heedful.decoding.steps import NextTokens
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.strategies.sampling import Sampling
 from heedful.errors import InputError
 from heedful.model.transformer import Transformer
 from heedful.settings.options import Precision

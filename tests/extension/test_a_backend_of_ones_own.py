@@ -6,12 +6,10 @@ import pytest
 from bigram_backend import bigrams
 from tiny_bundle import PAIRS, memorised
 
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.greedy import Greedy
-from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.protocol import Greedy
+from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 
@@ -27,7 +25,7 @@ SEARCHES = {
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_every_search_runs_over_it_and_scores_what_it_finds(name: str) -> None:
-    translator, options = Translator(memorised(), engine=bigrams), SEARCHES[name]
+    translator, options = Translator(memorised(), engine=bigrams(memorised())), SEARCHES[name]
     assert translator.engine_in_use == "bigrams"
     sources = [source for source, _ in PAIRS[:5]]
     for found in translator.translations(sources, options=options):
@@ -40,7 +38,7 @@ def test_every_search_runs_over_it_and_scores_what_it_finds(name: str) -> None:
 
 
 def test_minimum_bayes_risk_chooses_among_its_samples() -> None:
-    translator, [source] = Translator(memorised(), engine=bigrams), [PAIRS[0][0]]
+    translator, [source] = Translator(memorised(), engine=bigrams(memorised())), [PAIRS[0][0]]
     sampling = Sampling(seed=3)
     samples = translator.translations([source], options=SearchOptions(strategy=sampling, n_best=9))
     options = SearchOptions(strategy=MinimumBayesRisk(samples=9, sampling=sampling), n_best=2)
@@ -50,7 +48,7 @@ def test_minimum_bayes_risk_chooses_among_its_samples() -> None:
 
 
 def test_greedy_search_follows_the_most_frequent_bigrams() -> None:
-    translator = Translator(memorised(), engine=bigrams)
+    translator = Translator(memorised(), engine=bigrams(memorised()))
     tgt = memorised().tokenizers.tgt
     firsts = [tgt.encode(target)[0] for _, target in PAIRS]
     most_frequent = max(set(firsts), key=lambda each: (firsts.count(each), -each))
@@ -61,6 +59,6 @@ def test_greedy_search_follows_the_most_frequent_bigrams() -> None:
 
 
 def test_what_needs_attention_is_refused() -> None:
-    translator = Translator(memorised(), engine=bigrams)
+    translator = Translator(memorised(), engine=bigrams(memorised()))
     with pytest.raises(InputError, match=r"coverage_penalty=0\.2: engine='bigrams' records no attention"):
         translator.translate(["the cat"], options=SearchOptions(coverage_penalty=0.2))

@@ -15,11 +15,11 @@ from step_tables import EOS, TableStep, random_table, task_of
 from tiny_bundle import PAIRS, memorised, save_memorised
 
 from heedful.decoding.constraints import Candidates, Constraints
-from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import Hypothesis, PartialOutputs
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import SearchTask, Start
-from heedful.decoding.strategies import Strategy
+from heedful.decoding.steps import Start
+from heedful.decoding.strategies.protocol import Greedy, Strategy
+from heedful.decoding.task import SearchTask
 from heedful.decoding.translator import Translator
 from heedful.interop.onnx.export import export_onnx
 from heedful.interop.onnx.runtime import OnnxBackend
@@ -78,16 +78,16 @@ def test_it_takes_what_it_says_token_by_token(width: int) -> None:
         assert hypothesis.ids == tuple(token for token in written if token != EOS)
 
 
-@pytest.mark.parametrize("engine", ["torch", "native", pytest.param("onnx", marks=pytest.mark.slow), bigrams])
-def test_it_runs_over_every_backend(engine: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["torch", "native", pytest.param("onnx", marks=pytest.mark.slow), "bigrams"])
+def test_it_runs_over_every_backend(name: str, tmp_path: Path) -> None:
     bundle = memorised()
-    if engine == "onnx":
+    if name == "onnx":
         export_onnx(bundle, tmp_path / "exported")
-        backend = OnnxBackend.load(
-            tmp_path / "exported", src_pad_id=bundle.config.model.src_pad_id, threads=1
-        )
-        engine = lambda bundle, own: own.over(backend)  # noqa: E731
-    if engine == "native":
+        src_pad_id = bundle.config.model.src_pad_id
+        engine: object = OnnxBackend.load(tmp_path / "exported", src_pad_id=src_pad_id, threads=1)
+    else:
+        engine = bigrams(bundle) if name == "bigrams" else name
+    if name == "native":
         need_native()
     translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]
 
@@ -97,7 +97,7 @@ def test_it_runs_over_every_backend(engine: object, tmp_path: Path) -> None:
         return [each.hypotheses[0].ids for each in found]
 
     assert ids(Lookahead(width=1)) == ids(Greedy())
-    if engine is bigrams:
+    if name == "bigrams":
         assert ids(Lookahead(width=5)) != ids(Greedy())
     else:
         texts = translator.translate(SOURCES, options=SearchOptions(strategy=Lookahead(width=3)))

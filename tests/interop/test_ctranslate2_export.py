@@ -18,7 +18,7 @@ from tiny_bundle import PAIRS, memorised
 
 from heedful.decoding.translator import Translator
 from heedful.errors import InteropError, MissingExtraError, RunError, install_hint
-from heedful.interop.ctranslate2.export import NUM_POSITIONS, export_ctranslate2, token_names, unique_names
+from heedful.interop.ctranslate2 import NUM_POSITIONS, export_ctranslate2, token_names, unique_names
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config, DecodeConfig, LanguageConfig
 from heedful.storage.bundle import Bundle

@@ -1,4 +1,4 @@
-"""Prefixes that force or bias an output, and alternatives after them, as CTranslate2 has them."""
+"""Outputs go on after prefixes as CTranslate2's do."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ from ctranslate2_models import (
 )
 from option_models import SRC_VOCAB, TGT_VOCAB
 
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
 from heedful.storage.bundle import Bundle
 
@@ -61,33 +61,3 @@ def test_greedy_outputs_go_on_alike_after_prefixes_of_any_length(
 ) -> None:
     options = SearchOptions(**vars(OPTIONS) | {"strategy": BeamSearch(beam_size=1)})
     assert found_here(bundle, options) == found_there(theirs, bundle, beam_size=1)
-
-
-@pytest.mark.parametrize("bias", [0.05, 0.4, 0.9])
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_outputs_lean_alike(
-    bundle: Bundle, theirs: ctranslate2.Translator, beam_size: int, bias: float
-) -> None:
-    options = SearchOptions(
-        **vars(OPTIONS) | {"strategy": BeamSearch(beam_size=beam_size), "prefix_bias": bias}
-    )
-    expected = found_there(theirs, bundle, beam_size=beam_size, prefix_bias_beta=bias)
-    assert found_here(bundle, options) == expected
-
-
-@pytest.mark.parametrize("count", [1, 4])
-def test_alternatives_part_after_the_prefix_at_the_same_pieces(
-    bundle: Bundle, theirs: ctranslate2.Translator, count: int
-) -> None:
-    """There, no output ends right after its prefix; here, a minimal length sees to it."""
-    texts, prefixes = map(bundle.tokenizers.src.decode, SOURCES), map(bundle.tokenizers.tgt.decode, PREFIXES)
-    options = SearchOptions(**vars(OPTIONS) | {"strategy": BeamSearch(beam_size=1), "min_length": 9})
-    found = Translator(bundle).alternatives(
-        list(texts), prefixes=list(prefixes), count=count, options=options
-    )
-    expected = found_there(
-        theirs, bundle, beam_size=1, num_hypotheses=count, return_alternatives=True, min_decoding_length=9
-    )
-    ids = [[[*each.ids, *[EOS] * each.finished] for each in translation.hypotheses] for translation in found]
-    assert [target_tokens(bundle, one) for one in ids] == expected
-    assert [one[0][:-1][: len(p)] for one, p in zip(ids, PREFIXES, strict=True)] == PREFIXES

@@ -16,12 +16,9 @@ from option_models import LLAMA, OPTIONS
 from torch import Tensor
 
 from heedful import SearchOptions, Translator
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.greedy import Greedy
-from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
-from heedful.decoding.sampling import Sampling
-from heedful.decoding.strategies import Strategy
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.protocol import Greedy, Strategy
+from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.errors import InputError
 from heedful.interop.onnx.export import ComputedSinusoids, export_onnx, exportable
 from heedful.interop.onnx.runtime import OnnxSettings, OnnxTranslator, settings_of
@@ -221,7 +218,7 @@ STRATEGIES: dict[str, tuple[Strategy, int]] = {
 def test_every_strategy_and_scores_over_the_backend(paper: tuple[Bundle, Path], name: str) -> None:
     bundle, directory = paper
     backend = backend_of(directory, bundle.config.model.src_pad_id)
-    translator = Translator(bundle, engine=lambda bundle, own: own.over(backend))
+    translator = Translator(bundle, engine=backend)
     assert (translator.engine_in_use, translator.precision_in_use) == ("onnx", "float32")
     strategy, n_best = STRATEGIES[name]
     options = SearchOptions(strategy=strategy, n_best=n_best, max_length_offset=5)

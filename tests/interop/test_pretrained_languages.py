@@ -9,7 +9,7 @@ from pretrained_models import FAMILIES, imported
 from small_tokenizers import phrases
 
 from heedful import SearchOptions, Translator
-from heedful.decoding.beam import BeamSearch
+from heedful.decoding.strategies.beam import BeamSearch
 from heedful.storage.bundle import Bundle
 
 pytestmark = [

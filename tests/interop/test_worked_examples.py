@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from heedful.decoding.backends.torch import ModelStep
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import SearchTask
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.task import SearchTask
 from heedful.model.positions import sinusoids
 from heedful.model.transformer import Transformer
 from heedful.ops.recorder import record_attention

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch
 from heedful.settings.presets import preset
 from heedful.settings.run import Config
 

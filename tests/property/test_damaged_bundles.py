@@ -26,9 +26,9 @@ from safetensors.numpy import load_file, save
 from small_tokenizers import marian_pair, nllb_pair, tagged_pair
 from tiny_bundle import memorised, save_memorised
 
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.shortlist import Shortlist, check_shortlist
+from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
 from heedful.interop.onnx.runtime import SETTINGS_FILE, read_settings, settings_of
 from heedful.storage.bundle import bundle_file_names, load_bundle, load_model

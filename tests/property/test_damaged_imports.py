@@ -29,8 +29,8 @@ from pretrained_models import FAMILIES, Family
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
 from heedful.interop.checkpoint import read_checkpoint
 from heedful.interop.fairseq import read_dictionaries

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from searches import searched_by_beam, searched_greedily
 from step_tables import BOS, EOS, PAD, Table, TableStep, constrained, random_table, task_of
 
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch
 from heedful.settings.options import EarlyStopping
 
 TABLES = st.builds(

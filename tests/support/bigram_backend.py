@@ -7,10 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tiny_bundle import PAIRS
 
-from heedful.decoding.backends.protocol import Allowed
-from heedful.decoding.generator import Generator, StepwiseGenerator
+from heedful.decoding.backends.protocol import Allowed, Backend
 from heedful.decoding.steps import ArrayTokens, StepFunction
-from heedful.settings.options import Precision
 from heedful.storage.bundle import Bundle
 
 
@@ -27,11 +25,10 @@ class BigramStep:
         """Nothing is remembered."""
 
 
-class BigramBackend:
+class BigramBackend(Backend):
     """Counts of which token follows which, plus 0.001."""
 
     name = "bigrams"
-    precision: Precision = "float32"
     parallel_batches = 2
 
     def __init__(self, texts: Sequence[Sequence[int]], *, start_id: int, vocab_size: int) -> None:
@@ -43,11 +40,17 @@ class BigramBackend:
 
     @contextmanager
     def step(
-        self, sources: Sequence[Sequence[int]], *, threads: int = 1, allowed: Allowed = None
+        self,
+        sources: Sequence[Sequence[int]],
+        *,
+        threads: int = 1,
+        allowed: Allowed = None,
+        coverage: bool = False,
     ) -> Iterator[StepFunction]:
         assert sources
         assert threads >= 1
         assert allowed is None
+        assert not coverage
         yield BigramStep(self._log_probs_VV)
 
     @contextmanager
@@ -59,14 +62,15 @@ class BigramBackend:
         start_id: int,
         threads: int = 1,
         allowed: Allowed = None,
+        coverage: bool = False,
     ) -> Iterator[StepFunction]:
         assert len(sources) == len(outputs)
         assert start_id >= 0
-        with self.step(sources, threads=threads, allowed=allowed) as step:
+        with self.step(sources, threads=threads, allowed=allowed, coverage=coverage) as step:
             yield step
 
 
-def bigrams(bundle: Bundle, own: StepwiseGenerator) -> Generator:
+def bigrams(bundle: Bundle) -> BigramBackend:
     tgt = bundle.tokenizers.tgt
     texts = [[*tgt.encode(target), tgt.eos_id] for _, target in PAIRS]
-    return own.over(BigramBackend(texts, start_id=tgt.bos_id, vocab_size=tgt.vocab_size))
+    return BigramBackend(texts, start_id=tgt.bos_id, vocab_size=tgt.vocab_size)

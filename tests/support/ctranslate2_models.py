@@ -10,11 +10,11 @@ from option_models import SRC_PAD, SRC_VOCAB, TGT_PAD, TGT_VOCAB, option_model
 from searches import searched
 
 from heedful.decoding.backends.torch import ModelStep
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import SearchTask
-from heedful.interop.ctranslate2.export import export_ctranslate2
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.task import SearchTask
+from heedful.interop.ctranslate2 import export_ctranslate2
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config, TokenizerConfig
 from heedful.storage.bundle import Bundle

@@ -18,13 +18,11 @@ from trainer_worlds import Source
 from heedful.analysis.attention_maps import attention_maps
 from heedful.analysis.head_importance import head_importance
 from heedful.decoding.backends.torch import TorchTokens
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.greedy import Greedy
-from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
 from heedful.decoding.shortlist import Shortlist
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.protocol import Greedy
+from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.model.transformer import Memory, Transformer
@@ -123,19 +121,10 @@ def _prefix_case(name: str, options: Mapping[str, Any]) -> None:
 for _name, _options in {
     "greedy": _GREEDY,
     "beam": {"n_best": 2},
-    "leant to": {"prefix_bias": 0.5},
-    "leant to, sampled": {"prefix_bias": 0.5, **_SAMPLED},
     "sampled": _SAMPLED,
     "coverage": {"coverage_penalty": 0.2},
 }.items():
     _prefix_case(_name, _options)
-
-
-@case("decoding: alternatives")
-def _alternatives(device: str, folder: Path) -> Result:
-    translator = Translator(bundle_on(device), engine="torch")
-    ways = translator.alternatives(SOURCES[:2], prefixes=["die", ""], count=3)
-    return {"outputs": _hypotheses(ways)}
 
 
 @case("decoding: ensemble")

@@ -2,10 +2,11 @@
 
 from contextlib import nullcontext
 
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.steps import SearchTask, StepFunction
+from heedful.decoding.steps import StepFunction
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.strategies.protocol import Greedy
+from heedful.decoding.task import SearchTask
 
 
 def searched(step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from heedful.decoding.alignment import Alignment, Span
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.errors import InputError
 from heedful.serving.catalogue import Pair

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import ArrayTokens, SearchTask
+from heedful.decoding.steps import ArrayTokens
+from heedful.decoding.task import SearchTask
 
 PAD, BOS, EOS = 0, 1, 2
 Table = Callable[[int, tuple[int, ...]], Sequence[float]]

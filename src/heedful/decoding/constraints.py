@@ -12,13 +12,13 @@ from heedful.decoding.steps import (
     NOT_NUMBERS,
     Array,
     NextTokens,
-    SearchTask,
     copy_of,
     like,
     log_softmax,
     namespace,
     on_host,
 )
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 from heedful.text.framing import suppressed_ids
 
@@ -47,9 +47,9 @@ class Constraints:
     others stay what they are, unless they are to be renormalised. A repetition penalty changes what the
     search goes by, and no log-probability.
 
-    A forced token is the only one possible, whatever else forbids it; a prefix forces its tokens unless the
-    options give it a bias only. A token of a prefix has the model's log-probability; `forced_first_id` and
-    `forced_last_id` have 0, since they are no choice. All of them count in the length.
+    A forced token is the only one possible, whatever else forbids it; a prefix forces its tokens. A token of
+    a prefix has the model's log-probability; `forced_first_id` and `forced_last_id` have 0, since they are no
+    choice. All of them count in the length.
     """
 
     def __init__(self, task: SearchTask) -> None:
@@ -94,7 +94,7 @@ class Constraints:
             own_values = values
         else:
             tokens = tokens.with_log_probs(tokens.log_probs())  # computed once
-            scores, own = self._scores(tokens.log_probs(), written, sentences, discounts)
+            scores, own = self._scores(tokens.log_probs(), written, discounts)
             values, ids = tokens.with_log_probs(scores).top(count, suppressed)
             own_values = values if own is scores else _values_of(own, ids)
         if not self._may_force(written):
@@ -117,7 +117,7 @@ class Constraints:
             InputError: a forced token that does not exist.
         """
         tokens = tokens.with_log_probs(tokens.log_probs())
-        scores, own = self._scores(tokens.log_probs(), written, sentences)
+        scores, own = self._scores(tokens.log_probs(), written)
         scores = self._without_suppressed(scores, written)
         rows, ids, values = self._forced(tokens, written, sentences)
         if len(rows):
@@ -166,11 +166,7 @@ class Constraints:
         return values, model_values
 
     def _scores(
-        self,
-        log_probs: Array,
-        written: NDArray[np.int64],
-        sentences: NDArray[np.int64],
-        discounts: NDArray[np.float64] | None = None,
+        self, log_probs: Array, written: NDArray[np.int64], discounts: NDArray[np.float64] | None = None
     ) -> tuple[Array, Array]:
         """Return the scores to search by and the model's log-probabilities, each (rows, V); often equal."""
         own, penalised = self._possible(log_probs, written), log_probs
@@ -180,25 +176,7 @@ class Constraints:
             penalised[rows, ids] = self._options.repetition_penalty * log_probs[rows, ids]
         if discounts is not None:
             penalised = penalised - namespace(log_probs).astype(like(discounts, log_probs), log_probs.dtype)
-        if self._options.prefix_bias:
-            penalised = self._leaning(penalised, self._options.prefix_bias, written, sentences)
         return (own if penalised is log_probs else self._possible(penalised, written)), own
-
-    def _leaning(
-        self, scores: Array, bias: float, written: NDArray[np.int64], sentences: NDArray[np.int64]
-    ) -> Array:
-        """Scores (rows, V) of which those of rows that follow their prefixes lean to its next token."""
-        length = written.shape[1]
-        if length >= self._prefixes.shape[1]:
-            return scores
-        before, next_ids = self._prefixes[sentences, :length], self._prefixes[sentences, length]
-        follows = ((before == written) | (before == FREE)).all(axis=1) & (next_ids != FREE)
-        scores, rows = copy_of(scores), like(np.flatnonzero(follows), scores)
-        ids, xp = like(next_ids[follows], scores), namespace(scores)
-        scores[rows] = scores[rows] + math.log1p(-bias)
-        leaning = scores[rows, ids]
-        scores[rows, ids] = xp.logaddexp(leaning, xp.full_like(leaning, math.log(bias)))
-        return scores
 
     def _possible(self, log_probs: Array, written: NDArray[np.int64]) -> Array:
         """The log-probabilities without what would repeat an n-gram, renormalised where that is asked for."""
@@ -255,7 +233,7 @@ class Constraints:
         if options.forced_last_id is not None:
             ids[self._limits[sentences] == length + 1] = options.forced_last_id
         values = np.zeros(len(sentences))
-        if length < self._prefixes.shape[1] and options.prefix_bias is None:
+        if length < self._prefixes.shape[1]:
             prefixed = self._prefixes[sentences, length]
             rows = np.flatnonzero(prefixed != FREE)
             ids[rows] = prefixed[rows]

@@ -2,38 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import Hypothesis, hypothesis_of
-from heedful.decoding.steps import Array, NextTokens, SearchTask, StepFunction, like, on_host
+from heedful.decoding.steps import Array, NextTokens, StepFunction, like, on_host
+from heedful.decoding.task import SearchTask, SharedOptions
 from heedful.errors import InputError
-
-if TYPE_CHECKING:
-    from heedful.decoding.options import SearchOptions
 
 # In place of a 0, which only rounding makes: its logarithm is finite.
 _LEAST = float(np.finfo(np.float32).tiny)
 
 
-@runtime_checkable
-class Covering(Protocol):
-    """The additional interface of a step function with a coverage penalty."""
-
-    def coverage(self) -> NDArray[np.float64]:
-        """Of each row (rows,) the sum over i of log(min(sum over j of p_ij, 1)), which is 0 at most.
-
-        p_ij is the attention of the step that says what token j may be, to token i of the source as the
-        encoder reads it; the latest step counts, so the sum is that of each output which its token ends.
-        """
-        ...
-
-
-class CoveringStep:
-    """A step function that sums up what its rows attend to: see `Covering`."""
+class CoverageTracker:
+    """A step function that sums up what its rows attend to, for the coverage penalty."""
 
     def __init__(self, step: StepFunction, latest: Callable[[], Array], *, lengths: Sequence[int]) -> None:
         """Wrap a step function that has no input ids yet.
@@ -63,13 +47,17 @@ class CoveringStep:
         self._sums_BS = self._sums_BS[like(rows, self._sums_BS)]
 
     def coverage(self) -> NDArray[np.float64]:
-        """See `Covering`."""
+        """Return for each row (rows,) the sum over i of log(min(sum over j of p_ij, 1)), which is 0 at most.
+
+        p_ij is the attention of the step that says what token j may be, to token i of the source as the
+        encoder reads it; the latest step counts, so the sum is that of each output which its token ends.
+        """
         sums_BS: NDArray[np.float64] = on_host(self._sums_BS).astype(np.float64)
         covered: NDArray[np.float64] = np.log(np.clip(sums_BS, _LEAST, 1.0)).sum(axis=-1)
         return covered
 
 
-def coverage_penalties(step: StepFunction, options: "SearchOptions", num_rows: int) -> NDArray[np.float64]:
+def coverage_penalties(step: StepFunction, options: SharedOptions, num_rows: int) -> NDArray[np.float64]:
     """Return the coverage penalty of an output that ends now in each row, (num_rows,); 0 at most.
 
     Raises:
@@ -77,9 +65,10 @@ def coverage_penalties(step: StepFunction, options: "SearchOptions", num_rows: i
     """
     if not options.coverage_penalty:
         return np.zeros(num_rows)
-    if not isinstance(step, Covering):
+    if not isinstance(step, CoverageTracker):
         raise InputError(
-            f"coverage_penalty={options.coverage_penalty}: the step function gives no coverage; see Covering"
+            f"coverage_penalty={options.coverage_penalty}: the step function gives no coverage; "
+            "see CoverageTracker"
         )
     return options.coverage_penalty * step.coverage()
 
@@ -104,7 +93,7 @@ def score_outputs(
     With the options, limits and prefixes of a search, each hypothesis of that search has the numbers that it
     came with. So a token that the options force has the log-probability 0, and one that the search may not
     write there -inf; the length limit alone rules nothing out: an output that is longer has none. What only
-    changes which output is found changes no number: repetition penalty, diversity, sampling, prefix bias.
+    changes which output is found changes no number: repetition penalty, diversity, sampling.
 
     Args:
         step: has one row for each sentence, and no input ids yet.

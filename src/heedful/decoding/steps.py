@@ -3,19 +3,13 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from array_api_compat import array_namespace, device, to_device
 from numpy.typing import NDArray
 
 from heedful.errors import InputError
-from heedful.storage.bundle import Bundle
-from heedful.text.framing import Framing
-
-if TYPE_CHECKING:
-    from heedful.decoding.options import SearchOptions
 
 Array = Any  # numpy's, or another of the standard: https://data-apis.org/array-api
 
@@ -196,38 +190,6 @@ def best_first(
     return np.take_along_axis(values, order, axis=1), np.take_along_axis(ids, order, axis=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchTask:
-    """The sentences of a batch, B of them, and how their outputs are searched.
-
-    Attributes:
-        max_lengths: for each sentence, the most tokens to generate, the end token included; at least 1.
-        start_id: the first input id; never generated, unless the options say otherwise or it is the end
-            token.
-        eos_id: ends an output; waits for the minimal length of the options.
-        pad_id: never generated, like `start_id`.
-        options: of the search; its algorithm is that of the strategy.
-        sources: for each sentence its ids, which sampling hashes into its seeds; no other search asks for
-            them.
-        prefixes: for each sentence the ids that its outputs begin with, after `options.forced_first_id` where
-            there is one; what goes beyond its length limit is not written. None: no outputs begin with any.
-        vocab_size: of the outputs, by which sampling bounds its memory; None: unknown.
-    """
-
-    max_lengths: Sequence[int]
-    start_id: int
-    eos_id: int
-    pad_id: int
-    options: "SearchOptions"
-    sources: Sequence[Sequence[int]] = ()
-    prefixes: Sequence[Sequence[int]] | None = None
-    vocab_size: int | None = None
-
-    def start_ids(self) -> NDArray[np.int64]:
-        """Return the first input ids, (B,)."""
-        return np.full(len(self.max_lengths), self.start_id, dtype=np.int64)
-
-
 class EnsembleStep:
     """The step function of several: a token has the mean of the probabilities that they give it.
 
@@ -255,25 +217,3 @@ class EnsembleStep:
 def average_steps(steps: Sequence[StepFunction]) -> StepFunction:
     """Return one step function for all: the only one, or an `EnsembleStep`."""
     return steps[0] if len(steps) == 1 else EnsembleStep(steps)
-
-
-def check_ensemble(bundles: Sequence[Bundle]) -> None:
-    """Check that models can be an ensemble: the same vocabularies and the same special-token template.
-
-    Raises:
-        InputError: two of them differ.
-    """
-    first, *others = bundles
-    for number, other in enumerate(others, start=2):
-        name = f"ensemble: model {number}" if other.path is None else f"ensemble: {other.path}"
-        for role in ("src", "tgt"):
-            ours, theirs = getattr(first.tokenizers, role), getattr(other.tokenizers, role)
-            if ours.digest() != theirs.digest():
-                raise InputError(
-                    f"{name}: its {role} tokenizer is another one than the first model's; "
-                    "only models that were trained with one tokenizer can translate together"
-                )
-        if first.config.model.tgt_vocab_size != other.config.model.tgt_vocab_size:
-            raise InputError(f"{name}: it has another number of target tokens than the first model")
-        if Framing.of(first.config, first.tokenizers) != Framing.of(other.config, other.tokenizers):
-            raise InputError(f"{name}: it puts other ids around a text than the first model; see languages.*")

@@ -1,23 +1,39 @@
-"""Text in, text out: what turns a bundle into a translator."""
+"""Text in, text out: a bundle as a translator of lines."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from heedful.decoding.alignment import PENULTIMATE, Alignment, AlignmentMethod, Span, words_between_spaces
-from heedful.decoding.backends.choice import Backends, EngineChoice, PrecisionChoice
-from heedful.decoding.generator import ForeignEngine, StepwiseGenerator
+from heedful.decoding.alignment import (
+    PENULTIMATE,
+    Alignment,
+    AlignmentMethod,
+    Span,
+    align_words,
+    relative_weights,
+    words_between_spaces,
+    words_of_tokens,
+)
+from heedful.decoding.backends.choice import EngineChoice, PrecisionChoice, choose_backend
+from heedful.decoding.backends.protocol import Backend
+from heedful.decoding.generator import Generator
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.inputs import Ids, Target, check_one_for_each, checked_ids, chunks, without_line_ends
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput
 from heedful.decoding.shortlist import Shortlist, check_shortlist
-from heedful.decoding.steps import check_ensemble
-from heedful.decoding.text_generator import TextGenerator
+from heedful.decoding.task import Source
+from heedful.decoding.texts import (
+    Target,
+    TextCodec,
+    check_one_for_each,
+    checked_ids,
+    chunks,
+    without_line_ends,
+)
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
+from heedful.settings.options import PAIR_TOKENS
 from heedful.storage.bundle import Bundle, load_bundle, resolve_bundle
 from heedful.text import Framing
 from heedful.text.pair import choose_languages
@@ -29,6 +45,12 @@ class Translator:
     >>> translator = Translator.load("runs/demo")  # doctest: +SKIP
     >>> translator.translate(["the cat sleeps ."])  # doctest: +SKIP
     ['die Katze schläft .']
+
+    Attributes:
+        bundle: the model and its tokenizers.
+        ensemble: more bundles, whose models translate with that of the first.
+        codec: between texts and ids.
+        generator: of the outputs, as ids.
     """
 
     def __init__(
@@ -39,7 +61,7 @@ class Translator:
         batch_tokens: int | None = None,
         batch_size: int | None = None,
         ensemble: Sequence[Bundle] = (),
-        engine: EngineChoice | ForeignEngine = "auto",
+        engine: EngineChoice | Backend = "auto",
         shortlist: Shortlist | None = None,
     ) -> None:
         """Wrap a loaded bundle.
@@ -47,57 +69,53 @@ class Translator:
         Args:
             bundle: model and tokenizers; the model stays on the device where it is.
             precision: of matrix multiplications; "int8" only in the native engine, "fp16" only in torch,
-                for GPUs. "auto" is the fastest of the others that cost hardly any quality, tried out when
-                the model is first used: `fastest_precision.py`.
+                for GPUs. "auto" is the fastest for the class of the CPU of those that cost hardly any
+                quality: see `choose_backend`.
             batch_tokens: source tokens of one batch, padding included; by default the bundle's. Where targets
                 are given, lengths are max(src_len, tgt_len).
             batch_size: sentences of one batch at most; by default the tokens alone decide.
             ensemble: more bundles, whose models translate with that of the first (see `EnsembleStep`); they
                 have the same tokenizers, and are on the same device. The search is the first one's.
-            engine: "native" (`engine.py`), which copies the weights when it is first used, "torch", or the
-                native one where it can be used; or another system's, such as `CTranslate2Engine`.
+            engine: "native" (`engine.py`), which copies the weights, "torch", or "auto", the native one where
+                it can be used; or a backend of one's own.
             shortlist: of the model, which leaves each sentence a few target tokens; log-probabilities and
                 scores are then those of a model that knows no others.
 
         Raises:
-            InputError: a precision or an engine that does not exist, a budget below 1, models that cannot
-                translate together, or another model's shortlist.
+            InputError: a precision or an engine that does not exist or cannot compute the model here, a
+                budget below 1, models that cannot translate together, or another model's shortlist.
+            MissingExtraError: torch would be needed, and is not installed.
         """
-        self.precision = precision
-        self.engine = engine
-        self.batch_tokens = bundle.config.decode.batch_tokens if batch_tokens is None else batch_tokens
-        self.batch_size = batch_size
-        for name, size in (("batch_tokens", self.batch_tokens), ("batch_size", batch_size)):
+        for name, size in (("batch_tokens", batch_tokens), ("batch_size", batch_size)):
             if size is not None and size < 1:
                 raise InputError(f"{name}={size}: must be at least 1")
-        self.shortlist = shortlist
-        self._backends = Backends(
-            [each.network for each in (bundle, *ensemble)],
-            precision=precision,
-            engine=engine if isinstance(engine, str) else "auto",
-        )
-        self._use(bundle, ensemble)
-
-    def _use(self, bundle: Bundle, ensemble: Sequence[Bundle]) -> None:
-        """Set the bundles, whose languages may have changed; the backends keep their packed weights."""
-        self.bundle, self.ensemble = bundle, tuple(ensemble)
         check_ensemble([bundle, *ensemble])
-        check_shortlist(self.shortlist, bundle)
-        framing = Framing.of(bundle.config, bundle.tokenizers)
-        generator = StepwiseGenerator(
-            self._backends,
-            framing,
-            bundle.tokenizers,
-            batch_tokens=self.batch_tokens,
-            batch_size=self.batch_size,
-            shortlist=self.shortlist,
-        )
-        self._texts = TextGenerator(
-            generator if isinstance(self.engine, str) else self.engine(bundle, generator),
-            framing,
-            bundle.tokenizers,
-            SearchOptions.from_config(bundle.config.decode),
+        check_shortlist(shortlist, bundle)
+        self.bundle, self.ensemble = bundle, tuple(ensemble)
+        networks = [each.network for each in (bundle, *ensemble)]
+        configs = [each.config for each in networks]
+        self._src_vocab_size = min(each.src_vocab_size for each in configs)
+        framing, tgt = Framing.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
+        self.codec = TextCodec(
+            tokenizers=bundle.tokenizers,
+            framing=framing,
+            default=SearchOptions.from_config(bundle.config.decode),
             trained_length=bundle.config.data.max_length,
+            position_limit=min(
+                (each.max_positions for each in configs if each.positions == "learned"), default=None
+            ),
+        )
+        if isinstance(engine, str):
+            engine = choose_backend(networks, precision=precision, engine=engine)
+        self.generator = Generator(
+            backend=engine,
+            start_id=framing.start_id,
+            eos_id=tgt.eos_id,
+            pad_id=tgt.pad_id,
+            vocab_size=configs[0].tgt_vocab_size,
+            batch_tokens=bundle.config.decode.batch_tokens if batch_tokens is None else batch_tokens,
+            batch_size=batch_size,
+            shortlist=shortlist,
         )
 
     @classmethod
@@ -135,17 +153,23 @@ class Translator:
         Raises:
             InputError: a language that the model does not have, with close ones named, or no choice at all.
         """
-
-        def chosen(bundle: Bundle) -> Bundle:
-            config, tokenizers = bundle.config, bundle.tokenizers
-            return replace(
-                bundle, config=choose_languages(config, tokenizers, src_lang=src_lang, tgt_lang=tgt_lang)
+        if src_lang is None and tgt_lang is None:
+            return self
+        first, *others = (
+            replace(
+                each,
+                config=choose_languages(each.config, each.tokenizers, src_lang=src_lang, tgt_lang=tgt_lang),
             )
-
-        first, *others = map(chosen, (self.bundle, *self.ensemble))
-        translator = copy(self)
-        translator._use(first, others)
-        return translator
+            for each in (self.bundle, *self.ensemble)
+        )
+        return type(self)(
+            first,
+            ensemble=others,
+            engine=self.generator.backend,
+            batch_tokens=self.generator.batch_tokens,
+            batch_size=self.generator.batch_size,
+            shortlist=self.generator.shortlist,
+        )
 
     def translate(self, texts: Sequence[str], *, options: SearchOptions | None = None) -> list[str]:
         """The best translation of each text; an empty one for an empty text. See `translations`."""
@@ -157,6 +181,7 @@ class Translator:
         *,
         options: SearchOptions | None = None,
         prefixes: Sequence[str] | None = None,
+        first_line: int = 1,
     ) -> list[Translation]:
         """Translate texts, each by itself, in batches of similar length; the order is kept.
 
@@ -167,11 +192,15 @@ class Translator:
             texts: one sentence or line each.
             options: the search; by default the bundle's.
             prefixes: for each text, what its translations begin with: whole words, or nothing.
+            first_line: the number of the first text, for messages.
 
         Raises:
             InputError: a prefix that is longer than the translation may be.
         """
-        return self._texts.translations(texts, options=options, prefixes=prefixes)
+        options = self.codec.resolved(options)
+        lines = self.codec.encode(texts, prefixes, options, first_line=first_line)
+        n_best_lists = self.generator.search(lines.sources, options)
+        return self.codec.decode(lines, n_best_lists, options, attention_of=self.generator.attention)
 
     def translate_lines(
         self,
@@ -197,36 +226,9 @@ class Translator:
                 out.
         """
         for first_line, chunk, prefixes_of_chunk in chunks(without_line_ends(lines), prefixes, chunk_lines):
-            yield from self._texts.translations(
+            yield from self.translations(
                 chunk, options=options, prefixes=prefixes_of_chunk, first_line=first_line
             )
-
-    def alternatives(
-        self,
-        texts: Sequence[str],
-        *,
-        prefixes: Sequence[str],
-        count: int,
-        options: SearchOptions | None = None,
-    ) -> list[Translation]:
-        """Translate each text in `count` ways that part right after its prefix.
-
-        They begin with the prefix and the `count` most probable tokens after it, and each is searched on for
-        its best output; CTranslate2 calls that `return_alternatives`.
-
-        Args:
-            texts: one sentence or line each.
-            prefixes: for each text, whole words or nothing.
-            count: of ways, at least 1.
-            options: how to search on; by default as the bundle does.
-
-        Returns:
-            Translations whose hypotheses are the ways, that with the most probable token first.
-
-        Raises:
-            InputError: as `translations` does.
-        """
-        return self._texts.alternatives(texts, prefixes=prefixes, count=count, options=options)
 
     def score(
         self,
@@ -235,6 +237,7 @@ class Translator:
         *,
         options: SearchOptions | None = None,
         prefixes: Sequence[str] | None = None,
+        first_line: int = 1,
     ) -> list[ScoredText]:
         """Score given translations: the log-probability of each token, and of each text, and its score.
 
@@ -250,6 +253,7 @@ class Translator:
                 unless the output is truncated.
             options: of the search; by default the bundle's.
             prefixes: for each source, what the search had to begin with.
+            first_line: the number of the first pair, for messages.
 
         Returns:
             For each pair the target, on one line, with its numbers.
@@ -258,7 +262,15 @@ class Translator:
             InputError: unequal numbers of texts, ids that no output has, or a text that is longer than
                 `options.max_source_tokens` or learned positions allow.
         """
-        return self._texts.scores(sources, targets, options=options, prefixes=prefixes)
+        options, tgt = self.codec.resolved(options, least=PAIR_TOKENS), self.bundle.tokenizers.tgt
+        read, written = self.codec.pairs(sources, targets, options, prefixes=prefixes, first_line=first_line)
+        scored = self.generator.score(read, written, options)
+        return [
+            ScoredText.of_scored(
+                each, target if isinstance(target, str) else tgt.decode(each.ids), eos_id=tgt.eos_id
+            )
+            for each, target in zip(scored, targets, strict=True)
+        ]
 
     def score_lines(
         self,
@@ -276,7 +288,7 @@ class Translator:
         """
         for first_line, chunk, prefixes_of_chunk in chunks(iter(pairs), prefixes, chunk_lines):
             sources, targets = zip(*chunk, strict=True)
-            yield from self._texts.scores(
+            yield from self.score(
                 sources, targets, options=options, prefixes=prefixes_of_chunk, first_line=first_line
             )
 
@@ -304,7 +316,25 @@ class Translator:
             InputError: unequal numbers of texts, a layer that the decoder does not have, or a text that is
                 longer than learned positions allow.
         """
-        return self._texts.alignments(sources, targets, method=method, split=split, first_line=first_line)
+        codec, src, tgt = self.codec, self.bundle.tokenizers.src, self.bundle.tokenizers.tgt
+        options = codec.resolved(None, least=PAIR_TOKENS)
+        read, written = codec.pairs(sources, targets, options, first_line=first_line)
+        pairs = [i for i, both in enumerate(zip(sources, targets, strict=True)) if all(map(str.strip, both))]
+        weights = self.generator.attention(
+            [read[i].ids for i in pairs], [written[i] for i in pairs], layer=method.layer
+        )
+        alignments = [Alignment(())] * len(sources)
+        for i, weights_TS in zip(pairs, weights, strict=True):
+            src_words = words_of_tokens(src, sources[i], split)
+            tgt_words = words_of_tokens(tgt, targets[i], split)
+            # A token's own step is the one that predicts it; the end token is predicted last.
+            last = len(written[i]) - len(codec.framing.tgt_suffix) + method.shift
+            column = len(codec.framing.src_prefix)
+            own_TS = relative_weights(weights_TS)[
+                last - len(tgt_words) : last, column : column + len(src_words)
+            ]
+            alignments[i] = align_words(own_TS, src_words, tgt_words)
+        return alignments
 
     def search_ids(
         self,
@@ -313,7 +343,7 @@ class Translator:
         options: SearchOptions,
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Search the outputs of sources given as ids: see `Generator`; the batches are the translator's.
+        """Search the outputs of sources given as ids: batches as for texts.
 
         Args:
             sources: as the encoder reads them, with the special tokens that `Framing` adds; an empty one has
@@ -325,8 +355,7 @@ class Translator:
             InputError: naming the first sentence with an id that the model does not have, or with more of
                 them than it has positions.
         """
-        sources, prefixes = self._checked_sources(sources, prefixes)
-        return self._texts.generator(sources, options=options, prefixes=prefixes)
+        return self.generator.search(self._checked_sources(sources, prefixes, options), options)
 
     def score_ids(
         self,
@@ -337,39 +366,73 @@ class Translator:
         prefixes: Sequence[Sequence[int]] | None = None,
     ) -> list[ScoredOutput]:
         """Score outputs given as ids: see `Generator.score`, and `search_ids` for what is refused."""
-        sources, prefixes = self._checked_sources(sources, prefixes)
+        read = self._checked_sources(sources, prefixes, options)
         check_one_for_each("outputs", outputs, "sources", sources)
-        limit, size = self._texts.generator.position_limit, self._backends.vocab_size
-        outputs = checked_ids("outputs", outputs, vocab_size=size, longest=limit)
-        for number, (source, output) in enumerate(zip(sources, outputs, strict=True), start=1):
-            if bool(source) != bool(output):
+        limit, size = self.codec.position_limit, self.generator.vocab_size
+        written = checked_ids("outputs", outputs, vocab_size=size, longest=limit)
+        for number, (source, output) in enumerate(zip(read, written, strict=True), start=1):
+            if bool(source.ids) != bool(output):
                 raise InputError(
                     f"sentence {number:,}: a source without an output, or the reverse; an empty text is the "
                     "end token alone"
                 )
-        return self._texts.generator.score(sources, outputs, options=options, prefixes=prefixes)
+        return self.generator.score(read, written, options)
 
     def _checked_sources(
-        self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None
-    ) -> tuple[Ids, Ids | None]:
+        self,
+        sources: Sequence[Sequence[int]],
+        prefixes: Sequence[Sequence[int]] | None,
+        options: SearchOptions,
+    ) -> list[Source]:
         check_one_for_each("prefixes", prefixes, "sources", sources)
-        limit, backends = self._texts.generator.position_limit, self._backends
-        read = checked_ids("sources", sources, vocab_size=backends.src_vocab_size, longest=limit)
-        if prefixes is None:
-            return read, None
-        return read, checked_ids("prefixes", prefixes, vocab_size=backends.vocab_size)
+        longest = self.codec.position_limit
+        read = checked_ids("sources", sources, vocab_size=self._src_vocab_size, longest=longest)
+        beginnings = checked_ids(
+            "prefixes", prefixes or [()] * len(read), vocab_size=self.generator.vocab_size
+        )
+        return [
+            Source.of(ids, options, prefix=prefix, longest=longest)
+            for ids, prefix in zip(read, beginnings, strict=True)
+        ]
+
+    @property
+    def batch_tokens(self) -> int:
+        """Source tokens of one batch at most."""
+        return self.generator.batch_tokens
 
     @property
     def device(self) -> str:
         """The kind of device that computes: "cpu" or "cuda"."""
-        return self._backends.device
+        return self.generator.backend.device
 
     @property
     def engine_in_use(self) -> str:
-        """The engine: "native", "torch" or the name of another system."""
-        return self._texts.generator.name
+        """The engine: "native", "torch" or the name of a backend of one's own."""
+        return self.generator.backend.name
 
     @property
     def precision_in_use(self) -> str:
         """The precision of matrix multiplications: "float32", "bf16", "fp16" or "int8"."""
-        return self._texts.generator.precision
+        return self.generator.backend.precision
+
+
+def check_ensemble(bundles: Sequence[Bundle]) -> None:
+    """Check that models can be an ensemble: the same vocabularies and the same special-token template.
+
+    Raises:
+        InputError: two of them differ.
+    """
+    first, *others = bundles
+    for number, other in enumerate(others, start=2):
+        name = f"ensemble: model {number}" if other.path is None else f"ensemble: {other.path}"
+        for role in ("src", "tgt"):
+            ours, theirs = getattr(first.tokenizers, role), getattr(other.tokenizers, role)
+            if ours.digest() != theirs.digest():
+                raise InputError(
+                    f"{name}: its {role} tokenizer is another one than the first model's; "
+                    "only models that were trained with one tokenizer can translate together"
+                )
+        if first.config.model.tgt_vocab_size != other.config.model.tgt_vocab_size:
+            raise InputError(f"{name}: it has another number of target tokens than the first model")
+        if Framing.of(first.config, first.tokenizers) != Framing.of(other.config, other.tokenizers):
+            raise InputError(f"{name}: it puts other ids around a text than the first model; see languages.*")

@@ -90,7 +90,7 @@ def attention_of(
         InputError: no sentence, or a text that is too long.
     """
     from heedful.analysis.attention_maps import attention_maps
-    from heedful.decoding.inputs import check_unsplit
+    from heedful.decoding.texts import check_unsplit
     from heedful.text import Framing
     from heedful.verbs.loading import search_options
 

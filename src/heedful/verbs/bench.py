@@ -420,7 +420,7 @@ def bench_decoding(
     from heedful.runtime.memory import peak_memory
     from heedful.runtime.native import native
     from heedful.runtime.threads import num_threads
-    from heedful.verbs.loading import beam_size_of, load_translator, search_options
+    from heedful.verbs.loading import load_translator, search_options
 
     texts = [line for line in lines if line.strip()]
     if not texts:
@@ -445,7 +445,7 @@ def bench_decoding(
     on_progress("other precisions", (_ROUNDS + 3) / to_do)
     return DecodingBenchmark(
         sentences=len(texts),
-        beam_size=beam_size_of(options),
+        beam_size=options.strategy.width,
         precision=translator.precision_in_use,
         engine=translator.engine_in_use,
         native=native().describe(),

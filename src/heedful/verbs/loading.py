@@ -6,18 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from heedful.decoding.backends.choice import EngineChoice, PrecisionChoice, has_torch
-from heedful.decoding.backends.native import NativeBackend
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.ranges import range_of
-from heedful.decoding.sampling import Sampling
 from heedful.decoding.shortlist import Shortlist
-from heedful.decoding.strategies import Strategy, parse_strategy
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.protocol import Strategy, parse_strategy
+from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.decoding.translator import Translator
 from heedful.errors import HubError, InputError, MissingExtraError, install_hint
 from heedful.interop.huggingface.hub import download_bundle, download_source
@@ -25,11 +22,6 @@ from heedful.runtime.threads import may_have_gpu, set_threads
 from heedful.settings.options import Device, Runtime, SamplingRequest, ScoreRequest
 from heedful.settings.run import DecodeConfig
 from heedful.storage.bundle import load_bundle
-
-if TYPE_CHECKING:
-    from heedful.decoding.generator import ForeignEngine
-    from heedful.model.transformer import Transformer
-    from heedful.storage.stored_model import StoredModel
 
 _PREFIX = "hf:"
 _SUFFIXES = {".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".npz", ".onnx", ".json", ".toml", ".gz", ".zip"}
@@ -101,7 +93,6 @@ def _advice(name: Path) -> str:
 
 _PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(PrecisionChoice)}
 _ENGINES: dict[str, EngineChoice] = {name: name for name in get_args(EngineChoice)}
-_CTRANSLATE2 = "ctranslate2"
 _NEEDS_TORCH = f"this needs torch: {install_hint('torch')}"
 _DEVICES = get_args(Device)
 
@@ -118,7 +109,7 @@ def search_options(request: ScoreRequest, config: DecodeConfig) -> SearchOptions
     if (sampling := asked.get("sampling")) is not None:
         strategy = _sampled_or_named(sampling)
         # The bundle's n-best list is for a beam; samples are as many, where nothing else is asked for.
-        n_best = asked.get("n_best", config.n_best if isinstance(strategy, Sampling) else 1)
+        n_best = asked.get("n_best", strategy.default_n_best(config.n_best))
     else:
         if "beam_size" not in asked and asked.get("n_best", 1) > (most := int(range_of("beam_size")[1])):
             raise InputError(
@@ -130,12 +121,6 @@ def search_options(request: ScoreRequest, config: DecodeConfig) -> SearchOptions
     changes = {each.name: asked[each.name] for each in fields(SearchOptions) if each.name in asked}
     options = SearchOptions.from_config(config.model_copy(update={"n_best": 1}))
     return replace(options, **{**changes, "strategy": strategy, "n_best": n_best})
-
-
-def beam_size_of(options: SearchOptions) -> int:
-    """Return how many hypotheses of a sentence a search keeps alive: one where it is no beam search."""
-    beams = BeamSearch | DiverseBeamSearch
-    return options.strategy.beam_size if isinstance(options.strategy, beams) else 1
 
 
 def _beam(asked: Mapping[str, Any], beam_size: int, config: DecodeConfig) -> Strategy:
@@ -170,51 +155,30 @@ def load_translator(
         HubError: a name that is no path, and that the hub does not know.
         InputError: a precision or device that does not exist, a language that the model does not have,
             models that cannot translate together, or a shortlist that cannot be read or is another model's.
-        MissingExtraError: the engine "ctranslate2", or an option that needs torch, and it is not installed.
+        MissingExtraError: an option that needs torch, and it is not installed.
     """
     for name, value, known in (
         ("precision", runtime.precision, _PRECISIONS),
-        ("engine", runtime.engine, (*_ENGINES, _CTRANSLATE2)),
+        ("engine", runtime.engine, _ENGINES),
     ):
         if value not in known:
             raise InputError(f"{name}={value!r}: must be one of {', '.join(known)}")
-    with_ctranslate2 = runtime.engine == _CTRANSLATE2
-    device = _device("cpu" if with_ctranslate2 and runtime.device == "auto" else runtime.device)
+    device = _device(runtime.device)
     if runtime.threads is not None:
         set_threads("threads", runtime.threads)
     bundle, *others = (load_bundle(local_bundle(path)) for path in (run, *ensemble))
     if device != "cpu":
         bundle, *others = (replace(each, network=each.model.to(device)) for each in (bundle, *others))
-    if not has_torch():
-        _check_without_torch(runtime, [each.network for each in (bundle, *others)])
     translator = Translator(
         bundle,
         precision=_PRECISIONS[runtime.precision],
         batch_tokens=runtime.batch_tokens,
         batch_size=runtime.batch_size,
         ensemble=others,
-        engine=_ctranslate2() if with_ctranslate2 else _ENGINES[runtime.engine],
+        engine=_ENGINES[runtime.engine],
         shortlist=None if request.shortlist is None else Shortlist.load(request.shortlist),
     )
     return translator.for_languages(src_lang=request.src_lang, tgt_lang=request.tgt_lang)
-
-
-def _ctranslate2() -> "ForeignEngine":
-    from heedful.interop.ctranslate2.engine import CTranslate2Engine
-
-    return CTranslate2Engine()
-
-
-def _check_without_torch(runtime: Runtime, models: "Sequence[Transformer | StoredModel]") -> None:
-    """Check that the precision can be chosen where torch is not installed.
-
-    Raises:
-        MissingExtraError: it cannot; the message names the option.
-    """
-    if runtime.engine in ("native", _CTRANSLATE2):
-        return  # which say by themselves what they cannot do
-    if runtime.precision == "auto" and (reason := NativeBackend.why_not(models, "float32")) is not None:
-        raise MissingExtraError(f"precision='auto': {reason}; {_NEEDS_TORCH}")
 
 
 def _device(name: str) -> str:

@@ -235,7 +235,7 @@ def load_served(argument: str, task: Serve) -> "ServedModel":
             its search.
     """
     from heedful.serving.served_model import ServedModel, ServedPair
-    from heedful.verbs.loading import beam_size_of, load_translator, search_options
+    from heedful.verbs.loading import load_translator, search_options
 
     said, path = _parse(argument)
     search = SearchRequest(n_best=1, beam_size=task.beam.beam_size)
@@ -262,7 +262,7 @@ def load_served(argument: str, task: Serve) -> "ServedModel":
         chosen: Translator = translator
         if (src, tgt) != (None, None):
             chosen = translator.for_languages(src_lang=src, tgt_lang=tgt)
-        return ServedPair(chosen, options, beam_size_of(options(1)), chosen.bundle)
+        return ServedPair(chosen, options, options(1).strategy.width, chosen.bundle)
 
     # A search that the engine does not support fails here, and not at each task.
     open_pair(next(iter(tags))).translator.translations(["."], options=options(1))

@@ -155,10 +155,9 @@ def effect_of(
     bundle = translator.bundle
     restricted = Translator(
         bundle,
-        precision=translator.precision,
-        batch_tokens=translator.batch_tokens,
-        batch_size=translator.batch_size,
-        engine=translator.engine,
+        batch_tokens=translator.generator.batch_tokens,
+        batch_size=translator.generator.batch_size,
+        engine=translator.generator.backend,
         shortlist=shortlist,
     )
     framing = Framing.of(bundle.config, bundle.tokenizers)

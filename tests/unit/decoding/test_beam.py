@@ -4,10 +4,10 @@ import pytest
 from searches import searched_by_beam, searched_greedily
 from step_tables import EOS, TableStep, probability_table, random_table, task_of
 
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.strategies.protocol import Greedy
 from heedful.errors import InputError
 
 A, B = 3, 4

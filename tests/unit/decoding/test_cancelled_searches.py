@@ -8,13 +8,10 @@ from step_tables import TableStep, random_table, task_of
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.greedy import Greedy
-from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
-from heedful.decoding.strategies import Strategy
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.protocol import Greedy, Strategy
+from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.errors import SearchCancelledError
 
 STRATEGIES = [

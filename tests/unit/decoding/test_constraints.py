@@ -7,7 +7,7 @@ import torch
 from heedful.decoding.backends.torch import TorchTokens
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import SearchTask
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
 PAD, START, EOS = 0, 1, 2
@@ -143,23 +143,3 @@ def test_what_is_held_back_is_renormalised_on_both_sides() -> None:
     found = candidates(LOG_PROBS[:1], 3, written=[[EOS]], repetition_penalty=2.0, renormalize=True)
     assert np.allclose(np.exp(found.log_probs), [[0.2 / 0.6, 0.15 / 0.6, 0.25 / 0.6]], atol=1e-6)
     assert np.allclose(np.exp(found.scores) * (0.2 + 0.15 + 0.0625), [[0.2, 0.15, 0.0625]], atol=1e-6)
-
-
-def test_a_bias_leans_to_the_prefix_as_long_as_it_is_followed() -> None:
-    prefixes = [[3, 4], [4, 4]]
-    first = candidates(LOG_PROBS, 2, written=[[], []], prefixes=prefixes, prefix_bias=0.5)
-    assert first.ids.tolist() == [[3, EOS], [4, 3]]
-    assert np.exp(first.scores).round(4).tolist() == [[0.6, 0.125], [0.625, 0.1]]
-    assert np.exp(first.log_probs).round(4).tolist() == [[0.2, 0.25], [0.25, 0.2]]
-    second = candidates(LOG_PROBS, 2, written=[[EOS], [4]], prefixes=prefixes, prefix_bias=0.5)
-    assert np.exp(second.scores).round(4).tolist() == [[0.25, 0.2], [0.625, 0.1]]
-    third = candidates(LOG_PROBS, 2, written=[[3, 4], [4, 4]], prefixes=prefixes, prefix_bias=0.5)
-    assert third.log_probs is third.scores
-
-
-def test_a_bias_comes_after_a_forced_first_token_and_may_be_nothing() -> None:
-    given = {"prefixes": [[3], [3]], "forced_first_id": 4}
-    found = candidates(LOG_PROBS, 1, written=[[4], [4]], prefix_bias=0.9, **given)  # type: ignore[arg-type]
-    assert np.exp(found.scores).round(4).tolist() == [[0.92], [0.92]]
-    found = candidates(LOG_PROBS, 1, written=[[4], [4]], prefix_bias=0.0, **given)  # type: ignore[arg-type]
-    assert found.ids.tolist() == [[EOS], [4]]

@@ -14,14 +14,15 @@ from searches import searched
 from small_models import small_model
 from tiny_bundle import PAIRS, memorised
 
-from heedful.decoding.backends.choice import Backends, EngineChoice
-from heedful.decoding.backends.torch import ModelStep, listen_to
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
+from heedful.decoding.backends.choice import EngineChoice, choose_backend
+from heedful.decoding.backends.protocol import Backend
+from heedful.decoding.backends.torch import ModelStep, record_cross_attention
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
-from heedful.decoding.scoring import CoveringStep
-from heedful.decoding.steps import SearchTask, StepFunction
+from heedful.decoding.scoring import CoverageTracker
+from heedful.decoding.steps import StepFunction
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.sampling import Sampling
+from heedful.decoding.task import SearchTask
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.model.transformer import Transformer
@@ -70,10 +71,10 @@ def attention_map(
 engines = pytest.mark.parametrize("engine", ["torch", "native"])
 
 
-def backends_of(models: list[Transformer], engine: EngineChoice) -> Backends:
+def backend_of(models: list[Transformer], engine: EngineChoice) -> Backend:
     if engine == "native":
         need_native()
-    return Backends(models, precision="float32", engine=engine)
+    return choose_backend(models, engine=engine)
 
 
 @engines
@@ -84,14 +85,14 @@ def test_the_attention_is_that_of_the_last_layer_but_one_in_a_full_pass(
 ) -> None:
     model = model_of(num_layers)
     outputs = [[7, 4, 10, 4, EOS], [6, 8, 8], [5, 9, 4, EOS]]
-    backend = backends_of([model], engine).searching.covering()
+    backend = backend_of([model], engine)
     found = [0.0] * 3
     rows, last_ids = [0, 1, 2], [BOS] * 3
-    forced = backend.forced_step(SOURCES, outputs, start_id=BOS)
-    with forced if is_forced else backend.step(SOURCES) as step:
+    forced = backend.forced_step(SOURCES, outputs, start_id=BOS, coverage=True)
+    with forced if is_forced else backend.step(SOURCES, coverage=True) as step:
         for place in range(5):
             step(np.array(last_ids))
-            assert isinstance(step, CoveringStep)
+            assert isinstance(step, CoverageTracker)
             for row, value in zip(rows, step.coverage().tolist(), strict=True):
                 found[row] = value
             going_on = [i for i, row in enumerate(rows) if len(outputs[row]) > place + 1][::-1]
@@ -115,7 +116,7 @@ def test_the_attention_of_outputs_is_the_recorded_one_of_each_layer(
         for weight in models[1].parameters():
             weight.mul_(0.7)
     outputs = [[7, 4, 10, 4, EOS], [6, 8, 8], [5, 9, 4, EOS]]
-    backend = backends_of(models, engine).attending
+    backend = backend_of(models, engine)
     found = backend.attention(SOURCES, outputs, start_id=BOS, layer=layer)
     for source, output, weights in zip(SOURCES, outputs, found, strict=True):
         assert weights.shape == (len(output), len(source))
@@ -175,9 +176,9 @@ def test_a_penalty_of_zero_changes_no_bit() -> None:
     def found(step: StepFunction, options: SearchOptions) -> object:
         return searched(step, task_of([12] * 3, options))
 
-    with torch.inference_mode(), listen_to([model]) as attention:
+    with torch.inference_mode(), record_cross_attention([model]) as attention:
         zero = SearchOptions(n_best=4, coverage_penalty=0.0)
-        covering = CoveringStep(ModelStep(model, src), lambda: attention.latest()[:, 0], lengths=[5, 2, 4])
+        covering = CoverageTracker(ModelStep(model, src), lambda: attention.latest()[:, 0], lengths=[5, 2, 4])
         listened = found(covering, zero)
     with torch.inference_mode():
         assert found(ModelStep(model, src), SearchOptions(n_best=4)) == listened
@@ -218,13 +219,3 @@ def test_what_cannot_be_is_refused() -> None:
     model = model_of(1).requires_grad_(False)
     with pytest.raises(InputError, match=r"coverage_penalty=0\.5: the step function gives no coverage"):
         searched(ModelStep(model, torch.tensor([[5, EOS]])), task_of([3], COVERED))
-
-
-def test_alternatives_still_part_by_probability() -> None:
-    translator = Translator(memorised())
-    settings = {"prefixes": ["die"], "count": 3}
-    plain, covered = (
-        translator.alternatives(LINES[:1], options=options, **settings)[0]  # type: ignore[arg-type]
-        for options in (SearchOptions(), SearchOptions(coverage_penalty=0.5))
-    )
-    assert [each.ids[1] for each in covered.hypotheses] == [each.ids[1] for each in plain.hypotheses]

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from tiny_bundle import PAIRS, memorised
 from torch.nn.functional import cross_entropy
 
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.detokenization import attended_words, translations_of
-from heedful.decoding.generator import StepwiseGenerator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.strategies.sampling import Sampling
+from heedful.decoding.task import Source
+from heedful.decoding.texts import Lines, TextCodec, attended_words
 from heedful.decoding.translator import Translator
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
@@ -64,21 +64,6 @@ def counting() -> Bundle:
     return Bundle(config, TokenizerPair(SRC, TGT), model.eval())
 
 
-class Aligned(StepwiseGenerator):
-    """Attention that is made by hand."""
-
-    def __init__(self, attention: list[NDArray[np.float64]]) -> None:
-        self._attention = attention
-
-    def attention(
-        self, sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
-    ) -> list[NDArray[np.float64]]:
-        assert [weights.shape for weights in self._attention] == [
-            (len(output), len(source)) for source, output in zip(sources, outputs, strict=True)
-        ]
-        return self._attention
-
-
 def found(*ids: int) -> Hypothesis:
     return Hypothesis(ids, -1.0, -1.0, (0.0,) * (len(ids) + 1), finished=True)
 
@@ -90,12 +75,23 @@ def test_a_word_is_the_one_that_an_alignment_made_by_hand_says() -> None:
     # Unknown words side by side are one piece.
     first = np.asarray([[1, 0, 0, 0, 0], [0, 0.3, 0.1, 0.2, 0.4], [0, 0.1, 0.2, 0.4, 0.3], [0, 0, 0, 0, 1.0]])
     last = np.asarray([[0.1, 0.9], [0, 1.0]])
-    generator = Aligned([first, last])
     pair = TokenizerPair(SRC, TGT)
+    codec = TextCodec(tokenizers=pair, framing=Framing.plain(pair), default=SearchOptions())
+
+    def attention_of(
+        sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]
+    ) -> list[NDArray[np.float64]]:
+        assert [weights.shape for weights in (first, last)] == [
+            (len(output), len(source)) for source, output in zip(sources, outputs, strict=True)
+        ]
+        return [first, last]
+
     spelled = partial(
-        translations_of, lines, sources, [[each] for each in hypotheses], tokenizers=pair,
-        framing=Framing.plain(pair), generator=generator,
-    )  # fmt: skip
+        codec.decode,
+        Lines(lines, lines, [Source(ids, (), 9) for ids in sources], [[""]] * 3),
+        [[each] for each in hypotheses],
+        attention_of=attention_of,
+    )
     translations = spelled(options=REPLACED)
     assert [each.text for each in translations] == ["eins Ærø Kiel !", "zwei", "Sund"]
     assert [each.hypotheses[0].ids for each in translations] == [(4, 3, 3), (5,), (3,)]

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from searches import searched
 from step_tables import EOS, Table, TableStep, constrained, random_table, task_of
 
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
 from heedful.errors import InputError
 
 Found = list[tuple[float, tuple[int, ...]]]  # ranks and tokens

@@ -12,9 +12,9 @@ from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
 from heedful.decoding.backends.native import NativeBackend
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.strategies.sampling import Sampling
 from heedful.errors import InputError
 from heedful.runtime.threads import using_threads
 from heedful.settings.options import Precision
@@ -45,14 +45,14 @@ SEARCHES = {
 def translators(precision: Precision = "float32", **settings: int) -> tuple[Translator, Translator]:
     bundle = memorised()
     need_native()
-    compiled = Translator(bundle, precision=precision, engine="native", batch_size=settings.get("batch_size"))
-    return compiled, Translator(bundle, engine="torch")
+    native = Translator(bundle, precision=precision, engine="native", batch_size=settings.get("batch_size"))
+    return native, Translator(bundle, engine="torch")
 
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_every_search_finds_what_it_finds_with_torch(name: str) -> None:
-    compiled, reference = translators()
-    found, wanted = (each.translations(SOURCES, options=SEARCHES[name]) for each in (compiled, reference))
+    native, reference = translators()
+    found, wanted = (each.translations(SOURCES, options=SEARCHES[name]) for each in (native, reference))
     assert [each.text for each in found] == [each.text for each in wanted]
     for ours, theirs in zip(found, wanted, strict=True):
         assert [each.ids for each in ours.hypotheses] == [each.ids for each in theirs.hypotheses]
@@ -61,9 +61,9 @@ def test_every_search_finds_what_it_finds_with_torch(name: str) -> None:
 
 
 def test_prefixes_are_written_as_with_torch() -> None:
-    compiled, reference = translators()
+    native, reference = translators()
     prefixes = ["der", "", "die Katze", "", "", "", "ein", "", "", ""]
-    found, wanted = (each.translations(SOURCES, prefixes=prefixes) for each in (compiled, reference))
+    found, wanted = (each.translations(SOURCES, prefixes=prefixes) for each in (native, reference))
     assert [each.text for each in found] == [each.text for each in wanted]
     assert found[0].text.startswith("der")
 
@@ -89,7 +89,7 @@ def test_neither_batch_nor_order_nor_threads_change_a_bit(
 
 
 def test_threads_share_sentences_by_the_steps_that_they_will_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled, _ = translators()
+    native, _ = translators()
     sizes: list[int] = []
     step = NativeBackend.step
 
@@ -100,9 +100,9 @@ def test_threads_share_sentences_by_the_steps_that_they_will_take(monkeypatch: p
     monkeypatch.setattr(NativeBackend, "step", counted)
     sources = [[5] * 20] * 10 + [[5] * 10] * 20
     with using_threads(2):
-        compiled.search_ids(sources, options=SearchOptions(strategy=BeamSearch(beam_size=1), max_length=30))
-        compiled.search_ids(sources, options=SearchOptions(strategy=BeamSearch(beam_size=1), max_length=9))
-        compiled.search_ids(
+        native.search_ids(sources, options=SearchOptions(strategy=BeamSearch(beam_size=1), max_length=30))
+        native.search_ids(sources, options=SearchOptions(strategy=BeamSearch(beam_size=1), max_length=9))
+        native.search_ids(
             sources, options=SearchOptions(strategy=BeamSearch(beam_size=1), min_length=25, max_length=25)
         )
     assert [sorted(each) for each in (sizes[:2], sizes[2:4], sizes[4:])] == [[10, 20], [15, 15], [15, 15]]

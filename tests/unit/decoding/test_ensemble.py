@@ -10,10 +10,10 @@ from step_tables import BOS, Table, TableStep, random_table, task_of
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
 from heedful.decoding.steps import EnsembleStep
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.strategies.sampling import Sampling
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.storage.bundle import Bundle

@@ -5,9 +5,9 @@ import torch
 from searches import searched
 from step_tables import BOS, EOS, PAD, TableStep, probability_table, random_table, task_of
 
-from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.protocol import Greedy
 from heedful.errors import InputError
 
 A, B = 3, 4

@@ -12,11 +12,10 @@ from tiny_bundle import memorised
 
 from heedful import Translator
 from heedful.decoding.backends.torch import TorchBackend
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.greedy import Greedy
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
-from heedful.decoding.strategies import Strategy
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.strategies.protocol import Greedy, Strategy
+from heedful.decoding.strategies.sampling import Sampling
 from heedful.errors import InputError
 from heedful.model.transformer import Transformer
 from heedful.storage.bundle import Bundle

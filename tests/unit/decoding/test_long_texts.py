@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_bundle import PAIRS, memorised
 
-from heedful.decoding.inputs import split_text
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.texts import split_text
 from heedful.decoding.translator import Translator
 from heedful.settings.run import TokenizerConfig
 from heedful.text import train_tokenizers

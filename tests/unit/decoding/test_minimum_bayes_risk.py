@@ -1,7 +1,7 @@
 import pytest
 from sacrebleu import sentence_chrf as sacrebleus_chrf
 
-from heedful.decoding.minimum_bayes_risk import least_risk, sentence_chrf
+from heedful.decoding.strategies.sampling import least_risk, sentence_chrf
 from heedful.decoding.translation import TextHypothesis, Translation
 
 SAMPLES = ["the cat sat", "a cat sat", "the cat sat", "the dog sat down", "cat", "a cat sits", "the cat sat"]

@@ -1,13 +1,12 @@
 """Prefixes and samples from text to text."""
 
 import pytest
-import torch
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.strategies.sampling import Sampling
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
@@ -70,63 +69,6 @@ def test_a_prefix_may_be_as_long_as_the_output_and_no_longer() -> None:
     message = rf"^line 2: a prefix of {length} tokens, but the translation may have {length - 1}; "
     with pytest.raises(InputError, match=message):
         translator.translations(LINES[:2], options=short, prefixes=["", prefix])
-
-
-def test_alternatives_part_after_the_prefix_and_each_is_the_best_of_its_way() -> None:
-    bundle = memorised()
-    translator, tgt = Translator(bundle), bundle.tokenizers.tgt
-    prefixes = ["die Katze", "", "die", "der Hund sieht", "schläft", ""]
-    found = translator.alternatives([*LINES, " "], prefixes=[*prefixes, "die"], count=3)
-    assert found.pop() == Translation(" ", "", 0.0, ())
-    for line, prefix, translation in zip(LINES, prefixes, found, strict=True):
-        begun = tgt.encode(prefix)
-        ways = [[*each.ids, tgt.eos_id] for each in translation.hypotheses]
-        nexts = [way[len(begun)] for way in ways]
-        assert all(way[: len(begun)] == begun for way in ways)
-        source = torch.tensor([[*bundle.tokenizers.src.encode(line), bundle.tokenizers.src.eos_id]])
-        with torch.no_grad():
-            logits = bundle.model(source, torch.tensor([[tgt.bos_id, *begun]]))[0, -1]
-        logits[[tgt.bos_id, tgt.pad_id]] = -torch.inf
-        assert nexts == logits.topk(3).indices.tolist()
-        assert translation.text == translation.hypotheses[0].text
-    [free] = translator.translations(LINES[1:2])
-    assert found[1].text == free.text
-
-
-def test_an_end_right_after_the_prefix_is_an_alternative_too() -> None:
-    [found] = Translator(memorised()).alternatives(LINES[:1], prefixes=["die Katze"], count=50)
-    ended = [each for each in found.hypotheses if each.text == "die Katze"]
-    assert [each.finished for each in ended] == [True]
-    assert len({each.ids for each in found.hypotheses}) == 50
-
-
-def test_alternatives_in_another_language_part_after_the_tag() -> None:
-    bundle = nllb_like()
-    german = bundle.tokenizers.tgt.tag_id("deu_Latn")
-    options = SearchOptions(strategy=BeamSearch(beam_size=2), max_length_offset=6)
-    [found] = Translator(bundle).alternatives(["the house"], prefixes=[""], count=4, options=options)
-    assert {each.ids[0] for each in found.hypotheses} == {german}
-    assert len({each.ids[1:2] for each in found.hypotheses}) == 4
-    with pytest.raises(InputError, match=r"^count=0: must be at least 1"):
-        Translator(bundle).alternatives(["the house"], prefixes=[""], count=0)
-
-
-def test_a_bias_leans_to_a_prefix_that_the_model_may_leave() -> None:
-    translator = Translator(memorised())
-    prefixes = ["der Hund"] * len(LINES)
-    texts = {
-        bias: [
-            each.text
-            for each in translator.translations(
-                LINES, options=SearchOptions(prefix_bias=bias), prefixes=prefixes
-            )
-        ]
-        for bias in (0.0, 0.3, 0.999)
-    }
-    assert texts[0.0] == translator.translate(LINES)
-    assert texts[0.3][1] == texts[0.0][1] == "der Hund schläft ."
-    assert texts[0.3][4] == texts[0.0][4]
-    assert all(text.startswith("der Hund") for text in texts[0.999])
 
 
 def hypotheses(translation: Translation) -> list[tuple[int, ...]]:

@@ -12,12 +12,12 @@ from step_tables import EOS, TableStep, random_table, task_of
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
-from heedful.decoding import sampling as module
 from heedful.decoding.backends.native import NativeBackend
 from heedful.decoding.backends.torch import TorchBackend
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling, random_numbers, samples_at_once
 from heedful.decoding.steps import Array, StepFunction
+from heedful.decoding.strategies import sampling as module
+from heedful.decoding.strategies.sampling import Sampling, random_numbers, samples_at_once
 
 SOURCES = [[7, 8, 9], [7], [9, 8, 7, 5]]
 LIMITS = [9, 80, 70]

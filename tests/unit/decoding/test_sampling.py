@@ -8,7 +8,7 @@ from step_tables import BOS, EOS, PAD, TableStep, probability_table, random_tabl
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling, probable, random_numbers
+from heedful.decoding.strategies.sampling import Sampling, probable, random_numbers
 from heedful.errors import InputError
 
 A, B = 3, 4

@@ -9,7 +9,7 @@ from heedful.decoding.backends.torch import ForcedStep, ModelStep
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import score_outputs
-from heedful.decoding.steps import SearchTask
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 from heedful.model.transformer import Transformer
 

@@ -2,12 +2,10 @@ import dataclasses
 
 import pytest
 
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.greedy import Greedy
-from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.protocol import Greedy
+from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.errors import InputError
 from heedful.settings.run import DecodeConfig
 
@@ -26,12 +24,11 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
     )  # fmt: skip
     found = dataclasses.asdict(SearchOptions.from_config(config))
     asked_for_each_time = (
-        "prefix_bias",
         "coverage_penalty",
         "replace_unknown",
         "cancelled",
     )
-    assert [found.pop(key) for key in asked_for_each_time] == [None, 0.0, False, None]
+    assert [found.pop(key) for key in asked_for_each_time] == [0.0, False, None]
     assert found | found.pop("strategy") == config.model_dump(exclude={"batch_tokens"})
 
 
@@ -46,13 +43,10 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
         ("no_repeat_ngram_size", 1.5),
         ("length_penalty", "x"),
         ("repetition_penalty", "2"),
-        ("prefix_bias", "x"),
         ("n_best", 5),
         ("length_penalty", -0.1),
         ("length_penalty", float("nan")),
         ("coverage_penalty", 1e39),
-        ("prefix_bias", -0.1),
-        ("prefix_bias", 1.0),
         ("max_length_offset", -1),
         ("min_length", -1),
         ("no_repeat_ngram_size", -1),

@@ -4,7 +4,7 @@ from heapq import heapify, heapreplace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.decoding.generator import plan_batches, share_out
+from heedful.decoding.generator import plan_batches, schedule_batches
 
 LENGTHS = st.lists(st.integers(0, 30), max_size=100)
 
@@ -22,7 +22,7 @@ def time_of(batches: Sequence[Sequence[int]], lengths: Sequence[int], threads: i
 def test_each_sentence_is_in_one_batch_within_the_limits(
     lengths: list[int], threads: int, tokens: int, size: int
 ) -> None:
-    batches = share_out(lengths, lengths, threads, tokens=tokens, size=size)
+    batches = schedule_batches(lengths, lengths, threads, tokens=tokens, size=size)
     assert sorted(i for batch in batches for i in batch) == [i for i, length in enumerate(lengths) if length]
     for batch in batches:
         assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= tokens
@@ -39,21 +39,23 @@ def test_parts_are_of_the_same_length_in_sum_but_for_a_sentence(lengths: list[in
 
 @given(lengths=LENGTHS, threads=st.integers(2, 20))
 def test_no_thread_waits_long_for_another(lengths: list[int], threads: int) -> None:
-    batches = share_out(lengths, lengths, threads, tokens=10**6)
+    batches = schedule_batches(lengths, lengths, threads, tokens=10**6)
     assert time_of(batches, lengths, threads) <= sum(lengths) / threads + 9 * max(lengths, default=0)
 
 
 def test_a_thread_with_more_steps_for_each_sentence_has_fewer() -> None:
     lengths = [20] * 10 + [10] * 20
-    assert [len(batch) for batch in share_out(lengths, lengths, 2, tokens=4096)] == [10, 20]
-    assert [len(batch) for batch in share_out(lengths, [15] * 30, 2, tokens=4096)] == [15, 15]
-    assert [len(batch) for batch in share_out([9, 30, 9], [9, 30, 9], 2, tokens=4096)] == [1, 2]
+    assert [len(batch) for batch in schedule_batches(lengths, lengths, 2, tokens=4096)] == [10, 20]
+    assert [len(batch) for batch in schedule_batches(lengths, [15] * 30, 2, tokens=4096)] == [15, 15]
+    assert [len(batch) for batch in schedule_batches([9, 30, 9], [9, 30, 9], 2, tokens=4096)] == [1, 2]
 
 
 def test_one_thread_one_sentence_and_many_batches_need_no_sharing() -> None:
     lengths = [5 + i % 20 for i in range(900)]
-    assert share_out(lengths, lengths, 1, tokens=4096) == plan_batches(lengths, tokens=4096)
-    assert share_out(lengths, lengths, 2, tokens=200) == plan_batches(lengths, tokens=200)
-    assert share_out(lengths, lengths, 2, tokens=4096, size=64) == plan_batches(lengths, tokens=4096, size=64)
-    assert share_out([7], [7], 2, tokens=4096) == [[0]]
-    assert share_out([0, 0], [9, 9], 2, tokens=4096) == []
+    assert schedule_batches(lengths, lengths, 1, tokens=4096) == plan_batches(lengths, tokens=4096)
+    assert schedule_batches(lengths, lengths, 2, tokens=200) == plan_batches(lengths, tokens=200)
+    assert schedule_batches(lengths, lengths, 2, tokens=4096, size=64) == plan_batches(
+        lengths, tokens=4096, size=64
+    )
+    assert schedule_batches([7], [7], 2, tokens=4096) == [[0]]
+    assert schedule_batches([0, 0], [9, 9], 2, tokens=4096) == []

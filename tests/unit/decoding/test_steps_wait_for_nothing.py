@@ -6,8 +6,14 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from heedful.decoding.backends.torch import ForcedStep, ModelStep, RestrictedStep, TorchTokens, listen_to
-from heedful.decoding.scoring import CoveringStep
+from heedful.decoding.backends.torch import (
+    ForcedStep,
+    ModelStep,
+    RestrictedStep,
+    TorchTokens,
+    record_cross_attention,
+)
+from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import EnsembleStep, StepFunction
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
@@ -56,11 +62,11 @@ def test_a_step_and_a_move_of_rows_read_nothing_back(changes: dict[str, object])
 
 def test_so_it_is_with_several_models_a_shortlist_and_coverage() -> None:
     models = [model(), model()]
-    with torch.inference_mode(), listen_to(models) as attention:
+    with torch.inference_mode(), record_cross_attention(models) as attention:
         both = EnsembleStep([ModelStep(each, sources()) for each in models])
         allowed = [np.arange(1 + row) for row in range(BATCH)]
         step = RestrictedStep(both, allowed, vocab_size=VOCAB_SIZE, device=META)
-        take_steps(CoveringStep(step, lambda: attention.latest()[:, 0], lengths=[LENGTH] * BATCH))
+        take_steps(CoverageTracker(step, lambda: attention.latest()[:, 0], lengths=[LENGTH] * BATCH))
 
 
 def test_so_it_is_where_the_outputs_are_given() -> None:

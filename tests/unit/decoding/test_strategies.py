@@ -5,15 +5,13 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from heedful.decoding import strategies as module
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.greedy import Greedy
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
-from heedful.decoding.sampling import Sampling
-from heedful.decoding.steps import SearchTask, Start
-from heedful.decoding.strategies import Strategy, parse_strategy, strategy_names
+from heedful.decoding.steps import Start
+from heedful.decoding.strategies import protocol as module
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.protocol import Greedy, Strategy, parse_strategy, strategy_names
+from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
 
 

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.generator import plan_batches
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
 from heedful.errors import BundleError, InputError
 from heedful.model.transformer import Transformer

@@ -10,9 +10,9 @@ from tagged_bundle import nllb_like
 
 from heedful.decoding.backends.native import NativeBackend
 from heedful.decoding.backends.torch import ModelStep
-from heedful.decoding.beam import BeamSearch
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.steps import SearchTask
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.task import SearchTask
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.storage.bundle import load_bundle

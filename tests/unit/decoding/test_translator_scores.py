@@ -8,13 +8,12 @@ import torch
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
-from heedful.decoding.backends.choice import Backends, EngineChoice
+from heedful.decoding.backends.choice import EngineChoice, choose_backend
 from heedful.decoding.backends.torch import ForcedStep, ModelStep
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.inputs import Target
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.sampling import Sampling
+from heedful.decoding.texts import Target
 from heedful.decoding.translation import ScoredText, TextHypothesis
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
@@ -237,7 +236,7 @@ def test_a_model_in_training_is_left_in_training_and_scores_as_in_use() -> None:
 def test_torch_takes_all_places_at_once_only_where_rounding_is_small(
     precision: Precision, kind: type
 ) -> None:
-    backend = Backends([memorised().model], precision=precision, engine="torch").searching
+    backend = choose_backend([memorised().model], precision=precision, engine="torch")
     with backend.forced_step([[5, 3]], [[6, 3]], start_id=2) as step:
         assert isinstance(step, kind)
 

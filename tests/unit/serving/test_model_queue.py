@@ -9,8 +9,8 @@ from small_services import RuleTranslator, rule_model
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
-from heedful.decoding.greedy import Greedy
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.protocol import Greedy
 from heedful.serving.catalogue import Pair
 from heedful.serving.limits import Limits
 from heedful.serving.model_queue import ModelQueue, SentenceCache, Turn

@@ -2,12 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.diverse_beam import DiverseBeamSearch
-from heedful.decoding.greedy import Greedy
-from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.sampling import Sampling
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.protocol import Greedy
+from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.errors import InputError
 from heedful.settings.options import SamplingRequest, SearchRequest
 from heedful.settings.run import DecodeConfig

@@ -13,6 +13,7 @@ Models of other shapes than the paper's (see `Engine.why_not`) stay with torch.
 import ctypes
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,8 +71,14 @@ def _sines_and_cosines(length: int, d_model: int) -> tuple[Table, Table]:
     return np.sin(angles).astype(np.float32), np.cos(angles).astype(np.float32)
 
 
-Within = tuple[int | None, int | None]  # the addresses of an EngineShortlist and of the sentence of each row
-ALL: Within = (None, None)  # the whole vocabulary
+class CandidateTokens(NamedTuple):
+    """The addresses of an `EngineShortlist` and of the sentence of each row; None: the whole vocabulary."""
+
+    shortlist: int | None = None
+    sentences: int | None = None
+
+
+ALL_TOKENS = CandidateTokens()
 
 _PRECISIONS = {"float32": 0, "bf16": 1, "int8": 2}
 _SIZES = {"float32": 4, "bf16": 2, "int8": 1}  # bytes of a weight
@@ -236,7 +243,7 @@ class Engine:
         *,
         renormalize: bool,
         threads: int,
-        within: Within = ALL,
+        candidates: CandidateTokens = ALL_TOKENS,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The best next ids of each row and their log-probabilities: see `NextTokens.top`."""
         count = min(count, self.vocab_size)
@@ -247,17 +254,17 @@ class Engine:
         never = [i for i in suppressed if 0 <= i < self.vocab_size]
         without = (ctypes.c_int64 * len(never))(*never), len(never), renormalize
         rest = *without, address_of(values), address_of(ids)
-        self._call("top", threads, address_of(states), len(states), *within, count, *rest)
+        self._call("top", threads, address_of(states), len(states), *candidates, count, *rest)
         return values, ids
 
     def log_probs(
-        self, states: NDArray[np.float32], *, threads: int = 1, within: Within = ALL
+        self, states: NDArray[np.float32], *, threads: int = 1, candidates: CandidateTokens = ALL_TOKENS
     ) -> NDArray[np.float32]:
         """The log-probabilities of all next ids, (rows, V)."""
         result = np.empty((len(states), self.vocab_size), np.float32)
         if not len(states):
             return result
-        self._call("log_probs", threads, address_of(states), len(states), *within, address_of(result))
+        self._call("log_probs", threads, address_of(states), len(states), *candidates, address_of(result))
         return result
 
     def pick(self, ids: NDArray[np.int64]) -> tuple[ctypes.Structure, list[NDArray[np.generic]]]:

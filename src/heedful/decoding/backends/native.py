@@ -3,16 +3,21 @@
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.decoding.backends.engine import ALL, FIRST_POSITIONS, Engine, address_of
-from heedful.decoding.backends.protocol import Allowed, attention_layer
-from heedful.decoding.scoring import CoveringStep
+from heedful.decoding.backends.engine import (
+    ALL_TOKENS,
+    FIRST_POSITIONS,
+    CandidateTokens,
+    Engine,
+    address_of,
+)
+from heedful.decoding.backends.protocol import Allowed, Backend, attention_layer
+from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import NOT_NUMBERS, ArrayTokens, StepFunction, average_steps
 from heedful.errors import InputError
 from heedful.runtime.native import Attention, Past, Shortlist
@@ -77,7 +82,9 @@ class EngineTokens:
         self._states = states
         self._threads = threads
         self._referenced = sentences, shortlist  # as long as their addresses
-        self._within = ALL if shortlist is None else (shortlist.address, sentences.ctypes.data)
+        self._candidates = ALL_TOKENS
+        if shortlist is not None:
+            self._candidates = CandidateTokens(shortlist.address, sentences.ctypes.data)
 
     def top(
         self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
@@ -93,7 +100,7 @@ class EngineTokens:
             suppressed,
             renormalize=renormalize,
             threads=self._threads,
-            within=self._within,
+            candidates=self._candidates,
         )
         if np.isnan(values).any():
             raise InputError(NOT_NUMBERS)
@@ -101,7 +108,7 @@ class EngineTokens:
 
     def log_probs(self) -> NDArray[np.float32]:
         """See `NextTokens`."""
-        return self._engine.log_probs(self._states, threads=self._threads, within=self._within)
+        return self._engine.log_probs(self._states, threads=self._threads, candidates=self._candidates)
 
     def with_log_probs(self, log_probs: NDArray[np.floating]) -> ArrayTokens:
         """See `NextTokens`."""
@@ -260,10 +267,11 @@ class ForcedEngineStep:
         self._rows = self._rows[rows]
 
 
-class NativeBackend:
-    """Steps computed by the native library; see `AttentionBackend`."""
+class NativeBackend(Backend):
+    """Steps computed by the native library."""
 
     name = "native"
+    records_attention = True
 
     def __init__(self, models: "Sequence[Transformer | StoredModel]", precision: Precision) -> None:
         """Pack copies of the models' weights.
@@ -274,7 +282,6 @@ class NativeBackend:
         """
         self.precision: Precision = precision
         self._engines = [Engine(model.config, weight_of(model), precision) for model in models]
-        self._has_coverage = False  # of its step functions
 
     @staticmethod
     def why_not(models: "Sequence[Transformer | StoredModel]", precision: Precision) -> str | None:
@@ -289,22 +296,25 @@ class NativeBackend:
 
     @contextmanager
     def step(
-        self, sources: Sequence[Sequence[int]], *, threads: int = 1, allowed: Allowed = None
+        self,
+        sources: Sequence[Sequence[int]],
+        *,
+        threads: int = 1,
+        allowed: Allowed = None,
+        coverage: bool = False,
     ) -> Iterator[StepFunction]:
-        """See `Backend`."""
-        yield self._averaged(
-            [
-                EngineStep(
-                    engine,
-                    sources,
-                    threads=threads,
-                    shortlist=_shortlist(engine, allowed),
-                    attention_layer=self._recorded_layer(engine),
-                )
-                for engine in self._engines
-            ],
-            sources,
-        )
+        """Return the steps of a search."""
+        steps = [
+            EngineStep(
+                engine,
+                sources,
+                threads=threads,
+                shortlist=_shortlist(engine, allowed),
+                attention_layer=_recorded_layer(engine, coverage=coverage),
+            )
+            for engine in self._engines
+        ]
+        yield _averaged(steps, sources, coverage=coverage)
 
     @contextmanager
     def forced_step(
@@ -315,29 +325,22 @@ class NativeBackend:
         start_id: int,
         threads: int = 1,
         allowed: Allowed = None,
+        coverage: bool = False,
     ) -> Iterator[StepFunction]:
-        """See `Backend`; it gives what a search sees, to the last bit."""
-        yield self._averaged(
-            [
-                ForcedEngineStep(
-                    engine,
-                    sources,
-                    outputs,
-                    start_id=start_id,
-                    threads=threads,
-                    shortlist=_shortlist(engine, allowed),
-                    attention_layer=self._recorded_layer(engine),
-                )
-                for engine in self._engines
-            ],
-            sources,
-        )
-
-    def covering(self) -> "NativeBackend":
-        """See `AttentionBackend`."""
-        other = copy(self)
-        other._has_coverage = True
-        return other
+        """Return the steps of given outputs; they give what a search sees, to the last bit."""
+        steps = [
+            ForcedEngineStep(
+                engine,
+                sources,
+                outputs,
+                start_id=start_id,
+                threads=threads,
+                shortlist=_shortlist(engine, allowed),
+                attention_layer=_recorded_layer(engine, coverage=coverage),
+            )
+            for engine in self._engines
+        ]
+        yield _averaged(steps, sources, coverage=coverage)
 
     def attention(
         self,
@@ -347,7 +350,7 @@ class NativeBackend:
         start_id: int,
         layer: int | None = None,
     ) -> list[NDArray[np.float64]]:
-        """See `AttentionBackend`."""
+        """Return the cross-attention of outputs, all positions of a batch computed at once."""
         steps = [
             ForcedEngineStep(
                 engine, sources, outputs, start_id=start_id, threads=num_threads(),
@@ -361,16 +364,18 @@ class NativeBackend:
         )
         return [each[:, : len(source)] for each, source in zip(weights, sources, strict=True)]
 
-    def _recorded_layer(self, engine: Engine) -> int | None:
-        return attention_layer(engine.num_layers, None) if self._has_coverage else None
 
-    def _averaged(
-        self, steps: "Sequence[EngineStep | ForcedEngineStep]", sources: Sequence[Sequence[int]]
-    ) -> StepFunction:
-        step = average_steps(steps)
-        if not self._has_coverage:
-            return step
-        return CoveringStep(step, partial(_mean_attention, steps), lengths=list(map(len, sources)))
+def _recorded_layer(engine: Engine, *, coverage: bool) -> int | None:
+    return attention_layer(engine.num_layers, None) if coverage else None
+
+
+def _averaged(
+    steps: "Sequence[EngineStep | ForcedEngineStep]", sources: Sequence[Sequence[int]], *, coverage: bool
+) -> StepFunction:
+    step = average_steps(steps)
+    if not coverage:
+        return step
+    return CoverageTracker(step, partial(_mean_attention, steps), lengths=list(map(len, sources)))
 
 
 def _mean_attention(steps: "Sequence[EngineStep | ForcedEngineStep]") -> NDArray[np.float32]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from copy import copy
 from typing import cast
 
 import numpy as np
@@ -11,8 +10,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.decoding.backends.protocol import Allowed, attention_layer
-from heedful.decoding.scoring import CoveringStep
+from heedful.decoding.backends.protocol import Allowed, Backend, attention_layer
+from heedful.decoding.scoring import CoverageTracker
 from heedful.decoding.steps import NOT_NUMBERS, SPARE, StepFunction, average_steps, best_first
 from heedful.errors import InputError
 from heedful.model.attention import MultiHeadAttention
@@ -43,8 +42,10 @@ class CrossAttention:
 
 
 @contextmanager
-def listen_to(models: Sequence[Transformer], layer: int | None = None) -> Iterator[CrossAttention]:
-    """Listen to the forward passes inside the block, to a layer as `AttentionBackend` counts them."""
+def record_cross_attention(
+    models: Sequence[Transformer], layer: int | None = None
+) -> Iterator[CrossAttention]:
+    """Record the forward passes inside the block, of a layer as `Backend.attention` counts them."""
     with ExitStack() as stack:
         yield CrossAttention(
             [stack.enter_context(record_attention(_cross_attention(model, layer))) for model in models]
@@ -217,11 +218,11 @@ def _log_softmax(logits: Tensor) -> Tensor:
     return torch.log_softmax(logits, dim=-1)
 
 
-class TorchBackend:
-    """Steps computed by torch; see `AttentionBackend`."""
+class TorchBackend(Backend):
+    """Steps computed by torch, one batch at a time: it shares each operation out over its threads."""
 
     name = "torch"
-    parallel_batches = 1  # torch shares each operation out over its threads
+    records_attention = True
 
     def __init__(self, models: Sequence[Transformer], precision: Precision) -> None:
         """Use models that are on one device.
@@ -232,24 +233,29 @@ class TorchBackend:
         """
         self.precision: Precision = precision
         self._models = models
-        self._has_coverage = False  # of its step functions
         self._device = next(models[0].parameters()).device
+        self.device = self._device.type
         self._vocab_size = models[0].config.tgt_vocab_size
 
     @contextmanager
     def step(
-        self, sources: Sequence[Sequence[int]], *, threads: int = 1, allowed: Allowed = None
+        self,
+        sources: Sequence[Sequence[int]],
+        *,
+        threads: int = 1,
+        allowed: Allowed = None,
+        coverage: bool = False,
     ) -> Iterator[StepFunction]:
-        """See `Backend`; the threads are all those of torch."""
+        """Return the steps of a search; the threads are all those of torch."""
         del threads
-        recorded = self._models if self._has_coverage else []
-        with self._inference(), listen_to(recorded) as attention:
+        recorded = self._models if coverage else []
+        with self._inference(), record_cross_attention(recorded) as attention:
             step = self._restricted(
                 [ModelStep(model, self._pad(sources, model)) for model in self._models], allowed
             )
-            if self._has_coverage:
+            if coverage:
                 lengths = list(map(len, sources))
-                step = CoveringStep(step, lambda: attention.latest()[:, 0], lengths=lengths)
+                step = CoverageTracker(step, lambda: attention.latest()[:, 0], lengths=lengths)
             yield step
 
     @contextmanager
@@ -261,14 +267,15 @@ class TorchBackend:
         start_id: int,
         threads: int = 1,
         allowed: Allowed = None,
+        coverage: bool = False,
     ) -> Iterator[StepFunction]:
-        """See `Backend`.
+        """Return the steps of given outputs.
 
         In float32 all positions are computed at once, which differs from a search by rounding alone. In bf16
         and fp16 that would be too much: they step as in a search, and so does what has a coverage.
         """
-        if self.precision != "float32" or self._has_coverage:
-            with self.step(sources, threads=threads, allowed=allowed) as step:
+        if self.precision != "float32" or coverage:
+            with self.step(sources, threads=threads, allowed=allowed, coverage=coverage) as step:
                 yield step
             return
         with self._inference():
@@ -278,12 +285,6 @@ class TorchBackend:
             ]
             yield self._restricted(steps, allowed)
 
-    def covering(self) -> "TorchBackend":
-        """See `AttentionBackend`."""
-        other = copy(self)
-        other._has_coverage = True
-        return other
-
     def attention(
         self,
         sources: Sequence[Sequence[int]],
@@ -292,8 +293,8 @@ class TorchBackend:
         start_id: int,
         layer: int | None = None,
     ) -> list[NDArray[np.float64]]:
-        """See `AttentionBackend`."""
-        with self._inference(), listen_to(self._models, layer) as attention:
+        """Return the cross-attention of outputs, recorded from one pass of each model."""
+        with self._inference(), record_cross_attention(self._models, layer) as attention:
             for model in self._models:
                 ForcedStep(model, self._pad(sources, model), outputs, start_id=start_id)
             weights_BTS = attention.latest().cpu().double().numpy()

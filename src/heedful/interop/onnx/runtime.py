@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from heedful.decoding.backends.protocol import Allowed, SingleBackend
-from heedful.decoding.beam import BeamSearch
-from heedful.decoding.generator import StepwiseGenerator
+from heedful.decoding.backends.protocol import Allowed, Backend
+from heedful.decoding.generator import Generator
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import ArrayTokens, StepFunction
-from heedful.decoding.text_generator import TextGenerator
+from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.texts import TextCodec
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError, InteropError, MissingExtraError, install_hint
 from heedful.settings.model import Count, Positive, Section
-from heedful.settings.options import Precision
 from heedful.settings.run import DecodeConfig
 from heedful.storage.bundle import Bundle
 from heedful.text import TokenizerPair
@@ -117,12 +116,10 @@ def read_settings(directory: Path) -> OnnxSettings:
         raise InteropError(f"{file}: damaged, or of a newer heedful; export the model again") from None
 
 
-class OnnxBackend:
-    """Steps computed by ONNX Runtime; see `Backend`."""
+class OnnxBackend(Backend):
+    """Steps computed by ONNX Runtime, one batch at a time: it has its own threads."""
 
     name = "onnx"
-    precision: Precision = "float32"
-    parallel_batches = 1  # ONNX Runtime has its own threads
 
     def __init__(self, encoder: "InferenceSession", decoder: "InferenceSession", *, src_pad_id: int) -> None:
         """Take both graphs, and the id that pads the shorter rows of a batch."""
@@ -166,9 +163,14 @@ class OnnxBackend:
 
     @contextmanager
     def step(
-        self, sources: Sequence[Sequence[int]], *, threads: int = 1, allowed: Allowed = None
+        self,
+        sources: Sequence[Sequence[int]],
+        *,
+        threads: int = 1,
+        allowed: Allowed = None,
+        coverage: bool = False,
     ) -> Iterator[StepFunction]:
-        """See `Backend`; the threads are those of the sessions.
+        """Return the steps of a search; the threads are those of the sessions.
 
         Raises:
             InputError: a shortlist, which the graphs do not take.
@@ -186,8 +188,9 @@ class OnnxBackend:
         start_id: int,
         threads: int = 1,
         allowed: Allowed = None,
+        coverage: bool = False,
     ) -> Iterator[StepFunction]:
-        """See `Backend`; computed position by position, as in a search."""
+        """Return the steps of given outputs, computed position by position, as in a search."""
         with self.step(sources, threads=threads, allowed=allowed) as step:
             yield step
 
@@ -267,16 +270,20 @@ class OnnxTranslator:
             tgt_suffix=(settings.eos_id,),
             start_id=settings.start_id,
         )
-        generator = StepwiseGenerator(
-            SingleBackend(
-                backend, vocab_size=tokenizers.tgt.vocab_size, position_limit=settings.max_positions
-            ),
-            framing,
-            tokenizers,
-            batch_tokens=self._search.batch_tokens,
-            batch_size=None,
+        self._codec = TextCodec(
+            tokenizers=tokenizers,
+            framing=framing,
+            default=SearchOptions.from_config(self._search),
+            position_limit=settings.max_positions,
         )
-        self._texts = TextGenerator(generator, framing, tokenizers, SearchOptions.from_config(self._search))
+        self._generator = Generator(
+            backend=backend,
+            start_id=framing.start_id,
+            eos_id=tokenizers.tgt.eos_id,
+            pad_id=tokenizers.tgt.pad_id,
+            vocab_size=tokenizers.tgt.vocab_size,
+            batch_tokens=self._search.batch_tokens,
+        )
 
     @classmethod
     def load(
@@ -329,7 +336,10 @@ class OnnxTranslator:
         if beam_size is not None and options is not None:
             raise InputError("give beam_size or options, not both")
         if beam_size is not None:
-            default = SearchOptions.from_config(self._search)
+            default = self._codec.default
             beam = BeamSearch(beam_size=beam_size, early_stopping=self._search.early_stopping)
             options = replace(default, strategy=beam, n_best=min(beam_size, default.n_best))
-        return self._texts.translations(texts, options=options, prefixes=None)
+        options = self._codec.resolved(options)
+        lines = self._codec.encode(texts, None, options, first_line=1)
+        n_best_lists = self._generator.search(lines.sources, options)
+        return self._codec.decode(lines, n_best_lists, options, attention_of=self._generator.attention)

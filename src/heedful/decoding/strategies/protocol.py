@@ -1,26 +1,27 @@
-"""The protocol of search strategies, and the strategies that have a name."""
+"""The protocol of search strategies, those that have a name, and the simplest one, greedy search."""
 
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args, get_origin, get_type_hints
 
-from heedful.decoding.hypotheses import Hypothesis
+import numpy as np
+
+from heedful.decoding.constraints import Constraints
+from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, PartialOutputs
 from heedful.decoding.steps import Start
+from heedful.decoding.task import SearchTask, SharedOptions
+from heedful.decoding.translation import Translation
 from heedful.errors import InputError, suggestion
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from heedful.decoding.options import SearchOptions
-    from heedful.decoding.steps import SearchTask
-    from heedful.decoding.translation import Translation
-
 ENTRY_POINTS = "heedful.strategies"  # the group by which other packages register strategies
 _BUILT_IN = {
-    "greedy": "heedful.decoding.greedy:Greedy",
-    "beam": "heedful.decoding.beam:BeamSearch",
-    "diverse-beam": "heedful.decoding.diverse_beam:DiverseBeamSearch",
-    "sampling": "heedful.decoding.sampling:Sampling",
-    "mbr": "heedful.decoding.minimum_bayes_risk:MinimumBayesRisk",
+    "greedy": "heedful.decoding.strategies.protocol:Greedy",
+    "beam": "heedful.decoding.strategies.beam:BeamSearch",
+    "diverse-beam": "heedful.decoding.strategies.beam:DiverseBeamSearch",
+    "sampling": "heedful.decoding.strategies.sampling:Sampling",
+    "mbr": "heedful.decoding.strategies.sampling:MinimumBayesRisk",
 }
 
 
@@ -31,7 +32,7 @@ class Strategy(Protocol):
     has to define `search` alone.
     """
 
-    def search(self, start: Start, task: "SearchTask") -> list[list[Hypothesis]]:
+    def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
         """Search one batch.
 
         Args:
@@ -44,11 +45,11 @@ class Strategy(Protocol):
 
         Raises:
             InputError: log-probabilities that are not numbers, or that leave a sentence no continuation.
-            SearchCancelledError: the outputs are no longer needed: see `SearchOptions.check_cancelled`.
+            SearchCancelledError: the outputs are no longer needed: see `SharedOptions.check_cancelled`.
         """
         ...
 
-    def check(self, options: "SearchOptions") -> None:
+    def check(self, options: SharedOptions) -> None:
         """Check that the options that all strategies share can be met; by default, all can.
 
         Raises:
@@ -59,15 +60,63 @@ class Strategy(Protocol):
         """Return how many hypotheses of a sentence `search` returns at most."""
         return n_best
 
+    @property
+    def width(self) -> int:
+        """How many hypotheses of a sentence are alive at a time; more than one in a beam."""
+        return 1
+
+    def default_n_best(self, n_best: int) -> int:
+        """Return how many hypotheses to return where nothing is asked for, given the bundle's n-best list."""
+        del n_best
+        return 1
+
     def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
         """Return the most sentences of a batch; None leaves it to the number of tokens."""
         del n_best, vocab_size
         return None
 
-    def choose(self, translation: "Translation", n_best: int) -> "Translation":
+    def choose(self, translation: Translation, n_best: int) -> Translation:
         """Return the translation with the `n_best` of its hypotheses, chosen by their texts."""
         del n_best
         return translation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greedy(Strategy):
+    """Greedy search: take the most probable token, until the end token."""
+
+    def check(self, options: SharedOptions) -> None:
+        """See `Strategy`."""
+        if options.n_best > 1:
+            raise InputError(f"n_best={options.n_best}: greedy search has one output; search with a beam")
+        if options.coverage_penalty:
+            raise InputError(
+                f"coverage_penalty={options.coverage_penalty}: ranks nothing in greedy search; leave it out, "
+                "or search with a beam, which may be of one"
+            )
+
+    def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
+        """Search one output for each sentence: see `Strategy`.
+
+        Of the options, the length penalty is for the score; constraints are suppressed, penalised or forced
+        tokens.
+        """
+        with start() as step:
+            outputs = PartialOutputs(task.max_lengths, eos_id=task.eos_id)
+            constraints = Constraints(task)
+            last_ids = task.start_ids()
+            while num_live := len(outputs.live):
+                task.options.check_cancelled()
+                best = constraints.candidates(
+                    step(last_ids), 1, written=outputs.written, sentences=outputs.live
+                )
+                if np.isneginf(best.scores).any():
+                    raise InputError(NO_CONTINUATION)
+                rows = outputs.append(best.ids[:, 0], best.log_probs[:, 0])
+                if 0 < len(rows) < num_live:
+                    step.reorder(rows)
+                last_ids = best.ids[rows, 0]
+            return [[hypothesis] for hypothesis in outputs.hypotheses(task.options.penalty)]
 
 
 def strategy_names() -> list[str]:

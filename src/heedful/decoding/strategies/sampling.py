@@ -1,10 +1,10 @@
-"""Sampling: each next token is drawn from the model's distribution, or from its most probable part."""
+"""Sampling: each next token is drawn; and minimum Bayes risk, the sample that the others agree with most."""
 
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from heedful.decoding.steps import (
     NOT_NUMBERS,
     Array,
     NextTokens,
-    SearchTask,
     Start,
     StepFunction,
     kth_largest,
@@ -25,11 +24,10 @@ from heedful.decoding.steps import (
     on_host,
     softmax,
 )
-from heedful.decoding.strategies import Strategy
+from heedful.decoding.strategies.protocol import Strategy
+from heedful.decoding.task import SearchTask, SharedOptions
+from heedful.decoding.translation import Translation
 from heedful.errors import InputError
-
-if TYPE_CHECKING:
-    from heedful.decoding.options import SearchOptions
 
 _ROWS_AT_ONCE = 1024  # of a step: each has keys and values for all of its positions
 _LOG_PROBS_AT_ONCE = 1 << 25  # of a step, 128 MiB in float32, unless one row has more
@@ -78,12 +76,16 @@ class Sampling(Strategy):
         if self.seed < 0:
             raise InputError(f"seed={self.seed}: must be at least 0")
 
-    def check(self, options: "SearchOptions") -> None:
+    def check(self, options: SharedOptions) -> None:
         """See `Strategy`."""
         if options.coverage_penalty:
             raise InputError(
                 f"coverage_penalty={options.coverage_penalty}: ranks no samples; leave out one of the two"
             )
+
+    def default_n_best(self, n_best: int) -> int:
+        """Return as many as the bundle's list has."""
+        return n_best
 
     def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
         """See `Strategy`: as many sentences as have all of their samples drawn at once."""
@@ -256,3 +258,77 @@ def _draw(
     if np.isnan(packed[:, 2]).any():
         raise InputError(NOT_NUMBERS if bool(xp.any(xp.isnan(scores))) else NO_CONTINUATION)
     return packed[:, 0].astype(np.int64), packed[:, 1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinimumBayesRisk(Strategy):
+    """Minimum Bayes risk: draw samples, and take the text with the best expected utility, sentence chrF.
+
+    Attributes:
+        samples: how many outputs to draw of each sentence.
+        sampling: how to draw them.
+    """
+
+    samples: int = 100
+    sampling: Sampling = field(default_factory=Sampling)
+
+    def __post_init__(self) -> None:
+        check_whole("samples", self.samples, 1, 100_000)
+
+    def check(self, options: SharedOptions) -> None:
+        """See `Strategy`."""
+        self.sampling.check(options)
+
+    def num_hypotheses(self, n_best: int) -> int:
+        """Return the number of samples, among which `choose` chooses."""
+        return self.samples
+
+    def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
+        """See `Strategy`."""
+        return self.sampling.batch_limit(self.samples, vocab_size)
+
+    def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
+        """Draw the samples of each sentence: see `Strategy`."""
+        options = replace(task.options, n_best=self.samples)
+        return self.sampling.search(start, replace(task, options=options))
+
+    def choose(self, translation: Translation, n_best: int) -> Translation:
+        """See `Strategy`; scores are expected utilities, from 0 to 100."""
+        return least_risk(translation, sentence_chrf, n_best=n_best)
+
+
+def sentence_chrf(hypothesis: str, reference: str) -> float:
+    """Return sacreBLEU's chrF of a hypothesis against a reference, for this one sentence: 0 to 100."""
+    from sacrebleu.metrics.chrf import CHRF  # for those who need it: it takes a while to import
+
+    return float(CHRF().sentence_score(hypothesis, [reference]).score)
+
+
+def least_risk(
+    translation: Translation, utility: Callable[[str, str], float], *, n_best: int = 1
+) -> Translation:
+    """Rank the distinct texts of samples by their expected utility (Eikema and Aziz, 2020, section 7).
+
+    The expectation is the mean over all samples as references, the text itself among them; what was drawn
+    more often counts more. It takes as many utilities as the square of the number of distinct texts.
+
+    Args:
+        translation: its hypotheses are samples, drawn by the model's own probabilities.
+        utility: of a text, given a reference; the more, the better.
+        n_best: how many texts to keep.
+
+    Returns:
+        The translation with hypotheses best first, and with their expected utilities for scores; equal ones
+        as they were drawn. An empty line stays as it is.
+    """
+    counts = Counter(each.text for each in translation.hypotheses)
+    expected = {
+        text: sum(count * utility(text, reference) for reference, count in counts.items()) / counts.total()
+        for text in counts
+    }
+    first_drawn = {each.text: each for each in reversed(translation.hypotheses)}
+    ranked = sorted(counts, key=expected.__getitem__, reverse=True)[:n_best]
+    if not ranked:
+        return translation
+    hypotheses = tuple(replace(first_drawn[text], score=expected[text]) for text in ranked)
+    return Translation(translation.source, hypotheses[0].text, hypotheses[0].score, hypotheses)

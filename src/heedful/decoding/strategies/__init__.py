@@ -1,0 +1,1 @@
+"""Search strategies: frozen dataclasses of their settings, each with its algorithm over step functions."""

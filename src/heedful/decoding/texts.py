@@ -1,0 +1,492 @@
+"""Between texts and ids: sources with their limits, given outputs, and hypotheses as translations."""
+
+import logging
+import math
+import operator
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.decoding.hypotheses import Hypothesis
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.task import Source
+from heedful.decoding.translation import Translation
+from heedful.errors import InputError
+from heedful.text.framing import Framing
+from heedful.text.pair import TokenizerPair
+from heedful.text.tokenizer import Tokenizer
+
+Ids = list[list[int]]
+_Item = TypeVar("_Item")
+# Where a text that is too long is split, the best first: at ends of sentences, at punctuation, at spaces.
+_BOUNDARIES = (
+    re.compile(r"(?:(?<=[.!?…])|(?<=[.!?…][\"'»”’)\]}]))\s+|[。！？।॥؟۔]+[」』）】”’]*"),
+    re.compile(r"(?<=[,;:–—])\s+|[、，；：،؛]+"),
+    re.compile(r"\s+"),
+)
+_IDEOGRAPHIC = frozenset("。！？।॥؟۔」』）】")  # ends of sentences that need no space after them
+_ABBREVIATION = re.compile(r"(?<!\w)[A-Z]\w{0,2}\.$")  # Dr. Mr. St. J.
+_TAIL = 8  # characters before the end of a sentence that say whether it is one
+_log = logging.getLogger("heedful.decoding")
+Target = str | Sequence[int]  # an output: its text, or the ids that the decoder writes
+# Returns the cross-attention (T, S) of each output, given sources and outputs as ids.
+AttentionOf = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]]], list[NDArray[np.float64]]]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines to be searched, some of them in segments, since they are too long for the model.
+
+    Attributes:
+        texts: the lines.
+        segments: of all lines, in order; most lines are one.
+        sources: of the segments.
+        gaps: for each line, what joins the output of each of its segments to the one before.
+    """
+
+    texts: Sequence[str]
+    segments: list[str] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    gaps: list[list[str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextCodec:
+    """Turns texts into the sources and outputs of a model, and its hypotheses into texts.
+
+    Attributes:
+        tokenizers: of the model.
+        framing: its special-token template.
+        default: the search where none is asked for.
+        trained_length: the limit of sources where neither search says `max_source_tokens`; None: none.
+        position_limit: the most tokens of a source or an output; None: as many as memory allows.
+    """
+
+    tokenizers: TokenizerPair
+    framing: Framing
+    default: SearchOptions
+    trained_length: int | None = None
+    position_limit: int | None = None
+
+    def resolved(self, options: SearchOptions | None, *, least: int = 0) -> SearchOptions:
+        """Return the options, or the default ones, with the tag and the limit that they leave to the model.
+
+        Args:
+            options: of the search.
+            least: the limit of sources is no lower, unless the options say so.
+        """
+        options, tag = options or self.default, self.framing.tgt_prefix
+        limit = options.max_source_tokens or self.default.max_source_tokens
+        if limit is None and (self.trained_length or least):
+            limit = max(self.trained_length or 0, least)
+        first_id = tag[0] if tag else options.forced_first_id
+        return replace(options, forced_first_id=first_id, max_source_tokens=limit)
+
+    def encode(
+        self, texts: Sequence[str], prefixes: Sequence[str] | None, options: SearchOptions, *, first_line: int
+    ) -> Lines:
+        """Tokenise texts, in segments where they are too long, and the beginnings of their translations.
+
+        Args:
+            texts: one sentence or line each.
+            prefixes: for each text; for the first segment of one that is split; None: nothing.
+            options: of the search; without `max_source_tokens`, no text is split.
+            first_line: the number of the first text, for messages.
+
+        Raises:
+            InputError: a text or a prefix that is too long, or unequal numbers of them.
+        """
+        _check_texts("texts", texts)
+        encoded = _encoded(self.tokenizers.src, texts)
+        beginnings = self._prefixes(prefixes, texts)
+        most = min(options.max_source_tokens or sys.maxsize, self.position_limit or sys.maxsize)
+        num_special = len(self.framing.source(()))
+        lines = Lines(texts)
+        for number, (text, ids, beginning) in enumerate(
+            zip(texts, encoded, beginnings, strict=True), start=first_line
+        ):
+            segments, gaps, encoded_segments, prefix = [text], [""], [ids], beginning
+            if options.max_source_tokens is not None and len(ids) + num_special > most:
+                _log.warning(
+                    "line %s: %s tokens, above %s=%s: translated in segments",
+                    f"{number:,}",
+                    f"{len(ids) + num_special:,}",
+                    "max_source_tokens" if most == options.max_source_tokens else "max_positions",
+                    f"{most:,}",
+                )
+                segments, gaps = split_text(text, self.tokenizers.src, max(1, most - num_special))
+                encoded_segments = _encoded(self.tokenizers.src, segments)
+            lines.gaps.append(gaps)
+            for segment, ids_of_segment in zip(segments, encoded_segments, strict=True):
+                framed = self.framing.source(ids_of_segment) if ids_of_segment else []
+                _check_length(f"line {number:,}", framed, self.position_limit)
+                source = Source.of(framed, options, prefix=prefix, longest=self.position_limit)
+                _check_prefix(number, prefix, source.limit - (options.forced_first_id is not None))
+                lines.segments.append(segment)
+                lines.sources.append(source)
+                prefix = []
+        return lines
+
+    def decode(
+        self,
+        lines: Lines,
+        n_best_lists: Sequence[Sequence[Hypothesis]],
+        options: SearchOptions,
+        *,
+        attention_of: AttentionOf,
+    ) -> list[Translation]:
+        """Return the translations of lines: the hypotheses of their segments as text, chosen and joined.
+
+        With `options.replace_unknown`, no unknown token is left. That of a vocabulary of words stands for a
+        word, and becomes the word of the line that was attended to most: a run of tokens up to the next
+        space, whose attention counts together (as in Clark et al., 2019). In other vocabularies it stands for
+        a part of a word, and becomes the text of the one token that was attended to most. (Vocabularies with
+        single bytes have no unknown tokens.) The attention is that of a pass over the whole output.
+
+        Args:
+            lines: that were searched.
+            n_best_lists: the hypotheses of each segment.
+            options: of the search.
+            attention_of: gives the attention of the model.
+        """
+        tgt = self.tokenizers.tgt
+        texts = [[tgt.decode(each.ids) for each in one] for one in n_best_lists]
+        if options.replace_unknown:
+            self._replace_unknown(texts, lines, n_best_lists, attention_of)
+        segments = [
+            Translation.of(text, one, of_one, eos_id=tgt.eos_id)
+            for text, one, of_one in zip(lines.segments, n_best_lists, texts, strict=True)
+        ]
+        chosen = iter([options.strategy.choose(each, options.n_best) for each in segments])
+        return [
+            next(chosen) if gaps == [""] else Translation.joined(text, list(islice(chosen, len(gaps))), gaps)
+            for text, gaps in zip(lines.texts, lines.gaps, strict=True)
+        ]
+
+    def pairs(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[Target],
+        options: SearchOptions,
+        *,
+        prefixes: Sequence[str] | None = None,
+        first_line: int,
+    ) -> tuple[list[Source], Ids]:
+        """Return pairs as the encoder reads and the decoder writes them.
+
+        Args:
+            sources: one sentence or line each.
+            targets: the translation of each, as text, or as ids with the end token unless it is truncated;
+                where both are empty, neither has ids.
+            options: of the search; no text has more tokens than its `max_source_tokens`.
+            prefixes: for each source what a search had to begin with; None: nothing.
+            first_line: the number of the first pair, for messages.
+
+        Raises:
+            InputError: a text that is longer than that or than learned positions allow, ids that no output
+                has, or unequal numbers of texts.
+        """
+        _check_texts("sources", sources)
+        _check_texts("targets", targets, or_ids=True)
+        check_one_for_each("targets", targets, "sources", sources)
+        read: Ids = []
+        written: Ids = []
+        tgt = self.tokenizers.tgt
+        texts = [target if isinstance(target, str) else "" for target in targets]
+        encoded = zip(_encoded(self.tokenizers.src, sources), _encoded(tgt, texts), targets, strict=True)
+        for line, (src_ids, tgt_ids, target) in enumerate(encoded, start=first_line):
+            if isinstance(target, str):
+                output = _with_forced_first_id(self.framing.target(tgt_ids), options)
+            else:
+                output = [*target]
+            is_nothing = not src_ids and not (tgt_ids if isinstance(target, str) else target)
+            read.append([] if is_nothing else self.framing.source(src_ids))
+            written.append([] if is_nothing else output)
+            if not isinstance(target, str) and not is_nothing:
+                _check_ids(f"target line {line:,}", output, tgt)
+            for name, ids in (("source", read[-1]), ("target", written[-1])):
+                _check_length(f"{name} line {line:,}", ids, self.position_limit)
+                check_unsplit(f"{name} line {line:,}", ids, options.max_source_tokens)
+        return [
+            Source.of(ids, options, prefix=prefix, longest=self.position_limit)
+            for ids, prefix in zip(read, self._prefixes(prefixes, sources), strict=True)
+        ], written
+
+    def _prefixes(self, prefixes: Sequence[str] | None, texts: Sequence[str]) -> Ids:
+        """Return the ids of what the outputs of texts begin with.
+
+        Raises:
+            InputError: unequal numbers of them.
+        """
+        if prefixes is None:
+            return [[] for _ in texts]
+        _check_texts("prefixes", prefixes)
+        check_one_for_each("prefixes", prefixes, "texts", texts)
+        return self.tokenizers.tgt.encode_batch(prefixes)
+
+    def _replace_unknown(
+        self,
+        texts: list[list[str]],
+        lines: Lines,
+        n_best_lists: Sequence[Sequence[Hypothesis]],
+        attention_of: AttentionOf,
+    ) -> None:
+        """Write those texts of hypotheses anew that have unknown tokens."""
+        src, tgt = self.tokenizers.src, self.tokenizers.tgt
+        incomplete = [
+            (i, k, each)
+            for i, one in enumerate(n_best_lists)
+            for k, each in enumerate(one)
+            if tgt.unk_id in each.ids
+        ]
+        attention = attention_of(
+            [lines.sources[i].ids for i, _, _ in incomplete],
+            [(*each.ids, *[tgt.eos_id] * each.finished) for _, _, each in incomplete],
+        )
+        for (i, k, each), weights_TS in zip(incomplete, attention, strict=True):
+            unknown = [position for position, token in enumerate(each.ids) if token == tgt.unk_id]
+            weights_US = weights_TS[unknown, len(self.framing.src_prefix) :]
+            words = attended_words(weights_US, lines.segments[i], src, whole=tgt.kind == "word")
+            texts[i][k] = tgt.decode(each.ids, unknown=words)
+
+
+def attended_words(
+    weights_US: NDArray[np.float64], line: str, tokenizer: Tokenizer, *, whole: bool
+) -> list[str]:
+    """Return the text of a line that each of U positions attends to most, with the space before it, if any.
+
+    Args:
+        weights_US: the attention (U, S) to each token of the line, and perhaps to more behind them.
+        line: the source text, in which there is a word.
+        tokenizer: it has tokenised the line.
+        whole: whether to return whole words, or tokens as they stand in the line.
+    """
+    runs: list[list[int]] = []  # of tokens that belong together
+    spans, last = tokenizer.spans(line), 0
+    for token, (start, end) in enumerate(spans):
+        if runs and whole and start == last and not line[start:end][:1].isspace():
+            runs[-1].append(token)
+        else:
+            runs.append([token])
+        last = end
+    texts = [line[spans[run[0]][0] : spans[run[-1]][1]] for run in runs]
+    totals_UR = np.stack([weights_US[:, run].sum(axis=1) for run in runs], axis=1)
+    totals_UR[:, [not text.strip() for text in texts]] = -np.inf
+    chosen = [texts[run] for run in totals_UR.argmax(axis=1)]
+    return [f" {text.strip()}" if whole or text[:1].isspace() else text.strip() for text in chosen]
+
+
+def split_text(text: str, tokenizer: Tokenizer, limit: int) -> tuple[list[str], list[str]]:
+    """Split a text into segments of at most `limit` tokens, in time linear in its length.
+
+    It is split at the ends of all sentences; a longer sentence at punctuation, else at spaces, else between
+    tokens, into segments of about equal length.
+
+    Returns:
+        The segments, and for each the space that joins it to the one before: one, or none.
+    """
+    segments: list[str] = []
+    gaps: list[str] = []
+    space_before = False
+    for segment in _segments(text, tokenizer, limit):
+        if inner := segment.strip():
+            segments.append(inner)
+            gaps.append(" " if gaps and (space_before or segment[0].isspace()) else "")
+            space_before = False
+        space_before = space_before or segment[-1:].isspace()
+    return segments, gaps
+
+
+def _segments(text: str, tokenizer: Tokenizer, limit: int, *, level: int = 0) -> Iterator[str]:
+    """Yield the segments of a text with the spaces around them; all of them together are the text."""
+    if level == len(_BOUNDARIES):
+        yield from _between_tokens(text, tokenizer, limit)
+        return
+    matches = _BOUNDARIES[level].finditer(text)
+    ends = [each.end() for each in matches if level or not _goes_on(text, each)]
+    units = [text[start:end] for start, end in pairwise([0, *ends, len(text)]) if start < end]
+    segments = _merged(units, _lengths(units, tokenizer), limit) if level else units
+    for segment, length in zip(segments, _lengths(segments, tokenizer), strict=True):
+        if length <= limit:
+            yield segment
+        else:
+            yield from _segments(segment, tokenizer, limit, level=level + 1)
+
+
+def _lengths(texts: Sequence[str], tokenizer: Tokenizer) -> list[int]:
+    return [len(ids) for ids in tokenizer.encode_batch(texts)]
+
+
+def _goes_on(text: str, end: re.Match[str]) -> bool:
+    """Return whether a sentence goes on after a full stop: at an abbreviation, or before a small letter."""
+    before, after = text[max(0, end.start() - _TAIL) : end.start()], text[end.end() : end.end() + 1]
+    is_own_word = before[-2:-1].isspace() or before[-1:] in _IDEOGRAPHIC
+    return not is_own_word and (after.islower() or _ABBREVIATION.search(before) is not None)
+
+
+def _merged(units: Sequence[str], lengths: Sequence[int], limit: int) -> list[str]:
+    """Join neighbours to as few texts of about equal length as the limit allows."""
+    total = max(1, sum(lengths))
+    target = math.ceil(total / math.ceil(total / limit))
+    merged: list[list[str]] = []
+    size = limit
+    for unit, length in zip(units, lengths, strict=True):
+        if size >= target or size + length > limit:
+            merged.append([])
+            size = 0
+        merged[-1].append(unit)
+        size += length
+    return ["".join(each) for each in merged]
+
+
+def _between_tokens(text: str, tokenizer: Tokenizer, limit: int) -> Iterator[str]:
+    # Somewhat more than a segment, to see where its last token ends.
+    start, width = 0, math.ceil(1.25 * len(text) * limit / len(tokenizer.encode(text)))
+    while start < len(text):
+        segment = window = text[start : start + width]
+        spans, count = tokenizer.spans(window), limit
+        # Without the text around it, a segment may have more tokens.
+        while count and len(segment) > 1 and len(tokenizer.encode(segment)) > limit:
+            segment = window[: max(1, spans[min(count, len(spans)) - 1][1])]
+            count = count * 15 // 16
+        yield segment
+        start += len(segment)
+
+
+def _check_prefix(line: int, prefix: Sequence[int], limit: int) -> None:
+    if len(prefix) > limit:
+        raise InputError(
+            f"line {line:,}: a prefix of {len(prefix):,} tokens, but the translation may have "
+            f"{limit:,}; shorten it, or raise max_length_offset and max_length"
+        )
+
+
+def checked_ids(
+    name: str, rows: Sequence[Sequence[int]], *, vocab_size: int, longest: int | None = None
+) -> Ids:
+    """Return ids given by the caller as lists, before anything looks them up.
+
+    Args:
+        name: of what they are, for messages.
+        rows: for each sentence its ids.
+        vocab_size: they are below it.
+        longest: as many as a sentence may have; None sets no limit.
+
+    Raises:
+        InputError: naming the first sentence with what is no id of the vocabulary, or with too many.
+    """
+    checked = []
+    for number, row in enumerate(rows, start=1):
+        where = f"{name}: sentence {number:,}"
+        try:
+            ids = [operator.index(each) for each in row]
+        except TypeError:
+            raise InputError(f"{where}: not a list of ids; give whole numbers, as in [[5, 12, 2]]") from None
+        for position, each in enumerate(ids):
+            if not 0 <= each < vocab_size:
+                shown = f"{each:,}" if abs(each) < 1 << 63 else "a huge number"
+                raise InputError(
+                    f"{where}: {shown}, at place {position:,}, is no id; the model has those from 0 to "
+                    f"{vocab_size - 1:,}"
+                )
+        _check_length(where, ids, longest)
+        checked.append(ids)
+    return checked
+
+
+def check_one_for_each(name: str, values: Sequence[object] | None, to: str, others: Sequence[object]) -> None:
+    """Refuse another number of things than there are others.
+
+    Raises:
+        InputError: it is.
+    """
+    if values is not None and len(values) != len(others):
+        raise InputError(f"{name}: {len(values):,} for {len(others):,} {to}; give one for each")
+
+
+def without_line_ends(lines: Iterable[str]) -> Iterator[str]:
+    """The lines of a file without what ends them."""
+    return (line.removesuffix("\n").removesuffix("\r") for line in lines)
+
+
+def chunks(
+    items: Iterator[_Item], prefixes: Iterable[str] | None, chunk_lines: int
+) -> Iterator[tuple[int, list[_Item], list[str] | None]]:
+    """Groups of a stream with their prefixes, and the number of the first of each, from 1.
+
+    Raises:
+        InputError: no lines in a chunk, or a line without a prefix.
+    """
+    if chunk_lines < 1:
+        raise InputError(f"chunk_lines={chunk_lines}: must be at least 1")
+    beginnings, first_line = without_line_ends(prefixes or ()), 1
+    while chunk := list(islice(items, chunk_lines)):
+        prefixes_of_chunk = None if prefixes is None else list(islice(beginnings, len(chunk)))
+        if prefixes_of_chunk is not None and len(prefixes_of_chunk) < len(chunk):
+            raise InputError(
+                f"line {first_line + len(prefixes_of_chunk):,}: has no prefix; give one for each line"
+            )
+        yield first_line, chunk, prefixes_of_chunk
+        first_line += len(chunk)
+
+
+def check_unsplit(name: str, ids: Sequence[int], limit: int | None) -> None:
+    """Refuse a text that is too long, where it cannot be split.
+
+    Raises:
+        InputError: it has more tokens than the limit, if there is one.
+    """
+    if limit is not None and len(ids) > limit:
+        raise InputError(
+            f"{name}: {len(ids):,} tokens, above max_source_tokens={limit:,}; give a shorter one, or raise it"
+        )
+
+
+def _check_texts(name: str, texts: Sequence[object], *, or_ids: bool = False) -> None:
+    """Refuse what is no list of texts (or ids): one text would be read letter by letter.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if isinstance(texts, str) or not hasattr(texts, "__len__"):
+        what = "one string" if isinstance(texts, str) else type(texts).__name__
+        raise InputError(f"{name}: {what} given; give a list of strings, as in translate([text])")
+    for number, text in enumerate(texts, start=1):
+        if not (isinstance(text, str) or or_ids):
+            raise InputError(f"{name}: number {number:,} is {type(text).__name__}, not a string")
+
+
+def _check_ids(name: str, ids: Sequence[int], tokenizer: Tokenizer) -> None:
+    if not ids:
+        raise InputError(f"{name}: no ids; an output without text is the end token, {tokenizer.eos_id}")
+    if not all(isinstance(i, int | np.integer) and 0 <= i < tokenizer.vocab_size for i in ids):
+        raise InputError(f"{name}: ids are whole numbers from 0 to {tokenizer.vocab_size - 1:,}")
+    if tokenizer.eos_id in ids[:-1]:
+        raise InputError(
+            f"{name}: the end token, {tokenizer.eos_id}, before the last place; it ends an output"
+        )
+
+
+def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> Ids:
+    """The ids of each text; none for one of spaces."""
+    encoded = tokenizer.encode_batch(texts)
+    return [ids if text.strip() else [] for ids, text in zip(encoded, texts, strict=True)]
+
+
+def _with_forced_first_id(output: list[int], options: SearchOptions) -> list[int]:
+    """An output as a search begins it: its text does not show the token that is forced to be first."""
+    first = options.forced_first_id
+    return output if first is None or first == output[0] else [first, *output]
+
+
+def _check_length(name: str, ids: Sequence[int], longest: int | None) -> None:
+    if longest is not None and len(ids) > longest:
+        raise InputError(
+            f"{name}: {len(ids):,} tokens, but this model's positions end at {longest:,}; split the line"
+        )

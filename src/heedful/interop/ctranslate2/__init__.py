@@ -1,1 +1,0 @@
-"""CTranslate2: export of a bundle, and searching with its engine."""
