@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
-from heedful.serving.markup.documents import TagRules, parse_document, plain_document
-from heedful.serving.markup.marked_text import Document, MarkedText, Marker, Span
+from heedful.serving.documents import TagRules, parse_document, plain_document
+from heedful.serving.marked_text import Document, MarkedText, Marker, Span
 
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 # A sentence is cut there at the latest: the time of a translation grows with the square of its length, and
@@ -167,7 +167,7 @@ class Segments:
         return "".join(segment if isinstance(segment, str) else next(left) for segment in self.segments)
 
 
-def take_apart(text: str, rules: TagRules | None, *, split: bool = True) -> Segments:
+def segment(text: str, rules: TagRules | None, *, split: bool = True) -> Segments:
     """Return the segments of a text.
 
     Args:

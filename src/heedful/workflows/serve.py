@@ -14,9 +14,8 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.translator import Translator
 from heedful.errors import HeedfulError, InputError, MissingExtraError, install_hint
 from heedful.serving.access import check_origin
-from heedful.serving.catalogue import Pair, language_code
+from heedful.serving.languages import Pair, language_code
 from heedful.serving.limits import Limits
-from heedful.serving.served_model import ServedModel, ServedPair
 from heedful.settings.options import Runtime, SearchRequest
 from heedful.settings.run import Config
 from heedful.text.tokenizer import Tokenizer
@@ -26,8 +25,12 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from heedful.serving.access import KeyRing
+    from heedful.serving.model_queue import ServedModel, ServedPair
 
-_NEEDED = ("uvicorn", "fastapi", "prometheus_client", "langcodes", "language_data", "syntok", "py3langid")
+_NEEDED = (
+    "uvicorn", "fastapi", "cachetools", "prometheus_client", "langcodes", "language_data", "syntok",
+    "py3langid",
+)  # fmt: skip
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
 _MARIAN = ">>"
 _MOST_NAMED = 3  # pairs of a list
@@ -129,16 +132,14 @@ def application_of_worker() -> "FastAPI":
         raise SystemExit(1) from None
 
 
-def _application(request: ServeRequest, models: Sequence[ServedModel], keys: "KeyRing | None") -> "FastAPI":
-    from heedful.serving.access import Clients
-    from heedful.serving.http.answering import Gateway
-    from heedful.serving.http.app import application
+def _application(request: ServeRequest, models: "Sequence[ServedModel]", keys: "KeyRing | None") -> "FastAPI":
+    from heedful.serving.app import application
+    from heedful.serving.gateway import Gateway
     from heedful.serving.metrics import Metrics
     from heedful.serving.service import TranslationService
 
     service = TranslationService(models, request.limits, Metrics())
-    gateway = Gateway(service, Clients(keys, request.limits), log_text=request.log_text)
-    return application(gateway, origins=request.origins)
+    return application(Gateway(service, keys, log_text=request.log_text), origins=request.origins)
 
 
 def _key_ring(request: ServeRequest) -> "KeyRing | None":
@@ -163,7 +164,7 @@ def _check(request: ServeRequest) -> None:
             said[pair] = argument
 
 
-def load_models(request: ServeRequest, report: Callable[[str], None]) -> list[ServedModel]:
+def load_models(request: ServeRequest, report: Callable[[str], None]) -> "list[ServedModel]":
     """Return the models, loaded; a pair of several is that of the first.
 
     Raises:
@@ -188,13 +189,15 @@ def load_models(request: ServeRequest, report: Callable[[str], None]) -> list[Se
     return models
 
 
-def load_served(argument: str, request: ServeRequest) -> ServedModel:
+def load_served(argument: str, request: ServeRequest) -> "ServedModel":
     """Return a model of the command line, loaded.
 
     Raises:
         InputError: nothing says which languages it translates, it has others, or the engine does not have
             its search.
     """
+    from heedful.serving.model_queue import ServedModel, ServedPair
+
     said, path = _parse(argument)
     search = SearchRequest(n_best=1, beam_size=request.beam_size)
     translator = load_translator(Path(path), search, request.runtime)
@@ -215,7 +218,7 @@ def load_served(argument: str, request: ServeRequest) -> ServedModel:
     def options(n_best: int) -> SearchOptions:
         return search_options(replace(search, n_best=n_best), config.decode)
 
-    def open_pair(pair: Pair) -> ServedPair:
+    def open_pair(pair: Pair) -> "ServedPair":
         src, tgt = tags[pair]
         chosen: Translator = translator
         if (src, tgt) != (None, None):

@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cached_property
 from html.entities import html5
 
-from heedful.serving.markup.marked_text import (
+from heedful.serving.marked_text import (
     Document,
     MarkedText,
     Marker,
