@@ -183,7 +183,7 @@ class Explainer:
         if route.pivot is not None:
             raise InvalidError(f"a translation through {route.pivot} has two models; explain one at a time")
         work = functools.partial(self._explained, service.model_of(pair), pair, request)
-        async with service.admitted(characters):
+        async with service.load.admitted(characters):
             answer = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         return {"source": pair.src, "target": pair.tgt, **answer}
 

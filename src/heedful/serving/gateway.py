@@ -34,7 +34,7 @@ from heedful.serving.refusals import (
     UnauthorizedError,
 )
 from heedful.serving.service import Answer, TranslationRequest, TranslationService
-from heedful.settings.parsing import Json, parse_json
+from heedful.settings.parsing import parse_json
 
 _MAX_FIELDS = 1000
 _JSON = re.compile(r"application/([\w.+-]*\+)?json")
@@ -203,7 +203,10 @@ async def read_fields(
         return query
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if _JSON.fullmatch(kind) or (not kind and body.lstrip()[:1] in (b"{", b"[")):
-        content = _json(body)
+        try:
+            content = parse_json(body)
+        except ValueError as error:
+            raise InvalidError(f"Invalid JSON format: {error}") from None
         if isinstance(content, list):
             return content
         if not isinstance(content, dict):
@@ -263,13 +266,6 @@ async def _body(request: Request, limits: Limits) -> bytes:
                     return b"".join(chunks)
     except TimeoutError:
         raise RequestTimeoutError(f"the body did not come within {limits.body_seconds:g} seconds") from None
-
-
-def _json(body: bytes) -> Json:
-    try:
-        return parse_json(body)
-    except ValueError as error:
-        raise InvalidError(f"Invalid JSON format: {error}") from None
 
 
 def _urlencoded(encoded: bytes, what: str) -> list[tuple[str, str]]:

@@ -3,8 +3,8 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -44,26 +44,32 @@ _LONGEST_RETRY = 60
 class LoadLimiter:
     """Counts the characters of all requests that are worked on; for one event loop."""
 
-    def __init__(self, max_characters: int) -> None:
-        """Let in requests of up to so many characters together."""
-        self._max_characters = max_characters
+    def __init__(self, limits: Limits) -> None:
+        """Take the limits of characters and of the seconds of a request."""
+        self._limits = limits
         self.characters = 0
         self._mean_seconds = 1.0
 
-    @contextmanager
-    def admitted(self, characters: int) -> Iterator[None]:
-        """Hold the place of a request.
+    @asynccontextmanager
+    async def admitted(self, characters: int) -> AsyncIterator[None]:
+        """Hold the place of a request of so many characters, for the time that it may take.
 
         Raises:
-            TooManyRequestsError: there is none; it says when to come back.
+            TooManyRequestsError: there is no place; it says when to come back.
+            UnavailableError: the time is over.
         """
-        if self.characters + characters > self._max_characters:
+        if self.characters + characters > self._limits.waiting_characters:
             retry = min(_LONGEST_RETRY, max(1, math.ceil(self._mean_seconds)))
             raise TooManyRequestsError("the server has too much to do; try again later", retry_after=retry)
         self.characters += characters
         started = time.monotonic()
+        seconds = self._limits.seconds
         try:
-            yield
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            message = f"not done within {seconds:g} seconds; try again, with less text"
+            raise UnavailableError(message, retry_after=5) from None
         finally:
             self.characters -= characters
             self._mean_seconds += _RECENT * (time.monotonic() - started - self._mean_seconds)
@@ -129,7 +135,7 @@ class TranslationService:
         self.limits = limits
         self.metrics = metrics
         self.detector = Detector()
-        self.load = LoadLimiter(limits.waiting_characters)
+        self.load = LoadLimiter(limits)
         cache = SentenceCache(limits.cached_characters)
         self._queues = [
             ModelQueue(model, limits, cache, observe_batch=metrics.batch_sentences.observe)
@@ -147,37 +153,26 @@ class TranslationService:
         Raises:
             RefusedError: too much, a language that is not served, too many requests, or not done in time.
         """
-        characters = self._checked_characters(request)
+        characters = sum(map(len, request.texts))
+        limits = self.limits
+        if len(request.texts) > limits.texts:
+            raise TextTooLongError(f"request ({len(request.texts)}) exceeds text limit ({limits.texts})")
+        if characters > limits.characters:
+            raise TextTooLongError(f"request ({characters}) exceeds text limit ({limits.characters})")
+        if not 0 <= request.alternatives <= limits.alternatives:
+            raise InvalidError(f"alternatives parameter must be from 0 to {limits.alternatives}")
         target = self.catalogue.target(request.target)
         fixed = None if request.source is None else self.catalogue.source(request.source, target=target)
         if fixed not in (None, target):
             self.catalogue.required_route(fixed, target)
         turn = Turn()
-        async with self.admitted(characters):
+        async with self.load.admitted(characters):
             try:
                 return await gathered(
                     [self._answer(text, fixed, target, request, turn) for text in request.texts]
                 )
             finally:
                 self.metrics.characters.inc(characters)
-
-    @asynccontextmanager
-    async def admitted(self, characters: int) -> AsyncIterator[None]:
-        """Hold the place of a request of so many characters, for the time that it may take.
-
-        Raises:
-            TooManyRequestsError: there is no place.
-            UnavailableError: the time is over.
-        """
-        with self.load.admitted(characters):
-            try:
-                async with asyncio.timeout(self.limits.seconds):
-                    yield
-            except TimeoutError:
-                raise UnavailableError(
-                    f"not done within {self.limits.seconds:g} seconds; try again, with less text",
-                    retry_after=5,
-                ) from None
 
     @property
     def models(self) -> list[ServedModel]:
@@ -192,17 +187,6 @@ class TranslationService:
         """Translate what is waiting, and end the threads."""
         for queue in self._queues:
             queue.close()
-
-    def _checked_characters(self, request: TranslationRequest) -> int:
-        characters = sum(map(len, request.texts))
-        limits = self.limits
-        if len(request.texts) > limits.texts:
-            raise TextTooLongError(f"request ({len(request.texts)}) exceeds text limit ({limits.texts})")
-        if characters > limits.characters:
-            raise TextTooLongError(f"request ({characters}) exceeds text limit ({limits.characters})")
-        if not 0 <= request.alternatives <= limits.alternatives:
-            raise InvalidError(f"alternatives parameter must be from 0 to {limits.alternatives}")
-        return characters
 
     async def _answer(
         self, text: str, source: str | None, target: str, request: TranslationRequest, turn: Turn

@@ -1,5 +1,6 @@
 """API keys and rates."""
 
+import asyncio
 import json
 import os
 import stat
@@ -116,16 +117,20 @@ def test_the_addresses_that_are_remembered_are_bounded(
 
 
 def test_places_are_held_as_long_as_a_request_and_no_longer() -> None:
-    load = LoadLimiter(100)
-    with load.admitted(60):
-        with pytest.raises(TooManyRequestsError) as error, load.admitted(41):
-            pass
-        assert (error.value.retry_after or 0) >= 1
-        with load.admitted(40):
-            assert load.characters == 100
-    with pytest.raises(KeyError), load.admitted(100):
-        raise KeyError
-    assert load.characters == 0
+    async def hold_places() -> None:
+        load = LoadLimiter(Limits(characters=60, waiting_characters=100))
+        async with load.admitted(60):
+            with pytest.raises(TooManyRequestsError) as error:
+                await load.admitted(41).__aenter__()
+            assert (error.value.retry_after or 0) >= 1
+            async with load.admitted(40):
+                assert load.characters == 100
+        with pytest.raises(KeyError):
+            async with load.admitted(100):
+                raise KeyError
+        assert load.characters == 0
+
+    asyncio.run(hold_places())
 
 
 def test_limits_that_let_nobody_in_are_refused() -> None:
