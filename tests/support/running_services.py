@@ -9,12 +9,12 @@ from contextlib import contextmanager
 import uvicorn
 from small_services import RuleTranslator, rule_model
 
-from heedful.serving.access import ApiKey, Clients, KeyRing
-from heedful.serving.http.answering import Gateway
-from heedful.serving.http.app import application
-from heedful.serving.http.protocol import PunctualProtocol
+from heedful.serving.access import ApiKey, KeyRing
+from heedful.serving.app import application
+from heedful.serving.gateway import Gateway
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
+from heedful.serving.server import HeaderTimeoutProtocol
 from heedful.serving.service import TranslationService
 
 
@@ -25,11 +25,11 @@ class Running:
         self.translator = RuleTranslator(str.upper)
         limits = Limits(batch_wait=0.0, body_seconds=1.0, cached_characters=0)
         service = TranslationService([rule_model("m", self.translator)], limits, Metrics())
-        app = application(Gateway(service, Clients(None if keys is None else KeyRing(keys), limits)))
+        app = application(Gateway(service, None if keys is None else KeyRing(keys)))
         config = uvicorn.Config(
             app,
             port=0,
-            http=PunctualProtocol,
+            http=HeaderTimeoutProtocol,
             loop="asyncio",
             ws="none",
             log_level="error",

@@ -8,10 +8,10 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translation import TextHypothesis, Translation
 from heedful.errors import InputError
-from heedful.serving.catalogue import Pair
+from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
-from heedful.serving.served_model import ServedModel, ServedPair
+from heedful.serving.model_queue import ServedModel, ServedPair
 from heedful.serving.service import TranslationService
 
 

@@ -38,9 +38,13 @@ class Lines:
         self._mistake: CorpusError | None = None
 
     def __iter__(self) -> Iterator[str]:
+        from heedful.data.files import BYTE_ORDER_MARK, decode
+
         try:
             for number, raw in enumerate(self._stream, start=1):
-                yield self._decode(raw, number)
+                line = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
+                text = decode(line, self._name, line=number, offset=None)
+                yield text.removesuffix("\n").removesuffix("\r")
         except CorpusError as mistake:
             self._mistake = mistake
         except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -59,21 +63,6 @@ class Lines:
         """Yield all lines; a bad one raises as `raise_if_bad`."""
         yield from self
         self.raise_if_bad()
-
-    def _decode(self, raw: bytes, number: int) -> str:
-        where = f"{self._name}: line {number:,}, byte"  # lines count from 1, bytes from 0
-        if b"\0" in raw:
-            raise CorpusError(
-                f"{where} {raw.index(0):,}: NUL byte; this is not plain text, convert it to UTF-8"
-            )
-        try:
-            text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            byte = f"0x{raw[error.start]:02x}"
-            raise CorpusError(
-                f"{where} {error.start:,}: {byte} is not valid UTF-8; convert it to UTF-8"
-            ) from None
-        return text.removesuffix("\n").removesuffix("\r")
 
 
 @contextmanager

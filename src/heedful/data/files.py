@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
@@ -13,8 +14,10 @@ from typing import BinaryIO, NamedTuple, cast
 from heedful.errors import CorpusError
 from heedful.settings import parsing
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP_MAGIC = b"\x1f\x8b"
+_EMPTY = "the file is empty; give a file with one sentence a line"
+_DAMAGED_GZIP = "the gzip file is truncated or corrupt; fetch or compress it again"
 _CHUNK = 2**20
 _MAX_RATIO = 200  # of text to its gzip; that of natural language is 3
 _TRUSTED_SIZE = 2**28  # bytes
@@ -98,25 +101,14 @@ def read_lines(path: str | Path) -> list[str]:
     Raises:
         CorpusError: a file that is missing, empty, truncated, not UTF-8, or holds a NUL byte.
     """
-    name = str(path)
-    content = _read_bytes(Path(path))
-    if content in (b"", _BYTE_ORDER_MARK):
-        raise CorpusError(f"{name}: the file is empty; give a file with one sentence a line")
-    nul = content.find(0)
-    if nul >= 0:
-        position = _position(content, nul)
-        raise CorpusError(
-            f"{name}: {position}: NUL byte; this is not a plain text file (UTF-16?), convert it to UTF-8"
-        )
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        byte = f"0x{content[error.start]:02x}"
-        position = _position(content, error.start)
-        raise CorpusError(
-            f"{name}: {position}: {byte} is not valid UTF-8; convert the file to UTF-8"
-        ) from error
-    lines = text.removeprefix("\ufeff").split("\n")
+    with _open_text(Path(path)) as (file, packed), _reading(str(path)):
+        content = file.read()
+        if packed:
+            content = _unpack(path, content)
+    if content in (b"", BYTE_ORDER_MARK):
+        raise CorpusError(f"{path}: {_EMPTY}")
+    text = decode(content, str(path)).removeprefix("\ufeff")
+    lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
     if "\r" in text:
@@ -175,37 +167,43 @@ def shared_pairs(train: ParallelText, held_out: ParallelText) -> list[int]:
     return [i for i, pair in enumerate(zip(held_out.src, held_out.tgt, strict=True)) if pair in seen]
 
 
-def _read_bytes(path: Path) -> bytes:
+@contextmanager
+def _open_text(path: Path) -> Iterator[tuple[BufferedReader, bool]]:
+    """Open a file of text; gives the file, from its first byte, and whether it is gzip.
+
+    Raises:
+        CorpusError: it cannot be opened, or is named .gz and is not gzip; an empty one passes.
+    """
     try:
-        content = path.read_bytes()
+        file = path.open("rb")
     except FileNotFoundError as error:
         raise CorpusError(f"{path}: no such file; check the path") from error
     except IsADirectoryError as error:
         raise CorpusError(f"{path}: is a directory; give a file") from error
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    if path.suffix != ".gz" and not content.startswith(_GZIP_MAGIC):
-        return content
-    check_is_gzip(path, content)
+    with file:
+        start = file.peek(len(_GZIP_MAGIC))
+        packed = start.startswith(_GZIP_MAGIC)
+        if start and path.suffix == ".gz" and not packed:
+            raise CorpusError(
+                f"{path}: not a gzip file, although its name ends in .gz; rename or compress it"
+            )
+        yield file, packed
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Say which file could not be read to its end."""
     try:
-        return _unpack(path, content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(
-            f"{path}: the gzip file is truncated or corrupt; fetch or compress it again"
-        ) from error
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise CorpusError(f"{name}: {_DAMAGED_GZIP}") from error
+    except OSError as error:
+        raise CorpusError(f"{name}: cannot be read ({error.strerror}); check the path") from error
 
 
-def check_is_gzip(path: Path, start: bytes) -> None:
-    """Refuse a file named .gz that is not gzip; an empty one passes.
-
-    Raises:
-        CorpusError: it is not gzip.
-    """
-    if start and not start.startswith(_GZIP_MAGIC):
-        raise CorpusError(f"{path}: not a gzip file, although its name ends in .gz; rename or compress it")
-
-
-def _unpack(path: Path, content: bytes) -> bytes:
+def _unpack(path: str | Path, content: bytes) -> bytes:
     """Decompress gzip; refuse a suspicious compression ratio before it fills the memory."""
     limit = max(_TRUSTED_SIZE, _MAX_RATIO * len(content))
     chunks: list[bytes] = []
@@ -220,11 +218,38 @@ def _unpack(path: Path, content: bytes) -> bytes:
     return b"".join(chunks)
 
 
-def _position(content: bytes, offset: int) -> str:
-    """Describe an offset: line, counted from 1, and byte, counted from 0, in the line and in the file."""
-    line = content.count(b"\n", 0, offset) + 1
-    in_line = offset - (content.rfind(b"\n", 0, offset) + 1)
-    return f"line {line:,}, byte {in_line:,} (byte {offset:,} of the file)"
+def decode(content: bytes, name: str, *, line: int = 1, offset: int | None = 0) -> str:
+    """Return lines as text; their line breaks stay.
+
+    Args:
+        content: one line or several.
+        name: of the file, for messages.
+        line: the number of the first line, from 1.
+        offset: bytes of the file before the content; None: it is of a stream.
+
+    Raises:
+        CorpusError: a NUL byte, or bytes that are not UTF-8; it says where.
+    """
+
+    def where(at: int) -> str:
+        """Describe a byte: the line, counted from 1, and bytes, counted from 0, in the line and the file."""
+        in_line = at - (content.rfind(b"\n", 0, at) + 1)
+        of_file = "" if offset is None else f" (byte {offset + at:,} of the file)"
+        return f"{name}: line {line + content.count(newline, 0, at):,}, byte {in_line:,}{of_file}"
+
+    newline, of_stream = b"\n", offset is None
+    nul = content.find(0)
+    if nul >= 0:
+        is_no_text = "this is not plain text" if of_stream else "this is not a plain text file (UTF-16?)"
+        raise CorpusError(f"{where(nul)}: NUL byte; {is_no_text}, convert it to UTF-8")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = f"0x{content[error.start]:02x}"
+        raise CorpusError(
+            f"{where(error.start)}: {byte} is not valid UTF-8; "
+            f"convert {'it' if of_stream else 'the file'} to UTF-8"
+        ) from error
 
 
 def parse_tsv(name: str, number: int, line: str) -> tuple[str, str]:
@@ -400,22 +425,10 @@ class _Lines:
             raise CorpusError(
                 f"{path}: is a pipe or device, and the text is read more than once; write it to a file first"
             )
-        try:
-            plain = path.open("rb")
-        except FileNotFoundError as error:
-            raise CorpusError(f"{path}: no such file; check the path") from error
-        except IsADirectoryError as error:
-            raise CorpusError(f"{path}: is a directory; give a file") from error
-        except OSError as error:
-            raise CorpusError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-        with plain:
-            start = plain.peek(len(_BYTE_ORDER_MARK))[: len(_BYTE_ORDER_MARK)]
+        with _open_text(path) as (plain, packed):
             size = path.stat().st_size
-            if start in (b"", _BYTE_ORDER_MARK) and size <= len(_BYTE_ORDER_MARK):
-                raise CorpusError(f"{path}: the file is empty; give a file with one sentence a line")
-            packed = path.suffix == ".gz" or start.startswith(_GZIP_MAGIC)
-            if packed:
-                check_is_gzip(path, start)
+            if plain.peek(len(BYTE_ORDER_MARK)) in (b"", BYTE_ORDER_MARK):
+                raise CorpusError(f"{path}: {_EMPTY}")
             with gzip.open(plain) if packed else plain as stream:
                 yield cls(str(path), cast(BinaryIO, stream), plain, size)
 
@@ -426,35 +439,15 @@ class _Lines:
 
     def __iter__(self) -> Iterator[tuple[bytes, str]]:
         offset = 0
-        try:
+        with _reading(self._name):
             for number, raw in enumerate(iter(lambda: self._stream.readline(_MAX_LINE + 1), b""), start=1):
                 if len(raw) > _MAX_LINE:
                     size = f"{_MAX_LINE / 2**20:,.0f} MiB"
                     raise CorpusError(f"{self._name}: line {number:,}: over {size}; give one sentence a line")
-                start = len(_BYTE_ORDER_MARK) if number == 1 and raw.startswith(_BYTE_ORDER_MARK) else 0
-                yield raw, self._decode(raw[start:], number, offset + start)
+                start = len(BYTE_ORDER_MARK) if number == 1 and raw.startswith(BYTE_ORDER_MARK) else 0
+                text = decode(raw[start:], self._name, line=number, offset=offset + start)
+                yield raw, text.removesuffix("\n").removesuffix("\r")
                 offset += len(raw)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise CorpusError(
-                f"{self._name}: the gzip file is truncated or corrupt; fetch or compress it again"
-            ) from error
-
-    def _decode(self, raw: bytes, number: int, offset: int) -> str:
-        where = f"{self._name}: line {number:,}, byte"
-        if b"\0" in raw:
-            at = raw.index(0)
-            raise CorpusError(
-                f"{where} {at:,} (byte {offset + at:,} of the file): NUL byte; this is not a plain text file "
-                "(UTF-16?), convert it to UTF-8"
-            )
-        try:
-            text = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise CorpusError(
-                f"{where} {error.start:,} (byte {offset + error.start:,} of the file): "
-                f"0x{raw[error.start]:02x} is not valid UTF-8; convert the file to UTF-8"
-            ) from error
-        return text.removesuffix("\n").removesuffix("\r")
 
 
 def _plain(path: Path) -> Path:

@@ -2,24 +2,24 @@
 
 import asyncio
 import functools
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from cachetools import LRUCache
+
 from heedful.errors import HeedfulError, install_hint
-from heedful.serving.catalogue import Pair
+from heedful.serving.languages import Pair
+from heedful.serving.model_queue import ServedModel
 from heedful.serving.refusals import (
     InvalidError,
-    MissingPartError,
     NoSuchLayerError,
+    NotImplementedHereError,
     TextTooLongError,
-    UnavailableError,
 )
-from heedful.serving.segments import take_apart
-from heedful.serving.served_model import ServedModel
+from heedful.serving.segments import segment
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,7 @@ MAX_TOKENS = 200  # of the sources of one request
 _REMEMBERED_BYTES = 2**25  # of attention maps
 _DIGITS = 4
 
-Kind = Literal["cross", "encoder", "decoder"]
+AttentionKind = Literal["cross", "encoder", "decoder"]
 Json = dict[str, Any]
 
 
@@ -47,14 +47,14 @@ class ExplainRequest:
         text: to translate.
         source: language; None: identified.
         target: language.
-        attention: of which the map of every head is wanted; None: of none.
-        layer: the one whose heads are wanted, from 1; None: all.
+        attention: the attention whose heads are returned; None: none.
+        layer: the layer whose heads are returned, from 1; None: all.
     """
 
     text: str
     source: str | None
     target: str
-    attention: Kind | None = None
+    attention: AttentionKind | None = None
     layer: int | None = None
 
 
@@ -81,7 +81,7 @@ class ExplainedSentence:
         """Bytes of the maps."""
         return sum(layer.weights.nbytes for layer in self.maps.layers)
 
-    def as_dict(self, attention: Kind | None, layer: int | None) -> Json:
+    def as_dict(self, attention: AttentionKind | None, layer: int | None) -> Json:
         """Return the JSON for a client; the heads' maps as `heads[head][row][column]`.
 
         Raises:
@@ -107,7 +107,7 @@ class ExplainedSentence:
             answer["attention"] = self._attention(attention, layer)
         return answer
 
-    def _attention(self, kind: Kind, layer: int | None) -> Json:
+    def _attention(self, kind: AttentionKind, layer: int | None) -> Json:
         maps = self.maps.of(kind)
         if layer is not None and not 1 <= layer <= len(maps):
             raise NoSuchLayerError(f"layer parameter must be from 1 to {len(maps)}")
@@ -128,7 +128,7 @@ def explain_sentence(bundle: "Bundle", translation: "Translation") -> ExplainedS
     """Return an explanation of a translation, for which torch computes the attention.
 
     Raises:
-        MissingPartError: torch is not installed.
+        NotImplementedHereError: torch is not installed.
     """
     attention_maps = _attention_maps()
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
@@ -147,7 +147,9 @@ def _attention_maps() -> "Callable[[Bundle, str, Sequence[int]], AttentionMaps]"
     try:
         from heedful.analysis.attention_maps import attention_maps
     except ImportError:
-        raise MissingPartError(f"explanations need torch on the server: {install_hint('torch')}") from None
+        raise NotImplementedHereError(
+            f"explanations need torch on the server: {install_hint('torch')}"
+        ) from None
     return attention_maps
 
 
@@ -159,7 +161,9 @@ class Explainer:
         self._service = service
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="heedful explain")
         self._has_torch = False
-        self._known: OrderedDict[tuple[str, Pair, str], ExplainedSentence] = OrderedDict()
+        self._known: LRUCache[tuple[str, Pair, str], ExplainedSentence] = LRUCache(
+            _REMEMBERED_BYTES, getsizeof=lambda explained: explained.nbytes
+        )
 
     async def explain(self, request: ExplainRequest) -> Json:
         """Return languages and an explanation of each sentence, as far as there are not too many tokens.
@@ -179,14 +183,8 @@ class Explainer:
         if route.pivot is not None:
             raise InvalidError(f"a translation through {route.pivot} has two models; explain one at a time")
         work = functools.partial(self._explained, service.model_of(pair), pair, request)
-        with service.admission.admitted(characters):
-            try:
-                async with asyncio.timeout(limits.seconds):
-                    answer = await asyncio.get_running_loop().run_in_executor(self._thread, work)
-            except TimeoutError:
-                raise UnavailableError(
-                    f"not done within {limits.seconds:g} seconds; try again, with less text", retry_after=5
-                ) from None
+        async with service.load.admitted(characters):
+            answer = await asyncio.get_running_loop().run_in_executor(self._thread, work)
         return {"source": pair.src, "target": pair.tgt, **answer}
 
     def close(self) -> None:
@@ -204,49 +202,42 @@ class Explainer:
     def _explained(self, model: ServedModel, pair: Pair, request: ExplainRequest) -> Json:
         bundle = model.bundle(pair)
         if bundle is None:
-            raise MissingPartError("this model has no explanations")
+            raise NotImplementedHereError("this model has no explanations")
         self._import_torch()
-        sentences = [sentence.text for sentence in take_apart(request.text, None).sentences]
+        sentences = [sentence.text for sentence in segment(request.text, None).sentences]
         chosen, left = [], MAX_TOKENS
         for sentence in sentences:
             left -= len(bundle.tokenizers.src.encode(sentence))
             if left < 0:
                 break
             chosen.append(sentence)
-        new = list(dict.fromkeys(each for each in chosen if (model.name, pair, each) not in self._known))
+        known = {each: self._known.get((model.name, pair, each)) for each in chosen}
+        new = [each for each, explained in known.items() if explained is None]
         try:
             for translation in model.hypotheses(pair, new) if new else ():
                 if translation.hypotheses:
-                    key = (model.name, pair, translation.source)
-                    self._known[key] = explain_sentence(bundle, translation)
+                    explained = known[translation.source] = explain_sentence(bundle, translation)
+                    with suppress(ValueError):  # more bytes than all that may be remembered
+                        self._known[model.name, pair, translation.source] = explained
         except HeedfulError as error:
             raise InvalidError(str(error)) from None
-        explanations = [
-            self._known[key] for each in chosen if (key := (model.name, pair, each)) in self._known
-        ]
-        self._forget_oldest(pair, model, chosen)
         return {
             "complete": len(chosen) == len(sentences),
-            "sentences": [each.as_dict(request.attention, request.layer) for each in explanations],
+            "sentences": [
+                one.as_dict(request.attention, request.layer)
+                for each in chosen
+                if (one := known[each]) is not None
+            ],
         }
 
     def _import_torch(self) -> None:
-        """Import torch while no model computes: a search would find a half of it."""
+        """Import torch while no model computes: a search would see it half imported."""
         if not self._has_torch:
             with ExitStack() as stack:
                 for model in self._service.models:
                     stack.enter_context(model.idle())
                 _attention_maps()
             self._has_torch = True
-
-    def _forget_oldest(self, pair: Pair, model: ServedModel, used: Sequence[str]) -> None:
-        """Forget what was not used for longest, beyond what may be remembered."""
-        for each in used:
-            if (key := (model.name, pair, each)) in self._known:
-                self._known.move_to_end(key)
-        size = sum(each.nbytes for each in self._known.values())
-        while self._known and size > _REMEMBERED_BYTES:
-            size -= self._known.popitem(last=False)[1].nbytes
 
 
 def _hypothesis(hypothesis: "TextHypothesis", tokens: Sequence[str], texts: Sequence[str]) -> Json:

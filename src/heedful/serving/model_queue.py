@@ -1,4 +1,4 @@
-"""The queue in front of a model: sentences of all requests, in batches of similar length.
+"""A model behind a queue: sentences of all requests, in batches of similar length.
 
 Requests share the model equally (weighted fair queueing: Demers et al., 1989). A clock counts the tokens of
 which each waiting request had its share translated. The first sentence of a request is due its own tokens
@@ -10,18 +10,194 @@ import heapq
 import itertools
 import logging
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from heedful.errors import HeedfulError, SearchCancelledError
-from heedful.serving.catalogue import Pair
+from cachetools import LRUCache
+
+from heedful.errors import HeedfulError, InputError, SearchCancelledError
+from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
+from heedful.serving.marked_text import Span
+from heedful.serving.projection import Links, words
 from heedful.serving.refusals import InvalidError, UnavailableError
-from heedful.serving.served_model import Outputs, ServedModel
+
+if TYPE_CHECKING:
+    from heedful.decoding.alignment import Alignment
+    from heedful.decoding.options import SearchOptions
+    from heedful.decoding.translation import Translation
+    from heedful.storage.bundle import Bundle
+
+_MAX_HYPOTHESES = 8  # of an n-best list that is shown
+
+
+@dataclass(frozen=True)
+class Output:
+    """A translation of a sentence.
+
+    Attributes:
+        text: the translation.
+        links: between the `words` of the sentence and of the translation; None where they are not known.
+    """
+
+    text: str
+    links: Links | None = None
+
+
+Outputs = tuple[Output, ...]  # the translations of a sentence, best first
+
+
+class PairTranslator(Protocol):
+    """Translates sentences of one pair: a `Translator` is one."""
+
+    def translations(
+        self, texts: Sequence[str], *, options: "SearchOptions | None" = None
+    ) -> list["Translation"]:
+        """Return the translation of each text."""
+        ...
+
+    def align(
+        self, sources: Sequence[str], targets: Sequence[str], *, split: Callable[[str], list[Span]]
+    ) -> list["Alignment"]:
+        """Return the alignment of each pair of texts, whose words `split` returns."""
+        ...
+
+
+@dataclass(frozen=True)
+class ServedPair:
+    """A translator of one pair, and how it searches.
+
+    Attributes:
+        translator: of the pair.
+        options: how it searches for the n best; the argument is n.
+        beam_size: how many hypotheses it keeps alive.
+        bundle: the model itself, for explanations; None: there are none.
+    """
+
+    translator: PairTranslator
+    options: "Callable[[int], SearchOptions]"
+    beam_size: int = 1
+    bundle: "Bundle | None" = None
+
+
+class ServedModel:
+    """The pairs of one model, each with a translator that is made when it is first asked for.
+
+    The translators of a few pairs are kept: a model of a hundred languages has ten thousand pairs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pairs: frozenset[Pair],
+        open_pair: Callable[[Pair], ServedPair],
+        *,
+        num_tokens: Callable[[str], int] = len,
+        max_open: int = 4,
+    ) -> None:
+        """Take a model.
+
+        Args:
+            name: for messages.
+            pairs: that it translates.
+            open_pair: makes the translator of a pair.
+            num_tokens: returns the number of source tokens of a text; for any thread.
+            max_open: how many translators are kept.
+        """
+        self.name = name
+        self.pairs = pairs
+        self.num_tokens = num_tokens
+        self._open_pair = open_pair
+        self._open: LRUCache[Pair, ServedPair] = LRUCache(max_open)
+        self._lock = threading.Lock()  # a translator works for one thread at a time
+
+    def translate(
+        self,
+        pair: Pair,
+        texts: Sequence[str],
+        *,
+        alternatives: int,
+        aligned: bool = False,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> list[Outputs]:
+        """Return the best translation of each text, then up to so many others, all different.
+
+        Args:
+            pair: of languages.
+            texts: one sentence each.
+            alternatives: how many others.
+            aligned: whether they have the links of their words, where the translator can say them.
+            cancelled: whether nobody waits for them any more; asked before each step.
+
+        Raises:
+            SearchCancelledError: nobody does.
+        """
+        with self._lock:
+            served = self._served(pair)
+
+            def search(n_best: int) -> "list[Translation]":
+                options = replace(served.options(n_best), cancelled=cancelled)
+                return served.translator.translations(texts, options=options)
+
+            outputs = [[each.text] for each in search(1)]
+            if alternatives:
+                # A second search: the beam is wider there, and alternatives must not change the answer.
+                others = search(alternatives + 1)
+                outputs = [
+                    list(dict.fromkeys([*best, *(each.text for each in more.hypotheses)]))[: alternatives + 1]
+                    for best, more in zip(outputs, others, strict=True)
+                ]
+            if aligned:
+                return _aligned(served.translator, texts, outputs)
+            return [tuple(map(Output, each)) for each in outputs]
+
+    def hypotheses(self, pair: Pair, texts: Sequence[str]) -> "list[Translation]":
+        """Return the n-best list of each text, as long as the beam is wide."""
+        with self._lock:
+            served = self._served(pair)
+            n_best = min(served.beam_size, _MAX_HYPOTHESES)
+            return served.translator.translations(texts, options=served.options(n_best))
+
+    @contextmanager
+    def idle(self) -> Iterator[None]:
+        """Wait until no translator of this model works, and let none begin until the end of the block."""
+        with self._lock:
+            yield
+
+    def bundle(self, pair: Pair) -> "Bundle | None":
+        """Return the model of a pair; None where it cannot be had."""
+        with self._lock:
+            return self._served(pair).bundle
+
+    def _served(self, pair: Pair) -> ServedPair:
+        if (served := self._open.get(pair)) is None:
+            served = self._open[pair] = self._open_pair(pair)
+        return served
+
+
+def _aligned(
+    translator: PairTranslator, texts: Sequence[str], outputs: Sequence[Sequence[str]]
+) -> list[Outputs]:
+    """Return the translations of texts with the links of their words, where they can be had."""
+    sources = [text for text, of_text in zip(texts, outputs, strict=True) for _ in of_text]
+    targets = [target for of_text in outputs for target in of_text]
+    links: Iterator[Links | None]
+    try:
+        links = (each.links for each in translator.align(sources, targets, split=words))
+    except InputError:  # a text that is too long for learned positions, or an engine without attention
+        if len(texts) > 1:
+            return [
+                of_text
+                for text, each in zip(texts, outputs, strict=True)
+                for of_text in _aligned(translator, [text], [each])
+            ]
+        links = itertools.repeat(None)
+    return [tuple(Output(target, next(links)) for target in of_text) for of_text in outputs]
+
 
 _OVERHEAD = 200  # characters that stand for an entry's objects
 _LINK = 64  # for a link between two words
@@ -42,10 +218,10 @@ class SentenceCache:
 
     def __init__(self, max_characters: int) -> None:
         """Remember nothing yet, and later no more than `max_characters`."""
-        self._max_characters = max_characters
-        self._size = 0
         self._lock = Lock()
-        self._entries: OrderedDict[SentenceKey, Outputs] = OrderedDict()
+        self._entries: LRUCache[SentenceKey, tuple[int, Outputs]] = LRUCache(
+            max_characters, getsizeof=lambda entry: entry[0]
+        )
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -53,28 +229,15 @@ class SentenceCache:
     def get(self, key: SentenceKey) -> Outputs | None:
         """Return the translations of a sentence; None where they are not remembered."""
         with self._lock:
-            outputs = self._entries.get(key)
-            if outputs is not None:
-                self._entries.move_to_end(key)
+            _, outputs = self._entries.get(key, (0, None))
             return outputs
 
     def put(self, key: SentenceKey, outputs: Outputs) -> None:
         """Remember the translations of a sentence."""
-        size = _size(key, outputs)
-        if size > self._max_characters:
-            return
-        with self._lock:
-            if (old := self._entries.pop(key, None)) is not None:
-                self._size -= _size(key, old)
-            self._entries[key] = outputs
-            self._size += size
-            while self._size > self._max_characters:
-                self._size -= _size(*self._entries.popitem(last=False))
-
-
-def _size(key: SentenceKey, outputs: Outputs) -> int:
-    links = sum(len(each.links or ()) for each in outputs)
-    return len(key.text) + sum(len(each.text) for each in outputs) + _LINK * links + _OVERHEAD
+        links = sum(len(each.links or ()) for each in outputs)
+        size = len(key.text) + sum(len(each.text) for each in outputs) + _LINK * links + _OVERHEAD
+        with self._lock, suppress(ValueError):  # larger than the whole cache
+            self._entries[key] = size, outputs
 
 
 _STEP = 8  # tokens: what a sentence costs the model besides its own

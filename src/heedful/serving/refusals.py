@@ -44,19 +44,19 @@ class MediaTypeError(RefusedError):
     status = 415
 
 
-class KeyRefusedError(RefusedError):
+class UnauthorizedError(RefusedError):
     """No API key, or none that the server knows."""
 
     status = 403
 
 
-class SlowBodyError(RefusedError):
+class RequestTimeoutError(RefusedError):
     """A body that did not arrive in time."""
 
     status = 408
 
 
-class SlowDownError(RefusedError):
+class TooManyRequestsError(RefusedError):
     """More requests than a client may send, or than the server can take in."""
 
     status = 429
@@ -74,7 +74,7 @@ class NoSuchLayerError(RefusedError):
     status = 404
 
 
-class MissingPartError(RefusedError):
+class NotImplementedHereError(RefusedError):
     """Something that this server was installed without."""
 
     status = 501

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
-from heedful.serving.markup.documents import TagRules, parse_document, plain_document
-from heedful.serving.markup.marked_text import Document, MarkedText, Marker, Span
+from heedful.serving.documents import TagRules, parse_document, plain_document
+from heedful.serving.marked_text import Document, MarkedText, Span
 
 _LINE_END = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 # A sentence is cut there at the latest: the time of a translation grows with the square of its length, and
@@ -167,7 +167,7 @@ class Segments:
         return "".join(segment if isinstance(segment, str) else next(left) for segment in self.segments)
 
 
-def take_apart(text: str, rules: TagRules | None, *, split: bool = True) -> Segments:
+def segment(text: str, rules: TagRules | None, *, split: bool = True) -> Segments:
     """Return the segments of a text.
 
     Args:
@@ -270,7 +270,8 @@ class _Cutter:
                 (i for i in range(self._marker, behind) if self._is_first_words(i, end, sentence_end)), behind
             )
         written: list[str] = []
-        for marker in self._taken(behind):
+        first, self._marker = self._marker, behind
+        for marker in self._part.markers[first:behind]:
             written += [self._text(marker.position), marker.raw]
         return "".join([*written, self._text(end)])
 
@@ -282,7 +283,10 @@ class _Cutter:
             marker = self._part.markers[i]
             if marker.kind == "close" and marker.element in opened:
                 behind = i + 1
-        markers = tuple(replace(each, position=each.position - start) for each in self._taken(behind))
+        self._marker = behind
+        markers = tuple(
+            replace(each, position=each.position - start) for each in self._part.markers[first:behind]
+        )
         placeholders = tuple((first - start, behind - start) for first, behind in self._placeholders(end))
         self._at = end
         return MarkedText(self._part.text[start:end], markers, placeholders)
@@ -312,8 +316,3 @@ class _Cutter:
         while behind < len(self._part.markers) and self._part.markers[behind].position <= last:
             behind += 1
         return behind
-
-    def _taken(self, behind: int) -> Sequence[Marker]:
-        """Return the next markers, before an index."""
-        first, self._marker = self._marker, behind
-        return self._part.markers[first:behind]

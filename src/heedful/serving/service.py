@@ -3,28 +3,26 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from heedful.serving.catalogue import Catalogue, Pair, Route
-from heedful.serving.detection import Detector
+from heedful.serving.documents import TagRules
+from heedful.serving.languages import Catalogue, Detector, Pair, Route
 from heedful.serving.limits import Limits
-from heedful.serving.markup.documents import TagRules
-from heedful.serving.markup.marked_text import (
+from heedful.serving.marked_text import (
     MarkedText,
     is_faithful,
     may_be_shown,
     without_doubles,
     without_placeholders,
 )
-from heedful.serving.markup.projection import project, text_to_translate
 from heedful.serving.metrics import Metrics
-from heedful.serving.model_queue import ModelQueue, SentenceCache, Turn
-from heedful.serving.refusals import InvalidError, SlowDownError, TextTooLongError, UnavailableError
-from heedful.serving.segments import Segments, Sentence, has_letters, split_long_sentence, take_apart
-from heedful.serving.served_model import Output, Outputs, ServedModel, joined_outputs
+from heedful.serving.model_queue import ModelQueue, Output, Outputs, SentenceCache, ServedModel, Turn
+from heedful.serving.projection import project, text_to_translate, words
+from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
+from heedful.serving.segments import Segments, Sentence, has_letters, segment, split_long_sentence
 
 T = TypeVar("T")
 
@@ -43,29 +41,35 @@ _RECENT = 0.2  # weight of the latest request in the mean duration
 _LONGEST_RETRY = 60
 
 
-class Admission:
+class LoadLimiter:
     """Counts the characters of all requests that are worked on; for one event loop."""
 
-    def __init__(self, max_characters: int) -> None:
-        """Let in requests of up to so many characters together."""
-        self._max_characters = max_characters
+    def __init__(self, limits: Limits) -> None:
+        """Take the limits of characters and of the seconds of a request."""
+        self._limits = limits
         self.characters = 0
         self._mean_seconds = 1.0
 
-    @contextmanager
-    def admitted(self, characters: int) -> Iterator[None]:
-        """Hold the place of a request.
+    @asynccontextmanager
+    async def admitted(self, characters: int) -> AsyncIterator[None]:
+        """Hold the place of a request of so many characters, for the time that it may take.
 
         Raises:
-            SlowDownError: there is none; it says when to come back.
+            TooManyRequestsError: there is no place; it says when to come back.
+            UnavailableError: the time is over.
         """
-        if self.characters + characters > self._max_characters:
+        if self.characters + characters > self._limits.waiting_characters:
             retry = min(_LONGEST_RETRY, max(1, math.ceil(self._mean_seconds)))
-            raise SlowDownError("the server has too much to do; try again later", retry_after=retry)
+            raise TooManyRequestsError("the server has too much to do; try again later", retry_after=retry)
         self.characters += characters
         started = time.monotonic()
+        seconds = self._limits.seconds
         try:
-            yield
+            async with asyncio.timeout(seconds):
+                yield
+        except TimeoutError:
+            message = f"not done within {seconds:g} seconds; try again, with less text"
+            raise UnavailableError(message, retry_after=5) from None
         finally:
             self.characters -= characters
             self._mean_seconds += _RECENT * (time.monotonic() - started - self._mean_seconds)
@@ -131,7 +135,7 @@ class TranslationService:
         self.limits = limits
         self.metrics = metrics
         self.detector = Detector()
-        self.admission = Admission(limits.waiting_characters)
+        self.load = LoadLimiter(limits)
         cache = SentenceCache(limits.cached_characters)
         self._queues = [
             ModelQueue(model, limits, cache, observe_batch=metrics.batch_sentences.observe)
@@ -141,7 +145,7 @@ class TranslationService:
             pair: queue for queue in reversed(self._queues) for pair in queue.model.pairs
         }
         self.catalogue = Catalogue(frozenset(self._queue_of))
-        metrics.watch(lambda: sum(map(len, self._queues)), lambda: self.admission.characters)
+        metrics.watch(lambda: sum(map(len, self._queues)), lambda: self.load.characters)
 
     async def translate(self, request: TranslationRequest) -> list[Answer]:
         """Return the answer to each text.
@@ -149,23 +153,24 @@ class TranslationService:
         Raises:
             RefusedError: too much, a language that is not served, too many requests, or not done in time.
         """
-        characters = self._checked_characters(request)
+        characters = sum(map(len, request.texts))
+        limits = self.limits
+        if len(request.texts) > limits.texts:
+            raise TextTooLongError(f"request ({len(request.texts)}) exceeds text limit ({limits.texts})")
+        if characters > limits.characters:
+            raise TextTooLongError(f"request ({characters}) exceeds text limit ({limits.characters})")
+        if not 0 <= request.alternatives <= limits.alternatives:
+            raise InvalidError(f"alternatives parameter must be from 0 to {limits.alternatives}")
         target = self.catalogue.target(request.target)
         fixed = None if request.source is None else self.catalogue.source(request.source, target=target)
         if fixed not in (None, target):
             self.catalogue.required_route(fixed, target)
         turn = Turn()
-        with self.admission.admitted(characters):
+        async with self.load.admitted(characters):
             try:
-                async with asyncio.timeout(self.limits.seconds):
-                    return await gathered(
-                        [self._answer(text, fixed, target, request, turn) for text in request.texts]
-                    )
-            except TimeoutError:
-                raise UnavailableError(
-                    f"not done within {self.limits.seconds:g} seconds; try again, with less text",
-                    retry_after=5,
-                ) from None
+                return await gathered(
+                    [self._answer(text, fixed, target, request, turn) for text in request.texts]
+                )
             finally:
                 self.metrics.characters.inc(characters)
 
@@ -183,24 +188,13 @@ class TranslationService:
         for queue in self._queues:
             queue.close()
 
-    def _checked_characters(self, request: TranslationRequest) -> int:
-        characters = sum(map(len, request.texts))
-        limits = self.limits
-        if len(request.texts) > limits.texts:
-            raise TextTooLongError(f"request ({len(request.texts)}) exceeds text limit ({limits.texts})")
-        if characters > limits.characters:
-            raise TextTooLongError(f"request ({characters}) exceeds text limit ({limits.characters})")
-        if not 0 <= request.alternatives <= limits.alternatives:
-            raise InvalidError(f"alternatives parameter must be from 0 to {limits.alternatives}")
-        return characters
-
     async def _answer(
         self, text: str, source: str | None, target: str, request: TranslationRequest, turn: Turn
     ) -> Answer:
         if len(text) > _SHORT:
-            segments = await asyncio.to_thread(take_apart, text, request.rules, split=request.split)
+            segments = await asyncio.to_thread(segment, text, request.rules, split=request.split)
         else:
-            segments = take_apart(text, request.rules, split=request.split)
+            segments = segment(text, request.rules, split=request.split)
         probability = 1.0
         if source is None:
             read = " ".join(sentence.text for sentence in segments.sentences)
@@ -210,26 +204,21 @@ class TranslationService:
             return Answer(text=text, source=source, probability=probability)
         route = self.catalogue.required_route(source, target)
         job = _Job(request, route, turn)
-        best, *others = await self._joined(segments, job)
+        outputs = await self._sentences(segments, job)
+        most = max(map(len, outputs), default=1)
+        # The n-th translation of a text is made of the n-th ones of its sentences.
+        texts = [segments.joined([each[min(n, len(each) - 1)] for each in outputs]) for n in range(most)]
+        best, *others = dict.fromkeys(texts)
         return Answer(
             text=best, source=source, probability=probability, alternatives=tuple(others), pivot=route.pivot
         )
 
-    async def _joined(self, segments: Segments, job: _Job) -> list[str]:
-        """Return the translations of a text, best first, each made of the sentences' n-th best ones."""
-        outputs = await self._sentences(segments.sentences, segments, job)
-        most = max(map(len, outputs), default=1)
-        texts = [segments.joined([each[min(n, len(each) - 1)] for each in outputs]) for n in range(most)]
-        return list(dict.fromkeys(texts))
-
-    async def _sentences(
-        self, sentences: Sequence[MarkedText], segments: Segments, job: _Job
-    ) -> list[tuple[str, ...]]:
+    async def _sentences(self, segments: Segments, job: _Job) -> list[tuple[str, ...]]:
         """Return the translations of sentences, with their markers, and no placeholder lost or changed.
 
         Where the model does not keep the placeholders, the sentence is translated without them.
         """
-        escape = segments.document.escape
+        escape, sentences = segments.document.escape, segments.sentences
         written: list[tuple[str, ...]] = [()] * len(sentences)
         shown = [index for index, sentence in enumerate(sentences) if may_be_shown(sentence)]
         through = await self._through([sentences[index] for index in shown], job)
@@ -293,12 +282,39 @@ class TranslationService:
         self.metrics.cached_sentences.inc(sum(future.done() for future in futures))
         done = iter(await gathered([asyncio.wrap_future(future) for future in futures]))
         return [
-            joined_outputs(
+            _joined_outputs(
                 of_text,
                 [next(done) if has_letters(each.text) else (Output(each.text),) for each in of_text],
             )
             for of_text in parts
         ]
+
+
+def _joined_outputs(parts: Sequence[Sentence], outputs: Sequence[Outputs]) -> Outputs:
+    """Return the translations of a sentence, the n-th made of the n-th ones of its parts.
+
+    They have links where those of all parts are known, and no word is in two parts.
+    """
+    if len(parts) == 1 and not parts[0].space:
+        return outputs[0]
+    text = "".join(each.space + each.text for each in parts)
+    return tuple(
+        _joined(text, parts, [each[min(n, len(each) - 1)] for each in outputs])
+        for n in range(max(map(len, outputs), default=1))
+    )
+
+
+def _joined(source: str, parts: Sequence[Sentence], outputs: Sequence[Output]) -> Output:
+    target = "".join(part.space + output.text for part, output in zip(parts, outputs, strict=True))
+    links: list[tuple[int, int]] = []
+    num_src = num_tgt = 0
+    for part, output in zip(parts, outputs, strict=True):
+        if output.links is None:
+            return Output(target)
+        links += [(num_src + src, num_tgt + tgt) for src, tgt in output.links]
+        num_src, num_tgt = num_src + len(words(part.text)), num_tgt + len(words(output.text))
+    whole = (num_src, num_tgt) == (len(words(source)), len(words(target)))
+    return Output(target, links if whole else None)
 
 
 def _composed(pivot: Output, output: Output) -> Output:

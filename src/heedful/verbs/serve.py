@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translator import Translator
     from heedful.serving.access import KeyRing
-    from heedful.serving.catalogue import Pair
-    from heedful.serving.served_model import ServedModel
+    from heedful.serving.languages import Pair
+    from heedful.serving.model_queue import ServedModel
     from heedful.settings.run import Config
     from heedful.text.tokenizer import Tokenizer
 
 _ACCESS, _LOG = "Access", "Log"
-_NEEDED = ("uvicorn", "fastapi", "prometheus_client", "langcodes", "language_data", "syntok", "py3langid")
+_NEEDED = ("uvicorn", "fastapi", "cachetools", "prometheus_client", "langcodes", "language_data", "syntok", "py3langid")
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
 _MARIAN = ">>"
 _MOST_NAMED = 3  # pairs of a list
@@ -167,14 +167,13 @@ def application_of_worker() -> "FastAPI":
 
 
 def _application(task: Serve, models: "Sequence[ServedModel]", keys: "KeyRing | None") -> "FastAPI":
-    from heedful.serving.access import Clients
-    from heedful.serving.http.answering import Gateway
-    from heedful.serving.http.app import application
+    from heedful.serving.app import application
+    from heedful.serving.gateway import Gateway
     from heedful.serving.metrics import Metrics
     from heedful.serving.service import TranslationService
 
     service = TranslationService(models, task.limits, Metrics())
-    gateway = Gateway(service, Clients(keys, task.limits), log_text=task.logging.log_text)
+    gateway = Gateway(service, keys, log_text=task.logging.log_text)
     return application(gateway, origins=tuple(task.access.cors or ()))
 
 
@@ -234,7 +233,7 @@ def load_served(argument: str, task: Serve) -> "ServedModel":
         InputError: nothing says which languages it translates, it has others, or the engine does not have
             its search.
     """
-    from heedful.serving.served_model import ServedModel, ServedPair
+    from heedful.serving.model_queue import ServedModel, ServedPair
     from heedful.verbs.loading import load_translator, search_options
 
     said, path = _parse(argument)

@@ -1,6 +1,6 @@
 import pytest
 
-from heedful.serving.catalogue import Catalogue, Pair, closest_code, language_code, language_name
+from heedful.serving.languages import Catalogue, Pair, closest_code, language_code, language_name
 from heedful.serving.refusals import LanguageError
 
 

@@ -1,25 +1,38 @@
 """API keys and rates."""
 
+import asyncio
 import json
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from fastapi import Request
 
 from heedful.errors import InputError
-from heedful.serving import access as clients_module
-from heedful.serving.access import Clients, KeyRing, load_keys, make_key
+from heedful.serving import gateway as gateway_module
+from heedful.serving.access import KeyRing, load_keys, make_key
+from heedful.serving.gateway import Gateway
 from heedful.serving.limits import Limits
-from heedful.serving.refusals import KeyRefusedError, SlowDownError
-from heedful.serving.service import Admission
+from heedful.serving.refusals import TooManyRequestsError, UnauthorizedError
+from heedful.serving.service import LoadLimiter
+
+
+def gateway(keys: KeyRing | None = None, **limits: int) -> Gateway:
+    """Return a gateway to a service that has nothing but limits."""
+    return Gateway(SimpleNamespace(limits=Limits(**limits)), keys)  # type: ignore[arg-type]
+
+
+def authorize(gateway: Gateway, key: str, address: str) -> str:
+    return gateway.authorize(Request({"type": "http", "headers": [], "client": (address, 1)}), key)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds since the start, which only the test changes."""
     now = [0.0]
-    monkeypatch.setattr(clients_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(gateway_module.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -58,62 +71,66 @@ def test_another_file_is_refused_in_one_line(tmp_path: Path, content: str) -> No
 
 
 def test_without_keys_everybody_may_ask() -> None:
-    assert Clients(None, Limits()).authorize("", "1.2.3.4") == ""
-    assert Clients(None, Limits()).authorize("any", "1.2.3.4") == ""
+    assert authorize(gateway(), "", "1.2.3.4") == ""
+    assert authorize(gateway(), "any", "1.2.3.4") == ""
 
 
 def test_with_keys_only_those_who_have_one(tmp_path: Path) -> None:
     key = make_key(tmp_path / "keys.json", "ann")
-    clients = Clients(KeyRing(load_keys(tmp_path / "keys.json")), Limits())
-    assert clients.authorize(key, "1.2.3.4") == "ann"
+    clients = gateway(KeyRing(load_keys(tmp_path / "keys.json")))
+    assert authorize(clients, key, "1.2.3.4") == "ann"
     for wrong in ("", "hf-other"):
-        with pytest.raises(KeyRefusedError):
-            clients.authorize(wrong, "1.2.3.4")
+        with pytest.raises(UnauthorizedError):
+            authorize(clients, wrong, "1.2.3.4")
 
 
 def test_requests_come_at_their_rate_and_a_few_at_once(clock: list[float]) -> None:
-    clients = Clients(None, Limits(requests_per_minute=30))
+    clients = gateway(requests_per_minute=30)
     for _ in range(5):  # ten seconds' worth
-        clients.authorize("", "a")
-    with pytest.raises(SlowDownError) as error:
-        clients.authorize("", "a")
+        authorize(clients, "", "a")
+    with pytest.raises(TooManyRequestsError) as error:
+        authorize(clients, "", "a")
     assert error.value.retry_after == 2
-    clients.authorize("", "b")  # another address
+    authorize(clients, "", "b")  # another address
     clock[0] = 2.0
-    clients.authorize("", "a")
-    with pytest.raises(SlowDownError):
-        clients.authorize("", "a")
+    authorize(clients, "", "a")
+    with pytest.raises(TooManyRequestsError):
+        authorize(clients, "", "a")
 
 
 def test_a_key_may_have_a_rate_of_its_own(tmp_path: Path, clock: list[float]) -> None:
     key = make_key(tmp_path / "keys.json", "ann", requests_per_minute=6)
-    clients = Clients(KeyRing(load_keys(tmp_path / "keys.json")), Limits(requests_per_minute=600))
-    clients.authorize(key, "a")
-    with pytest.raises(SlowDownError, match="6 per 1 minute"):
-        clients.authorize(key, "b")
+    clients = gateway(KeyRing(load_keys(tmp_path / "keys.json")), requests_per_minute=600)
+    authorize(clients, key, "a")
+    with pytest.raises(TooManyRequestsError, match="6 per 1 minute"):
+        authorize(clients, key, "b")
 
 
 def test_the_addresses_that_are_remembered_are_bounded(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clients_module, "_REMEMBERED", 10)
-    clients = Clients(None, Limits(requests_per_minute=6))
+    monkeypatch.setattr(gateway_module, "_REMEMBERED", 10)
+    clients = gateway(requests_per_minute=6)
     for number in range(100):
-        clients.authorize("", str(number))
-    assert len(clients._buckets) == 10
+        authorize(clients, "", str(number))
+    assert len(clients._rates._buckets) == 10
 
 
 def test_places_are_held_as_long_as_a_request_and_no_longer() -> None:
-    admission = Admission(100)
-    with admission.admitted(60):
-        with pytest.raises(SlowDownError) as error, admission.admitted(41):
-            pass
-        assert (error.value.retry_after or 0) >= 1
-        with admission.admitted(40):
-            assert admission.characters == 100
-    with pytest.raises(KeyError), admission.admitted(100):
-        raise KeyError
-    assert admission.characters == 0
+    async def hold_places() -> None:
+        load = LoadLimiter(Limits(characters=60, waiting_characters=100))
+        async with load.admitted(60):
+            with pytest.raises(TooManyRequestsError) as error:
+                await load.admitted(41).__aenter__()
+            assert (error.value.retry_after or 0) >= 1
+            async with load.admitted(40):
+                assert load.characters == 100
+        with pytest.raises(KeyError):
+            async with load.admitted(100):
+                raise KeyError
+        assert load.characters == 0
+
+    asyncio.run(hold_places())
 
 
 def test_limits_that_let_nobody_in_are_refused() -> None:

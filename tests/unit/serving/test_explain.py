@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cachetools import LRUCache
 from small_services import RuleTranslator, rule_model
 from tiny_bundle import PAIRS, memorised
 
@@ -19,18 +20,18 @@ from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import install_hint
 from heedful.serving import explain
-from heedful.serving.catalogue import Pair
-from heedful.serving.explain import Explainer, ExplainRequest, Kind
+from heedful.serving.explain import AttentionKind, Explainer, ExplainRequest
+from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
+from heedful.serving.model_queue import ServedModel, ServedPair
 from heedful.serving.refusals import (
     InvalidError,
-    MissingPartError,
     NoSuchLayerError,
-    SlowDownError,
+    NotImplementedHereError,
     TextTooLongError,
+    TooManyRequestsError,
 )
-from heedful.serving.served_model import ServedModel, ServedPair
 from heedful.serving.service import TranslationService
 
 ENGLISH, GERMAN = PAIRS[0]
@@ -95,7 +96,7 @@ def test_the_n_best_list_is_the_searchs(explainer: Explainer) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cross", "encoder", "decoder"])
-def test_maps_are_those_of_the_analysis(explainer: Explainer, kind: Kind) -> None:
+def test_maps_are_those_of_the_analysis(explainer: Explainer, kind: AttentionKind) -> None:
     (sentence,) = ask(explainer, ENGLISH, attention=kind)["sentences"]
     maps = attention_maps(TRANSLATOR.bundle, ENGLISH, TRANSLATOR.bundle.tokenizers.tgt.encode(GERMAN))
     told = sentence["attention"]
@@ -138,7 +139,8 @@ def test_a_text_of_many_tokens_is_explained_as_far_as_the_limit(
 
 
 def test_maps_are_forgotten_beyond_a_size(explainer: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explain, "_REMEMBERED_BYTES", 0)
+    none = LRUCache(0, getsizeof=explainer._known.getsizeof)
+    monkeypatch.setattr(explainer, "_known", none)
     assert ask(explainer, ENGLISH) == ask(explainer, ENGLISH)
     assert not explainer._known
 
@@ -155,9 +157,10 @@ def test_mistakes_are_refused(explainer: Explainer) -> None:
 def test_the_characters_at_work_have_the_services_limit() -> None:
     service = service_of(tiny_model(), characters=10, waiting_characters=10)
     explainer = Explainer(service)
-    with service.admission.admitted(8), pytest.raises(SlowDownError):
+    service.load.characters = 8  # of another request
+    with pytest.raises(TooManyRequestsError):
         ask(explainer, "the cat")
-    assert service.admission.characters == 0
+    assert service.load.characters == 8
 
 
 def test_pairs_through_a_third_language_and_models_without_a_bundle_are_refused() -> None:
@@ -165,7 +168,7 @@ def test_pairs_through_a_third_language_and_models_without_a_bundle_are_refused(
     explainer = Explainer(service_of(tiny_model(), rules))
     with pytest.raises(InvalidError, match="through de has two models"):
         ask(explainer, ENGLISH, target="nl")
-    with pytest.raises(MissingPartError, match="no explanations"):
+    with pytest.raises(NotImplementedHereError, match="no explanations"):
         ask(explainer, "Haus", source="de", target="nl")
 
 
@@ -173,7 +176,7 @@ def test_without_torch_the_message_says_how_to_install_it(
     explainer: Explainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "heedful.analysis.attention_maps", None)
-    with pytest.raises(MissingPartError, match=re.escape(install_hint("torch"))) as refused:
+    with pytest.raises(NotImplementedHereError, match=re.escape(install_hint("torch"))) as refused:
         ask(explainer, ENGLISH)
     assert refused.value.status == 501
 

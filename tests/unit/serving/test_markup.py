@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.serving.markup.documents import Kind, TagRules, html_rules, tokenize, xml_rules
-from heedful.serving.markup.marked_text import MarkedText, find, placeholders, without_placeholders
-from heedful.serving.markup.projection import Aligned, Links, project, text_to_translate, words
-from heedful.serving.segments import Segments, take_apart
+from heedful.serving.documents import Kind, TagRules, html_rules, tokenize, xml_rules
+from heedful.serving.marked_text import MarkedText, find, placeholders, without_placeholders
+from heedful.serving.projection import Aligned, Links, project, text_to_translate, words
+from heedful.serving.segments import Segments, segment
 
 SCRAPS = st.lists(
     st.sampled_from(
@@ -30,7 +30,7 @@ def translated(
     text: str, translate: dict[str, str], rules: TagRules | None = None, *, links: Links | None = None
 ) -> str:
     """The text with the translations of its sentences."""
-    segments = take_apart(text, rules or html_rules())
+    segments = segment(text, rules or html_rules())
     outputs = []
     for sentence in segments.sentences:
         output = translate[text_to_translate(sentence)]
@@ -56,7 +56,7 @@ LINKS = st.none() | st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), ma
 def test_every_tag_is_there_once_whatever_the_translation_is(
     document: str, output: list[str], xml: bool, links: Links | None
 ) -> None:
-    segments = take_apart(document, xml_rules() if xml else html_rules())
+    segments = segment(document, xml_rules() if xml else html_rules())
     text = " ".join(output)
     outputs = [project(each, text, segments.document.escape, links) for each in segments.sentences]
     joined = segments.joined(outputs)
@@ -102,7 +102,7 @@ ELEMENTS = st.recursive(
 )
 @settings(max_examples=300, deadline=None)
 def test_what_is_well_nested_stays_so(document: str, output: str, links: Links | None) -> None:
-    segments = take_apart(document, html_rules())
+    segments = segment(document, html_rules())
     escape = segments.document.escape
     bare = [without_placeholders(each) for each in segments.sentences]
     result = segments.joined([project(each, output, escape, links) for each in bare])
@@ -259,13 +259,13 @@ def test_an_element_of_several_sentences_is_opened_and_closed_once() -> None:
     ],
 )
 def test_what_is_translated_in_html(document: str, found: list[str]) -> None:
-    assert sentences(take_apart(document, html_rules())) == found
+    assert sentences(segment(document, html_rules())) == found
 
 
 def test_tags_of_xml_have_the_meaning_that_they_are_given() -> None:
     document = "<seg>A dog</seg><seg>A cat</seg> <x>rm</x>"
-    assert sentences(take_apart(document, xml_rules())) == ["A dogA cat rm"]
-    assert sentences(take_apart(document, xml_rules(splitting=["seg"], ignored=["x"]))) == ["A dog", "A cat"]
+    assert sentences(segment(document, xml_rules())) == ["A dogA cat rm"]
+    assert sentences(segment(document, xml_rules(splitting=["seg"], ignored=["x"]))) == ["A dog", "A cat"]
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_what_is_well_formed_in_xml_stays_so_with_its_declarations(before: str, 
     document = (
         f"{before}<a>A <Ä:_1 b='x > y'>red</Ä:_1> dog {reference}<_c/>runs &lt; &#38; <![CDATA[<&x;]]>.</a>"
     )
-    segments = take_apart(document, xml_rules())
+    segments = segment(document, xml_rules())
     (sentence,) = sentences(segments)
     assert not re.search("lol|ENTITY|&x;", sentence)
     outputs = [project(each, output, segments.document.escape, {}) for each in segments.sentences]
@@ -304,7 +304,7 @@ def test_what_is_well_formed_in_xml_stays_so_with_its_declarations(before: str, 
 def test_names_of_xml_have_capital_letters() -> None:
     document = "<Seg>A dog</Seg><Seg>A cat</Seg> <X>rm</X><x>up</x>"
     rules = xml_rules(splitting=["Seg"], ignored=["X"])
-    assert sentences(take_apart(document, rules)) == ["A dog", "A cat", "up"]
+    assert sentences(segment(document, rules)) == ["A dog", "A cat", "up"]
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_placeholders_are_found_in_one_pass(unit: str) -> None:
 @pytest.mark.parametrize("unit", ["\u4ef6{aaaa}", "a %s ", "a {n, plural, one {b. C}}d. ", "\u4ef6%1$s"])
 def test_a_text_full_of_placeholders_is_cut_between_them(unit: str) -> None:
     text = unit * 5_000
-    segments = take_apart(text, None)
+    segments = segment(text, None)
     bare = [without_placeholders(each) for each in segments.sentences]
     assert max(len(each.text) for each in bare) <= 2000
     outputs = [project(each, "\u732b" * 100, str, [(1, 1)]) for each in bare]
@@ -429,7 +429,7 @@ def test_placeholders_are_found(text: str, found: str) -> None:
 @given(TEXTS)
 @settings(deadline=None)
 def test_placeholders_that_are_taken_out_come_back(text: str) -> None:
-    segments = take_apart(text + " x %1$s and %s y", None)
+    segments = segment(text + " x %1$s and %s y", None)
     for sentence in segments.sentences:
         bare = without_placeholders(sentence)
         assert not placeholders(bare.text) or bare.text != sentence.text

@@ -5,8 +5,9 @@ from typing import Any
 
 from starlette.types import Message, Receive, Send
 
-from heedful.serving.http.protocol import CLOSING, Observed
+from heedful.serving.app import MetricsMiddleware
 from heedful.serving.metrics import Metrics
+from heedful.serving.server import CLOSING
 
 
 def headers(scope: dict[str, Any]) -> dict[str, str]:
@@ -23,7 +24,7 @@ def headers(scope: dict[str, Any]) -> dict[str, str]:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    asyncio.run(Observed(app, Metrics())({"type": "http", "method": "GET", **scope}, receive, send))
+    asyncio.run(MetricsMiddleware(app, Metrics())({"type": "http", "method": "GET", **scope}, receive, send))
     return {name.decode(): value.decode() for name, value in sent[0]["headers"]}
 
 

@@ -11,11 +11,10 @@ from tiny_bundle import PAIRS, memorised
 from heedful import Translator
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.protocol import Greedy
-from heedful.serving.catalogue import Pair
+from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
-from heedful.serving.model_queue import ModelQueue, SentenceCache, Turn
+from heedful.serving.model_queue import ModelQueue, Output, SentenceCache, ServedModel, ServedPair, Turn
 from heedful.serving.refusals import InvalidError, UnavailableError
-from heedful.serving.served_model import Output, ServedModel, ServedPair
 
 PAIR = Pair("en", "de")
 

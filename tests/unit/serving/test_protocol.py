@@ -13,8 +13,7 @@ import pytest
 import requests
 from running_services import Running, running
 
-from heedful.serving.http.protocol import PunctualProtocol
-from heedful.serving.server import connection_limits
+from heedful.serving.server import HeaderTimeoutProtocol, connection_limits
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 QUESTION = b"GET /translate?q=a&source=en&target=de HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -60,8 +59,8 @@ def impatient(connection: socket.socket, patch: pytest.MonkeyPatch) -> None:
     """Let the server have no patience from now on with a client that it has answered."""
     connection.sendall(HEALTH)
     assert read_answer(connection).startswith(b"HTTP/1.1 200")
-    patch.setattr(PunctualProtocol, "read_seconds", 0.05)
-    patch.setattr(PunctualProtocol, "write_seconds", 0.05)
+    patch.setattr(HeaderTimeoutProtocol, "read_seconds", 0.05)
+    patch.setattr(HeaderTimeoutProtocol, "write_seconds", 0.05)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -77,7 +76,7 @@ BEGUN = [b"G", HEALTH[:-2] + b"X: "]
 
 @pytest.mark.parametrize("begun", [b"", *BEGUN])
 def test_the_first_head_has_its_time(server: Running, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
-    monkeypatch.setattr(PunctualProtocol, "read_seconds", 0.05)
+    monkeypatch.setattr(HeaderTimeoutProtocol, "read_seconds", 0.05)
     with server.connect(begun) as connection:
         assert read_all(connection) == b""
 

@@ -1,6 +1,5 @@
-from heedful.serving.catalogue import Pair
-from heedful.serving.model_queue import SentenceCache, SentenceKey
-from heedful.serving.served_model import Output
+from heedful.serving.languages import Pair
+from heedful.serving.model_queue import Output, SentenceCache, SentenceKey
 
 
 def key(text: str, *, alternatives: int = 0) -> SentenceKey:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 import pytest
 from small_services import RuleTranslator, rule_model, rule_service
 
+from heedful.serving.documents import TagRules, html_rules
 from heedful.serving.limits import Limits
-from heedful.serving.markup.documents import TagRules, html_rules
-from heedful.serving.markup.projection import words
 from heedful.serving.metrics import Metrics
+from heedful.serving.projection import words
 from heedful.serving.refusals import (
     InvalidError,
     LanguageError,
-    SlowDownError,
     TextTooLongError,
+    TooManyRequestsError,
     UnavailableError,
 )
 from heedful.serving.service import Answer, TranslationRequest, TranslationService
@@ -177,7 +177,7 @@ def test_what_is_not_done_in_time_is_given_up() -> None:
     async def check(service: TranslationService, translator: RuleTranslator) -> None:
         with pytest.raises(UnavailableError, match=r"not done within 0.05 seconds"):
             await service.translate(TranslationRequest(texts=("a",), source="en", target="de"))
-        assert service.admission.characters == 0
+        assert service.load.characters == 0
 
     held(check, seconds=0.05)
 
@@ -188,7 +188,7 @@ def test_no_more_may_wait_than_the_limit_and_a_place_of_one_who_left_is_free() -
     async def check(service: TranslationService, translator: RuleTranslator) -> None:
         first = asyncio.create_task(service.translate(wanted))
         await asyncio.sleep(0)
-        with pytest.raises(SlowDownError):
+        with pytest.raises(TooManyRequestsError):
             await service.translate(wanted)
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)

@@ -11,11 +11,11 @@ from tiny_bundle import PAIRS, memorised
 
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
-from heedful.serving.catalogue import Pair
+from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
-from heedful.serving.markup.projection import words
 from heedful.serving.metrics import Metrics
-from heedful.serving.served_model import Output
+from heedful.serving.model_queue import Output
+from heedful.serving.projection import words
 from heedful.serving.service import TranslationService
 from heedful.storage.bundle import load_bundle
 from heedful.storage.model_files import save_bundle
@@ -111,7 +111,7 @@ def test_a_model_that_another_leaves_nothing_is_refused(two: Path, many: Path) -
 
 def test_the_service_imports_no_torch() -> None:
     code = (
-        "import sys, heedful.verbs.serve, heedful.serving.server, heedful.serving.http.app, "
+        "import sys, heedful.verbs.serve, heedful.serving.server, heedful.serving.app, "
         "heedful.serving.service; print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

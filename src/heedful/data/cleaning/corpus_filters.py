@@ -54,52 +54,35 @@ def duplicate_source(survey: Survey) -> Mask:
     return _repeated(survey.sources) & ~_repeated(survey.pairs)
 
 
-def in_valid(survey: Survey) -> Mask | None:
-    """The pair is in the validation set.
+def in_held_out(survey: Survey, name: str) -> Mask | None:
+    """The pair is in the held-out set.
 
     Source: OpusFilter remove_duplicates with its overlap.
     """
-    return _in(survey, "valid")
+    held_out = survey.held_out.get(name)
+    return None if held_out is None else np.isin(survey.pairs, held_out.pairs)
 
 
-def nearly_in_valid(survey: Survey) -> Mask | None:
-    """A pair that differs in case, digits and punctuation alone is in the validation set.
+def nearly_in_held_out(survey: Survey, name: str) -> Mask | None:
+    """A pair that differs in case, digits and punctuation alone is in the held-out set.
 
-    Source: as in-valid, by Bifixer's hash of near-duplicates.
+    Source: as in_held_out, by Bifixer's hash of near-duplicates.
     """
-    return _nearly_in(survey, "valid")
+    held_out = survey.held_out.get(name)
+    if held_out is None:
+        return None
+    return np.isin(survey.shapes, held_out.shapes) & ~np.isin(survey.pairs, held_out.pairs)
 
 
-def source_in_valid(survey: Survey) -> Mask | None:
-    """The source is in the validation set, with another target.
+def source_in_held_out(survey: Survey, name: str) -> Mask | None:
+    """The source is in the held-out set, with another target.
 
     Source: heedful train warns of them.
     """
-    return _source_in(survey, "valid")
-
-
-def in_test(survey: Survey) -> Mask | None:
-    """The pair is in the test set.
-
-    Source: as in-valid.
-    """
-    return _in(survey, "test")
-
-
-def nearly_in_test(survey: Survey) -> Mask | None:
-    """A pair that differs in case, digits and punctuation alone is in the test set.
-
-    Source: as nearly-in-valid.
-    """
-    return _nearly_in(survey, "test")
-
-
-def source_in_test(survey: Survey) -> Mask | None:
-    """The source is in the test set, with another target.
-
-    Source: as source-in-valid.
-    """
-    return _source_in(survey, "test")
+    held_out = survey.held_out.get(name)
+    if held_out is None:
+        return None
+    return np.isin(survey.sources, held_out.sources) & ~np.isin(survey.pairs, held_out.pairs)
 
 
 def outlier(survey: Survey) -> Mask | None:
@@ -199,22 +182,3 @@ def _repeated(keys: Keys) -> Mask:
     again = np.zeros(len(keys), dtype=np.bool_)
     again[order[1:]] = keys[order[1:]] == keys[order[:-1]]
     return again
-
-
-def _in(survey: Survey, name: str) -> Mask | None:
-    held_out = survey.held_out.get(name)
-    return None if held_out is None else np.isin(survey.pairs, held_out.pairs)
-
-
-def _nearly_in(survey: Survey, name: str) -> Mask | None:
-    held_out = survey.held_out.get(name)
-    if held_out is None:
-        return None
-    return np.isin(survey.shapes, held_out.shapes) & ~np.isin(survey.pairs, held_out.pairs)
-
-
-def _source_in(survey: Survey, name: str) -> Mask | None:
-    held_out = survey.held_out.get(name)
-    if held_out is None:
-        return None
-    return np.isin(survey.sources, held_out.sources) & ~np.isin(survey.pairs, held_out.pairs)

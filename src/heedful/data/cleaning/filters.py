@@ -1,4 +1,4 @@
-"""Find text that was decoded with the wrong encoding, such as "Ã¤" for "ä", with ftfy."""
+"""Filters that look at one pair: its lengths, its characters, its content, and its encoding."""
 
 import re
 from collections import Counter
@@ -101,8 +101,7 @@ def _unlike(first: int, second: int) -> bool:
     return longer > MAX_RATIO * shorter and longer - shorter > MIN_DIFFERENCE
 
 
-MIN_LETTERS = 0.5
-MAX_DIGITS = 0.5
+LETTERS_SHARE, DIGITS_SHARE = 0.5, 0.5
 
 # Control characters except the tab, the replacement character, a byte order mark within the text, private
 # use, and noncharacters.
@@ -135,7 +134,7 @@ def many_digits(pair: Pair) -> bool:
 
     Source: hardrules no_only_numbers (0.5).
     """
-    return any(sentence.num_digits >= MAX_DIGITS * sentence.num_visible for sentence in pair.sentences)
+    return any(sentence.num_digits >= DIGITS_SHARE * sentence.num_visible for sentence in pair.sentences)
 
 
 def few_letters(pair: Pair) -> bool:
@@ -143,7 +142,7 @@ def few_letters(pair: Pair) -> bool:
 
     Source: OpusCleaner alpha_ratio (letters 0.5), OpusFilter AlphabetRatioFilter (0.75).
     """
-    return any(sentence.num_letters < MIN_LETTERS * sentence.num_visible for sentence in pair.sentences)
+    return any(sentence.num_letters < LETTERS_SHARE * sentence.num_visible for sentence in pair.sentences)
 
 
 def control_characters(pair: Pair) -> bool:

@@ -1,14 +1,12 @@
 """All filters, in the order of reports: a new one is a function elsewhere and a line here."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 
 from heedful.data.cleaning import corpus_filters as corpus
-from heedful.data.cleaning import filters as characters
-from heedful.data.cleaning import filters as content
-from heedful.data.cleaning import filters as lengths
-from heedful.data.cleaning.filters import mojibake
+from heedful.data.cleaning import filters as pair_filters
 from heedful.data.cleaning.pair import Pair
 from heedful.data.cleaning.survey import Survey
 
@@ -52,6 +50,17 @@ def _of_corpus(name: str, mask: Callable[[Survey], corpus.Mask | None], *, remov
     return Filter(name, _first_line(mask), build, removes)
 
 
+def _of_held_out(name: str, description: str) -> Iterator[Filter]:
+    """Yield the filters of the overlap with a held-out set."""
+    for prefix, mask, removes in (
+        ("in", corpus.in_held_out, True),
+        ("nearly-in", corpus.nearly_in_held_out, True),
+        ("source-in", corpus.source_in_held_out, False),
+    ):
+        each = _of_corpus(f"{prefix}-{name}", partial(mask, name=name), removes=removes)
+        yield replace(each, finds=_first_line(mask).replace("held-out", description))
+
+
 def _of_survey(
     name: str, build: Callable[[Survey], Check | None], *, needs: str | None = None, removes: bool = True
 ) -> Filter:
@@ -63,52 +72,48 @@ def _first_line(function: Callable[..., object]) -> str:
     return (function.__doc__ or "").strip().split("\n", 1)[0]
 
 
-EMPTY = of_pair("empty", lengths.empty)
+EMPTY = of_pair("empty", pair_filters.empty)
 
 # `removes=False`: many of the pairs that it finds are correct, or a matter of taste (docs/corpus.md).
 FILTERS: tuple[Filter, ...] = (
     EMPTY,
-    of_pair("too-long", lengths.too_long, removes=False),
-    of_pair("too-short", lengths.too_short, removes=False),
-    of_pair("length-ratio", lengths.length_ratio),
+    of_pair("too-long", pair_filters.too_long, removes=False),
+    of_pair("too-short", pair_filters.too_short, removes=False),
+    of_pair("length-ratio", pair_filters.length_ratio),
     _of_corpus("outlier", corpus.outlier, removes=False),
-    of_pair("long-word", lengths.long_word),
-    of_pair("word-length", lengths.word_length),
-    of_pair("no-letters", characters.no_letters),
-    of_pair("many-digits", characters.many_digits, removes=False),
-    of_pair("few-letters", characters.few_letters, removes=False),
+    of_pair("long-word", pair_filters.long_word),
+    of_pair("word-length", pair_filters.word_length),
+    of_pair("no-letters", pair_filters.no_letters),
+    of_pair("many-digits", pair_filters.many_digits, removes=False),
+    of_pair("few-letters", pair_filters.few_letters, removes=False),
     _of_survey("script", corpus.other_script),
     _of_survey("language", corpus.other_language, needs="py3langid"),
     _of_survey("swapped", corpus.swapped_languages, needs="py3langid"),
-    of_pair("identical", content.identical),
-    of_pair("only-addresses", content.only_addresses),
-    of_pair("addresses-differ", content.addresses_differ, removes=False),
-    of_pair("numbers-differ", content.numbers_differ, removes=False),
-    of_pair("terminal-punctuation", content.terminal_punctuation, removes=False),
-    of_pair("repeated-words", content.repeated_words),
-    of_pair("brackets", content.brackets, removes=False),
-    of_pair("control-characters", characters.control_characters),
-    _of_survey("mojibake", mojibake, needs="ftfy"),
-    of_pair("html", characters.html),
-    of_pair("escaped-characters", characters.escaped_characters),
-    of_pair("placeholders", characters.placeholders),
-    of_pair("breadcrumbs", characters.breadcrumbs),
-    of_pair("spaced-letters", characters.spaced_letters),
-    of_pair("glued-words", characters.glued_words),
+    of_pair("identical", pair_filters.identical),
+    of_pair("only-addresses", pair_filters.only_addresses),
+    of_pair("addresses-differ", pair_filters.addresses_differ, removes=False),
+    of_pair("numbers-differ", pair_filters.numbers_differ, removes=False),
+    of_pair("terminal-punctuation", pair_filters.terminal_punctuation, removes=False),
+    of_pair("repeated-words", pair_filters.repeated_words),
+    of_pair("brackets", pair_filters.brackets, removes=False),
+    of_pair("control-characters", pair_filters.control_characters),
+    _of_survey("mojibake", pair_filters.mojibake, needs="ftfy"),
+    of_pair("html", pair_filters.html),
+    of_pair("escaped-characters", pair_filters.escaped_characters),
+    of_pair("placeholders", pair_filters.placeholders),
+    of_pair("breadcrumbs", pair_filters.breadcrumbs),
+    of_pair("spaced-letters", pair_filters.spaced_letters),
+    of_pair("glued-words", pair_filters.glued_words),
     _of_corpus("duplicate-pair", corpus.duplicate_pair),
     _of_corpus("near-duplicate", corpus.near_duplicate),
     _of_corpus("duplicate-source", corpus.duplicate_source, removes=False),
-    _of_corpus("in-valid", corpus.in_valid),
-    _of_corpus("nearly-in-valid", corpus.nearly_in_valid),
-    _of_corpus("source-in-valid", corpus.source_in_valid, removes=False),
-    _of_corpus("in-test", corpus.in_test),
-    _of_corpus("nearly-in-test", corpus.nearly_in_test),
-    _of_corpus("source-in-test", corpus.source_in_test, removes=False),
+    *_of_held_out("valid", "validation"),
+    *_of_held_out("test", "test"),
 )
 
 
 class PairChecker:
-    """Checks each pair of a surveyed corpus with all filters.
+    """Checks each pair of a surveyed corpus with all pair_filters.
 
     Attributes:
         applied: the filters that can be applied to the corpus.
@@ -124,6 +129,6 @@ class PairChecker:
 
     def faults(self, pair: Pair) -> list[str]:
         """Return the names of the filters that find a fault; of an empty pair only "empty"."""
-        if lengths.empty(pair):
+        if pair_filters.empty(pair):
             return [EMPTY.name]
         return [name for name, check in self._checks if check(pair)]

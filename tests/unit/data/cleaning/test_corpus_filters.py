@@ -42,16 +42,11 @@ def test_what_is_held_out_is_found_exactly_nearly_and_by_its_source() -> None:
         ("Two dogs run.", "Es rennen zwei Hunde."),
         ("A cat sleeps.", "Eine Katze schläft."),
     ]
-    found = survey_of(train, valid=valid)
-    assert marked(corpus.in_valid(found)) == [0]
-    assert marked(corpus.nearly_in_valid(found)) == [1]
-    assert marked(corpus.source_in_valid(found)) == [2]
-    assert corpus.in_test(found) is corpus.nearly_in_test(found) is corpus.source_in_test(found) is None
-    found = survey_of(train, test=valid)
-    assert marked(corpus.in_test(found)) == [0]
-    assert marked(corpus.nearly_in_test(found)) == [1]
-    assert marked(corpus.source_in_test(found)) == [2]
-    assert corpus.in_valid(found) is None
+    masks = (corpus.in_held_out, corpus.nearly_in_held_out, corpus.source_in_held_out)
+    for name, other in (("valid", "test"), ("test", "valid")):
+        found = survey_of(train, **{name: valid})
+        assert [marked(mask(found, name)) for mask in masks] == [[0], [1], [2]]
+        assert [mask(found, other) for mask in masks] == [None] * 3
 
 
 def test_a_length_unlike_all_others_is_an_outlier() -> None:

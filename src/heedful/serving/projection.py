@@ -1,7 +1,7 @@
 """Put the markers of a sentence into its translation: all of them, once each, properly nested.
 
-An element is put around the words that are aligned with its content (`placement.py`); where no alignment is
-known, around those in the same part of the sentence.
+An element is put around the words that are aligned with its content (`Aligned`); where no alignment is known,
+around those in the same part of the sentence.
 """
 
 import re
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from unicodedata import category
 
-from heedful.serving.markup.marked_text import MarkedText, Marker, Span, find
+from heedful.serving.marked_text import MarkedText, Marker, Span, find
 
 Links = Sequence[tuple[int, int]]  # (source word, target word), each from 0
 # Scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.

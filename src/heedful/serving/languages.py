@@ -1,10 +1,12 @@
-"""Which model translates what: language pairs, and the ways from one language to another."""
+"""Languages: their codes, the pairs that are served, routes between them, and the language of a text."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from heedful.data.cleaning.pair import MIN_LETTERS, language_identifier
+from heedful.errors import MissingExtraError, install_hint
 from heedful.serving.refusals import LanguageError
 
 _PLAIN = re.compile(r"[a-z]{2,3}")
@@ -157,3 +159,63 @@ def _known_language(name: str, known: Collection[str], parameter: str) -> str:
     if closest is None:
         raise LanguageError(f"{name[:20]} is not supported", parameter=parameter)
     return closest
+
+
+_SURE = 0.5  # probability from which on a text is taken to be in the target language already
+_MENTIONED = 0.01  # probability of the least language that is named
+
+
+@dataclass(frozen=True)
+class LanguageGuess:
+    """A language, and how probable it is, from 0 to 1."""
+
+    language: str
+    probability: float
+
+
+class Detector:
+    """Identifies languages."""
+
+    def __init__(self) -> None:
+        """Load the identifier.
+
+        Raises:
+            MissingExtraError: it is not installed.
+        """
+        identifier = language_identifier()
+        if identifier is None:
+            raise MissingExtraError(f"serving needs py3langid: {install_hint('serve')}")
+        self._identifier = identifier
+
+    def ranked(self, text: str) -> list[LanguageGuess]:
+        """Return the probable languages of a text, the most probable first; none for one without letters."""
+        if not any(map(str.isalpha, text)):
+            return []
+        by_code = self._probabilities(text)
+        ranked = sorted(by_code.items(), key=lambda item: -item[1])
+        return [LanguageGuess(code, p) for code, p in ranked[:5] if p >= _MENTIONED] or [
+            LanguageGuess(*ranked[0])
+        ]
+
+    def source(self, text: str, sources: Sequence[str], target: str) -> LanguageGuess:
+        """Return which of some languages a text is most probably in.
+
+        The target is one of them where the text is long enough, and is surely in it: then there is nothing to
+        translate.
+        """
+        letters = sum(map(str.isalpha, text))
+        if not letters:
+            return LanguageGuess(sources[0], 0.0)
+        by_code = self._probabilities(text)
+        best = max(sources, key=lambda code: _probability(code, by_code))
+        in_target = _probability(target, by_code)
+        if letters >= MIN_LETTERS and in_target > max(_SURE, _probability(best, by_code)):
+            return LanguageGuess(target, in_target)
+        return LanguageGuess(best, _probability(best, by_code))
+
+    def _probabilities(self, text: str) -> Mapping[str, float]:
+        return {code: float(p) for code, p in self._identifier.probabilities(text).items()}
+
+
+def _probability(code: str, by_code: Mapping[str, float]) -> float:
+    return by_code.get(code, by_code.get(code.split("-")[0], 0.0))

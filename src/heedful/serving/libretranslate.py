@@ -5,11 +5,20 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
-from heedful.serving.catalogue import closest_code, language_name
-from heedful.serving.http import fields
-from heedful.serving.http.answering import Gateway
-from heedful.serving.http.fields import AUTO, NonEmptyText, read_fields, read_object, validated
-from heedful.serving.markup.documents import html_rules
+from heedful.serving.documents import html_rules
+from heedful.serving.gateway import (
+    AUTO,
+    Gateway,
+    NonEmptyText,
+    described_body,
+    described_query,
+    read_fields,
+    read_object,
+    schema_of,
+    schema_of_texts,
+    validated,
+)
+from heedful.serving.languages import closest_code, language_name
 from heedful.serving.refusals import InvalidError
 from heedful.serving.service import Answer, TranslationRequest
 
@@ -143,8 +152,17 @@ def router(gateway: Gateway) -> APIRouter:
     """Return the routes."""
     routes = APIRouter(tags=["LibreTranslate"], responses=REFUSALS)
     catalogue, limits = gateway.service.catalogue, gateway.service.limits
-    schema = fields.libretranslate(catalogue, limits)
-    as_body = fields.body(schema, fields.microsoft(limits))
+    schema = schema_of(
+        _TranslateFields,
+        q=schema_of_texts(limits),
+        source={"enum": [AUTO, *catalogue.sources]},
+        target={"enum": [*catalogue.targets]},
+        alternatives={"minimum": 0, "maximum": limits.alternatives},
+    )
+    item = schema_of(_Item, text={"minLength": 1, "maxLength": limits.characters // limits.texts})
+    as_body = described_body(
+        schema, {"type": "array", "items": item, "minItems": 1, "maxItems": limits.texts}
+    )
     to = {"name": "to", "in": "query", "schema": schema["properties"]["target"]}
     options: dict[str, Any] = {
         "response_model": Translated | list[Translations],
@@ -152,7 +170,7 @@ def router(gateway: Gateway) -> APIRouter:
     }
 
     @routes.post("/translate", openapi_extra=as_body | {"parameters": [to]}, **options)
-    @routes.get("/translate", openapi_extra=fields.query(schema), **options)
+    @routes.get("/translate", openapi_extra=described_query(schema), **options)
     async def translate(request: Request) -> Translated | list[Translations]:
         """Translate a text or a list of texts; a JSON array is Microsoft's dialect."""
         fields = await read_fields(request, limits, repeated=("q",))
@@ -174,9 +192,9 @@ def router(gateway: Gateway) -> APIRouter:
         )
         return _translated(parameters, answers)
 
-    @routes.post(
-        "/detect", response_model=list[DetectedLanguage], openapi_extra=fields.body(fields.detect(limits))
-    )
+    to_detect = schema_of(_DetectFields, q={"maxLength": limits.characters})
+
+    @routes.post("/detect", response_model=list[DetectedLanguage], openapi_extra=described_body(to_detect))
     async def detect(request: Request) -> list[DetectedLanguage]:
         """Return the languages that a text may be in, the most probable first."""
         fields = await read_object(request, limits)
@@ -217,8 +235,8 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
         return {
             "charLimit": limits.characters,
             "frontendTimeout": 500,
-            "apiKeys": gateway.clients.key_required,
-            "keyRequired": gateway.clients.key_required,
+            "apiKeys": gateway.key_required,
+            "keyRequired": gateway.key_required,
             "suggestions": False,
             "filesTranslation": False,
             "supportedFilesFormat": [],

@@ -6,12 +6,19 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, BeforeValidator, Field
+from pydantic.json_schema import SkipJsonSchema
 
-from heedful.serving.catalogue import language_name
-from heedful.serving.http import fields
-from heedful.serving.http.answering import Gateway
-from heedful.serving.http.fields import read_fields, validated
-from heedful.serving.markup.documents import TagRules, html_rules, xml_rules
+from heedful.serving.documents import TagRules, html_rules, xml_rules
+from heedful.serving.gateway import (
+    Gateway,
+    described_body,
+    described_query,
+    read_fields,
+    schema_of,
+    schema_of_texts,
+    validated,
+)
+from heedful.serving.languages import language_name
 from heedful.serving.refusals import InvalidError
 from heedful.serving.service import TranslationRequest
 
@@ -55,10 +62,12 @@ def _listed(value: object) -> object:
     return [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
 
 
-_Names = Annotated[list[str], BeforeValidator(_listed)]
+_Names = Annotated[list[str], BeforeValidator(_listed), Field(json_schema_extra={"maxItems": 100})]
 
 
 class _Fields(BaseModel):
+    """The parameters; those that are taken, and change nothing or are refused, are not in the schema."""
+
     text: Annotated[
         list[str],
         Field(min_length=1),
@@ -67,16 +76,20 @@ class _Fields(BaseModel):
     target_lang: str = Field(min_length=1)
     source_lang: str = ""
     split_sentences: Annotated[Literal["", "0", "1", "nonewlines"], BeforeValidator(str)] = ""
-    formality: Literal["", "default", "more", "less", "prefer_more", "prefer_less"] = "default"
-    model_type: Literal["", "quality_optimized", "prefer_quality_optimized", "latency_optimized"] = ""
-    glossary_id: str = ""
-    style_id: str = ""
-    custom_instructions: _Names = []
+    formality: SkipJsonSchema[Literal["", "default", "more", "less", "prefer_more", "prefer_less"]] = (
+        "default"
+    )
+    model_type: SkipJsonSchema[
+        Literal["", "quality_optimized", "prefer_quality_optimized", "latency_optimized"]
+    ] = ""
+    glossary_id: SkipJsonSchema[str] = ""
+    style_id: SkipJsonSchema[str] = ""
+    custom_instructions: SkipJsonSchema[_Names] = []
     tag_handling: Literal["", "html", "xml"] = ""
     splitting_tags: _Names = []
     non_splitting_tags: _Names = []
     ignore_tags: _Names = []
-    auth_key: str = ""
+    auth_key: SkipJsonSchema[str] = ""
 
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -95,11 +108,17 @@ def router(gateway: Gateway) -> APIRouter:
     """Return the routes."""
     routes = APIRouter(tags=["DeepL"], responses=REFUSALS)
     catalogue, limits = gateway.service.catalogue, gateway.service.limits
-    schema = fields.deepl(catalogue, limits)
+    schema = schema_of(
+        _Fields,
+        text=schema_of_texts(limits),
+        target_lang={"enum": [code.upper() for code in catalogue.targets]},
+        source_lang={"enum": [code.upper() for code in catalogue.sources]},
+        split_sentences={"default": "1"},
+    )
     options: dict[str, Any] = {"response_model": DeepLTranslations, "response_model_exclude_none": True}
 
-    @routes.post("/v2/translate", openapi_extra=fields.body(schema), **options)
-    @routes.get("/v2/translate", openapi_extra=fields.query(schema), **options)
+    @routes.post("/v2/translate", openapi_extra=described_body(schema), **options)
+    @routes.get("/v2/translate", openapi_extra=described_query(schema), **options)
     async def translate(request: Request) -> DeepLTranslations | Response:
         """Translate texts."""
         fields = await read_fields(request, limits, repeated=_LISTS)
@@ -194,7 +213,7 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
     async def usage(request: Request) -> dict[str, int]:
         """Return how many characters the client has had translated since the server started."""
         client = gateway.authorize(request, request.query_params.get("auth_key", ""))
-        return {"character_count": gateway.clients.characters[client], "character_limit": _NO_LIMIT}
+        return {"character_count": gateway.characters[client], "character_limit": _NO_LIMIT}
 
     @routes.get("/v2/glossary-language-pairs")
     async def glossary_pairs() -> dict[str, list[Any]]:

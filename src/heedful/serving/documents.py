@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cached_property
 from html.entities import html5
 
-from heedful.serving.markup.marked_text import (
+from heedful.serving.marked_text import (
     Document,
     MarkedText,
     Marker,
@@ -308,20 +308,23 @@ def plain_document(text: str) -> Document:
     """Return a text without markup, but for elements as libraries of translations write them (<0>cat</0>)."""
     tokens: list[Token] = []
     at = 0
-    for start, end in find(text):
+    placeholders = find(text)
+    for start, end in placeholders:
         tag = _TAG_IN_TEXT.match(text, start, end)
         if tag:
             tokens.append(Token(Kind.TEXT, text[at:start]))
             kind = Kind.POINT if tag["single"] else Kind.CLOSE if tag["close"] else Kind.OPEN
             tokens.append(Token(kind, text[start:end], tag["name"]))
             at = end
+    if not tokens:
+        return Document([MarkedText(text, (), tuple(placeholders))], str, [True])
     tokens.append(Token(Kind.TEXT, text[at:]))
     partners = _partners(tokens)
     paired = {*partners, *partners.values()}
     texts = [
         each if index in paired else Token(Kind.TEXT, each.raw) for index, each in enumerate(tokens)
     ]  # a tag without its other half is a placeholder
-    return Document([_marked(texts, lambda each: each.raw)], lambda each: each, [True])
+    return Document([_marked(texts, lambda each: each.raw)], str, [True])
 
 
 def parse_document(text: str, rules: TagRules) -> Document:

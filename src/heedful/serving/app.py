@@ -1,0 +1,295 @@
+"""The application: every dialect over one service, with the page, errors in the form of each, and numbers."""
+
+import asyncio
+import logging
+import mimetypes
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel, Field
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from heedful.serving import deepl, libretranslate
+from heedful.serving.explain import AttentionKind, Explainer, ExplainRequest
+from heedful.serving.gateway import (
+    AUTO,
+    Gateway,
+    NonEmptyText,
+    described_body,
+    read_object,
+    schema_of,
+    unless_gone,
+    validated,
+)
+from heedful.serving.libretranslate import REFUSALS, LibreError
+from heedful.serving.metrics import Metrics
+from heedful.serving.refusals import (
+    BodyTooLargeError,
+    ClientGoneError,
+    LanguageError,
+    RefusedError,
+    RequestTimeoutError,
+    TextTooLongError,
+)
+from heedful.serving.server import CLOSING, report_accept_errors
+
+_DEEPL = ("/v2/", "/v3/")
+_INTERNAL = "Internal error; its reason is in the server's log"
+_GONE = 499  # as other servers note it; nobody reads it
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+}
+_NO_STORE = "no-store"
+_access_log = logging.getLogger("heedful.serving.access")
+
+
+class MetricsMiddleware:
+    """Adds headers, counts, and logs; never a text, a query string or a key.
+
+    HEAD is answered as GET is, without the body (RFC 9110, 9.3.2).
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        """Wrap an application."""
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        status = 500
+        method = scope["method"]
+        if method == "HEAD":
+            scope = {**scope, "method": "GET"}
+
+        async def send_observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", _NO_STORE)
+                if scope.get(CLOSING):
+                    headers["Connection"] = "close"
+            elif method == "HEAD":
+                message = {**message, "body": b""}
+            await send(message)
+
+        self._metrics.in_flight.inc()
+        try:
+            await self._app(scope, receive, send_observed)
+        finally:
+            seconds = time.perf_counter() - started
+            self._metrics.in_flight.dec()
+            route = scope.get("route")
+            endpoint = getattr(route, "path", "other")
+            self._metrics.seconds.labels(endpoint, str(status)).observe(seconds)
+            _access_log.info("%s %s %d %.0f ms", method, endpoint, status, 1000 * seconds)
+
+
+def add_error_answers(app: FastAPI) -> None:
+    """Tell every mistake in the form of its dialect: {"error"}, or {"message"} for DeepL's."""
+
+    @app.exception_handler(RefusedError)
+    async def refused(request: Request, error: RefusedError) -> Response:
+        headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+        if isinstance(error, BodyTooLargeError | RequestTimeoutError):
+            headers["Connection"] = "close"  # the rest of the body is not read
+        status, message = error.status, error.message
+        if _is_deepl(request):
+            status = 413 if isinstance(error, TextTooLongError) else status
+            if isinstance(error, LanguageError):
+                message = f"Value for '{error.parameter}_lang' not supported."
+        return _error(request, status, message, headers)
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        detail, headers = str(error.detail), dict(error.headers or {})
+        if error.status_code == 404 and _is_deepl(request):
+            detail = "Not found: this server does not support it"
+        elif error.status_code == 405:
+            operations = request.app.openapi()["paths"].get(request.url.path)  # a route knows its own method
+            if operations:
+                methods = {*map(str.upper, operations), *(["HEAD"] if "get" in operations else [])}
+                headers["Allow"] = ", ".join(sorted(methods))
+        return _error(request, error.status_code, detail, headers)
+
+    @app.exception_handler(ClientGoneError)
+    async def gone(request: Request, error: ClientGoneError) -> Response:
+        return Response(status_code=_GONE)
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        return _error(request, 500, _INTERNAL, {})
+
+
+def _is_deepl(request: Request) -> bool:
+    return request.url.path.startswith(_DEEPL)
+
+
+def _error(request: Request, status: int, message: str, headers: dict[str, str]) -> Response:
+    key = "message" if _is_deepl(request) else "error"
+    return JSONResponse({key: message}, status_code=status, headers=headers)
+
+
+def page_router() -> APIRouter:
+    """Return the routes of the page."""
+    routes = APIRouter(include_in_schema=False)
+    for kind, ending in (("text/javascript", ".js"), ("text/css", ".css"), ("image/svg+xml", ".svg")):
+        mimetypes.add_type(kind, ending)  # the registry of Windows may have others
+    files = StaticFiles(directory=Path(__file__).parent / "static")
+
+    @routes.get("/")
+    @routes.get("/static/{name}")
+    async def file(request: Request, name: str = "index.html") -> Response:
+        response = await files.get_response(name, request.scope)
+        response.headers["Cache-Control"] = "no-cache"  # a browser asks whether the file has changed
+        return response
+
+    return routes
+
+
+def operations_router(app: FastAPI, gateway: Gateway) -> APIRouter:
+    """Return the routes."""
+    routes = APIRouter(tags=["Operation"])
+
+    @routes.get("/health")
+    async def health() -> dict[str, str]:
+        """Say that the server is up."""
+        return {"status": "ok"}
+
+    @routes.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def metrics() -> Response:
+        """Return numbers in Prometheus' form."""
+        return Response(gateway.service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    @routes.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+    async def docs() -> str:
+        return _page_of_operations(app.openapi())
+
+    @routes.post("/suggest", include_in_schema=False)
+    @routes.post("/translate_file", include_in_schema=False)
+    async def switched_off() -> Response:
+        return JSONResponse({"error": "This is disabled on this server."}, status_code=403)
+
+    return routes
+
+
+def _page_of_operations(spec: dict[str, Any]) -> str:
+    """Return the operations of an OpenAPI document as HTML that needs neither scripts nor other servers."""
+    rows = []
+    for path, methods in spec["paths"].items():
+        for method, operation in methods.items():
+            names = [each["name"] for each in operation.get("parameters", [])]
+            content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+            schema = content.get("schema", {})
+            names += (schema.get("oneOf", [schema])[0]).get("properties", {})
+            cells = (method.upper(), path, operation.get("description", ""), ", ".join(dict.fromkeys(names)))
+            rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
+    table = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(spec["info"]["title"])}'
+        f"</title></head>\n<body><h1>{escape(spec['info']['title'])}</h1>\n"
+        '<p>In OpenAPI\'s form: <a href="spec">spec</a></p>\n'
+        f"<table><tr><th>method<th>path<th>does<th>parameters</tr>\n{table}\n</table></body></html>\n"
+    )
+
+
+class _ExplainFields(BaseModel):
+    q: NonEmptyText
+    source: NonEmptyText
+    target: NonEmptyText
+    attention: AttentionKind | None = None
+    layer: Annotated[int | None, Field(json_schema_extra={"minimum": 1})] = None
+    api_key: str = ""
+
+
+def explanations_router(gateway: Gateway, explainer: Explainer) -> APIRouter:
+    """Return the route."""
+    missing: dict[str, Any] = {"model": LibreError, "description": "The server has no torch"}
+    no_layer: dict[str, Any] = {"model": LibreError, "description": "The model has no such layer"}
+    routes = APIRouter(tags=["Explanations"], responses={**REFUSALS, 404: no_layer, 501: missing})
+    limits, catalogue = gateway.service.limits, gateway.service.catalogue
+    schema = schema_of(
+        _ExplainFields,
+        q={"maxLength": limits.characters},
+        source={"enum": [AUTO, *catalogue.sources]},
+        target={"enum": [*catalogue.targets]},
+    )
+
+    @routes.post("/explain", openapi_extra=described_body(schema))
+    async def explain(request: Request) -> Response:
+        """Translate a text, and return its tokens, their probabilities, the n-best list and the attention."""
+        fields = await read_object(request, limits)
+        client = gateway.authorize(request, str(fields.get("api_key", "")))
+        parameters = validated(_ExplainFields, fields)
+        answer = await unless_gone(
+            request,
+            explainer.explain(
+                ExplainRequest(
+                    text=parameters.q,
+                    source=None if parameters.source == AUTO else parameters.source,
+                    target=parameters.target,
+                    attention=parameters.attention,
+                    layer=parameters.layer,
+                )
+            ),
+        )
+        gateway.characters[client] += len(parameters.q)
+        return JSONResponse(answer)
+
+    return routes
+
+
+def application(gateway: Gateway, *, origins: Sequence[str] = ()) -> FastAPI:
+    """Return the ASGI application; when it shuts down, what is waiting is translated first.
+
+    Args:
+        gateway: what answers.
+        origins: of pages that may ask from a browser; "*": all.
+    """
+    explainer = Explainer(gateway.service)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        report_accept_errors(asyncio.get_running_loop())
+        yield
+        explainer.close()
+        gateway.service.close()
+
+    app = FastAPI(
+        title="heedful", version=version("heedful"), lifespan=lifespan, openapi_url="/spec",
+        docs_url=None, redoc_url=None, redirect_slashes=False,
+    )  # fmt: skip
+    add_error_answers(app)
+    app.include_router(libretranslate.router(gateway))
+    app.include_router(operations_router(app, gateway))
+    app.include_router(deepl.router(gateway))
+    app.include_router(explanations_router(gateway, explainer))
+    app.include_router(page_router())
+    if origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]
+        )
+    app.add_middleware(MetricsMiddleware, metrics=gateway.service.metrics)
+    return app

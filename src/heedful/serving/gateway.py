@@ -1,0 +1,370 @@
+"""From an HTTP request to its parameters, and past keys and rates to the service.
+
+Parameters may be in JSON, forms, the query string, and bodies of GET. Their pydantic models are the schema:
+the OpenAPI description is derived from them.
+"""
+
+import asyncio
+import logging
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+from urllib.parse import parse_qsl
+
+from cachetools import LRUCache
+from fastapi import Request
+from pydantic import BaseModel, Field, ValidationError
+from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+
+from heedful.serving.access import ApiKey, KeyRing
+from heedful.serving.limits import Limits
+from heedful.serving.refusals import (
+    BodyTooLargeError,
+    ClientGoneError,
+    InvalidError,
+    MediaTypeError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from heedful.serving.service import Answer, TranslationRequest, TranslationService
+from heedful.settings.parsing import parse_json
+
+_MAX_FIELDS = 1000
+_JSON = re.compile(r"application/([\w.+-]*\+)?json")
+_FORM = "application/x-www-form-urlencoded"
+_MULTIPART = "multipart/form-data"
+_NO_OBJECT = "Invalid JSON format: must be an object"
+_SCHEMES = ("deepl-auth-key", "bearer")
+_log = logging.getLogger("heedful.serving")
+
+AUTO = "auto"  # in place of the source language: identify it
+NonEmptyText = Annotated[str, Field(min_length=1)]
+Fields = dict[str, Any]
+Schema = dict[str, Any]
+M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
+
+_REMEMBERED = 10_000  # clients
+_MINUTE = 60.0
+_BURST = 10.0  # seconds' worth of requests that may come at once
+
+
+@dataclass
+class _Bucket:
+    """A token bucket: requests that a client may send now, and when that was."""
+
+    tokens: float
+    at: float
+
+
+class RateLimiter:
+    """Counts the requests of each client; for one event loop."""
+
+    def __init__(self) -> None:
+        """Remember no client yet."""
+        self._buckets: LRUCache[str, _Bucket] = LRUCache(_REMEMBERED)
+
+    def take(self, client: str, per_minute: int) -> None:
+        """Count a request of a client who may send so many a minute.
+
+        Raises:
+            TooManyRequestsError: it is one too many; it says when to come back.
+        """
+        now = time.monotonic()
+        capacity = max(1.0, per_minute * _BURST / _MINUTE)
+        bucket = self._buckets.setdefault(client, _Bucket(capacity, now))
+        bucket.tokens = min(capacity, bucket.tokens + (now - bucket.at) * per_minute / _MINUTE)
+        bucket.at = now
+        if bucket.tokens < 1:
+            wait = math.ceil((1 - bucket.tokens) * _MINUTE / per_minute)
+            raise TooManyRequestsError(f"Slowdown: {per_minute} per 1 minute", retry_after=wait)
+        bucket.tokens -= 1
+
+
+class Gateway:
+    """Authorises the requests of all dialects, and gives up those that nobody waits for.
+
+    Attributes:
+        service: translates.
+        characters: that each client has had translated; "" stands for all without keys.
+    """
+
+    def __init__(
+        self, service: TranslationService, keys: KeyRing | None = None, *, log_text: bool = False
+    ) -> None:
+        """Take the service, the keys (None: everybody may ask), and whether texts are logged."""
+        self.service = service
+        self.characters: Counter[str] = Counter()
+        self._keys = keys
+        self._rates = RateLimiter()
+        self._log_text = log_text
+
+    @property
+    def key_required(self) -> bool:
+        """Whether a request needs a key."""
+        return self._keys is not None
+
+    def authorize(self, request: Request, key: str = "") -> str:
+        """Return the name of a client who may ask now: that of its key, or "" for everybody.
+
+        Args:
+            request: may have the key in a header; its address identifies a client without keys.
+            key: from the parameters; "": none.
+
+        Raises:
+            UnauthorizedError: a key is needed, and this is none.
+            TooManyRequestsError: too many requests.
+        """
+        api_key: ApiKey | None = None
+        if self._keys is not None:
+            words = request.headers.get("authorization", "").split(None, 1)
+            key = key or (words[1] if len(words) == 2 and words[0].lower() in _SCHEMES else "")
+            key = key or request.headers.get("ocp-apim-subscription-key", "")
+            api_key = self._keys.find(key) if key else None
+            if api_key is None:
+                raise UnauthorizedError("Invalid API key" if key else "An API key is required")
+        per_minute = self.service.limits.requests_per_minute
+        if api_key is not None and api_key.requests_per_minute:
+            per_minute = api_key.requests_per_minute
+        if per_minute:
+            address = request.client.host if request.client else ""
+            self._rates.take(f"key {api_key.name}" if api_key else f"address {address}", per_minute)
+        return api_key.name if api_key else ""
+
+    async def translate(self, request: Request, client: str, asked: TranslationRequest) -> list[Answer]:
+        """Return the answers, unless the client goes away before.
+
+        Raises:
+            ClientGoneError: it did; its place is free again.
+        """
+        if self._log_text:
+            _log.info("%s -> %s: %r", asked.source or AUTO, asked.target, asked.texts)
+        answers = await unless_gone(request, self.service.translate(asked))
+        self.characters[client] += sum(map(len, asked.texts))
+        return answers
+
+
+async def unless_gone(request: Request, work: Awaitable[T]) -> T:
+    """Return the result of work, which is given up when the client closes its connection.
+
+    The body must have been read.
+
+    Raises:
+        ClientGoneError: it did.
+    """
+
+    async def until_gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    task = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(until_gone())
+    try:
+        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGoneError
+        return task.result()
+    finally:
+        for each in (task, watch):
+            each.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)
+
+
+async def read_fields(
+    request: Request, limits: Limits, *, repeated: Iterable[str] = ()
+) -> "Fields | list[Any]":
+    """Return the parameters of a request: those of the body, then those of the query string.
+
+    Args:
+        request: of any method.
+        limits: of the body.
+        repeated: names that may come more than once; their values are then a list.
+
+    Returns:
+        A list where the body is JSON and one.
+
+    Raises:
+        InvalidError: a body that is not what it says to be.
+        BodyTooLargeError: more bytes than the limit.
+        RequestTimeoutError: it did not come in time.
+        MediaTypeError: neither JSON nor a form.
+    """
+    names = frozenset(repeated)
+    query = _collected(_urlencoded(request.scope["query_string"], "query string"), names)
+    body = await _body(request, limits)
+    if not body:
+        return query
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if _JSON.fullmatch(kind) or (not kind and body.lstrip()[:1] in (b"{", b"[")):
+        try:
+            content = parse_json(body)
+        except ValueError as error:
+            raise InvalidError(f"Invalid JSON format: {error}") from None
+        if isinstance(content, list):
+            return content
+        if not isinstance(content, dict):
+            raise InvalidError(_NO_OBJECT)
+        return query | {name: value for name, value in content.items() if value is not None}
+    if kind in (_FORM, ""):
+        return query | _collected(_urlencoded(body, "form"), names)
+    if kind == _MULTIPART:
+        return query | _collected(await _multipart(request, body), names)
+    raise MediaTypeError(f"{kind[:60]}: must be application/json, {_FORM} or {_MULTIPART}")
+
+
+async def read_object(request: Request, limits: Limits) -> Fields:
+    """Return the parameters of a request by their names, as `read_fields` does.
+
+    Raises:
+        InvalidError: the body is a JSON array, or see `read_fields`.
+    """
+    fields = await read_fields(request, limits)
+    if isinstance(fields, list):
+        raise InvalidError(_NO_OBJECT)
+    return fields
+
+
+def validated(model: type[M], fields: Fields) -> M:
+    """Return the parameters as a model has them.
+
+    Raises:
+        InvalidError: one is missing or cannot be.
+    """
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else "request"
+        if first["type"] in ("missing", "string_too_short", "too_short"):
+            raise InvalidError(f"Invalid request: missing {name} parameter") from None
+        if first["type"].startswith("int_"):
+            raise InvalidError(f"Invalid request: {name} parameter is not a number") from None
+        raise InvalidError(f"Invalid request: {name} parameter: {first['msg']}") from None
+
+
+async def _body(request: Request, limits: Limits) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            while True:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGoneError
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
+                if size > limits.body_bytes:
+                    raise BodyTooLargeError(f"a body may have {limits.body_bytes:,} bytes")
+                if not message.get("more_body"):
+                    return b"".join(chunks)
+    except TimeoutError:
+        raise RequestTimeoutError(f"the body did not come within {limits.body_seconds:g} seconds") from None
+
+
+def _urlencoded(encoded: bytes, what: str) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(
+            encoded.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS
+        )
+    except ValueError as error:  # UnicodeDecodeError is one
+        raise InvalidError(f"Invalid {what}: {error}") from None
+
+
+async def _multipart(request: Request, body: bytes) -> list[tuple[str, str]]:
+    """Return the fields of a multipart form; files are none."""
+    delivered = False
+
+    async def receive() -> dict[str, Any]:
+        nonlocal delivered
+        delivered = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    try:
+        form: FormData = await Request(request.scope, receive).form(
+            max_files=0, max_fields=_MAX_FIELDS, max_part_size=len(body)
+        )
+    except (HTTPException, MultiPartException, ValueError, KeyError, AssertionError) as error:
+        detail = getattr(error, "detail", None) or getattr(error, "message", None) or error
+        raise InvalidError(f"Invalid form: {detail}") from None
+    return [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+
+
+def _collected(items: Iterable[tuple[str, str]], repeated: frozenset[str]) -> Fields:
+    values: Fields = {}
+    for name, value in items:
+        name = name.removesuffix("[]")
+        _check_text(value)
+        if name in repeated and name in values:
+            before = values[name]
+            values[name] = [*before, value] if isinstance(before, list) else [before, value]
+        else:
+            values[name] = value
+    return values
+
+
+def _check_text(value: str) -> None:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidError("Invalid request: text that is not UTF-8") from None
+
+
+def schema_of_texts(limits: Limits) -> Schema:
+    """Return the schema of one text, or of a list of them."""
+    one = {"type": "string", "minLength": 1}
+    each = one | {"maxLength": limits.characters // limits.texts}
+    several = {"type": "array", "items": each, "minItems": 1, "maxItems": limits.texts}
+    return {"oneOf": [one | {"maxLength": limits.characters}, several]}
+
+
+def schema_of(model: type[BaseModel], **of_service: Schema) -> Schema:
+    """Return the schema of a model's fields.
+
+    Args:
+        model: as pydantic describes it; "" and None, which stand for a missing parameter, are left out.
+        of_service: for fields that depend on the languages and limits of the service, what that adds;
+            alternatives ("oneOf") replace the field's own.
+    """
+    described = model.model_json_schema()
+    properties: Schema = {}
+    for name, field in described["properties"].items():
+        added = of_service.get(name, {})
+        if "anyOf" in field and "oneOf" not in added:  # None is one of two
+            field |= next(each for each in field["anyOf"] if each["type"] != "null")
+        if "enum" in field:
+            field["enum"] = [each for each in field["enum"] if each != ""]
+        left_out = {"title", "anyOf", *(["minLength"] if "enum" in added else [])}
+        if field.get("default", "") in ("", None, []):
+            left_out.add("default")
+        field = {key: value for key, value in field.items() if key not in left_out}
+        properties[name] = added if "oneOf" in added else field | added
+    return {"type": "object", "properties": properties, "required": described["required"]}
+
+
+def described_body(schema: Schema, *others: Schema) -> Schema:
+    """Return OpenAPI's description of a body that is an object, as JSON or as a form, or others as JSON."""
+    as_json = {"oneOf": [schema, *others]} if others else schema
+    content = {"application/json": {"schema": as_json}, _FORM: {"schema": schema}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def described_query(schema: Schema) -> Schema:
+    """Return OpenAPI's description of the same parameters in a query string."""
+    parameters = [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in schema["required"],
+            "schema": value["oneOf"][0] if "oneOf" in value else value,
+        }
+        for name, value in schema["properties"].items()
+        if value.get("type") != "array"
+    ]
+    return {"parameters": parameters}
