@@ -8,11 +8,16 @@ from typing import Any
 from torch import Tensor
 
 from heedful.errors import ConfigError, RunError
-from heedful.interop import fairseq as fairseq
-from heedful.interop.checkpoint import read_checkpoint
+from heedful.interop import fairseq
+from heedful.interop.conversion import read_checkpoint
 from heedful.interop.fairseq import read_dictionaries
 from heedful.interop.huggingface.pretrained import ImportOptions
-from heedful.interop.layouts import DIRECTORY_LAYOUTS, check_layout, read_directory, read_layout
+from heedful.interop.layouts import (
+    DIRECTORY_LAYOUTS,
+    check_layout,
+    read_directory,
+    read_layout,
+)
 from heedful.interop.vocabulary import fit_vocabularies, read_tokenizers
 from heedful.model.transformer import Transformer
 from heedful.settings.loading import validate

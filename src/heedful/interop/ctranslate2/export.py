@@ -19,7 +19,7 @@ from heedful.decoding.minimum_bayes_risk import MinimumBayesRisk
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.sampling import Sampling
 from heedful.errors import InteropError, MissingExtraError, install_hint, suggestion
-from heedful.interop.checkpoint import new_directory
+from heedful.interop.exporting import new_directory
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
 from heedful.model.positions import AttentionPositions, LearnedPositions, SinusoidalPositions
