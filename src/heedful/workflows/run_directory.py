@@ -11,7 +11,7 @@ from pathlib import Path
 import filelock
 
 from heedful.errors import ConfigError, CorpusError, RunError, TokenizerError
-from heedful.runtime.durable import ASIDE, WRITING, bring_back, named_in_errors, put_text_in_place, sync
+from heedful.runtime.durable import ASIDE, WRITING, named_in_errors, put_text_in_place, restore_backup, sync
 from heedful.settings.loading import load_config, to_toml
 from heedful.settings.parsing import parse_json
 from heedful.settings.presets import PRESETS
@@ -368,7 +368,7 @@ class RunDirectory:
     def bring_back_bundles(self) -> None:
         """Undo incomplete replacements of bundles by a killed process."""
         for name in BUNDLES:
-            bring_back(self.path / name)
+            restore_backup(self.path / name)
 
     def write_config(self, config: Config) -> None:
         """Write the resolved configuration, atomically."""
