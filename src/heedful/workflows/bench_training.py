@@ -16,7 +16,6 @@ from heedful.runtime.native import native
 from heedful.runtime.threads import using_threads
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
-from heedful.training.compilation import compiles
 from heedful.training.memory import PeakMemory, peak_memory
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel.choice import process_group_size, start_process_group
@@ -161,11 +160,13 @@ class _Bench:
         self._config = config = material.config
         self._on_progress = on_progress
         self._processes, self._threads = process_group_size(config, material.model)
-        self._optimizer = build_optimizer(material.model, config.optimizer, precision=material.precision)
+        self._optimizer = build_optimizer(
+            material.model, config.optimizer, precision=material.execution.precision
+        )
         decay = config.train.ema_decay
         self._average = MovingAverage(material.model, decay) if decay else None
         cores = self._processes * self._threads
-        self._matmul_rate = MatmulRate(material.precision, material.device, threads=cores)
+        self._matmul_rate = MatmulRate(material.execution.precision, material.execution.device, threads=cores)
         plans = self._plans()
         self._warm_up = list(islice(plans, _WARM_UP_STEPS))
         self._timed = list(islice(plans, steps))
@@ -182,8 +183,8 @@ class _Bench:
         model_rate, matmul_rate = flops_per_token * tokens_per_second, self._matmul_rate.flops_per_second
         return TrainingBenchmark(
             batches=batches,
-            device=self._material.device.type,
-            precision=self._material.precision,
+            device=self._material.execution.device.type,
+            precision=self._material.execution.precision,
             kernels=self._kernels(),
             native=native().describe(),
             processes=self._processes,
@@ -207,16 +208,23 @@ class _Bench:
     def _take_steps(self) -> _Measured:
         material = self._material
         with closing(
-            start_process_group(material.model, material.source, self._config, self._optimizer, self._average)
+            start_process_group(
+                material.model,
+                material.source,
+                self._config,
+                material.execution,
+                self._optimizer,
+                self._average,
+            )
         ) as group:
             self._take(group, self._warm_up, "warming up")
             self._matmul_rate.measure(_MATMUL_SECONDS)
             start = time.perf_counter()
             metrics = self._take(group, self._timed, "timing steps")
-            finish(material.device)
+            finish(material.execution.device)
             seconds = time.perf_counter() - start
             self._matmul_rate.measure(_MATMUL_SECONDS)
-            with peak_memory(material.device) as memory:
+            with peak_memory(material.execution.device) as memory:
                 self._take(group, self._watched, "measuring memory")
         return _Measured(metrics, seconds, memory)
 
@@ -236,7 +244,14 @@ class _Bench:
     def _count_flops(self) -> int:
         material, size = self._material, self._processes
         ranks = [
-            Rank(material.model, material.source, self._config, number=number, size=size)
+            Rank(
+                material.model,
+                material.source,
+                self._config,
+                material.execution,
+                number=number,
+                size=size,
+            )
             for number in range(size)
         ]
         total = 0
@@ -247,7 +262,8 @@ class _Bench:
         return total
 
     def _time_parts(self) -> list[StepParts]:
-        rank = Rank(self._material.model, self._material.source, self._config, size=self._processes)
+        material = self._material
+        rank = Rank(material.model, material.source, self._config, material.execution, size=self._processes)
         timed = []
         for parts in time_parts(rank, self._sample, self._optimizer, self._average, threads=self._threads):
             timed.append(parts)
@@ -255,11 +271,11 @@ class _Bench:
         return timed
 
     def _kernels(self) -> str:
-        if compiles(self._config.train, self._material.device):
+        if self._material.execution.compiles:
             return "torch.compile"
         with using_threads(self._threads):
             there_are = kernels_apply_to(next(self._material.model.parameters()))
-        return "compiled" if there_are and self._config.train.kernels != "torch" else "torch"
+        return "compiled" if there_are and self._material.execution.kernels else "torch"
 
     def _plans(self) -> Iterator[StepPlan]:
         """Yield the plans of a training's steps without end."""

@@ -101,10 +101,12 @@ def time_steps(config: Config, pairs: Sequence[tuple[str, str]]) -> float:
         config = config.replace(data=files | {"cache_dir": temporary})
         material = prepare(config, RunDirectory(directory), Notes([]), resume=False)
         model, config = material.model, material.config
-        optimizer = build_optimizer(model, config.optimizer, precision=material.precision)
+        optimizer = build_optimizer(model, config.optimizer, precision=material.execution.precision)
         average = MovingAverage(model, config.train.ema_decay) if config.train.ema_decay else None
         seconds = []
-        with closing(start_process_group(model, material.source, config, optimizer, average)) as group:
+        with closing(
+            start_process_group(model, material.source, config, material.execution, optimizer, average)
+        ) as group:
             for number in range(1, _WARM_UP_STEPS + _TIMED_STEPS + 1):
                 start = time.monotonic()
                 group.step(StepPlan(number, ((0, number),), 0.0))

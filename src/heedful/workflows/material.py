@@ -16,18 +16,15 @@ from heedful.data.files import ParallelText, overlap, read_pairs, read_parallel,
 from heedful.data.store import ParallelStore, build_store
 from heedful.errors import ConfigError, CorpusError
 from heedful.model.transformer import Transformer
-from heedful.ops import use_fused_ops
 from heedful.runtime.threads import check_workers, set_threads
 from heedful.settings.loading import load_config, validate
 from heedful.settings.run import Config
 from heedful.storage.model_files import assign_weights, meta_model
 from heedful.text import Framing, TokenizerPair, train_tokenizers
 from heedful.training import Event, NoticeEvent, WarningEvent
-from heedful.training.averaging import choose_trained_weights
-from heedful.training.batch_size import fitting_batch
-from heedful.training.compilation import compiles
-from heedful.training.memory import free_memory, limit_onednn_cache
-from heedful.training.precision import Precision, resolve_precision
+from heedful.training.execution import Execution
+from heedful.training.memory import fitting_batch, free_memory, limit_onednn_cache
+from heedful.training.optimizer import choose_trained_weights
 from heedful.workflows.base_model import BaseModel, Origin, continued_settings, load_base_model
 from heedful.workflows.run_directory import RunDirectory
 
@@ -50,8 +47,7 @@ class Material:
     source: BatchSource
     valid_source: BatchSource
     valid: ParallelText
-    device: torch.device
-    precision: Precision
+    execution: Execution
 
     def fingerprint(self) -> str:
         """Return a hash of what may not change when a run is resumed; limits and reporting may."""
@@ -153,22 +149,24 @@ def prepare(config: Config, run: RunDirectory, notes: Notes, *, resume: bool) ->
         notes.add(f"training a {config.tokenizer.kind} vocabulary on {len(text):,} pairs")
         with notes.during("training the vocabulary"):
             tokenizers = train_tokenizers(text.src, text.tgt, config.tokenizer, seed=config.train.seed)
-    config, device, precision = _resolve(config, None if base else tokenizers)
-    if compiles(config.train, device):
+    config, execution = _resolve(config, None if base else tokenizers)
+    if execution.compiles:
         notes.add("the layers are compiled: the first steps take a minute or more")
-    model = _build_model(config, base).to(device)
+    model = _build_model(config, base).to(execution.device)
+    execution.apply(model)
     sampling, ramp_from = config.tokenizer.sampling, config.batch.ramp_from
     with notes.during("turning the text into ids"):
         source = _batch_source(text, tokenizers, config, sampling=sampling, ramp_from=ramp_from)
         valid_source = _batch_source(valid, tokenizers, config, sampling=0.0, ramp_from=None)
     _note_store(source.store, notes)
     if not config.batch.tokens:
-        config = _with_batches_of(config, _fitting_tokens(model, config, (source, valid_source), notes))
+        tokens = _fitting_tokens(model, config, execution, (source, valid_source), notes)
+        config = _with_batches_of(config, tokens)
         source, valid_source = (replace(each, tokens=config.batch.tokens) for each in (source, valid_source))
     if base:
         _note_unknown(source.store, tokenizers, notes)
     origin = base.origin if base else None
-    return Material(config, tokenizers, model, origin, source, valid_source, valid, device, precision)
+    return Material(config, tokenizers, model, origin, source, valid_source, valid, execution)
 
 
 def _read(config: Config, notes: Notes) -> tuple[ParallelText, ParallelText]:
@@ -241,14 +239,13 @@ def _hold_out(text: ParallelText) -> tuple[ParallelText, ParallelText]:
     return part(held_out=False), part(held_out=True)
 
 
-def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, torch.device, Precision]:
-    """Return the configuration with the sizes of new tokenizers, and the device and precision."""
+def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, Execution]:
+    """Return the configuration with the sizes of new tokenizers, and how this process trains."""
     limit_onednn_cache()
     if config.train.threads:
         set_threads("train.threads", config.train.threads)
     check_workers("train.processes", config.train.processes)
-    device = training_device(config.train.device)
-    precision = resolve_precision(config.train.precision, device)
+    execution = Execution.of(config.train, training_device(config.train.device))
     model = config.model.model_dump()
     if tokenizers is not None:
         model |= {
@@ -257,9 +254,9 @@ def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, 
             "src_pad_id": tokenizers.src.pad_id,
             "tgt_pad_id": tokenizers.tgt.pad_id,
         }
-    train = config.train.replace(precision=precision)
+    train = config.train.replace(precision=execution.precision)
     settings = config.model_dump(exclude_unset=True) | {"model": model, "train": train.model_dump()}
-    return validate(settings), device, precision
+    return validate(settings), execution
 
 
 def training_device(name: str) -> torch.device:
@@ -284,7 +281,6 @@ def _build_model(config: Config, base: BaseModel | None) -> Transformer:
     else:
         model = Transformer.from_config(config.model)
     choose_trained_weights(model, config)
-    use_fused_ops(model, kernels=config.train.kernels != "torch")
     return model
 
 
@@ -340,10 +336,12 @@ def _with_batches_of(config: Config, tokens: int) -> Config:
     return config.replace(batch=config.batch.replace(tokens=tokens).model_dump())
 
 
-def _fitting_tokens(model: Transformer, config: Config, sources: Sequence[BatchSource], notes: Notes) -> int:
+def _fitting_tokens(
+    model: Transformer, config: Config, execution: Execution, sources: Sequence[BatchSource], notes: Notes
+) -> int:
     """Return the largest batch in tokens that fits into memory, in training and in validation."""
     src, tgt = (max(lengths) for lengths in zip(*(each.max_lengths for each in sources), strict=True))
-    fit = fitting_batch(model, config, (src, tgt))
+    fit = fitting_batch(model, config, execution, (src, tgt))
     notes.add(f'batch.tokens="auto": {fit}')
     if config.batch.ramp_from is not None and config.batch.ramp_from > fit.tokens:
         raise ConfigError(

@@ -12,11 +12,10 @@ from heedful.ops.attention import attention_implementation
 from heedful.ops.kernels import torch_dtype
 from heedful.runtime.threads import using_threads
 from heedful.training.averaging import MovingAverage
-from heedful.training.compilation import uncompiled
+from heedful.training.execution import Precision, autocast, float32_matmul_precision
 from heedful.training.optimizer import optimizer_of_shard
 from heedful.training.parallel.process_group import Rank, StepPlan
 from heedful.training.parallel.shared_memory import partition_weights
-from heedful.training.precision import Precision, autocast, float32_matmul_precision
 from heedful.training.step import (
     Sums,
     apply_gradients,
@@ -97,8 +96,7 @@ def count_flops(ranks: Sequence[Rank], plan: StepPlan) -> int:
         ranks: all of a group, with one model; each computes its rows, one after the other.
         plan: of the step. Its gradients are added to those of the model.
     """
-    model, settings = ranks[0].model, ranks[0].config.train
-    plain_layers = uncompiled(settings, next(model.parameters()).device)
+    model, plain_layers = ranks[0].model, ranks[0].execution.eagerly()
     with attention_implementation(model, "eager"), plain_layers, FlopCounterMode(display=False) as counter:
         for rank in ranks:
             rank.accumulate(plan)
@@ -133,12 +131,12 @@ def time_parts(
     part = optimizer_of_shard(optimizer, list(own.values()))
     model.train()
     for plan in plans:
-        with using_threads(threads), float32_matmul_precision(rank.precision, device):
+        with using_threads(threads), float32_matmul_precision(rank.execution.precision, device):
             watch, sums = _Stopwatch(device), Sums()
             for batch in rank.batches(plan):
                 on_device = batch.to(device)
                 watch.lap("data")
-                with autocast(rank.precision, device):
+                with autocast(rank.execution.precision, device):
                     loss = batch_loss(model, on_device, config.train)
                 watch.lap("forward")
                 torch.autograd.backward(loss.smoothed)

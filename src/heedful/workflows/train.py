@@ -6,6 +6,7 @@ from pathlib import Path
 
 from heedful.errors import CheckpointError
 from heedful.model.transformer import Transformer
+from heedful.ops.lora import without_adapters
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
 from heedful.storage.bundle import Bundle
@@ -20,7 +21,6 @@ from heedful.training import (
     TrainerCallbacks,
     latest_checkpoint,
 )
-from heedful.training.averaging import without_adapters
 from heedful.training.checkpoint import set_damaged_aside
 from heedful.training.parallel.distributed import join_process_group, leave_process_group, run_worker
 from heedful.workflows.card import model_card, shared_config
@@ -113,7 +113,7 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
         material.source,
         TrainerCallbacks(
             validators=[
-                NllValidator(material.valid_source, material.precision),
+                NllValidator(material.valid_source, material.execution.precision),
                 *([decoding] if material.config.valid.decode_sentences else []),
             ],
             listeners=[lambda event: guard.check(), _naming_the_report(report, [log, *listeners])],
@@ -123,6 +123,7 @@ def train(task: TrainTask, *, listeners: Sequence[Listener] = ()) -> TrainResult
             validation_set=material.validation_fingerprint(),
             before_writing=guard.check,
         ),
+        material.execution,
     )
     with run.locked(resume=task.resume, overwrite=task.overwrite), guard.watched():
         if task.resume:
@@ -184,7 +185,7 @@ def _naming_the_report(report: SkippedReport, listeners: Sequence[Listener]) -> 
 def _decoding_validator(material: Material) -> DecodingValidator:
     pairs = material.decodable()[: material.config.valid.decode_sentences]
     src, tgt = [src for src, _ in pairs], [tgt for _, tgt in pairs]
-    return DecodingValidator(material.config, material.tokenizers, src, tgt, material.precision)
+    return DecodingValidator(material.config, material.tokenizers, src, tgt, material.execution.precision)
 
 
 def _bundle_writer(

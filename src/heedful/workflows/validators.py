@@ -11,7 +11,7 @@ from heedful.settings.run import Config
 from heedful.storage.bundle import Bundle
 from heedful.text import TokenizerPair
 from heedful.training import measure_nll
-from heedful.training.precision import Precision
+from heedful.training.execution import Precision
 
 DECODED_METRICS = ("bleu", "chrf", "exact")
 
