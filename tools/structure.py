@@ -21,7 +21,9 @@ def figures(checkout: Path = ROOT) -> dict[str, float]:
         for imported in _imports(path):
             importers[imported if imported in modules else imported.rpartition(".")[0]].add(name)
     # A folder's own file says what the folder is; it is no module of its own while it is short.
-    stories = {name: path for name, path in modules.items() if path.name not in ("__init__.py", "__main__.py")}
+    stories = {
+        name: path for name, path in modules.items() if path.name not in ("__init__.py", "__main__.py")
+    }
     lonely = [name for name, path in stories.items() if lines[path] < SHORT and len(importers[name]) == 1]
     return {
         "modules": len(modules),

@@ -24,7 +24,7 @@ from heedful.training.optimizer import build_optimizer, optimizer_of_shard
 from heedful.training.parallel.choice import process_group_size
 from heedful.training.parallel.process_group import Rank, StepPlan
 from heedful.training.parallel.shared_memory import partition_weights
-from heedful.training.precision import autocast, float32_matmul_precision
+from heedful.training.execution import autocast, float32_matmul_precision
 from heedful.training.step import (
     Sums,
     apply_gradients,
@@ -75,12 +75,12 @@ def time_parts(
     part = optimizer_of_shard(optimizer, list(own.values()))
     model.train()
     for plan in plans:
-        with using_threads(threads), float32_matmul_precision(rank.precision, device):
+        with using_threads(threads), float32_matmul_precision(rank.execution.precision, device):
             watch, sums = _Stopwatch(device), Sums()
             for batch in rank.batches(plan):
                 on_device = batch.to(device)
                 watch.lap("data")
-                with autocast(rank.precision, device):
+                with autocast(rank.execution.precision, device):
                     loss = batch_loss(model, on_device, config.train)
                 watch.lap("forward")
                 torch.autograd.backward(loss.smoothed)
@@ -127,10 +127,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="heedful-parts-") as folder:
         run, _ = prepared_for_steps(load_config(preset=given.preset, overrides=overrides), Path(folder))
         processes, threads = process_group_size(run.config, run.model)
-        optimizer = build_optimizer(run.model, run.config.optimizer, precision=run.precision)
+        optimizer = build_optimizer(run.model, run.config.optimizer, precision=run.execution.precision)
         decay = run.config.train.ema_decay
         average = MovingAverage(run.model, decay) if decay else None
-        rank = Rank(run.model, run.source, run.config, size=processes)
+        rank = Rank(run.model, run.source, run.config, run.execution, size=processes)
         plans = list(islice(step_plans(run), 1 + given.steps))
         _, *timed = (asdict(each) for each in time_parts(rank, plans, optimizer, average, threads=threads))
     means = {name: fmean(parts[name] for parts in timed) for name in timed[0]}

@@ -139,7 +139,8 @@ SMALLER: dict[str, object] = {"model.d_model": 32}
 @pytest.mark.parametrize(
     ("processes", "how", "settings"),
     [
-        (2, signal.SIGKILL, {}),
+        (2, signal.SIGKILL, SMALLER),
+        pytest.param(2, signal.SIGKILL, {}, marks=pytest.mark.slow),
         pytest.param(1, signal.SIGKILL, {}, marks=pytest.mark.slow),
         pytest.param(1, signal.SIGINT, SMALLER, marks=pytest.mark.slow),
         pytest.param(2, signal.SIGINT, SMALLER, marks=pytest.mark.slow),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from process_groups import settings, small_source, take_steps
-from small_models import assert_same_weights, small_config, small_model
+from small_models import assert_same_weights, prepared, small_config, small_model
 from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
 
@@ -21,12 +21,11 @@ from heedful.model.transformer import Transformer
 from heedful.ops.attention import AttentionImplementation, attention_implementation
 from heedful.ops.recorder import record_attention
 from heedful.settings.run import Config
-from heedful.training import compilation
-from heedful.training.compilation import compile_layers, compiles
+from heedful.training import execution
+from heedful.training.execution import compile_layers, compiles
+from heedful.training.loop import Trainer, TrainerCallbacks
 from heedful.training.parallel.process_group import Rank, StepPlan
-from heedful.training.step import batch_loss
-from heedful.training.trainer import Trainer, TrainerCallbacks
-from heedful.training.validation import measure_nll
+from heedful.training.step import batch_loss, measure_nll
 from heedful.verbs.profiling import count_flops
 
 # What torch's compiler warns of is its own: it imports what is deprecated, and looks at gradients.
@@ -41,16 +40,16 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 def nothing_compiled() -> Iterator[None]:
     torch.compiler.reset()
     counters.clear()
-    compilation._problem_of_compiler.cache_clear()
+    execution._problem_of_compiler.cache_clear()
     yield
     torch.compiler.reset()
-    compilation._problem_of_compiler.cache_clear()
+    execution._problem_of_compiler.cache_clear()
 
 
 @pytest.fixture
 def working_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whether it works is not asked, since it is not used."""
-    monkeypatch.setattr(compilation, "_problem_of_compiler", lambda device: "")
+    monkeypatch.setattr(execution, "_problem_of_compiler", lambda device: "")
     with torch.compiler.set_stance(force_backend="eager"):
         yield
     monkeypatch.undo()
@@ -105,7 +104,7 @@ def test_compiled_layers_have_the_gradients_of_plain_ones(
     for compiled in (False, True):
         config = training(compiled=compiled)
         model = small_model(**config.model.model_dump()).double()
-        rank = Rank(model, source, config)
+        rank = Rank(model, source, config, prepared(model, config))
         with attention_implementation(model, implementation):
             rank.accumulate(StepPlan(1, ((0, 0),), 0.01))
         gradients.append([weight.grad for weight in model.parameters()])
@@ -166,7 +165,9 @@ def test_training_compiles_and_validation_does_not(source: BatchSource, tmp_path
         train, valid = config.train.model_dump() | limits, {"every_steps": 2, "decode_sentences": 0}
         model = small_model(**config.model.model_dump())
         callbacks = TrainerCallbacks([validate], [], lambda *_: None, tmp_path, "fingerprint")
-        trainer = Trainer(model, config.replace(train=train, valid=valid), source, callbacks)
+        trainer = Trainer(
+            model, config.replace(train=train, valid=valid), source, callbacks, prepared(model, config)
+        )
         trainer.fit()
         assert trainer.progress.computed_by.endswith(", with compiled layers") is wanted
         models.append(model)
@@ -182,7 +183,7 @@ def test_operations_of_compiled_layers_are_counted_as_of_others(source: BatchSou
     for compiled in (False, True):
         config = training(compiled=compiled)
         model = small_model(**config.model.model_dump())
-        rank = Rank(model, source, config)
+        rank = Rank(model, source, config, prepared(model, config))
         implementations: list[AttentionImplementation] = ["eager", "sdpa"]
         for implementation in implementations:
             with attention_implementation(model, implementation):

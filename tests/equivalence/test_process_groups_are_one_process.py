@@ -14,7 +14,7 @@ import pytest
 import torch
 from fake_gpu import fake_gpu
 from process_groups import MUON, Outcome, settings, small_source, take_steps
-from small_models import small_config, small_model
+from small_models import prepared, small_config, small_model
 from torch import Tensor
 
 from heedful.data.batches import BatchSource
@@ -41,7 +41,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> BatchSource:
 
 @pytest.mark.parametrize(
     ("sections", "size"),
-    [({}, 3), pytest.param(ADAPTERS, 2, marks=pytest.mark.slow), (MUON, 2), (MUON | ADAPTERS, 2)],
+    [
+        ({}, 3),
+        pytest.param(ADAPTERS, 2, marks=pytest.mark.slow),
+        pytest.param(MUON, 2, marks=pytest.mark.slow),
+        (MUON | ADAPTERS, 2),
+    ],
     ids=["all weights", "adapters", "muon", "adapters by muon"],
 )
 def test_processes_that_share_the_weights_are_one_process(
@@ -55,7 +60,7 @@ def test_processes_that_share_the_weights_are_one_process(
         assert one.loss == pytest.approx(other.loss, rel=1e-6)
         assert one.gradient_norm == pytest.approx(other.gradient_norm, rel=1e-6)
     if not settings(**sections).lora.rank:  # adapters of a model that knows nothing learn little
-        assert found.metrics[-1].nll < found.metrics[0].nll - 0.5
+        assert found.metrics[-1].nll < found.metrics[0].nll - 0.25
 
 
 def test_a_process_without_rows_adds_nothing(source: BatchSource) -> None:
@@ -64,23 +69,6 @@ def test_a_process_without_rows_adds_nothing(source: BatchSource) -> None:
     assert min(rows) == 1 < max(rows)  # the second process has none at some steps, after having had some
     found, wanted = (take_steps(few, settings(), size=size) for size in (2, 1))
     assert_same(found.weights, wanted.weights)
-
-
-def test_a_group_keeps_each_gradient_once(source: BatchSource) -> None:
-    config = settings()
-    model = Transformer.from_config(config.model)
-    weights, plan = list(model.parameters()), StepPlan(1, ((0, 0), (0, 1)), 0.01)
-    rank = Rank(model, source, config, size=2)
-    with closing(
-        SharedMemoryGroup(
-            rank, build_optimizer(model, config.optimizer, precision="float32"), None, threads=1
-        )
-    ) as group:
-        group.step(plan)
-        held = sum(weight.numel() for weight in weights if weight.grad is not None)
-        assert 0.2 < held / model.num_parameters < 0.8  # of those that it updates
-    rank.accumulate(plan)
-    assert all(weight.grad is not None for weight in weights)  # a group that is closed takes nothing away
 
 
 @pytest.mark.slow
@@ -119,22 +107,26 @@ def test_dropout_differs_between_processes_and_comes_back_with_the_step(source: 
     assert once.metrics[0].loss != take_steps(source, config, size=1).metrics[0].loss
 
 
-def test_a_process_that_dies_ends_training_with_one_line(source: BatchSource) -> None:
+def test_a_group_keeps_each_gradient_once_and_ends_with_one_line_if_a_process_dies(
+    source: BatchSource,
+) -> None:
     config = settings()
     model = Transformer.from_config(config.model)
-    rank = Rank(model, source, config, size=2)
-    with closing(
-        SharedMemoryGroup(
-            rank, build_optimizer(model, config.optimizer, precision="float32"), None, threads=1
-        )
-    ) as group:
-        group.step(StepPlan(1, ((0, 0),), 0.01))
+    weights, plan = list(model.parameters()), StepPlan(1, ((0, 0), (0, 1)), 0.01)
+    rank = Rank(model, source, config, prepared(model, config), size=2)
+    optimizer = build_optimizer(model, config.optimizer, precision="float32")
+    with closing(SharedMemoryGroup(rank, optimizer, None, threads=1)) as group:
+        group.step(plan)
+        held = sum(weight.numel() for weight in weights if weight.grad is not None)
+        assert 0.2 < held / model.num_parameters < 0.8  # of those that it updates
         (process, _), *_ = group._workers
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
         with pytest.raises(TrainingError, match="ended unexpectedly"):
             group.step(StepPlan(2, ((0, 1),), 0.01))
+    rank.accumulate(plan)
+    assert all(weight.grad is not None for weight in weights)  # a group that is closed takes nothing away
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from heedful.decoding.backends.native import NativeBackend
 from heedful.model.transformer import Transformer
-from heedful.ops.lora import adapt_layers, merge_layers
+from heedful.ops.lora import add_adapters, merge_layers
 from heedful.ops.recorder import record_attention
+from heedful.settings.run import LoraConfig
 
 
 class Wrapper(nn.Module):
@@ -87,7 +88,7 @@ def test_the_engine_computes_no_adapted_layer_as_if_it_were_plain(targets: tuple
     need_native()
     model = option_model(d_model=32, d_ff=32).float()
     assert NativeBackend.why_not([model], "float32") is None
-    adapt_layers(model, targets, rank=2, alpha=2.0, dropout=0.0)
+    add_adapters(model, LoraConfig(rank=2, alpha=2.0, targets=targets))
     assert NativeBackend.why_not([model], "float32") == "layers that were adapted (LoRA) and not merged"
     merge_layers(model)
     assert NativeBackend.why_not([model], "float32") is None

@@ -17,7 +17,7 @@ import torch
 from device_cases import assert_equal
 from fake_gpu import OnGpu
 from safetensors.torch import load_file
-from small_models import small_config, small_model
+from small_models import prepared, small_config, small_model
 from ten_pairs import as_options, write_pairs
 from tiny_bundle import save_memorised
 from trainer_worlds import Source, make
@@ -29,13 +29,12 @@ from heedful.ops.fused import FastDropout
 from heedful.runtime.memory import peak_memory
 from heedful.settings.options import Runtime, ScoreRequest, TrainingPrecision
 from heedful.settings.run import Config
-from heedful.training.batch_size import fitting_batch
 from heedful.training.checkpoint import latest_checkpoint, list_checkpoints
-from heedful.training.compilation import compile_layers, compiles
+from heedful.training.execution import compile_layers, compiles
+from heedful.training.memory import fitting_batch
 from heedful.training.optimizer import build_optimizer
 from heedful.training.parallel import process_group
-from heedful.training.step import accumulate_gradients, train_step
-from heedful.training.validation import measure_nll
+from heedful.training.step import accumulate_gradients, measure_nll, train_step
 from heedful.verbs.loading import load_translator
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS is not deterministic
@@ -169,8 +168,8 @@ def test_a_batch_that_is_found_to_fit_fits(on_gpu: OnGpu, is_real: bool) -> None
             src_vocab_size=4 * width, tgt_vocab_size=4 * width,
         )  # fmt: skip
         model = Transformer.from_config(config).to(device)
-        use_fused_ops(model, kernels=True)
-        fit = fitting_batch(model, settings(model), longest, free=free)
+        config = settings(model)
+        fit = fitting_batch(model, config, prepared(model, config), longest, free=free)
         assert fit.needed < free
         if is_real:
             rows = fit.tokens // max(longest)

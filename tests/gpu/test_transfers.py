@@ -59,7 +59,7 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "decoding/backends/torch.py:RestrictedStep.reorder: torch.as_tensor(rows).to(self._is_out.device, non_blocking=True)",
     ),
     "command line: with a model": (
-        "meta_device.py:meta_model: torch.empty_like(buffer, device='cpu')",
+        "storage/model_files.py:meta_model: torch.empty_like(buffer, device='cpu')",
         "verbs/loading.py:load_translator: each.model.to(device)",
     ),
     "decoding: positions, learned": (
@@ -73,7 +73,7 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "training/parallel/distributed.py:_take_steps: Transformer.from_config(config.model).to(device, setup.dtype)",
         "training/parallel/distributed.py:_on_cpu: tensor.cpu()",
     ),
-    "training: frozen encoder": ("training/validation.py:measure_nll: batch.to(device)",),
+    "training: frozen encoder": ("training/step.py:measure_nll: batch.to(device)",),
     "model: llama": (
         "model/variants.py:RotaryPositions.rotate: torch.arange(start, start + length, dtype=torch.float64, device=heads_BHLK.device)",
         "model/variants.py:RotaryPositions.rotate: torch.arange(0, d_k, 2, dtype=torch.float64, device=heads_BHLK.device)",
@@ -83,7 +83,9 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "model/variants.py:relative_distances: torch.arange(start, start + num_queries, device=device)",
         "model/variants.py:relative_distances: torch.arange(num_keys, device=device)",
     ),
-    "command line: train and resume": ("verbs/prepare.py:prepare: _build_model(config, base).to(device)",),
+    "command line: train and resume": (
+        "verbs/prepare.py:prepare: _build_model(config, base).to(execution.device)",
+    ),
     "training: the steps of a benchmark": (
         "verbs/profiling.py:MatmulRate.__init__: torch.randn(m, k, dtype=dtype, device=device)",
         "verbs/profiling.py:MatmulRate.__init__: torch.randn(k, n, dtype=dtype, device=device)",
@@ -94,7 +96,7 @@ NOT_NEEDED = {
     "ops/attention.py:FusedAttention.forward: causal_mask(length, device=queries_BHTK.device)": (
         "a way that the CPU takes alone: a GPU's SDPA came before"
     ),
-    "training/compilation.py:_problem_of_compiler: torch.ones(2, device=device)": (
+    "training/execution.py:_problem_of_compiler: torch.ones(2, device=device)": (
         "a trial of the compiler, whose result is thrown away: test_compiled_layers_are_equal.py"
     ),
     "training/optimizer.py:fill_state: torch.zeros((), device=weight.device)": (

@@ -15,7 +15,7 @@ from imported_models import SYSTEMS, random_model
 from pretrained_models import FAMILIES
 
 from heedful.errors import ConfigError, HeedfulError, InteropError, TokenizerError
-from heedful.interop.checkpoint import read_checkpoint
+from heedful.interop.conversion import read_checkpoint
 from heedful.interop.fairseq import read_dictionary
 from heedful.interop.huggingface.pretrained import ImportOptions
 from heedful.interop.layouts import read_directory, read_layout

@@ -32,7 +32,7 @@ from torch import Tensor
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
-from heedful.interop.checkpoint import read_checkpoint
+from heedful.interop.conversion import read_checkpoint
 from heedful.interop.fairseq import read_dictionaries
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.layouts import read_directory, read_layout

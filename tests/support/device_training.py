@@ -11,20 +11,21 @@ import torch
 import torch.distributed as dist
 from device_case import Result, assert_equal, case, on_host
 from option_models import OPTIONS, TGT_PAD, option_config, option_inputs
-from small_models import small_model
+from small_models import prepared, small_model
 from trainer_worlds import Source, make
 
 from heedful.data.batches import Batch
 from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
 from heedful.ops.attention import attention_implementation
+from heedful.ops.lora import without_adapters
 from heedful.settings.options import TrainingPrecision
 from heedful.settings.run import Config
 from heedful.training import measure_nll
-from heedful.training.averaging import MovingAverage, choose_trained_weights, without_adapters
-from heedful.training.batch_size import fitting_batch
+from heedful.training.averaging import MovingAverage
 from heedful.training.checkpoint import latest_checkpoint
-from heedful.training.optimizer import build_optimizer
+from heedful.training.memory import fitting_batch
+from heedful.training.optimizer import build_optimizer, choose_trained_weights
 from heedful.training.parallel import distributed, process_group
 from heedful.training.parallel.distributed import DistributedGroup
 from heedful.training.parallel.process_group import Rank, SingleProcess, StepPlan
@@ -172,8 +173,8 @@ def _halved(device: str, folder: Path) -> Result:
 def _fitting(device: str, folder: Path) -> Result:
     """A batch that fits; how large it is depends on the memory."""
     model = small_model(dropout=0.0).to(device)
-    use_fused_ops(model, kernels=True)
-    fit = fitting_batch(model, config_of(model, batch={"tokens": "auto"}), (40, 30), free=1 << 34)
+    config = config_of(model, batch={"tokens": "auto"})
+    fit = fitting_batch(model, config, prepared(model, config), (40, 30), free=1 << 34)
     return {"fits": fit.tokens >= 40}
 
 
@@ -184,7 +185,7 @@ def _parts(device: str, folder: Path) -> Result:
     config = config_of(model, optimizer=STEADY_OPTIMIZER)
     optimizer = build_optimizer(model, config.optimizer, precision="float32")
     average = MovingAverage(model, 0.9)
-    rank = Rank(model, Source(), config)  # type: ignore[arg-type]
+    rank = Rank(model, Source(), config, prepared(model, config))  # type: ignore[arg-type]
     plans = [StepPlan(number, ((0, number),), 0.003) for number in (1, 2)]
     group = SingleProcess(rank, optimizer, average)
     for plan in plans:
@@ -227,7 +228,7 @@ def _distributed(device: str, folder: Path) -> Result:
     with pytest.MonkeyPatch.context() as patch, closing_group():
         patch.setattr(process_group, "num_workers", lambda source, device: 0)
         patch.setattr(distributed, "_broadcast", broadcast)
-        group = DistributedGroup(Rank(model, Source(), config), optimizer, average)  # type: ignore[arg-type]
+        group = DistributedGroup(Rank(model, Source(), config, prepared(model, config)), optimizer, average)  # type: ignore[arg-type]
         told = [asdict(group.step(plan)) for plan in plans]
         state = next(message for message in sent if isinstance(message, dict))
         sent.append(None)

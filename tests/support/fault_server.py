@@ -28,13 +28,15 @@ from heedful.runtime.durable import put_in_place
 from heedful.storage.model_files import save_bundle
 from heedful.training.checkpoint import prune_checkpoints, save_checkpoint
 from heedful.training.events import EventLog
-from heedful.training.trainer import Trainer
+from heedful.training.loop import Trainer
+from heedful.training.parallel.process_group import SingleProcess
 from heedful.verbs import train
 from heedful.verbs.run_directory import RunDirectory
 
 PHASES: dict[CodeType, str] = {
     RunDirectory.start.__code__: "beginning",
-    Trainer._step.__code__: "step",
+    Trainer._plan.__code__: "step",
+    SingleProcess.step.__code__: "step",
     Trainer._validate.__code__: "validation",
     save_checkpoint.__code__: "checkpoint",
     put_in_place.__code__: "renaming",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from small_models import small_config
+from small_models import prepared, small_config
 from torch import Tensor
 
 from heedful.data.batches import BatchSource
@@ -17,8 +17,8 @@ from heedful.data.store import build_store
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config
 from heedful.text import train_tokenizers
-from heedful.training.averaging import MovingAverage, choose_trained_weights
-from heedful.training.optimizer import build_optimizer
+from heedful.training.averaging import MovingAverage
+from heedful.training.optimizer import build_optimizer, choose_trained_weights
 from heedful.training.parallel.distributed import (
     DistributedGroup,
     join_process_group,
@@ -29,7 +29,7 @@ from heedful.training.parallel.process_group import ProcessGroup, Rank, SinglePr
 from heedful.training.parallel.shared_memory import SharedMemoryGroup
 from heedful.training.step import StepMetrics
 
-STEPS = 20
+STEPS = 10
 MUON = {"optimizer": {"name": "muon", "clip_norm": 0.5, "weight_decay": 0.01}}
 
 
@@ -66,8 +66,8 @@ def take_steps(source: BatchSource, config: Config, *, size: int, distributed: b
     torch.manual_seed(7)
     model = Transformer.from_config(config.model).double()
     choose_trained_weights(model, config)
-    rank = Rank(model, source, config, size=size)
-    optimizer = build_optimizer(model, config.optimizer, precision=rank.precision)
+    rank = Rank(model, source, config, prepared(model, config), size=size)
+    optimizer = build_optimizer(model, config.optimizer, precision=rank.execution.precision)
     average = MovingAverage(model, 0.9)
     average.weights = {name: weight.double() for name, weight in average.weights.items()}
     group: ProcessGroup

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from small_models import small_config, small_model
+from small_models import prepared, small_config, small_model
 
 from heedful.data.batches import Batch, collate
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config
 from heedful.storage.model_files import unique_weights
 from heedful.training.events import Event
-from heedful.training.trainer import Trainer, TrainerCallbacks
+from heedful.training.loop import Trainer, TrainerCallbacks
 
 EPOCH_LENGTH = 5
 
@@ -90,5 +90,5 @@ def make(
     callbacks = TrainerCallbacks([validate], [events.append], keep, folder / "checkpoints", "fingerprint")
     source = Source()
     model = small_model(seed, **of_model).to(device)
-    trainer = Trainer(model, config, source, callbacks)  # type: ignore[arg-type]
+    trainer = Trainer(model, config, source, callbacks, prepared(model, config))  # type: ignore[arg-type]
     return World(trainer, source, events, kept)

@@ -18,7 +18,7 @@ from heedful.training import (
     ValidationEvent,
     WarningEvent,
 )
-from heedful.training.schedule import has_learned
+from heedful.training.reporting import has_learned
 
 _SHOWN_SCORES = ("nll", "perplexity", "bleu", "chrf", "exact")
 

@@ -1,9 +1,12 @@
-"""Convert the names of a checkpoint to those of this package; each tensor must be used exactly once."""
+"""Read a checkpoint, and convert its names to those of this package; each tensor must be used exactly once.
+
+Reading a file executes no code.
+"""
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from heedful.model.positions import sinusoids
 from heedful.settings.loading import validate
 from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import short
-from heedful.storage.model_files import meta_model
+from heedful.storage.model_files import HALF, check_tensors, meta_model, read_pickled, read_safetensors
 
 STACKS = ("encoder", "decoder")
 _TOKENS = {stack: f"{stack}.embedding.tokens.weight" for stack in STACKS}
@@ -129,6 +132,11 @@ class Conversion:
         layer = re.compile(rf"{re.escape(stack)}\.([0-9]{{1,6}})\.")
         numbers = [int(match[1]) for name in self._left if (match := layer.match(name))]
         return max(numbers, default=0) + 1
+
+    def layers(self, stack: str, theirs: str) -> Iterator[tuple[str, str]]:
+        """Yield the names of the layers of a stack, theirs and ours."""
+        for i in range(self.num_layers(theirs)):
+            yield f"{theirs}.{i}", f"{stack}.layers.{i}"
 
     def required(self, key: str) -> int:
         """Return a setting that cannot be inferred from the weights.
@@ -329,3 +337,62 @@ def _flat(table: Tensor) -> Tensor:
 def _equal(table: Tensor, formula: Callable[[int, int], Tensor]) -> bool:
     length, d_model = table.shape
     return d_model % 2 == 0 and bool((table - formula(length, d_model)).abs().max() <= _TOLERANCE)
+
+
+# Keys of the state dict in files that have more than that.
+_WRAPPERS = ("model", "state_dict", "model_state_dict", "net", "weights")
+_PREFIXES = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.compile
+_RESAVE = "save the weights alone, with torch.save(model.state_dict(), FILE)"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The contents of a checkpoint file.
+
+    Attributes:
+        tensors: the weights by name.
+        beside: the other contents by key, for example the arguments of the training script.
+    """
+
+    tensors: dict[str, Tensor]
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a file written by `torch.save` or safetensors.
+
+    The file may be a state dict, or a dict with one under a key such as "model" or "state_dict". Half
+    precision becomes float32.
+
+    Raises:
+        InteropError: there is no such file, reading it would execute code, it has no weights, or its tensors
+            are larger than the file.
+    """
+    if not path.is_file():
+        raise InteropError(f"{path}: no such file; give the file that torch.save wrote")
+    try:
+        contents = read_safetensors(path) if path.suffix == ".safetensors" else read_pickled(path)
+        state_dict = _state_dict(contents)
+        check_tensors(state_dict)
+    except ValueError as error:
+        raise InteropError(f"{path}: {error}; {_RESAVE}") from error
+    tensors: dict[str, Tensor] = {
+        name: tensor.detach().float() if tensor.dtype in HALF else tensor.detach()
+        for name, tensor in state_dict.items()
+    }
+    for prefix in _PREFIXES:
+        if all(name.startswith(prefix) for name in tensors):
+            tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    beside = contents if isinstance(contents, Mapping) and state_dict is not contents else {}
+    return Checkpoint(tensors, beside)
+
+
+def _state_dict(contents: object) -> Mapping[str, Any]:
+    if isinstance(contents, Mapping):
+        for key in _WRAPPERS:
+            inner = contents.get(key)
+            if isinstance(inner, Mapping) and inner:
+                return inner
+        if contents:
+            return contents
+    raise ValueError(f"holds no weights but a {type(contents).__name__}")

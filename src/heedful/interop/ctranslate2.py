@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import InteropError, MissingExtraError, install_hint, suggestion
-from heedful.interop.checkpoint import new_directory
+from heedful.interop.exporting import new_directory
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
 from heedful.model.positions import AttentionPositions, LearnedPositions, SinusoidalPositions

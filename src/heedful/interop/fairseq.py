@@ -1,5 +1,8 @@
 """Checkpoints of fairseq's transformer, with the training arguments beside the weights.
 
+`read` converts the weights; transformers' models by the same authors share the names of their parts
+(`move_layers`, `move_tokens`). `read_dictionaries` makes tokenizers of dict.txt.
+
 Sentences have an end token, which is also the decoder's start token; positions count from 2, after padding's.
 """
 
@@ -18,127 +21,6 @@ from heedful.settings.model import ModelConfig
 from heedful.settings.parsing import is_whole, short, shown
 from heedful.text import SentencePieceTokenizer, TokenizerPair
 from heedful.text.vocabulary_tokenizer import tokenizer_from_words
-
-_PARTS = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "output"}
-_ATTENTIONS = {
-    "encoder": {"self_attn": "self_attention"},
-    "decoder": {"self_attn": "self_attention", "encoder_attn": "cross_attention"},
-}
-
-
-def layer_modules(stack: str, i: int) -> Iterator[tuple[str, str]]:
-    """Yield the names of the parts of one layer, theirs and ours; each has a weight and usually a bias."""
-    layer = f"{stack}.layers.{i}"
-    for block, attention in _ATTENTIONS[stack].items():
-        for name, part in _PARTS.items():
-            yield f"{layer}.{block}.{name}", f"{layer}.{attention}.{part}"
-        yield f"{layer}.{block}_layer_norm", f"{layer}.{attention}_norm"
-    yield f"{layer}.fc1", f"{layer}.feed_forward.inner"
-    yield f"{layer}.fc2", f"{layer}.feed_forward.outer"
-    yield f"{layer}.final_layer_norm", f"{layer}.feed_forward_norm"
-
-
-def move_layers(conversion: Conversion, *, prefix: str = "") -> None:
-    """Move the layers of both stacks, the norms after them and the norms of the embedded input."""
-    for stack in STACKS:
-        their_stack = f"{prefix}{stack}"
-        for i in range(conversion.num_layers(f"{their_stack}.layers")):
-            for theirs, ours in layer_modules(stack, i):
-                conversion.move_parts(f"{prefix}{theirs}", ours)
-        for theirs, ours in (("layer_norm", "final_norm"), ("layernorm_embedding", "embedding.norm")):
-            if f"{their_stack}.{theirs}.weight" in conversion.left:
-                conversion.move_parts(f"{their_stack}.{theirs}", f"{stack}.{ours}")
-
-
-def move_tokens(conversion: Conversion, *, prefix: str = "", shared: str | None = None, output: str) -> None:
-    """Move both embeddings and the output matrix, by default the decoder's embedding.
-
-    Args:
-        conversion: of the tensors.
-        prefix: before "encoder." and "decoder.".
-        shared: the name of a matrix that replaces missing embeddings; if it is missing too, any of the others
-            does. None: both embeddings must exist.
-        output: the name of the output matrix.
-    """
-    by_stack = {stack: f"{prefix}{stack}.embed_tokens.weight" for stack in STACKS}
-    there = [name for name in (shared, *by_stack.values(), output) if name in conversion.left]
-    common = conversion.look(there[0]) if shared and there else None
-    matrix = None
-    for stack, name in by_stack.items():
-        matrix = conversion.take(name) if common is None or name in conversion.left else common
-        conversion.put(f"{stack}.embedding.tokens.weight", matrix, origin=name)
-    if output in conversion.left or matrix is None:
-        matrix = conversion.take(output)
-    conversion.put("output.weight", matrix, origin=output)
-    if shared in conversion.left:
-        conversion.take(shared)
-
-
-def move_output_bias(conversion: Conversion, name: str) -> None:
-    """Move a bias (1, V) of the logits, unless it is zero."""
-    if name in conversion.left:
-        bias = conversion.take(name)
-        if torch.any(bias != 0):
-            conversion.put("output.bias", bias.reshape(-1), origin=name)
-
-
-def move_learned_positions(conversion: Conversion, *, prefix: str = "", unused: int) -> None:
-    """Move both tables of learned positions without their unused first rows, truncated to the shorter."""
-    names = {stack: f"{prefix}{stack}.embed_positions.weight" for stack in STACKS}
-    end = min(len(conversion.look(name)) for name in names.values())
-    for stack, name in names.items():
-        table = conversion.take(name)[unused:end]
-        conversion.put(f"{stack}.embedding.positions.weight", table, origin=name)
-
-
-_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
-_PADDING_FACTOR = 8  # vocabularies are padded to a multiple of it
-_OVERWRITE = " #fairseq:overwrite"
-
-
-def read_dictionaries(src: Path, tgt: Path, config: ModelConfig) -> TokenizerPair:
-    """Return word-level tokenizers of `dict.SRC.txt` and `dict.TGT.txt`; equal ones share a tokenizer.
-
-    Raises:
-        InteropError: a file cannot be read, or has another size than the model's vocabulary.
-    """
-    words_by_id = [
-        read_dictionary(path, size)
-        for path, size in ((src, config.src_vocab_size), (tgt, config.tgt_vocab_size))
-    ]
-    tokenizers = [_tokenizer(path, words) for path, words in zip((src, tgt), words_by_id, strict=True)]
-    return TokenizerPair(tokenizers[0], tokenizers[0] if words_by_id[0] == words_by_id[1] else tokenizers[1])
-
-
-def read_dictionary(path: Path, size: int) -> list[str]:
-    """Return the tokens by id, with fairseq's padding tokens if the file lacks them.
-
-    Raises:
-        InteropError: as `read_dictionaries`.
-    """
-    words = list(_FIRST)
-    for number, line in enumerate(read_token_lines(path), start=1):
-        word, space, count = line.removesuffix(_OVERWRITE).rpartition(" ")
-        if not (space and count.isdecimal()):
-            raise InteropError(
-                f"{path}: line {number:,} is not a token and its count; give fairseq's dict.txt"
-            )
-        words.append(word)
-    missing = size - len(words)
-    if not 0 <= missing < _PADDING_FACTOR or (missing and size % _PADDING_FACTOR):
-        raise InteropError(
-            f"{path}: {len(words):,} tokens, the first four included, but the embedding has {size:,} rows; "
-            "give the dictionary that the model was trained with"
-        )
-    return [*words, *(f"madeupword{i:04d}" for i in range(missing))]
-
-
-def _tokenizer(path: Path, words: list[str]) -> SentencePieceTokenizer:
-    try:
-        return tokenizer_from_words(words, name=str(path))
-    except TokenizerError as error:
-        raise InteropError(str(error)) from error
-
 
 LAYOUT = "fairseq"
 _PAD_ID, _EOS_ID = 1, 2
@@ -272,3 +154,124 @@ def _rename_older(conversion: Conversion) -> None:
             attention, kind = match.groups()
             for part, tensor in zip("qkv", conversion.take_parts(name, 3), strict=True):
                 conversion.put_back(f"{attention}.{part}_proj.{kind}", tensor)
+
+
+_PARTS = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "output"}
+_ATTENTIONS = {
+    "encoder": {"self_attn": "self_attention"},
+    "decoder": {"self_attn": "self_attention", "encoder_attn": "cross_attention"},
+}
+
+
+def layer_modules(stack: str, i: int) -> Iterator[tuple[str, str]]:
+    """Yield the names of the parts of one layer, theirs and ours; each has a weight and usually a bias."""
+    layer = f"{stack}.layers.{i}"
+    for block, attention in _ATTENTIONS[stack].items():
+        for name, part in _PARTS.items():
+            yield f"{layer}.{block}.{name}", f"{layer}.{attention}.{part}"
+        yield f"{layer}.{block}_layer_norm", f"{layer}.{attention}_norm"
+    yield f"{layer}.fc1", f"{layer}.feed_forward.inner"
+    yield f"{layer}.fc2", f"{layer}.feed_forward.outer"
+    yield f"{layer}.final_layer_norm", f"{layer}.feed_forward_norm"
+
+
+def move_layers(conversion: Conversion, *, prefix: str = "") -> None:
+    """Move the layers of both stacks, the norms after them and the norms of the embedded input."""
+    for stack in STACKS:
+        their_stack = f"{prefix}{stack}"
+        for i in range(conversion.num_layers(f"{their_stack}.layers")):
+            for theirs, ours in layer_modules(stack, i):
+                conversion.move_parts(f"{prefix}{theirs}", ours)
+        for theirs, ours in (("layer_norm", "final_norm"), ("layernorm_embedding", "embedding.norm")):
+            if f"{their_stack}.{theirs}.weight" in conversion.left:
+                conversion.move_parts(f"{their_stack}.{theirs}", f"{stack}.{ours}")
+
+
+def move_tokens(conversion: Conversion, *, prefix: str = "", shared: str | None = None, output: str) -> None:
+    """Move both embeddings and the output matrix, by default the decoder's embedding.
+
+    Args:
+        conversion: of the tensors.
+        prefix: before "encoder." and "decoder.".
+        shared: the name of a matrix that replaces missing embeddings; if it is missing too, any of the others
+            does. None: both embeddings must exist.
+        output: the name of the output matrix.
+    """
+    by_stack = {stack: f"{prefix}{stack}.embed_tokens.weight" for stack in STACKS}
+    there = [name for name in (shared, *by_stack.values(), output) if name in conversion.left]
+    common = conversion.look(there[0]) if shared and there else None
+    matrix = None
+    for stack, name in by_stack.items():
+        matrix = conversion.take(name) if common is None or name in conversion.left else common
+        conversion.put(f"{stack}.embedding.tokens.weight", matrix, origin=name)
+    if output in conversion.left or matrix is None:
+        matrix = conversion.take(output)
+    conversion.put("output.weight", matrix, origin=output)
+    if shared in conversion.left:
+        conversion.take(shared)
+
+
+def move_output_bias(conversion: Conversion, name: str) -> None:
+    """Move a bias (1, V) of the logits, unless it is zero."""
+    if name in conversion.left:
+        bias = conversion.take(name)
+        if torch.any(bias != 0):
+            conversion.put("output.bias", bias.reshape(-1), origin=name)
+
+
+def move_learned_positions(conversion: Conversion, *, prefix: str = "", unused: int) -> None:
+    """Move both tables of learned positions without their unused first rows, truncated to the shorter."""
+    names = {stack: f"{prefix}{stack}.embed_positions.weight" for stack in STACKS}
+    end = min(len(conversion.look(name)) for name in names.values())
+    for stack, name in names.items():
+        table = conversion.take(name)[unused:end]
+        conversion.put(f"{stack}.embedding.positions.weight", table, origin=name)
+
+
+_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
+_PADDING_FACTOR = 8  # vocabularies are padded to a multiple of it
+_OVERWRITE = " #fairseq:overwrite"
+
+
+def read_dictionaries(src: Path, tgt: Path, config: ModelConfig) -> TokenizerPair:
+    """Return word-level tokenizers of `dict.SRC.txt` and `dict.TGT.txt`; equal ones share a tokenizer.
+
+    Raises:
+        InteropError: a file cannot be read, or has another size than the model's vocabulary.
+    """
+    words_by_id = [
+        read_dictionary(path, size)
+        for path, size in ((src, config.src_vocab_size), (tgt, config.tgt_vocab_size))
+    ]
+    tokenizers = [_tokenizer(path, words) for path, words in zip((src, tgt), words_by_id, strict=True)]
+    return TokenizerPair(tokenizers[0], tokenizers[0] if words_by_id[0] == words_by_id[1] else tokenizers[1])
+
+
+def read_dictionary(path: Path, size: int) -> list[str]:
+    """Return the tokens by id, with fairseq's padding tokens if the file lacks them.
+
+    Raises:
+        InteropError: as `read_dictionaries`.
+    """
+    words = list(_FIRST)
+    for number, line in enumerate(read_token_lines(path), start=1):
+        word, space, count = line.removesuffix(_OVERWRITE).rpartition(" ")
+        if not (space and count.isdecimal()):
+            raise InteropError(
+                f"{path}: line {number:,} is not a token and its count; give fairseq's dict.txt"
+            )
+        words.append(word)
+    missing = size - len(words)
+    if not 0 <= missing < _PADDING_FACTOR or (missing and size % _PADDING_FACTOR):
+        raise InteropError(
+            f"{path}: {len(words):,} tokens, the first four included, but the embedding has {size:,} rows; "
+            "give the dictionary that the model was trained with"
+        )
+    return [*words, *(f"madeupword{i:04d}" for i in range(missing))]
+
+
+def _tokenizer(path: Path, words: list[str]) -> SentencePieceTokenizer:
+    try:
+        return tokenizer_from_words(words, name=str(path))
+    except TokenizerError as error:
+        raise InteropError(str(error)) from error

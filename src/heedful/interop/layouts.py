@@ -7,9 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from heedful.errors import InteropError, suggestion
-from heedful.interop import fairseq as fairseq
-from heedful.interop import marian as marian
-from heedful.interop import torch_transformer
+from heedful.interop import fairseq, marian, torch_transformer, worked_examples
 from heedful.interop.conversion import Conversion, Imported
 from heedful.interop.huggingface import bart, m2m100
 from heedful.interop.huggingface.pretrained import (
@@ -18,24 +16,16 @@ from heedful.interop.huggingface.pretrained import (
     PretrainedDirectory,
     read_pretrained,
 )
-from heedful.interop.worked_examples import (
-    abhishek_thread,
-    adeveloperdiary,
-    annotated,
-    jadore,
-    kaggle_notebook,
-    nptel_lecture,
-)
 
 LAYOUTS: dict[str, Callable[[Conversion], Imported]] = {
-    "abhishek-thread": abhishek_thread.read,
-    "nptel-lecture": nptel_lecture.read,
-    "kaggle-notebook": kaggle_notebook.read,
-    "adeveloperdiary": adeveloperdiary.read,
-    "jadore": jadore.read,
-    "jadore-prj": jadore.read_prj,
+    "abhishek-thread": worked_examples.read_abhishek_thread,
+    "nptel-lecture": worked_examples.read_nptel_lecture,
+    "kaggle-notebook": worked_examples.read_kaggle_notebook,
+    "adeveloperdiary": worked_examples.read_adeveloperdiary,
+    "jadore": worked_examples.read_jadore,
+    "jadore-prj": worked_examples.read_jadore_prj,
     "torch": torch_transformer.read,
-    "annotated": annotated.read,
+    "annotated": worked_examples.read_annotated,
     fairseq.LAYOUT: fairseq.read,
 }
 DIRECTORY_LAYOUTS: dict[str, Callable[[PretrainedDirectory, ImportOptions], ImportedBundle]] = {

@@ -1,4 +1,4 @@
-"""Export a bundle for transformers' MarianMTModel and MarianTokenizer."""
+"""MarianMT as saved by transformers: read such a directory, and export a bundle as one."""
 
 import json
 from collections.abc import Iterable
@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.checkpoint import new_directory
 from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions
+from heedful.interop.exporting import new_directory, write_readme
 from heedful.interop.fairseq import layer_modules, move_layers, move_output_bias, move_tokens
 from heedful.interop.huggingface.generation import (
-    departures_of_generate,
+    inexact_settings,
     read_search,
     read_start_id,
     write_search,
@@ -41,7 +41,7 @@ from heedful.interop.vocabulary import read_words
 from heedful.model.transformer import Transformer
 from heedful.model.variants import concatenated_sinusoids
 from heedful.settings.model import ModelConfig
-from heedful.storage.bundle import CARD_FILE, Bundle
+from heedful.storage.bundle import Bundle
 from heedful.text import SentencePieceTokenizer, Tokenizer, TokenizerPair, VocabularyTokenizer
 from heedful.text.framing import Framing
 from heedful.text.vocabulary_tokenizer import TOKENS
@@ -119,11 +119,52 @@ def _read_tokenizers(directory: PretrainedDirectory, *, separate: bool) -> Token
     return TokenizerPair(tokenizers[0], tokenizers[0] if is_one else tokenizers[1])
 
 
+_MAX_POSITIONS = 1024  # transformers' table of sinusoids has a fixed size
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "swish": "swish"}
 _EPS = 1e-5  # fixed in Marian
 # Last parts of names: matrices whose columns, and matrices whose rows, are the residual stream.
 _READERS = ("query", "key", "value", "inner", "tokens")
 _WRITERS = ("output", "outer")
+
+
+def export_marian(bundle: Bundle, output: Path) -> None:
+    """Write config.json, generation_config.json, model.safetensors, the tokenizer files and a README.
+
+    The logits are the same. Search settings that `generate` lacks are approximated, and the README says so.
+
+    Args:
+        bundle: the model; it is not changed.
+        output: the directory to create, atomically.
+
+    Raises:
+        RunError: the output exists.
+        InteropError: Marian does not support the model or the tokenizer, or the directory cannot be written.
+    """
+    refuse_what_marian_lacks(bundle.model.config)
+    framing = Framing.of(bundle.config, bundle.tokenizers)
+    _refuse_other_framing(bundle, framing)
+    files = _tokenizer_files(bundle)
+    settings = {
+        CONFIG_FILE: _architecture(bundle, framing),
+        GENERATION_FILE: write_search(
+            bundle.config.decode, framing, bundle.tokenizers.tgt, max_positions=_MAX_POSITIONS
+        ),
+        TOKENIZER_FILE: _tokenizer_settings(bundle),
+    }
+    with new_directory(output) as directory:
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
+        for name, values in settings.items():
+            text = json.dumps(values, indent=2, sort_keys=True)
+            (directory / name).write_text(f"{text}\n", encoding="utf-8")
+        write_readme(
+            directory,
+            _README,
+            bundle.model.config,
+            notes=_notes(bundle, framing),
+            example="".join(f"{tag} " for tag in bundle.tokenizers.src.pieces(framing.src_prefix)),
+        )
+        save_file(marian_tensors(bundle.model), directory / "model.safetensors", metadata={"format": "pt"})
 
 
 def refuse_what_marian_lacks(config: ModelConfig) -> None:
@@ -133,7 +174,7 @@ def refuse_what_marian_lacks(config: ModelConfig) -> None:
         InteropError: it does not support a setting.
     """
     size = config.d_model // config.num_heads
-    lacking = {
+    unsupported = {
         f'model.norm="{config.norm}"': config.norm != "post",
         f'model.norm_kind="{config.norm_kind}"': config.norm_kind != "layer",
         f'model.positions="{config.positions}"': config.positions not in ("sinusoidal", "concatenated"),
@@ -145,8 +186,8 @@ def refuse_what_marian_lacks(config: ModelConfig) -> None:
         "model.final_norm=true": config.final_norm,
         f"model.layer_norm_eps={config.layer_norm_eps}": config.layer_norm_eps != _EPS,
     }
-    for setting, is_lacking in lacking.items():
-        if is_lacking:
+    for setting, is_unsupported in unsupported.items():
+        if is_unsupported:
             raise InteropError(
                 f"--to marian: MarianMT does not support {setting}; use --to ctranslate2 or onnx"
             )
@@ -188,98 +229,6 @@ def _reordered(name: str, weight: Tensor, order: Tensor) -> Tensor:
         return weight[:, order] if kind == "weight" else weight
     assert part in _WRITERS or part.endswith("_norm"), name
     return weight[order]
-
-
-_README = Template("""---
-library_name: transformers
-pipeline_tag: translation
----
-# MarianMT $size
-
-Exported from heedful for transformers.
-
-```python
-from transformers import MarianMTModel, MarianTokenizer
-
-tokenizer = MarianTokenizer.from_pretrained("path/to/this/directory")
-model = MarianMTModel.from_pretrained("path/to/this/directory")
-batch = tokenizer(["$example..."], return_tensors="pt", padding=True)
-print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
-```
-
-$notes
-""")
-
-
-def readme(bundle: Bundle, framing: Framing, *, max_positions: int) -> str:
-    """Return the README in Markdown.
-
-    Args:
-        bundle: the exported model.
-        framing: the special-token template.
-        max_positions: the maximum length of a sequence in Marian.
-    """
-    model, src = bundle.model.config, bundle.tokenizers.src
-    return _README.substitute(
-        size=f"{model.num_encoder_layers}+{model.num_decoder_layers} x {model.d_model}",
-        example="".join(f"{tag} " for tag in src.pieces(framing.src_prefix)),
-        notes="\n".join(f"- {note}" for note in _notes(bundle, framing, max_positions)),
-    )
-
-
-def _notes(bundle: Bundle, framing: Framing, max_positions: int) -> Iterable[str]:
-    yield "The logits are those of the bundle that it was exported from."
-    if bundle.model.config.positions == "sinusoidal":
-        yield "The dimensions of its states are in the order of Marian's sinusoids, sines before cosines."
-    if framing.src_prefix:
-        yield f"Each text begins with the tag of its target language, here `{_tag(bundle, framing)}`."
-    yield from departures_of_generate(bundle.config.decode)
-    yield f"A text may have {max_positions:,} tokens, its end included."
-    if isinstance(bundle.tokenizers.tgt, SentencePieceTokenizer):
-        yield "An unknown token of an output is omitted from the text, where heedful writes `⁇`."
-
-
-def _tag(bundle: Bundle, framing: Framing) -> str:
-    return bundle.tokenizers.src.pieces(framing.src_prefix)[0]
-
-
-_MAX_POSITIONS = 1024  # transformers' table of sinusoids has a fixed size
-
-
-def export_marian(bundle: Bundle, output: Path) -> None:
-    """Write config.json, generation_config.json, model.safetensors, the tokenizer files and a README.
-
-    The logits are the same. Search settings that `generate` lacks are approximated, and the README says so.
-
-    Args:
-        bundle: the model; it is not changed.
-        output: the directory to create, atomically.
-
-    Raises:
-        RunError: the output exists.
-        InteropError: Marian does not support the model or the tokenizer, or the directory cannot be written.
-    """
-    refuse_what_marian_lacks(bundle.model.config)
-    framing = Framing.of(bundle.config, bundle.tokenizers)
-    _refuse_other_framing(bundle, framing)
-    files = _tokenizer_files(bundle)
-    settings = {
-        CONFIG_FILE: _architecture(bundle, framing),
-        GENERATION_FILE: write_search(
-            bundle.config.decode, framing, bundle.tokenizers.tgt, max_positions=_MAX_POSITIONS
-        ),
-        TOKENIZER_FILE: _tokenizer_settings(bundle),
-    }
-    with new_directory(output) as directory:
-        for name, content in files.items():
-            (directory / name).write_bytes(content)
-        for name, values in settings.items():
-            text = json.dumps(values, indent=2, sort_keys=True)
-            (directory / name).write_text(f"{text}\n", encoding="utf-8")
-        (directory / CARD_FILE).write_text(
-            readme(bundle, framing, max_positions=_MAX_POSITIONS), encoding="utf-8"
-        )
-        save_file(marian_tensors(bundle.model), directory / "model.safetensors", metadata={"format": "pt"})
 
 
 def _refuse_other_framing(bundle: Bundle, framing: Framing) -> None:
@@ -376,3 +325,40 @@ def _architecture(bundle: Bundle, framing: Framing) -> dict[str, Any]:
         "tie_word_embeddings": model.tied != "none",
         "vocab_size": model.src_vocab_size,
     }
+
+
+_README = Template("""---
+library_name: transformers
+pipeline_tag: translation
+---
+# MarianMT $size
+
+Exported from heedful for transformers.
+
+```python
+from transformers import MarianMTModel, MarianTokenizer
+
+tokenizer = MarianTokenizer.from_pretrained("path/to/this/directory")
+model = MarianMTModel.from_pretrained("path/to/this/directory")
+batch = tokenizer(["$example..."], return_tensors="pt", padding=True)
+print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
+```
+
+$notes
+""")
+
+
+def _notes(bundle: Bundle, framing: Framing) -> Iterable[str]:
+    yield "The logits are those of the bundle that it was exported from."
+    if bundle.model.config.positions == "sinusoidal":
+        yield "The dimensions of its states are in the order of Marian's sinusoids, sines before cosines."
+    if framing.src_prefix:
+        yield f"Each text begins with the tag of its target language, here `{_tag(bundle, framing)}`."
+    yield from inexact_settings(bundle.config.decode)
+    yield f"A text may have {_MAX_POSITIONS:,} tokens, its end included."
+    if isinstance(bundle.tokenizers.tgt, SentencePieceTokenizer):
+        yield "An unknown token of an output is omitted from the text, where heedful writes `⁇`."
+
+
+def _tag(bundle: Bundle, framing: Framing) -> str:
+    return bundle.tokenizers.src.pieces(framing.src_prefix)[0]

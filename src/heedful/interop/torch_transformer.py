@@ -1,7 +1,7 @@
 """Models with `torch.nn.Transformer`, embeddings, positions, and a Linear for the logits.
 
 Names below `encoder.` and `decoder.` are torch's, under any prefix (usually `transformer.`). The others may
-be anything that `outer_modules.py` understands, for example those of torch's translation tutorial:
+be anything that `move_outer_modules` understands, for example those of torch's translation tutorial:
 `src_tok_emb.embedding.weight`, `tgt_tok_emb.embedding.weight`, `positional_encoding.pos_embedding` (a buffer
 of sinusoids) and `generator` (a Linear).
 """
@@ -122,8 +122,7 @@ def read(conversion: Conversion) -> Imported:
     prefix = _find_prefix(conversion)
     for stack in STACKS:
         their_stack = f"{prefix}{stack}"
-        for i in range(conversion.num_layers(f"{their_stack}.layers")):
-            theirs, ours = f"{their_stack}.layers.{i}", f"{stack}.layers.{i}"
+        for theirs, ours in conversion.layers(stack, f"{their_stack}.layers"):
             for block, attention in _ATTENTIONS[stack].items():
                 _move_attention(conversion, f"{theirs}.{block}", f"{ours}.{attention}")
             conversion.move_parts(f"{theirs}.linear1", f"{ours}.feed_forward.inner")

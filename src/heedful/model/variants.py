@@ -1,6 +1,7 @@
-"""Relative positions in self-attention: rotary (RoPE), ALiBi, and T5's buckets.
+"""Departures from the paper: other orders of its sinusoids, relative positions, gated feed-forward.
 
-The paper adds absolute positions to the input instead (3.5).
+Relative positions are seen by self-attention: rotary (RoPE), ALiBi, and T5's buckets. The paper adds absolute
+positions to the input instead (3.5).
 """
 
 import math
@@ -10,21 +11,6 @@ from torch import Tensor, nn
 
 from heedful.model.layers import FeedForward
 from heedful.model.positions import AttentionPositions, sinusoids
-
-
-class GatedFeedForward(FeedForward):
-    """GLU variants (Shazeer, 2020): (f(x W_g) * x W_1) W_2, where f is the activation."""
-
-    def __init__(
-        self, d_model: int, d_ff: int, *, activation: str, dropout: float = 0.0, bias: bool = True
-    ) -> None:
-        super().__init__(d_model, d_ff, activation=activation, dropout=dropout, bias=bias)
-        self.gate = nn.Linear(d_model, d_ff, bias=bias)
-
-    def hidden(self, x: Tensor) -> Tensor:
-        """Return f(x W_g) * x W_1: (B, L, D) to (B, L, F)."""
-        inner: Tensor = self.inner(x)
-        return self.activation(self.gate(x)) * inner
 
 
 def concatenated_sinusoids(length: int, d_model: int) -> Tensor:
@@ -133,3 +119,18 @@ def alibi_slopes(num_heads: int) -> list[float]:
     slopes = [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
     between = [2.0 ** (-4 * (head + 1) / power) for head in range(0, 2 * power, 2)]
     return slopes + between[: num_heads - power]
+
+
+class GatedFeedForward(FeedForward):
+    """GLU variants (Shazeer, 2020): (f(x W_g) * x W_1) W_2, where f is the activation."""
+
+    def __init__(
+        self, d_model: int, d_ff: int, *, activation: str, dropout: float = 0.0, bias: bool = True
+    ) -> None:
+        super().__init__(d_model, d_ff, activation=activation, dropout=dropout, bias=bias)
+        self.gate = nn.Linear(d_model, d_ff, bias=bias)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """Return f(x W_g) * x W_1: (B, L, D) to (B, L, F)."""
+        inner: Tensor = self.inner(x)
+        return self.activation(self.gate(x)) * inner

@@ -1,9 +1,16 @@
 """Low-rank adaptation (LoRA; Hu et al., 2021): frozen matrices plus trained products of two thin ones."""
 
+import copy
+from typing import TypeVar
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heedful.errors import ConfigError, suggestion
 from heedful.ops.fused import FastDropout
+from heedful.settings.run import LoraConfig
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class AdaptedLinear(nn.Linear):
@@ -44,14 +51,24 @@ def inner_linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
     }
 
 
-def adapt_layers(
-    model: nn.Module, targets: tuple[str, ...], *, rank: int, alpha: float, dropout: float
-) -> None:
-    """Replace every inner linear layer whose last name is a target by an adapted one; freeze all others."""
+def add_adapters(model: nn.Module, config: LoraConfig) -> None:
+    """Replace every inner linear layer whose last name is a target by an adapted one; freeze all others.
+
+    Raises:
+        ConfigError: no layer has the name of a target.
+    """
+    layers = inner_linear_layers(model)
+    known = sorted({name.rpartition(".")[2] for name in layers})
+    for target in config.targets:
+        if target not in known:
+            raise ConfigError(
+                f"lora.targets: no linear layer is called {target!r}{suggestion(target, known)}"
+            )
     model.requires_grad_(requires_grad=False)
-    for name, layer in inner_linear_layers(model).items():
-        if name.rpartition(".")[2] in targets:
-            _put(model, name, AdaptedLinear(layer, rank=rank, alpha=alpha, dropout=dropout))
+    for name, layer in layers.items():
+        if name.rpartition(".")[2] in config.targets:
+            adapted = AdaptedLinear(layer, rank=config.rank, alpha=config.alpha, dropout=config.dropout)
+            _put(model, name, adapted)
 
 
 def merge_layers(model: nn.Module) -> None:
@@ -59,6 +76,15 @@ def merge_layers(model: nn.Module) -> None:
     for name, layer in inner_linear_layers(model).items():
         if isinstance(layer, AdaptedLinear):
             _put(model, name, layer.merged())
+
+
+def without_adapters(model: Model) -> Model:
+    """Return an equal model without adapters: a copy with them merged, or the model itself if it has none."""
+    if not any(isinstance(module, AdaptedLinear) for module in model.modules()):
+        return model
+    plain = copy.deepcopy(model)
+    merge_layers(plain)
+    return plain
 
 
 def _put(model: nn.Module, name: str, layer: nn.Linear) -> None:

@@ -28,32 +28,32 @@ def put_in_place(temporary: Path, path: Path) -> None:
     """Sync a directory with all its files and rename it to `path`, replacing an existing one.
 
     Raises:
-        OSError: it fails; the existing directory is restored, now or by `bring_back`.
+        OSError: it fails; the existing directory is restored, now or by `restore_backup`.
     """
     if path.is_symlink():
         raise OSError(errno.EEXIST, "it is a link", str(path))
     for file in temporary.rglob("*"):
         sync(file)
     sync(temporary)
-    bring_back(path)
-    aside = aside_of(path)
+    restore_backup(path)
+    backup = backup_path(path)
     if path.exists():
-        path.rename(aside)
+        path.rename(backup)
     try:
         temporary.rename(path)
     except BaseException:
-        bring_back(path)
+        restore_backup(path)
         raise
     sync(path.parent)
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(backup, ignore_errors=True)
 
 
-def bring_back(path: Path) -> None:
+def restore_backup(path: Path) -> None:
     """Undo an incomplete replacement: if there is no directory at `path`, restore the older one."""
-    aside = aside_of(path)
-    if aside.exists() and not path.exists():
-        aside.rename(path)
-    shutil.rmtree(aside, ignore_errors=True)
+    backup = backup_path(path)
+    if backup.exists() and not path.exists():
+        backup.rename(path)
+    shutil.rmtree(backup, ignore_errors=True)
 
 
 def put_text_in_place(path: Path, text: str) -> None:
@@ -176,6 +176,6 @@ def writing_at(path: Path) -> Path:
     return path.with_name(f".{path.name}{WRITING}")
 
 
-def aside_of(path: Path) -> Path:
+def backup_path(path: Path) -> Path:
     """Return the path of the old directory while another replaces it."""
     return path.with_name(f".{path.name}{ASIDE}")

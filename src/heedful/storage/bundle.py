@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heedful.errors import BundleError, ConfigError
-from heedful.runtime.durable import aside_of
+from heedful.runtime.durable import backup_path
 from heedful.settings.loading import validate
 from heedful.settings.parsing import MAX_WHOLE, is_plain_name, is_whole, parse_json, read_limited, shown
 from heedful.settings.run import Config
@@ -69,7 +69,7 @@ def resolve_bundle(path: Path | str) -> Path:
     """
     path = Path(path)
     best, last = path / "best", path / "last"
-    for candidate in (best, aside_of(best), last, aside_of(last), path):
+    for candidate in (best, backup_path(best), last, backup_path(last), path):
         if (candidate / CONFIG_FILE).is_file():
             return candidate
     if (path / "config.toml").is_file():

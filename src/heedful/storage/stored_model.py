@@ -1,4 +1,7 @@
-"""A model as its file holds it: checked against its configuration, read without torch, built when needed."""
+"""A model as its file holds it: checked against its configuration, read without torch, built when needed.
+
+`weight_shapes` is the format: the name and shape of each weight that a configuration asks for.
+"""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,7 +21,152 @@ from heedful.settings.parsing import shown
 if TYPE_CHECKING:
     from heedful.model.transformer import Transformer
 
+Shape = tuple[int, ...]
+
 _FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+class StoredModel:
+    """The weights of a model in a safetensors file, which stays open."""
+
+    def __init__(self, file: Path, config: ModelConfig) -> None:
+        """Compare the file with a configuration, by its header alone: nothing is read or built before.
+
+        Raises:
+            BundleError: it cannot be read, or does not belong to the configuration.
+        """
+        self.config = config
+        self._file = file
+        try:
+            check_fits(weight_shapes(config), safetensors_shapes(file), file)
+            self._arrays = SafetensorsArrays(file)
+        except ValueError as error:
+            raise BundleError(f"{file}: {error}; copy the bundle again") from None
+
+    def weight(self, name: str) -> NDArray[np.float32]:
+        """Return a copy of a weight by its name in `weight_shapes`.
+
+        Raises:
+            BundleError: it cannot be read any more, or no two tokens differ in it.
+        """
+        try:
+            weight = self._arrays[name]
+        except ValueError as error:
+            raise BundleError(f"{self._file}: {error}; copy the bundle again") from None
+        if name in embedding_names(self.config) and _is_constant(weight):
+            raise BundleError(
+                f"{self._file}: {name}: every value is {weight.flat[0]:g}, so that all tokens are one; "
+                "this model was never trained, or its weights were lost; use another copy"
+            )
+        return weight
+
+    @cached_property
+    def model(self) -> "Transformer":
+        """The model in torch, in evaluation mode, with copies of the weights."""
+        from heedful.storage.model_files import model_from_arrays  # torch, for those who need it
+
+        return model_from_arrays(self.config, self.weight)
+
+
+def _is_constant(weight: NDArray[np.float32]) -> bool:
+    first = weight.flat[0]
+    return weight.size > 1 and bool((weight[0] == first).all()) and bool((weight == first).all())
+
+
+def check_fits(expected: Mapping[str, Shape], stored: Mapping[str, Shape], origin: Path) -> None:
+    """Compare names and shapes of weights.
+
+    Raises:
+        BundleError: a weight is missing, unknown, or of another shape.
+    """
+    if wrong := expected.keys() ^ stored.keys():
+        name = min(wrong)
+        kind = "missing" if name in expected else "unknown"
+        raise BundleError(
+            f"{origin}: weight {shown(name)} is {kind}; the file does not belong to its configuration"
+        )
+    for name, shape in expected.items():
+        if shape != stored[name]:
+            raise BundleError(
+                f"{origin}: weight {name!r} has shape {stored[name]}, the configuration says {shape}"
+            )
+
+
+def weight_shapes(config: ModelConfig) -> dict[str, Shape]:
+    """Return the shape of each weight by its name, in the order of the model's parameters."""
+    shapes = dict(_embedding("encoder", config, config.src_vocab_size))
+    shapes |= _stack("encoder", config, config.num_encoder_layers, ["self_attention"])
+    shapes |= _embedding("decoder", config, config.tgt_vocab_size, shared=config.tied == "all")
+    shapes |= _stack("decoder", config, config.num_decoder_layers, ["self_attention", "cross_attention"])
+    if config.tied == "none":
+        shapes["output.weight"] = (config.tgt_vocab_size, config.d_model)
+    if config.output_bias:
+        shapes["output.bias"] = (config.tgt_vocab_size,)
+    return shapes
+
+
+def embedding_names(config: ModelConfig) -> tuple[str, str, str]:
+    """Return the names of the source embedding, the target embedding and the output matrix (3.4)."""
+    src, tgt = (f"{stack}.embedding.tokens.weight" for stack in ("encoder", "decoder"))
+    tgt = src if config.tied == "all" else tgt
+    return src, tgt, "output.weight" if config.tied == "none" else tgt
+
+
+def _embedding(
+    stack: str, config: ModelConfig, vocab_size: int, *, shared: bool = False
+) -> Iterator[tuple[str, Shape]]:
+    if not shared:
+        yield f"{stack}.embedding.tokens.weight", (vocab_size, config.d_model)
+    if config.positions == "learned":
+        yield f"{stack}.embedding.positions.weight", (config.max_positions, config.d_model)
+    if config.embedding_norm:
+        yield from _norm(f"{stack}.embedding.norm", config)
+
+
+def _stack(stack: str, config: ModelConfig, depth: int, attentions: list[str]) -> Iterator[tuple[str, Shape]]:
+    for i in range(depth):
+        layer = f"{stack}.layers.{i}"
+        for name in attentions:
+            has_biases = config.positions == "relative" and name == "self_attention" and i == 0
+            yield from _attention(f"{layer}.{name}", config, has_biases=has_biases)
+            yield from _norm(f"{layer}.{name}_norm", config)
+        yield from _feed_forward(f"{layer}.feed_forward", config)
+        yield from _norm(f"{layer}.feed_forward_norm", config)
+    if config.norm == "pre" or config.final_norm:
+        yield from _norm(f"{stack}.final_norm", config)
+
+
+def _attention(name: str, config: ModelConfig, *, has_biases: bool) -> Iterator[tuple[str, Shape]]:
+    """Yield the projections of 3.2.2, and the biases of relative positions, which all layers share."""
+    num_kv_heads = config.num_kv_heads or config.num_heads
+    keys, values = num_kv_heads * config.head_key_size, num_kv_heads * config.head_value_size
+    d_model, bias = config.d_model, config.attention_bias
+    yield from _linear(f"{name}.query", d_model, config.num_heads * config.head_key_size, bias=bias)
+    yield from _linear(f"{name}.key", d_model, keys, bias=bias)
+    yield from _linear(f"{name}.value", d_model, values, bias=bias)
+    yield from _linear(f"{name}.output", config.num_heads * config.head_value_size, d_model, bias=bias)
+    if has_biases:
+        yield f"{name}.positions.weight", (config.relative_buckets, config.num_heads)
+
+
+def _feed_forward(name: str, config: ModelConfig) -> Iterator[tuple[str, Shape]]:
+    bias = config.feed_forward_bias
+    yield from _linear(f"{name}.inner", config.d_model, config.d_ff, bias=bias)
+    yield from _linear(f"{name}.outer", config.d_ff, config.d_model, bias=bias)
+    if config.gated:
+        yield from _linear(f"{name}.gate", config.d_model, config.d_ff, bias=bias)
+
+
+def _linear(name: str, num_in: int, num_out: int, *, bias: bool) -> Iterator[tuple[str, Shape]]:
+    yield f"{name}.weight", (num_out, num_in)
+    if bias:
+        yield f"{name}.bias", (num_out,)
+
+
+def _norm(name: str, config: ModelConfig) -> Iterator[tuple[str, Shape]]:
+    yield f"{name}.weight", (config.d_model,)
+    if config.norm_kind == "layer":
+        yield f"{name}.bias", (config.d_model,)
 
 
 def safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -101,149 +249,3 @@ def one_line(error: Exception) -> str:
     """Return the beginning of the first line of an error's message."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0][:120]
-
-
-Shape = tuple[int, ...]
-
-
-def weight_shapes(config: ModelConfig) -> dict[str, Shape]:
-    """Return the shape of each weight by its name, in the order of the model's parameters."""
-    shapes = dict(_embedding("encoder", config, config.src_vocab_size))
-    shapes |= _stack("encoder", config, config.num_encoder_layers, ["self_attention"])
-    shapes |= _embedding("decoder", config, config.tgt_vocab_size, shared=config.tied == "all")
-    shapes |= _stack("decoder", config, config.num_decoder_layers, ["self_attention", "cross_attention"])
-    if config.tied == "none":
-        shapes["output.weight"] = (config.tgt_vocab_size, config.d_model)
-    if config.output_bias:
-        shapes["output.bias"] = (config.tgt_vocab_size,)
-    return shapes
-
-
-def embedding_names(config: ModelConfig) -> tuple[str, str, str]:
-    """Return the names of the source embedding, the target embedding and the output matrix (3.4)."""
-    src, tgt = (f"{stack}.embedding.tokens.weight" for stack in ("encoder", "decoder"))
-    tgt = src if config.tied == "all" else tgt
-    return src, tgt, "output.weight" if config.tied == "none" else tgt
-
-
-def _embedding(
-    stack: str, config: ModelConfig, vocab_size: int, *, shared: bool = False
-) -> Iterator[tuple[str, Shape]]:
-    if not shared:
-        yield f"{stack}.embedding.tokens.weight", (vocab_size, config.d_model)
-    if config.positions == "learned":
-        yield f"{stack}.embedding.positions.weight", (config.max_positions, config.d_model)
-    if config.embedding_norm:
-        yield from _norm(f"{stack}.embedding.norm", config)
-
-
-def _stack(stack: str, config: ModelConfig, depth: int, attentions: list[str]) -> Iterator[tuple[str, Shape]]:
-    for i in range(depth):
-        layer = f"{stack}.layers.{i}"
-        for name in attentions:
-            has_biases = config.positions == "relative" and name == "self_attention" and i == 0
-            yield from _attention(f"{layer}.{name}", config, has_biases=has_biases)
-            yield from _norm(f"{layer}.{name}_norm", config)
-        yield from _feed_forward(f"{layer}.feed_forward", config)
-        yield from _norm(f"{layer}.feed_forward_norm", config)
-    if config.norm == "pre" or config.final_norm:
-        yield from _norm(f"{stack}.final_norm", config)
-
-
-def _attention(name: str, config: ModelConfig, *, has_biases: bool) -> Iterator[tuple[str, Shape]]:
-    """Yield the projections of 3.2.2, and the biases of relative positions, which all layers share."""
-    num_kv_heads = config.num_kv_heads or config.num_heads
-    keys, values = num_kv_heads * config.head_key_size, num_kv_heads * config.head_value_size
-    d_model, bias = config.d_model, config.attention_bias
-    yield from _linear(f"{name}.query", d_model, config.num_heads * config.head_key_size, bias=bias)
-    yield from _linear(f"{name}.key", d_model, keys, bias=bias)
-    yield from _linear(f"{name}.value", d_model, values, bias=bias)
-    yield from _linear(f"{name}.output", config.num_heads * config.head_value_size, d_model, bias=bias)
-    if has_biases:
-        yield f"{name}.positions.weight", (config.relative_buckets, config.num_heads)
-
-
-def _feed_forward(name: str, config: ModelConfig) -> Iterator[tuple[str, Shape]]:
-    bias = config.feed_forward_bias
-    yield from _linear(f"{name}.inner", config.d_model, config.d_ff, bias=bias)
-    yield from _linear(f"{name}.outer", config.d_ff, config.d_model, bias=bias)
-    if config.gated:
-        yield from _linear(f"{name}.gate", config.d_model, config.d_ff, bias=bias)
-
-
-def _linear(name: str, num_in: int, num_out: int, *, bias: bool) -> Iterator[tuple[str, Shape]]:
-    yield f"{name}.weight", (num_out, num_in)
-    if bias:
-        yield f"{name}.bias", (num_out,)
-
-
-def _norm(name: str, config: ModelConfig) -> Iterator[tuple[str, Shape]]:
-    yield f"{name}.weight", (config.d_model,)
-    if config.norm_kind == "layer":
-        yield f"{name}.bias", (config.d_model,)
-
-
-class StoredModel:
-    """The weights of a model in a safetensors file, which stays open."""
-
-    def __init__(self, file: Path, config: ModelConfig) -> None:
-        """Compare the file with a configuration, by its header alone: nothing is read or built before.
-
-        Raises:
-            BundleError: it cannot be read, or does not belong to the configuration.
-        """
-        self.config = config
-        self._file = file
-        try:
-            check_fits(weight_shapes(config), safetensors_shapes(file), file)
-            self._arrays = SafetensorsArrays(file)
-        except ValueError as error:
-            raise BundleError(f"{file}: {error}; copy the bundle again") from None
-
-    def weight(self, name: str) -> NDArray[np.float32]:
-        """Return a copy of a weight by its name (`weight_format.py`).
-
-        Raises:
-            BundleError: it cannot be read any more, or no two tokens differ in it.
-        """
-        try:
-            weight = self._arrays[name]
-        except ValueError as error:
-            raise BundleError(f"{self._file}: {error}; copy the bundle again") from None
-        if name in embedding_names(self.config) and _is_constant(weight):
-            raise BundleError(
-                f"{self._file}: {name}: every value is {weight.flat[0]:g}, so that all tokens are one; "
-                "this model was never trained, or its weights were lost; use another copy"
-            )
-        return weight
-
-    @cached_property
-    def model(self) -> "Transformer":
-        """The model in torch, in evaluation mode, with copies of the weights."""
-        from heedful.storage.model_files import model_from_arrays  # torch, for those who need it
-
-        return model_from_arrays(self.config, self.weight)
-
-
-def _is_constant(weight: NDArray[np.float32]) -> bool:
-    first = weight.flat[0]
-    return weight.size > 1 and bool((weight[0] == first).all()) and bool((weight == first).all())
-
-
-def check_fits(expected: Mapping[str, Shape], stored: Mapping[str, Shape], origin: Path) -> None:
-    """Compare names and shapes of weights.
-
-    Raises:
-        BundleError: a weight is missing, unknown, or of another shape.
-    """
-    if wrong := expected.keys() ^ stored.keys():
-        name = min(wrong)
-        kind = "missing" if name in expected else "unknown"
-        raise BundleError(
-            f"{origin}: weight {shown(name)} is {kind}; the file does not belong to its configuration"
-        )
-    for name, shape in expected.items():
-        if shape != stored[name]:
-            raise BundleError(
-                f"{origin}: weight {name!r} has shape {stored[name]}, the configuration says {shape}"
-            )

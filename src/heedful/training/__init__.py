@@ -13,8 +13,8 @@ from heedful.training.events import (
     ValidationEvent,
     WarningEvent,
 )
-from heedful.training.trainer import Scores, Trainer, TrainerCallbacks
-from heedful.training.validation import Validator, measure_nll
+from heedful.training.loop import Scores, Trainer, TrainerCallbacks, Validator
+from heedful.training.step import measure_nll
 
 __all__ = [
     "CheckpointEvent",

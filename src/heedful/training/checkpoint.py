@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 
 from heedful.errors import CheckpointError
 from heedful.model.transformer import Transformer
-from heedful.runtime.durable import ASIDE, bring_back, put_in_place, why_not_written
+from heedful.runtime.durable import ASIDE, put_in_place, restore_backup, why_not_written
 from heedful.settings.parsing import is_whole, parse_json, read_limited, shown
 from heedful.storage.bundle import WEIGHTS_FILE, file_sha256
 from heedful.storage.model_files import (
@@ -183,7 +183,7 @@ class Progress:
         validated_step: the step of the last validation; -1 if an old checkpoint does not say.
         validated_scores: all scores of the last validation.
         validated_at: the seconds at which the last validation ended; 0 before the first.
-        rate_factor: multiplies the learning rate; below 1 after a rollback (`divergence.py`).
+        rate_factor: multiplies the learning rate; below 1 after a rollback (`Trainer.fit`).
         rollbacks: how often training returned to an earlier checkpoint.
         skipped: consecutive steps that were skipped, up to now.
         regular_checkpoints: steps of the newest regular checkpoints, which may be averaged; the others are
@@ -308,7 +308,7 @@ def set_damaged_aside(root: Path) -> list[Path]:
         CheckpointError: one cannot be renamed.
     """
     for aside in root.glob(f".step-*{ASIDE}"):
-        bring_back(aside.with_name(aside.name[1:].removesuffix(ASIDE)))
+        restore_backup(aside.with_name(aside.name[1:].removesuffix(ASIDE)))
     for suffix in (".writing", _REMOVED):
         for unfinished in root.glob(f".step-*{suffix}"):
             shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,15 +1,31 @@
-"""Memory of training: what is free, and batches halved where it is used up."""
+"""Memory of training: how much is free, and the largest batch that fits.
+
+For `batch.tokens = "auto"` a step runs on a few small batches of the longest sentences. Memory grows linearly
+with the tokens of a batch, so the need of larger ones is extrapolated, and no batch is tried that does not
+fit.
+"""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import torch
+import torch.distributed as dist
 
 from heedful.data.batches import Batch
-from heedful.errors import TrainingError, is_out_of_memory
+from heedful.errors import ConfigError
+from heedful.model.transformer import Transformer
+from heedful.runtime.memory import peak_memory
+from heedful.runtime.threads import return_free_memory
+from heedful.settings.run import Config
+from heedful.training.execution import Execution
+from heedful.training.parallel.choice import process_group_size
+from heedful.training.parallel.distributed import in_process_group
+from heedful.training.step import accumulate_gradients, measure_nll
+
+_MIB = 1 << 20
 
 # Files below /sys/fs/cgroup, for version 2 and version 1 of Linux's control groups: the limit, the usage, and
 # the file cache in that usage that can be reclaimed. Kernel documentation, cgroup-v2.rst and
@@ -82,60 +98,131 @@ def limit_onednn_cache() -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _CAPACITY)
 
 
-class OutOfMemoryError(Exception):
-    """Memory is too small for a step with this batch."""
+MAX_TOKENS = 25_000  # 5.1
+_FIRST, _ENOUGH = 512, 4096  # tokens of the smallest and the largest batch that is tried
 
-    def __init__(self, batch: Batch) -> None:
-        super().__init__("memory is too small for a batch")
-        self.batch = batch
+# The memory of a long run beyond its first step, measured (tiny and small, 1,000 to 17,000 tokens, glibc):
+# batches of varying shapes fragment the heap, to 1.5 to 2.1 times one batch, and each shape has cached
+# kernels. The allocator for GPUs fragments less.
+_FRAGMENTATION = {"cpu": 2.0, "cuda": 1.2}
+_KERNELS = 300 * _MIB  # of each process
+_PROCESS = 250 * _MIB  # without a model
+_SHARE = 0.9  # of the free memory that training may use
 
 
-@contextmanager
-def reraise_out_of_memory(batch: Batch) -> Iterator[None]:
-    """Raise all of torch's out-of-memory errors inside the block as one class.
+@dataclass(frozen=True)
+class Fit:
+    """A batch size and the memory that it was chosen for.
 
-    Raises:
-        OutOfMemoryError: memory is too small for this batch.
+    Attributes:
+        tokens: rows x max(src_len, tgt_len), padding included.
+        needed: bytes that training will use with it, beyond those in use.
+        free: bytes that were free.
     """
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise OutOfMemoryError(batch) from None
+
+    tokens: int
+    needed: int
+    free: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tokens:,} tokens in a batch: training uses about {self.needed // _MIB:,} MiB "
+            f"of the {self.free // _MIB:,} MiB that are free"
+        )
 
 
-def halve_batches(batches: Sequence[Batch], *, like: Batch, pad_id: int) -> list[Batch]:
-    """Return the same rows, with every batch at least as large as `like` split in two.
+def fitting_batch(
+    model: Transformer,
+    config: Config,
+    execution: Execution,
+    longest: tuple[int, int],
+    *,
+    free: int | None = None,
+) -> Fit:
+    """Return the largest micro-batch that fits into memory, at most the paper's.
 
     Args:
-        batches: of one step.
-        like: the batch that did not fit into memory.
-        pad_id: of the target.
+        model: to which `execution` has been applied; neither it nor the random generators are changed.
+        config: of the run; its `batch.tokens` is ignored.
+        execution: of this process.
+        longest: S and T of a batch, in tokens.
+        free: bytes of memory, on this machine or this process's GPU; by default those free now.
 
     Raises:
-        TrainingError: `like` has only one row.
+        ConfigError: not even the longest pair fits.
     """
-    if len(like) == 1:
-        raise TrainingError(
-            f"memory is too small for one pair of {like.src.shape[1]} and {like.tgt_out.shape[1]} tokens; "
-            "lower data.max_length, or take a smaller model"
+    device = execution.device
+    free = free_memory(device) if free is None else free
+    ranks, sharing = _ranks(device)
+    budget = int(_SHARE * free) // sharing
+    fixed = _fixed_bytes(model, config)
+    points = _measure(model, config, execution, longest, budget=budget - fixed)
+    (few, first), (many, last) = points[0], points[-1]
+    per_token = (last - first) / (many - few) if many > few else first / few
+    fixed += max(0, round(first - per_token * few))
+    per_token = max(1.0, _FRAGMENTATION[device.type] * per_token)
+    tokens = min(MAX_TOKENS, ranks * int((budget - fixed) / per_token))
+    if tokens < max(longest):
+        raise ConfigError(
+            f'batch.tokens="auto": training with a pair of {max(longest)} tokens needs about '
+            f"{round(fixed + per_token * max(longest)) // _MIB:,} MiB, but only {budget // _MIB:,} MiB are "
+            "usable; take a smaller model, or set data.max_length lower"
         )
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()  # free memory may be fragmented
-    return [
-        part
-        for batch in batches
-        for part in (_halves(batch, pad_id) if _size(batch) >= _size(like) and len(batch) > 1 else [batch])
-    ]
+    return Fit(tokens, round(sharing * (fixed + per_token * tokens / ranks)), free)
 
 
-def _size(batch: Batch) -> int:
-    return batch.src.numel() + batch.tgt_out.numel()
+def _ranks(device: torch.device) -> tuple[int, int]:
+    """Return how many ranks of torchrun share a batch, and how many of them share this machine's memory."""
+    if not in_process_group():
+        return 1, 1
+    return dist.get_world_size(), int(os.environ["LOCAL_WORLD_SIZE"]) if device.type == "cpu" else 1
 
 
-def _halves(batch: Batch, pad_id: int) -> Iterator[Batch]:
-    middle = (len(batch) + 1) // 2
-    for rows in (slice(middle), slice(middle, None)):
-        tgt_out = batch.tgt_out[rows]
-        yield Batch(batch.src[rows], batch.tgt_in[rows], tgt_out, int((tgt_out != pad_id).sum()))
+def _fixed_bytes(model: Transformer, config: Config) -> int:
+    """Return the bytes that do not depend on the batch, beyond the weights and one set of gradients."""
+    sizes = [(weight.numel() * weight.element_size(), weight.requires_grad) for weight in model.parameters()]
+    trained = sum(size for size, is_trained in sizes if is_trained)
+    average = sum(size for size, _ in sizes) if config.train.ema_decay else 0
+    others = 0
+    if not in_process_group():
+        batch = config.batch.replace(tokens=MAX_TOKENS)
+        others = process_group_size(config.replace(batch=batch.model_dump()), model)[0] - 1
+    return 2 * trained + average + _KERNELS + others * (trained + _PROCESS + _KERNELS)
+
+
+def _measure(
+    model: Transformer, config: Config, execution: Execution, longest: tuple[int, int], *, budget: int
+) -> list[tuple[int, int]]:
+    """Return tokens and peak bytes of batches, each twice the one before, while the next surely fits."""
+    rows = max(1, _FIRST // max(longest))
+    points: list[tuple[int, int]] = []
+    with torch.random.fork_rng(), execution.eagerly():
+        _peak_bytes(model, config, execution, _longest_batch(model, longest, rows))  # warm-up: kernels
+        while not points or (points[-1][0] < _ENOUGH and 2 * points[-1][1] < budget):
+            batch = _longest_batch(model, longest, rows)
+            points.append((rows * max(longest), _peak_bytes(model, config, execution, batch)))
+            rows *= 2
+    return points
+
+
+def _peak_bytes(model: Transformer, config: Config, execution: Execution, batch: Batch) -> int:
+    """Return the peak memory of training and validation on a batch."""
+    device = execution.device
+    return_free_memory()  # or the next batch would reuse it unmeasured
+    with peak_memory(device) as before:
+        pass
+    with peak_memory(device) as during:
+        accumulate_gradients(model, [batch], config.train, precision=execution.precision)
+        measure_nll(model, [batch], precision=execution.precision)
+    model.zero_grad(set_to_none=True)
+    model.train()
+    return max(0, int(_MIB * ((during.mib or 0.0) - (before.mib or 0.0))))
+
+
+def _longest_batch(model: Transformer, longest: tuple[int, int], rows: int) -> Batch:
+    """Return a batch without padding."""
+    src, tgt = (
+        torch.full((rows, length), 1 if pad_id == 0 else 0)
+        for length, pad_id in zip(longest, (model.config.src_pad_id, model.config.tgt_pad_id), strict=True)
+    )
+    return Batch(src, tgt, tgt, num_tgt_tokens=tgt.numel())

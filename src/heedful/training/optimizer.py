@@ -1,4 +1,7 @@
-"""Adam, with the paper's constants (5.3); or Muon for the matrices of the layers, and Adam for the rest."""
+"""Adam, with the paper's constants (5.3); or Muon for the matrices of the layers, and Adam for the rest.
+
+`choose_trained_weights` says which weights the optimiser gets.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,10 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from heedful.errors import ConfigError, suggestion
+from heedful.model.transformer import Transformer
 from heedful.ops.kernels import torch_dtype
-from heedful.ops.lora import inner_linear_layers
+from heedful.ops.lora import add_adapters, inner_linear_layers
 from heedful.settings.options import TrainingPrecision
-from heedful.settings.run import OptimizerConfig
+from heedful.settings.run import Config, OptimizerConfig
 
 # p(x) = a x + b x³ + c x⁵, one after the other; test_muon.py computes them anew.
 _OPTIMAL = (
@@ -244,3 +249,38 @@ def update_costs(optimizer: torch.optim.Optimizer) -> dict[Tensor, int]:
         for group in optimizer.param_groups
         for weight in group["params"]
     }
+
+
+def choose_trained_weights(model: Transformer, config: Config) -> None:
+    """Add the configured adapters and set `requires_grad` of frozen weights to False.
+
+    The optimiser gets only the others; checkpoints and averages hold all weights. A shared matrix is frozen
+    if one of its names is.
+
+    Raises:
+        ConfigError: an adapter for no layer, a frozen prefix of no weight, or nothing left to train.
+    """
+    if config.lora.rank:
+        add_adapters(model, config.lora)
+    for prefix in config.train.freeze:
+        _freeze(model, prefix)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError(
+            "no weight is left to train: give train.freeze fewer prefixes, or lora.targets more layers"
+        )
+
+
+def _freeze(model: Transformer, prefix: str) -> None:
+    weights = dict(model.named_parameters(remove_duplicate=False))
+    frozen = [weight for name, weight in weights.items() if name.startswith(prefix)]
+    if not frozen:
+        parts = {".".join([*name.split(".")[:2], ""]) for name in weights if name.count(".") > 1}
+        known = sorted({name.split(".")[0] + "." for name in weights} | parts)
+        raise ConfigError(f"train.freeze: no weight's name begins with {prefix!r}{suggestion(prefix, known)}")
+    for weight in frozen:
+        weight.requires_grad = False
+
+
+def num_trained(model: Transformer) -> int:
+    """Return the number of trained parameters; a shared matrix counts once."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -1,12 +1,12 @@
-"""Learning rate schedules (5.3)."""
+"""The schedule of a run: its learning rate (5.3), its limits, and what is due after a step."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from heedful.settings.run import Config, ScheduleConfig
 from heedful.training.checkpoint import Progress
 
+RECOVERY_STEPS = 100  # in which the rate doubles again after a rollback
 _FIRST = 0.001  # of the peak: the rate of a first step, when no part of the run is done
 
 
@@ -61,6 +61,36 @@ def warmup_done(config: ScheduleConfig, step: int, *, progress: float) -> float:
     return step / max(config.warmup_steps, 1)
 
 
+def recovered_rate(rate_factor: float, *, rollbacks: int) -> float:
+    """Return the factor of the learning rate after one more finite step.
+
+    Args:
+        rate_factor: before it, at most 1.
+        rollbacks: how often training was rolled back.
+    """
+    return min(0.5 ** max(rollbacks - 1, 0), rate_factor * 2 ** (1 / RECOVERY_STEPS))
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A moment of a run.
+
+    Attributes:
+        progress: of training.
+        seconds: of training so far, validation included, over all resumptions.
+        epoch_length: micro-batches of the current epoch.
+    """
+
+    progress: Progress
+    seconds: float
+    epoch_length: int
+
+    @property
+    def epochs(self) -> float:
+        """How often the training text was passed, a part of it included."""
+        return self.progress.epoch + self.progress.next_batch / self.epoch_length
+
+
 @dataclass(frozen=True)
 class Due:
     """The actions due after a step."""
@@ -69,157 +99,73 @@ class Due:
     checkpoint: bool
 
 
-def is_time_based(config: Config) -> bool:
-    """Return whether both are due after fractions of the run, because only minutes limit it.
+@dataclass(frozen=True)
+class Schedule:
+    """The schedule that settings describe: it tells for each moment what comes next."""
 
-    The number of steps in those minutes depends on the machine, so a count of steps may never be reached.
-    """
-    train = config.train
-    return train.max_steps is None and train.max_epochs is None and config.valid.every_fraction is not None
+    config: Config
 
+    def learning_rate(self, now: Moment) -> float:
+        """Return the learning rate of the next step."""
+        progress, width = now.progress, self.config.model.d_model
+        done = self.fraction_done(now)
+        rate = learning_rate(self.config.schedule, progress.step + 1, d_model=width, progress=done)
+        return rate * progress.rate_factor
 
-def due_after_step(config: Config, *, step: int, seconds: float, validated_at: float) -> Due:
-    """Return what is due after a step.
+    def fraction_done(self, now: Moment) -> float:
+        """Return how much of the run is done, 0 to 1, by the limit that is nearest."""
+        limits = self.config.train
+        done = [0.0]
+        if limits.max_steps:
+            done.append(now.progress.step / limits.max_steps)
+        if limits.max_epochs:
+            done.append(now.epochs / limits.max_epochs)
+        if limits.max_minutes:
+            done.append(now.seconds / (60.0 * limits.max_minutes))
+        return max(done)
 
-    In a time-based run both are due at each multiple of `valid.every_fraction` of the minutes, but at least
-    half of that fraction after the end of the last validation.
+    def epochs_are_over(self, progress: Progress) -> bool:
+        """Return whether `train.max_epochs` epochs are done."""
+        limit = self.config.train.max_epochs
+        return limit is not None and progress.epoch >= limit
 
-    Args:
-        config: of the run.
-        step: the step, counted from 1.
-        seconds: of training so far, validation included.
-        validated_at: the seconds at which the last validation ended; 0 before the first.
-    """
-    train, valid = config.train, config.valid
-    if not is_time_based(config):
-        return Due(step % valid.every_steps == 0, step % train.checkpoint_every_steps == 0)
-    assert train.max_minutes is not None
-    assert valid.every_fraction is not None
-    interval = 60.0 * train.max_minutes * valid.every_fraction
-    is_due = seconds >= (round(validated_at / interval) + 1) * interval
-    return Due(is_due, is_due)
+    def reached_limit(self, now: Moment) -> str | None:
+        """Return the setting that ends training here, such as `train.max_steps`, or None if it continues."""
+        limits, valid = self.config.train, self.config.valid
+        if self.epochs_are_over(now.progress):
+            return "train.max_epochs"
+        if limits.max_steps is not None and now.progress.step >= limits.max_steps:
+            return "train.max_steps"
+        if limits.max_minutes is not None and now.seconds >= 60.0 * limits.max_minutes:
+            return "train.max_minutes"
+        if valid.patience and now.progress.stale_validations >= valid.patience:
+            return "valid.patience"
+        return None
 
+    @property
+    def is_time_based(self) -> bool:
+        """Whether validation and checkpoints are due after fractions of the run: only minutes limit it.
 
-_TRANSLATES = 1.0  # BLEU; below it, outputs have next to nothing in common with the references
+        The number of steps in those minutes depends on the machine, so a count of steps may never be reached.
+        """
+        train = self.config.train
+        return (
+            train.max_steps is None
+            and train.max_epochs is None
+            and self.config.valid.every_fraction is not None
+        )
 
+    def due(self, now: Moment) -> Due:
+        """Return what is due after the last step.
 
-def fraction_done(config: Config, progress: Progress, *, seconds: float, epoch_length: int) -> float:
-    """Return how much of the run is done, 0 to 1, by the limit that is nearest.
-
-    Args:
-        config: of the run.
-        progress: of training.
-        seconds: of training so far.
-        epoch_length: micro-batches of the current epoch.
-    """
-    limits = config.train
-    done = [0.0]
-    if limits.max_steps:
-        done.append(progress.step / limits.max_steps)
-    if limits.max_epochs:
-        done.append((progress.epoch + progress.next_batch / epoch_length) / limits.max_epochs)
-    if limits.max_minutes:
-        done.append(seconds / (60.0 * limits.max_minutes))
-    return max(done)
-
-
-def epochs_are_over(config: Config, progress: Progress) -> bool:
-    """Return whether `train.max_epochs` epochs are done."""
-    limit = config.train.max_epochs
-    return limit is not None and progress.epoch >= limit
-
-
-def reached_limit(config: Config, progress: Progress, *, seconds: float) -> str | None:
-    """Return the setting that ends training here, such as `train.max_steps`, or None if it continues."""
-    limits, valid = config.train, config.valid
-    if epochs_are_over(config, progress):
-        return "train.max_epochs"
-    if limits.max_steps is not None and progress.step >= limits.max_steps:
-        return "train.max_steps"
-    if limits.max_minutes is not None and seconds >= 60.0 * limits.max_minutes:
-        return "train.max_minutes"
-    if valid.patience and progress.stale_validations >= valid.patience:
-        return "valid.patience"
-    return None
-
-
-def end_reason(config: Config, limit: str, *, step: int, steps_taken: int) -> str:
-    """Return why training ended.
-
-    Args:
-        config: of the run.
-        limit: that it reached, from `reached_limit`.
-        step: the last one.
-        steps_taken: since it was started or resumed.
-    """
-    section, _, key = limit.partition(".")
-    value = getattr(getattr(config, section), key)
-    if not steps_taken:
-        return f"{step:,} steps done, {limit}={value}"
-    if limit == "train.max_steps":
-        return f"reached the limit of {value:,} steps"
-    if limit == "valid.patience":
-        return f"{value} validations without a better {config.valid.metric} after {step:,} steps"
-    return f"reached the limit of {_short(value)} {key.removeprefix('max_')} after {step:,} steps"
-
-
-def has_learned(scores: Mapping[str, float]) -> bool:
-    """Return whether a model with these scores translates at all, as far as they tell."""
-    return scores.get("bleu", _TRANSLATES) >= _TRANSLATES
-
-
-def pace_message(config: Config, step: int, *, seconds: float, pace: float, epoch_steps: float) -> str:
-    """Return how many steps fit into the run, or how long they take, and the warm-up.
-
-    Args:
-        config: of the run.
-        step: the last one.
-        seconds: of training so far.
-        pace: seconds of a step.
-        epoch_steps: steps of an epoch.
-    """
-    limits, schedule = config.train, config.schedule
-    asked = min(limits.max_steps or math.inf, (limits.max_epochs or math.inf) * epoch_steps)
-    fitting = math.inf
-    if limits.max_minutes:
-        fitting = step + max(0.0, 60.0 * limits.max_minutes - seconds) / pace
-    steps = math.ceil(min(asked, fitting))
-    what = f"about {steps:,} steps ({steps / epoch_steps:.2g} epochs)"
-    if fitting < asked:
-        said = f"{what} fit into {_short(limits.max_minutes or 0.0)} minutes"
-    else:
-        said = f"{what} take {(seconds + (steps - step) * pace) / 60.0:.2g} minutes"
-    if schedule.warmup_fraction is not None:
-        return f"{said}, {pace:.2g} s each; warm-up: the first {schedule.warmup_fraction:.0%}"
-    is_longer = ", more than there are" if schedule.warmup_steps > steps else ""
-    return f"{said}, {pace:.2g} s each; warm-up: the first {schedule.warmup_steps:,}{is_longer}"
-
-
-def shortfall(config: Config, progress: Progress, *, limit: str, done: float, seen: float) -> str:
-    """Return what kept a run that has ended from learning, and what to do; empty if nothing did.
-
-    Args:
-        config: of the run.
-        progress: at its end.
-        limit: that it reached, from `reached_limit`.
-        done: the fraction of the run at its end.
-        seen: how often the training text was passed.
-    """
-    scores, schedule = progress.best_scores, config.schedule
-    in_warmup = warmup_done(schedule, progress.step, progress=done) < 1.0
-    causes = ["ended inside its warm-up"] if in_warmup else []
-    causes += [f"saw {seen:.0%} of its text"] if seen < 1.0 else []
-    problems = (
-        [] if has_learned(scores) else [f"the model does not translate yet (BLEU {scores['bleu']:.2f})"]
-    )
-    problems += [f"training {' and '.join(causes)}"] if causes else []
-    if not problems:
-        return ""
-    remedies = ["train for longer" if limit == "valid.patience" else f"raise {limit}"]
-    remedies += ["lower schedule.warmup_steps"] if in_warmup and schedule.warmup_fraction is None else []
-    return f"{': '.join(problems)}; {', '.join(remedies)}, or take a smaller preset"
-
-
-def _short(value: float) -> str:
-    """Return a number with three digits, or more where it is whole."""
-    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+        In a time-based run both are due at each multiple of `valid.every_fraction` of the minutes, but at
+        least half of that fraction after the end of the last validation.
+        """
+        train, valid, step = self.config.train, self.config.valid, now.progress.step
+        if not self.is_time_based:
+            return Due(step % valid.every_steps == 0, step % train.checkpoint_every_steps == 0)
+        assert train.max_minutes is not None
+        assert valid.every_fraction is not None
+        interval = 60.0 * train.max_minutes * valid.every_fraction
+        is_due = now.seconds >= (round(now.progress.validated_at / interval) + 1) * interval
+        return Due(is_due, is_due)

@@ -1,24 +1,25 @@
 """One optimiser step over one or several micro-batches.
 
 It has two parts, so that several processes can share it (`parallel/`): gradients, summed over tokens, and the
-update. A micro-batch that does not fit into memory is split.
+update. Validation runs the same forward pass. A micro-batch that does not fit into memory is split.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from heedful.data.batches import Batch
+from heedful.errors import TrainingError, is_out_of_memory
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config, TrainConfig
-from heedful.training.averaging import num_trained
-from heedful.training.events import StartEvent, StepEvent
-from heedful.training.loss import Loss, projected_cross_entropy
-from heedful.training.memory import OutOfMemoryError, halve_batches, reraise_out_of_memory
-from heedful.training.precision import Precision, autocast, float32_matmul_precision
+from heedful.training.execution import Precision, autocast, float32_matmul_precision
+from heedful.training.loss import Loss, projected_cross_entropy, smoothed_cross_entropy
+
+_VALIDATED_ROWS = 512  # whose logits are computed at once
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def accumulate_gradients(
     settings: TrainConfig,
     *,
     precision: Precision,
-    discard: Callable[[], None] | None = None,
+    discard: Callable[[], object] | None = None,
 ) -> Sums:
     """Add the gradients of the loss, summed over real target tokens, to those of the weights.
 
@@ -200,44 +201,99 @@ def apply_gradients(optimizer: torch.optim.Optimizer, *, scale: float, learning_
     optimizer.step()
 
 
-def start_event(
-    model: Transformer, config: Config, precision: Precision, *, num_pairs: int, step: int, seconds: float
-) -> StartEvent:
-    """Return the event before the first step, or the first after a resumption."""
-    return StartEvent(
-        step,
-        seconds,
-        num_parameters=model.num_parameters,
-        num_trained=num_trained(model),
-        num_pairs=num_pairs,
-        precision=precision,
-        device=str(next(model.parameters()).device),
-        threads=torch.get_num_threads(),
-        max_steps=config.train.max_steps,
-        max_minutes=config.train.max_minutes,
+def measure_nll(model: Transformer, batches: Iterable[Batch], *, precision: Precision) -> dict[str, float]:
+    """Return the negative log-likelihood per target token, in nats, and its exponential, the perplexity.
+
+    Neither is smoothed, and every token counts the same, whichever batch it is in.
+    """
+    device = next(model.parameters()).device
+    total, num_tokens = 0.0, 0
+    model.eval()
+    with torch.no_grad(), autocast(precision, device), float32_matmul_precision(precision, device):
+        for batch in batches:
+            total += _nll_of(model, batch.to(device))
+            num_tokens += batch.num_tgt_tokens
+    nll = total / num_tokens
+    return {"nll": nll, "perplexity": math.exp(min(nll, 700.0))}
+
+
+def _nll_of(model: Transformer, batch: Batch) -> float:
+    """Return the sum over a batch, which is split in two if it does not fit into memory."""
+    try:
+        with reraise_out_of_memory(batch):
+            return _nll_in_one_pass(model, batch)
+    except OutOfMemoryError:
+        pass  # outside the except block, where the activations are freed
+    return sum(
+        _nll_of(model, half) for half in halve_batches([batch], like=batch, pad_id=model.config.tgt_pad_id)
     )
 
 
-def step_event(
-    steps: Sequence[tuple[StepMetrics, float]],
-    *,
-    epoch: int,
-    rate: float,
-    progress: float,
-    step: int,
-    seconds: float,
-    kind: type[StepEvent] = StepEvent,
-) -> StepEvent:
-    """Return the means over steps, each given with its seconds; all tokens count the same."""
-    num_tokens = sum(metrics.num_tgt_tokens for metrics, _ in steps)
-    return kind(
-        step,
-        seconds,
-        epoch=epoch,
-        loss=sum(metrics.loss * metrics.num_tgt_tokens for metrics, _ in steps) / num_tokens,
-        nll=sum(metrics.nll * metrics.num_tgt_tokens for metrics, _ in steps) / num_tokens,
-        learning_rate=rate,
-        gradient_norm=sum(metrics.gradient_norm for metrics, _ in steps) / len(steps),
-        tokens_per_second=num_tokens / sum(taken for _, taken in steps),
-        progress=progress,
-    )
+def _nll_in_one_pass(model: Transformer, batch: Batch) -> float:
+    pad_id, total = model.config.tgt_pad_id, 0.0
+    states = model.decode(batch.tgt_in, model.encode(batch.src))
+    real = batch.tgt_out != pad_id
+    chunks = (torch.split(each[real], _VALIDATED_ROWS) for each in (states, batch.tgt_out))
+    for chunk, targets in zip(*chunks, strict=True):  # all logits at once may need more than a training step
+        logits = model.project(chunk)
+        total += float(smoothed_cross_entropy(logits, targets, smoothing=0.0, pad_id=pad_id).nll)
+    return total
+
+
+class OutOfMemoryError(Exception):
+    """Memory is too small for a step with this batch."""
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__("memory is too small for a batch")
+        self.batch = batch
+
+
+@contextmanager
+def reraise_out_of_memory(batch: Batch) -> Iterator[None]:
+    """Raise all of torch's out-of-memory errors inside the block as one class.
+
+    Raises:
+        OutOfMemoryError: memory is too small for this batch.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemoryError(batch) from None
+
+
+def halve_batches(batches: Sequence[Batch], *, like: Batch, pad_id: int) -> list[Batch]:
+    """Return the same rows, with every batch at least as large as `like` split in two.
+
+    Args:
+        batches: of one step.
+        like: the batch that did not fit into memory.
+        pad_id: of the target.
+
+    Raises:
+        TrainingError: `like` has only one row.
+    """
+    if len(like) == 1:
+        raise TrainingError(
+            f"memory is too small for one pair of {like.src.shape[1]} and {like.tgt_out.shape[1]} tokens; "
+            "lower data.max_length, or take a smaller model"
+        )
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # free memory may be fragmented
+    return [
+        part
+        for batch in batches
+        for part in (_halves(batch, pad_id) if _size(batch) >= _size(like) and len(batch) > 1 else [batch])
+    ]
+
+
+def _size(batch: Batch) -> int:
+    return batch.src.numel() + batch.tgt_out.numel()
+
+
+def _halves(batch: Batch, pad_id: int) -> Iterator[Batch]:
+    middle = (len(batch) + 1) // 2
+    for rows in (slice(middle), slice(middle, None)):
+        tgt_out = batch.tgt_out[rows]
+        yield Batch(batch.src[rows], batch.tgt_in[rows], tgt_out, int((tgt_out != pad_id).sum()))

@@ -29,7 +29,8 @@ def average(task: Average) -> list[Path]:
     """
     from heedful.storage.bundle import load_bundle
     from heedful.storage.model_files import load_weights, save_bundle
-    from heedful.training.averaging import add_adapters, average_weights, without_adapters
+    from heedful.ops.lora import add_adapters, without_adapters
+    from heedful.training.averaging import average_weights
     from heedful.training.checkpoint import is_complete, list_checkpoints
     from heedful.verbs.card import front_matter
     from heedful.verbs.run_directory import CHECKPOINTS, CONFIG

@@ -252,7 +252,9 @@ class _TrainingBench:
         from heedful.verbs.profiling import MatmulRate
 
         run = self._run
-        rate = MatmulRate(run.precision, run.device, threads=self._processes * self._threads)
+        rate = MatmulRate(
+            run.execution.precision, run.execution.device, threads=self._processes * self._threads
+        )
         metrics, seconds, memory = self._take_steps(rate)
         num_tokens = [each.num_tgt_tokens for each in metrics]
         flops_per_token = self._count_flops() / sum(num_tokens[: len(self._counted)])
@@ -260,8 +262,8 @@ class _TrainingBench:
         model_rate = flops_per_token * tokens_per_second
         return TrainingBenchmark(
             batches=batches,
-            device=run.device.type,
-            precision=run.precision,
+            device=run.execution.device.type,
+            precision=run.execution.precision,
             kernels=self._kernels(),
             native=native().describe(),
             processes=self._processes,
@@ -287,17 +289,19 @@ class _TrainingBench:
         from heedful.verbs.profiling import finish
 
         run, decay = self._run, self._run.config.train.ema_decay
-        optimizer = build_optimizer(run.model, run.config.optimizer, precision=run.precision)
+        optimizer = build_optimizer(run.model, run.config.optimizer, precision=run.execution.precision)
         average = MovingAverage(run.model, decay) if decay else None
-        with closing(start_process_group(run.model, run.source, run.config, optimizer, average)) as group:
+        with closing(
+            start_process_group(run.model, run.source, run.config, run.execution, optimizer, average)
+        ) as group:
             self._take(group, self._warm_up, "warming up")
             rate.measure(_MATMUL_SECONDS)
             start = time.perf_counter()
             metrics = self._take(group, self._timed, "timing steps")
-            finish(run.device)
+            finish(run.execution.device)
             seconds = time.perf_counter() - start
             rate.measure(_MATMUL_SECONDS)
-            with peak_memory(run.device) as memory:
+            with peak_memory(run.execution.device) as memory:
                 self._take(group, self._watched, "measuring memory")
         return metrics, seconds, memory
 
@@ -319,7 +323,10 @@ class _TrainingBench:
         from heedful.verbs.profiling import count_flops
 
         run, size = self._run, self._processes
-        ranks = [Rank(run.model, run.source, run.config, number=number, size=size) for number in range(size)]
+        ranks = [
+            Rank(run.model, run.source, run.config, run.execution, number=number, size=size)
+            for number in range(size)
+        ]
         total = 0
         for plan in self._counted:
             total += count_flops(ranks, plan)
@@ -330,14 +337,13 @@ class _TrainingBench:
     def _kernels(self) -> str:
         from heedful.ops.kernels import kernels_apply_to
         from heedful.runtime.threads import using_threads
-        from heedful.training.compilation import compiles
 
-        train = self._run.config.train
-        if compiles(train, self._run.device):
+        execution = self._run.execution
+        if execution.compiles:
             return "torch.compile"
         with using_threads(self._threads):
             there_are = kernels_apply_to(next(self._run.model.parameters()))
-        return "compiled" if there_are and train.kernels != "torch" else "torch"
+        return "compiled" if there_are and execution.kernels else "torch"
 
     def _report(self, what: str) -> None:
         self._done += 1

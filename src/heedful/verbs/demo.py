@@ -194,10 +194,12 @@ def time_steps(config: "Config", pairs: Sequence[tuple[str, str]]) -> float:
         config = config.replace(data=files | {"cache_dir": temporary})
         run = prepare(config, RunDirectory(directory), Notices([]), resume=False)
         model, config = run.model, run.config
-        optimizer = build_optimizer(model, config.optimizer, precision=run.precision)
+        optimizer = build_optimizer(model, config.optimizer, precision=run.execution.precision)
         average = MovingAverage(model, config.train.ema_decay) if config.train.ema_decay else None
         seconds = []
-        with closing(start_process_group(model, run.source, config, optimizer, average)) as group:
+        with closing(
+            start_process_group(model, run.source, config, run.execution, optimizer, average)
+        ) as group:
             for number in range(1, _WARM_UP_STEPS + _TIMED_STEPS + 1):
                 start = time.monotonic()
                 group.step(StepPlan(number, ((0, number),), 0.0))

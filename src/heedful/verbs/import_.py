@@ -124,7 +124,7 @@ def _read_directory(task: Import, source: Path, settings: dict[str, dict[str, An
 
 def _read_file(task: Import, source: Path, settings: dict[str, dict[str, Any]]) -> _Imported:
     from heedful.interop import fairseq
-    from heedful.interop.checkpoint import read_checkpoint
+    from heedful.interop.conversion import read_checkpoint
     from heedful.interop.layouts import read_layout
     from heedful.interop.vocabulary import fit_vocabularies, read_tokenizers
     from heedful.settings.loading import validate

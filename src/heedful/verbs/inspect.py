@@ -171,7 +171,7 @@ def _with_torch() -> tuple[str, str, list[str]]:
     """Return torch's version, the precision of training on the CPU, and the names of the GPUs."""
     import torch
 
-    from heedful.training.precision import resolve_precision
+    from heedful.training.execution import resolve_precision
 
     gpus = [torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count())]
     return torch.__version__, resolve_precision("auto", torch.device("cpu")), gpus

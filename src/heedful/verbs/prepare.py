@@ -18,7 +18,6 @@ from heedful.data.files import ParallelText, overlap, read_pairs, read_parallel,
 from heedful.data.store import ParallelStore, build_store
 from heedful.errors import ConfigError, CorpusError, RunError
 from heedful.model.transformer import Transformer
-from heedful.ops import use_fused_ops
 from heedful.runtime.threads import check_workers, set_threads
 from heedful.settings.loading import load_config, validate
 from heedful.settings.model import Section
@@ -27,11 +26,9 @@ from heedful.storage.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resol
 from heedful.storage.model_files import assign_weights, meta_model, unique_weights
 from heedful.text import Framing, TokenizerPair, train_tokenizers
 from heedful.training import Event, NoticeEvent, WarningEvent
-from heedful.training.averaging import choose_trained_weights
-from heedful.training.batch_size import fitting_batch
-from heedful.training.compilation import compiles
-from heedful.training.memory import free_memory, limit_onednn_cache
-from heedful.training.precision import Precision, resolve_precision
+from heedful.training.execution import Execution
+from heedful.training.memory import fitting_batch, free_memory, limit_onednn_cache
+from heedful.training.optimizer import choose_trained_weights
 from heedful.verbs.loading import local_bundle
 from heedful.verbs.run_directory import RunDirectory
 
@@ -82,8 +79,7 @@ class PreparedRun:
     source: BatchSource
     valid_source: BatchSource
     valid: ParallelText
-    device: torch.device
-    precision: Precision
+    execution: Execution
 
 
 class Notices:
@@ -152,18 +148,19 @@ def prepare(config: Config, run: RunDirectory, notices: Notices, *, resume: bool
         tokenizers = run.load_tokenizers()
     else:
         tokenizers = _trained_tokenizers(text, config, notices)
-    config, device, precision = _resolve(config, None if base else tokenizers)
-    if compiles(config.train, device):
+    config, execution = _resolve(config, None if base else tokenizers)
+    if execution.compiles:
         notices.add("the layers are compiled: the first steps take a minute or more")
-    model = _build_model(config, base).to(device)
+    model = _build_model(config, base).to(execution.device)
+    execution.apply(model)
     with notices.during("turning the text into ids"):
         sources = _stored(text, valid, tokenizers, config)
     _note_store(sources[0].store, notices)
-    config, (source, valid_source) = _with_fitting_batches(model, config, sources, notices)
+    config, (source, valid_source) = _with_fitting_batches(model, config, execution, sources, notices)
     if base:
         _note_unknown(source.store, tokenizers, notices)
     origin = base.origin if base else None
-    return PreparedRun(config, tokenizers, model, origin, source, valid_source, valid, device, precision)
+    return PreparedRun(config, tokenizers, model, origin, source, valid_source, valid, execution)
 
 
 def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:
@@ -311,14 +308,13 @@ def _trained_tokenizers(text: ParallelText, config: Config, notices: Notices) ->
         return train_tokenizers(text.src, text.tgt, config.tokenizer, seed=config.train.seed)
 
 
-def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, torch.device, Precision]:
-    """Return the configuration with the sizes of new tokenizers, and the device and precision."""
+def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, Execution]:
+    """Return the configuration with the sizes of new tokenizers, and how this process trains."""
     limit_onednn_cache()
     if config.train.threads:
         set_threads("train.threads", config.train.threads)
     check_workers("train.processes", config.train.processes)
-    device = training_device(config.train.device)
-    precision = resolve_precision(config.train.precision, device)
+    execution = Execution.of(config.train, training_device(config.train.device))
     model = config.model.model_dump()
     if tokenizers is not None:
         model |= {
@@ -327,9 +323,9 @@ def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, 
             "src_pad_id": tokenizers.src.pad_id,
             "tgt_pad_id": tokenizers.tgt.pad_id,
         }
-    train = config.train.replace(precision=precision)
+    train = config.train.replace(precision=execution.precision)
     settings = config.model_dump(exclude_unset=True) | {"model": model, "train": train.model_dump()}
-    return validate(settings), device, precision
+    return validate(settings), execution
 
 
 def training_device(name: str) -> torch.device:
@@ -354,7 +350,6 @@ def _build_model(config: Config, base: BaseModel | None) -> Transformer:
     else:
         model = Transformer.from_config(config.model)
     choose_trained_weights(model, config)
-    use_fused_ops(model, kernels=config.train.kernels != "torch")
     return model
 
 
@@ -412,7 +407,11 @@ def _with_batches_of(config: Config, tokens: int) -> Config:
 
 
 def _with_fitting_batches(
-    model: Transformer, config: Config, sources: tuple[BatchSource, BatchSource], notices: Notices
+    model: Transformer,
+    config: Config,
+    execution: Execution,
+    sources: tuple[BatchSource, BatchSource],
+    notices: Notices,
 ) -> tuple[Config, tuple[BatchSource, BatchSource]]:
     """Replace `batch.tokens = "auto"` by the largest batch that fits into memory, in validation too.
 
@@ -422,7 +421,7 @@ def _with_fitting_batches(
     if config.batch.tokens:
         return config, sources
     src, tgt = (max(lengths) for lengths in zip(*(each.max_lengths for each in sources), strict=True))
-    fit = fitting_batch(model, config, (src, tgt))
+    fit = fitting_batch(model, config, execution, (src, tgt))
     notices.add(f'batch.tokens="auto": {fit}')
     if config.batch.ramp_from is not None and config.batch.ramp_from > fit.tokens:
         raise ConfigError(

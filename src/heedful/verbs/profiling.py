@@ -10,9 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from heedful.ops.attention import attention_implementation
 from heedful.ops.kernels import torch_dtype
 from heedful.runtime.threads import using_threads
-from heedful.training.compilation import uncompiled
 from heedful.training.parallel.process_group import Rank, StepPlan
-from heedful.training.precision import Precision
+from heedful.training.execution import Precision
 
 # (M, K, N) of typical matrix multiplications in training; a GPU needs larger ones to be fully used.
 _MATMULS = ((2048, 1024, 1024), (2048, 2048, 2048))
@@ -75,8 +74,7 @@ def count_flops(ranks: Sequence[Rank], plan: StepPlan) -> int:
         ranks: all of a group, with one model; each computes its rows, one after the other.
         plan: of the step. Its gradients are added to those of the model.
     """
-    model, settings = ranks[0].model, ranks[0].config.train
-    plain_layers = uncompiled(settings, next(model.parameters()).device)
+    model, plain_layers = ranks[0].model, ranks[0].execution.eagerly()
     with attention_implementation(model, "eager"), plain_layers, FlopCounterMode(display=False) as counter:
         for rank in ranks:
             rank.accumulate(plan)

@@ -17,9 +17,9 @@ from heedful.data.store import ParallelStore
 from heedful.errors import ConfigError, CorpusError, RunError, TokenizerError
 from heedful.runtime.durable import (
     WRITING,
-    bring_back,
     named_in_errors,
     put_text_in_place,
+    restore_backup,
     sync,
     writing_at,
 )
@@ -353,7 +353,7 @@ class RunDirectory:
     def bring_back_bundles(self) -> None:
         """Undo incomplete replacements of bundles by a killed process."""
         for name in BUNDLES:
-            bring_back(self.path / name)
+            restore_backup(self.path / name)
 
     def write_config(self, config: Config) -> None:
         """Write the resolved configuration, atomically."""

@@ -29,7 +29,16 @@ if TYPE_CHECKING:
     from heedful.text.tokenizer import Tokenizer
 
 _ACCESS, _LOG = "Access", "Log"
-_NEEDED = ("uvicorn", "fastapi", "cachetools", "prometheus_client", "langcodes", "language_data", "syntok", "py3langid")
+_NEEDED = (
+    "uvicorn",
+    "fastapi",
+    "cachetools",
+    "prometheus_client",
+    "langcodes",
+    "language_data",
+    "syntok",
+    "py3langid",
+)
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
 _MARIAN = ">>"
 _MOST_NAMED = 3  # pairs of a list
@@ -281,7 +290,7 @@ def _parse(argument: str) -> "tuple[list[Pair], str]":
 
 
 def _parse_pair(text: str) -> "Pair":
-    from heedful.serving.catalogue import Pair, language_code
+    from heedful.serving.languages import Pair, language_code
 
     parts = text.split("-")
     for at in range(1, len(parts)):
@@ -302,7 +311,7 @@ def _tags(
         return {}  # its source language has no tag: the command line must say it
     if src_tag is None or tgt_tag is None:
         return {}
-    from heedful.serving.catalogue import Pair
+    from heedful.serving.languages import Pair
 
     sources, targets = _languages(src), _languages(tgt)
     return {
@@ -314,7 +323,7 @@ def _tags(
 
 
 def _languages(tokenizer: "Tokenizer") -> dict[str, str]:
-    from heedful.serving.catalogue import language_code
+    from heedful.serving.languages import language_code
 
     tags = {code: tag for tag in tokenizer.tags() if (code := language_code(tag)) is not None}
     return dict(sorted(tags.items()))
@@ -322,7 +331,7 @@ def _languages(tokenizer: "Tokenizer") -> dict[str, str]:
 
 def _pairs_of_files(config: "Config") -> "list[Pair]":
     """Return the pair that the names of the training files say: train.en and train.de."""
-    from heedful.serving.catalogue import Pair
+    from heedful.serving.languages import Pair
 
     names = [config.data.src, config.data.tgt]
     endings = [None if name is None else _ending(str(name)) for name in names]
@@ -331,7 +340,7 @@ def _pairs_of_files(config: "Config") -> "list[Pair]":
 
 
 def _ending(name: str) -> str | None:
-    from heedful.serving.catalogue import language_code
+    from heedful.serving.languages import language_code
 
     suffixes = [each[1:] for each in Path(name).suffixes if each != ".gz"]
     return language_code(suffixes[-1]) if suffixes and len(suffixes[-1]) <= 3 else None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from heedful.model.transformer import Transformer
     from heedful.settings.run import Config
     from heedful.training import EndEvent, Event, Scores, Trainer
-    from heedful.training.precision import Precision
+    from heedful.training.execution import Precision
     from heedful.verbs.prepare import Listener, Notices, PreparedRun
     from heedful.verbs.run_directory import DirectoryGuard, RunDirectory, SkippedReport
 
@@ -160,7 +160,7 @@ def _trainer_of(
         prepared.source,
         TrainerCallbacks(
             validators=[
-                NllValidator(prepared.valid_source, prepared.precision),
+                NllValidator(prepared.valid_source, prepared.execution.precision),
                 *([decoding] if prepared.config.valid.decode_sentences else []),
             ],
             listeners=listeners,
@@ -170,6 +170,7 @@ def _trainer_of(
             validation_set=_validation_set(prepared),
             before_writing=guard.check,
         ),
+        prepared.execution,
     )
 
 
@@ -247,7 +248,7 @@ def _bundle_writer(
     """Return a function that writes a bundle with its card; the first validation sets the signatures."""
     from heedful.storage.bundle import Bundle
     from heedful.storage.model_files import save_bundle
-    from heedful.training.averaging import without_adapters
+    from heedful.ops.lora import without_adapters
     from heedful.verbs.card import model_card, shared_config
 
     config = shared_config(prepared.config)
@@ -301,7 +302,9 @@ class DecodingValidator:
         from heedful.storage.bundle import Bundle
 
         config = self._run.config
-        translator = Translator(Bundle(config, self._run.tokenizers, model), precision=self._run.precision)
+        translator = Translator(
+            Bundle(config, self._run.tokenizers, model), precision=self._run.execution.precision
+        )
         greedy = config.decode.model_copy(update={"beam_size": 1, "n_best": 1})
         outputs = translator.translate(self._sources, options=SearchOptions.from_config(greedy))
         report = evaluate_texts(self._sources, outputs, [self._references], list(DECODED_METRICS))

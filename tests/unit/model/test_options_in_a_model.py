@@ -25,7 +25,7 @@ from heedful.model.attention import causal_mask
 from heedful.model.transformer import Transformer
 from heedful.ops.recorder import record_attention
 from heedful.storage.model_files import load_weights, unique_weights
-from heedful.training.precision import autocast
+from heedful.training.execution import autocast
 
 EACH = pytest.mark.parametrize("name", OPTIONS)
 

@@ -14,7 +14,8 @@ from heedful.ops import use_fused_ops
 from heedful.ops.attention import FusedAttention, attention_implementation
 from heedful.ops.fused import FastDropout
 from heedful.ops.kernels import FusedResidual
-from heedful.ops.lora import adapt_layers
+from heedful.ops.lora import add_adapters
+from heedful.settings.run import LoraConfig
 
 
 def kinds(model: nn.Module) -> set[type]:
@@ -72,7 +73,7 @@ def test_a_copy_has_operations_of_its_own() -> None:
 
 def test_layers_are_found_inside_of_wrappers_and_beside_adapters() -> None:
     model = small_model(num_decoder_layers=2)
-    adapt_layers(model, ("query",), rank=2, alpha=2.0, dropout=0.1)
+    add_adapters(model, LoraConfig(rank=2, alpha=2.0, dropout=0.1, targets=("query",)))
     model.decoder.layers[1] = torch.compile(model.decoder.layers[1], backend="eager")
     use_fused_ops(model, kernels=True)
     attentions = [each for each in model.modules() if isinstance(each, MultiHeadAttention)]

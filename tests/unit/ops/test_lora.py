@@ -8,7 +8,8 @@ from small_models import small_config
 from torch import Tensor, nn
 
 from heedful.model.transformer import Transformer
-from heedful.ops.lora import AdaptedLinear, adapt_layers, inner_linear_layers, merge_layers
+from heedful.ops.lora import AdaptedLinear, add_adapters, inner_linear_layers, merge_layers
+from heedful.settings.run import LoraConfig
 
 RANK, ALPHA, IN, OUT = 3, 5.0, 7, 11
 ALL = ("query", "key", "value", "output", "inner", "outer")
@@ -27,7 +28,7 @@ def model_and_ids(targets: tuple[str, ...] = ALL) -> tuple[Transformer, Transfor
     torch.manual_seed(73)
     base = Transformer.from_config(small_config(d_ff=13)).double().eval()
     adapted = copy.deepcopy(base)
-    adapt_layers(adapted, targets, rank=RANK, alpha=ALPHA, dropout=0.0)
+    add_adapters(adapted, LoraConfig(rank=RANK, alpha=ALPHA, targets=targets))
     return base, adapted, (torch.randint(1, 11, (2, 5)), torch.randint(1, 11, (2, 3)))
 
 

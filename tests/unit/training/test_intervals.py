@@ -6,12 +6,18 @@ from typing import Any
 import pytest
 
 from heedful.settings.run import Config
-from heedful.training.schedule import Due, due_after_step, is_time_based
+from heedful.training.checkpoint import Progress
+from heedful.training.schedule import Due, Moment, Schedule
 
 
 def settings(valid: dict[str, Any] | None = None, **train: Any) -> Config:  # noqa: ANN401
     limits = {"max_steps": None, "max_minutes": 10.0, "checkpoint_every_steps": 5}
     return Config.model_validate({"train": limits | train, "valid": {"every_steps": 3} | (valid or {})})
+
+
+def due_after(config: Config, *, step: int, seconds: float, validated_at: float) -> Due:
+    progress = Progress(step=step, validated_at=validated_at)
+    return Schedule(config).due(Moment(progress, seconds, epoch_length=1))
 
 
 def times_of_validations(config: Config, *, step: float, validation: float) -> list[float]:
@@ -22,7 +28,7 @@ def times_of_validations(config: Config, *, step: float, validation: float) -> l
         if seconds >= 60.0 * config.train.max_minutes:
             return begun
         seconds += step
-        due = due_after_step(config, step=number, seconds=seconds, validated_at=validated_at)
+        due = due_after(config, step=number, seconds=seconds, validated_at=validated_at)
         assert due.checkpoint == due.validation
         if due.validation:
             begun.append(seconds)
@@ -36,21 +42,21 @@ def times_of_validations(config: Config, *, step: float, validation: float) -> l
 )
 def test_runs_with_another_limit_go_by_steps(limits: dict[str, Any]) -> None:
     config = settings(**limits)
-    assert not is_time_based(config)
+    assert not Schedule(config).is_time_based
     for step in range(1, 31):
-        due = due_after_step(config, step=step, seconds=1e9, validated_at=0.0)
+        due = due_after(config, step=step, seconds=1e9, validated_at=0.0)
         assert due == Due(validation=step % 3 == 0, checkpoint=step % 5 == 0)
 
 
 def test_no_fraction_means_steps_for_runs_of_minutes_too() -> None:
     config = settings({"every_fraction": None})
-    assert not is_time_based(config)
-    assert due_after_step(config, step=6, seconds=0.0, validated_at=0.0) == Due(True, False)
-    assert due_after_step(config, step=7, seconds=1e9, validated_at=0.0) == Due(False, False)
+    assert not Schedule(config).is_time_based
+    assert due_after(config, step=6, seconds=0.0, validated_at=0.0) == Due(True, False)
+    assert due_after(config, step=7, seconds=1e9, validated_at=0.0) == Due(False, False)
 
 
 def test_a_run_of_minutes_is_validated_at_each_tenth_of_them() -> None:
-    assert is_time_based(settings())
+    assert Schedule(settings()).is_time_based
     times = times_of_validations(settings(), step=1.0, validation=5.0)
     assert times == [60.0 * tenth for tenth in range(1, 11)]
 
@@ -89,12 +95,12 @@ def test_steps_longer_than_the_fraction_are_validated_one_by_one() -> None:
 def test_what_was_validated_before_is_not_due_again(
     seconds: float, validated_at: float, is_due: bool
 ) -> None:
-    due = due_after_step(settings(), step=1, seconds=seconds, validated_at=validated_at)
+    due = due_after(settings(), step=1, seconds=seconds, validated_at=validated_at)
     assert due.validation == is_due
 
 
 def test_more_minutes_for_a_resumed_run_move_what_is_due() -> None:
     """Ten minutes were over and validated; of twenty, the next tenth ends after twelve."""
     config = settings(max_minutes=20.0)
-    assert not due_after_step(config, step=1, seconds=719.0, validated_at=603.0).validation
-    assert due_after_step(config, step=1, seconds=720.0, validated_at=603.0).validation
+    assert not due_after(config, step=1, seconds=719.0, validated_at=603.0).validation
+    assert due_after(config, step=1, seconds=720.0, validated_at=603.0).validation

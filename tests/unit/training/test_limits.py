@@ -6,7 +6,8 @@ import pytest
 
 from heedful.settings.run import Config
 from heedful.training.checkpoint import Progress
-from heedful.training.schedule import end_reason, has_learned, pace_message, reached_limit, shortfall
+from heedful.training.reporting import end_reason, has_learned, pace_message, shortfall
+from heedful.training.schedule import Moment, Schedule
 
 LINEAR = {"name": "linear", "peak": 1e-3, "decay_fraction": 0.7}
 
@@ -31,13 +32,13 @@ def test_the_reason_names_the_limit_and_the_steps(
     train: dict[str, Any], valid: dict[str, Any], progress: dict[str, Any], limit: str, reason: str
 ) -> None:
     config = run(train=train, valid=valid)
-    assert reached_limit(config, Progress(step=42, **progress), seconds=3.5 * 60) == limit
+    assert Schedule(config).reached_limit(Moment(Progress(step=42, **progress), 3.5 * 60, 1)) == limit
     assert end_reason(config, limit, step=42, steps_taken=42) == reason
 
 
 def test_a_run_that_was_over_already_names_the_setting() -> None:
     config = run(train={"max_steps": 50})
-    assert reached_limit(config, Progress(step=102), seconds=17.0) == "train.max_steps"
+    assert Schedule(config).reached_limit(Moment(Progress(step=102), 17.0, 1)) == "train.max_steps"
     assert (
         end_reason(config, "train.max_steps", step=102, steps_taken=0) == "102 steps done, train.max_steps=50"
     )
@@ -57,12 +58,12 @@ def test_a_run_that_was_over_already_names_the_setting() -> None:
 )  # fmt: skip
 def test_the_pace_says_what_fits(train: dict[str, Any], schedule: dict[str, Any], message: str) -> None:
     config = run(train=train, schedule=schedule)
-    assert pace_message(config, 5, seconds=4.0, pace=0.8, epoch_steps=150.0) == message
+    assert pace_message(config, Moment(Progress(step=5), 4.0, epoch_length=150), pace=0.8) == message
 
 
 def test_the_pace_of_a_resumed_run_counts_the_steps_it_had() -> None:
     config = run(train={"max_minutes": 10}, schedule=LINEAR)
-    said = pace_message(config, 105, seconds=500.0, pace=1.0, epoch_steps=100.0)
+    said = pace_message(config, Moment(Progress(step=105), 500.0, epoch_length=100), pace=1.0)
     assert said.startswith("about 205 steps (2 epochs) fit into 10 minutes, 1 s each")  # 100 s are left
 
 

@@ -13,8 +13,8 @@ from heedful.model.transformer import Transformer
 from heedful.storage.model_files import unique_weights
 from heedful.training.checkpoint import latest_checkpoint
 from heedful.training.events import CheckpointEvent, SkippedEvent, StepEvent, ValidationEvent, WarningEvent
+from heedful.training.schedule import RECOVERY_STEPS, recovered_rate
 from heedful.training.step import StepMetrics
-from heedful.training.trainer import RECOVERY_STEPS, recovered_rate
 
 
 def test_weights_that_are_not_finite_stop_with_one_line(tmp_path: Path) -> None:
@@ -66,7 +66,8 @@ def test_a_step_that_is_not_finite_is_skipped_and_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_several_in_a_row_are_taken_again_at_half_the_rate(tmp_path: Path, processes: int) -> None:
     train = {"processes": processes, "checkpoint_every_steps": 4}
-    plain, world = (make(tmp_path / name, train=train) for name in ("plain", "spoiled"))
+    plain = make(tmp_path / "plain", train=train | {"processes": 1})
+    world = make(tmp_path / "spoiled", train=train)
     wanted = spoil(plain, set())
     plain.trainer.fit()
     rates = spoil(world, {6, 7, 8})

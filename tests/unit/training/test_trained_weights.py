@@ -10,9 +10,9 @@ from torch import nn
 from heedful.data.batches import collate
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
+from heedful.ops.lora import without_adapters
 from heedful.settings.run import Config
-from heedful.training.averaging import choose_trained_weights, num_trained, without_adapters
-from heedful.training.optimizer import build_optimizer
+from heedful.training.optimizer import build_optimizer, choose_trained_weights, num_trained
 from heedful.training.step import train_step
 
 LORA = {"rank": 2, "targets": ("query", "outer")}

@@ -6,7 +6,7 @@ from small_models import small_model
 from torch.nn.functional import cross_entropy
 
 from heedful.data.batches import Batch, collate
-from heedful.training.validation import measure_nll
+from heedful.training.step import measure_nll
 
 PAD, BOS = 0, 2
 LENGTHS = [(3, 9), (5, 1), (2, 2), (7, 4), (1, 6)]

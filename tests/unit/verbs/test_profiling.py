@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from process_groups import settings, small_source
-from small_models import small_config
+from small_models import prepared, small_config
 
 from heedful.data.batches import Batch, BatchSource
 from heedful.model.transformer import Transformer
@@ -29,7 +29,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> BatchSource:
 def ranks_of(source: BatchSource, config: Config, *, size: int = 1) -> list[Rank]:
     torch.manual_seed(1)
     model = Transformer.from_config(config.model)
-    return [Rank(model, source, config, number=number, size=size) for number in range(size)]
+    return [
+        Rank(model, source, config, prepared(model, config), number=number, size=size)
+        for number in range(size)
+    ]
 
 
 def flops_by_hand(model: ModelConfig, batch: Batch) -> int:

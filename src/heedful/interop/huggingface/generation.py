@@ -156,7 +156,7 @@ def write_search(
     return {key: value for key, value in settings.items() if value is not None}
 
 
-def departures_of_generate(search: DecodeConfig) -> Iterator[str]:
+def inexact_settings(search: DecodeConfig) -> Iterator[str]:
     """Yield a sentence for each setting of a search that `write_search` can only approximate."""
     if search.beam_size > 1 and search.length_normalization == "gnmt":
         yield (

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.checkpoint import read_checkpoint
+from heedful.interop.conversion import read_checkpoint
 from heedful.interop.vocabulary import TypedSettings
 from heedful.settings.parsing import is_plain_name, parse_json, read_limited, shown
 from heedful.settings.run import Config

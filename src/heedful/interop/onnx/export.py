@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.errors import InteropError, MissingExtraError, install_hint
-from heedful.interop.checkpoint import new_directory
+from heedful.interop.exporting import new_directory, write_readme
 from heedful.interop.onnx.runtime import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, settings_of
 from heedful.model.attention import DecoderCache, KeyValueCache, LayerCache, MultiHeadAttention, Projection
 from heedful.model.layers import DecoderLayer
@@ -35,86 +35,67 @@ from heedful.model.variants import (
     fairseq_sinusoids,
     relative_distances,
 )
-from heedful.storage.bundle import CARD_FILE, Bundle
+from heedful.storage.bundle import Bundle
 
 if TYPE_CHECKING:
     from torch.onnx import ONNXProgram
 
-_README = Template("""# Transformer $size, as ONNX
-
-Exported with heedful, with weights in float32. With heedful's extra `interop` ($install):
-
-```python
-from heedful.interop.onnx.runtime import OnnxTranslator
-
-translator = OnnxTranslator.load(".")  # where this file is
-print(translator.translate(["..."], beam_size=$beam_size))
-```
-
-## Without heedful
-
-`encoder.onnx` takes `src` (B, S) and returns `source_mask` (B, S), `memory_keys_i` (B, H, S, K) and
-`memory_values_i` (B, H, S, L). `decoder_step.onnx` takes `ids` (B), all outputs of the encoder, and the cache
-of the previous tokens, `past_keys_i` (B, H, P, K) and `past_values_i` (B, H, P, L); it returns `log_probs`
-(B, V) of the next token, and in `keys_i` and `values_i` the cache of the next step. B is the number of rows,
-S of source tokens, P of previous tokens, 0 at first; i is the index of a decoder layer.
-
-Ids are int64, the mask is bool, everything else is float32. Shorter rows of `src` are padded with $src_pad_id
-on the right. $end
-The other files have the tokenizer and, in `onnx_model.json`, the special ids and the search that the model
-was exported with.
-
-Greedy search over the ids of a text, after `pip install onnxruntime`:
-
-```python
-import json
-
-import numpy as np
-from onnxruntime import InferenceSession
-
-encoder, decoder = InferenceSession("encoder.onnx"), InferenceSession("decoder_step.onnx")
-memories = [output.name for output in encoder.get_outputs()]
-pasts = {each.name: each.shape for each in decoder.get_inputs() if each.name.startswith("past_")}
-with open("onnx_model.json") as file:
-    model = json.load(file)
-
-
-def greedy(source_ids):
-    src = np.array([model["src_prefix"] + source_ids + model["src_suffix"]])
-    inputs = dict(zip(memories, encoder.run(None, {"src": src})))
-    inputs |= {name: np.zeros((1, heads, 0, size), np.float32) for name, (_, heads, _, size) in pasts.items()}
-    search = model["search"]
-    limits = [src.shape[1] + search["max_length_offset"], search["max_length"], model["max_positions"]]
-    last = min(limit for limit in limits if limit) - 1
-    forced = {last: search["forced_last_id"], 0: search["forced_first_id"]}
-    ids = [model["start_id"]]
-    for step in range(last + 1):
-        log_probs, *present = decoder.run(None, {"ids": np.array(ids[-1:])} | inputs)
-        inputs |= dict(zip(pasts, present))
-        log_probs[:, search["suppressed_ids"]] = -np.inf
-        is_free = forced.get(step) is None
-        ids.append(int(log_probs.argmax()) if is_free else forced[step])
-        if ids[-1] == model["eos_id"]:
-            break
-    return ids[1:]
-```
-""")
-
-
-def readme(bundle: Bundle) -> str:
-    """Return the README in Markdown."""
-    model = bundle.config.model
-    learned = f"Source and target may have at most {model.max_positions:,} tokens."
-    return _README.substitute(
-        size=f"{model.num_encoder_layers}+{model.num_decoder_layers} x {model.d_model}",
-        beam_size=bundle.config.decode.beam_size,
-        src_pad_id=model.src_pad_id,
-        install=install_hint("interop"),
-        end=learned if model.positions == "learned" else "Lengths are not limited.",
-    )
-
-
+OPSET = 18  # the native one of torch's exporter; others need a conversion
+_CHATTY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 InputPositions = SinusoidalPositions | LearnedPositions | NoPositions
+
+
+def export_onnx(bundle: Bundle, output: Path) -> None:
+    """Write a model as ONNX files for `OnnxTranslator`, or any program with ONNX Runtime.
+
+        encoder.onnx        src (B, S) -> source_mask (B, S), and for each layer i of the decoder
+                            memory_keys_i (B, H, S, d_k) and memory_values_i (B, H, S, d_v)
+        decoder_step.onnx   ids (B,), the encoder's outputs, past_keys_i (B, H, P, d_k) and past_values_i
+                            (B, H, P, d_v) -> log_probs (B, V), and keys_i and values_i of P + 1 positions
+        onnx_model.json     special ids and the default search: `OnnxSettings`
+        README.md           how to use them; the tokenizer files are in the same directory
+
+    B, S and P are dynamic; P is 0 at the first step. Weights are float32. Those of a graph above 2 GB, the
+    limit of the format, are in a separate file.
+
+    Args:
+        bundle: the model; it is not changed.
+        output: the directory to create, atomically.
+
+    Raises:
+        RunError: the output exists.
+        InteropError: a part of the model cannot be exported, or the files cannot be written.
+        MissingExtraError: onnx or onnxscript is not installed.
+    """
+    _check_libraries()
+    model = exportable(bundle.model)
+    settings = settings_of(bundle)
+    with new_directory(output) as directory:
+        encoder, step = export_graphs(model)
+        encoder.save(directory / ENCODER_FILE)
+        step.save(directory / STEP_FILE)
+        bundle.tokenizers.save(directory)
+        (directory / SETTINGS_FILE).write_text(settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        learned = f"Source and target may have at most {settings.max_positions:,} tokens."
+        write_readme(
+            directory,
+            _README,
+            model.config,
+            beam_size=bundle.config.decode.beam_size,
+            src_pad_id=settings.src_pad_id,
+            install=install_hint("interop"),
+            end="Lengths are not limited." if settings.max_positions is None else learned,
+        )
+
+
+def _check_libraries() -> None:
+    try:
+        for name in ("onnx", "onnxscript"):
+            import_module(name)
+    except ImportError:
+        raise MissingExtraError(
+            f"exporting to ONNX needs onnx and onnxscript: {install_hint('interop')}"
+        ) from None
 
 
 class EncoderGraph(nn.Module):
@@ -168,6 +149,72 @@ class DecoderStepGraph(nn.Module):
         cache.length = layers[0].target.length
         log_probs = self.model.decode_step(ids, cache).log_softmax(dim=-1)
         return log_probs, *(tensor for layer in layers for tensor in layer.target.tensors)
+
+
+def export_graphs(model: Transformer) -> tuple["ONNXProgram", "ONNXProgram"]:
+    """Trace encoder and decoder step of an `exportable` model; the example sizes are arbitrary."""
+    encoder, step = EncoderGraph(model), DecoderStepGraph(model)
+    src = torch.zeros(2, 3, dtype=torch.int64)
+    with torch.no_grad():
+        source_mask, *memories = encoder(src)
+    pasts = [memory.new_zeros(*memory.shape[:2], 5, memory.shape[3]) for memory in memories]
+    source, memory, past = {0: "batch", 1: "source"}, {0: "batch", 2: "source"}, {0: "batch", 2: "past"}
+    memory_names, past_names, present_names = (
+        [f"{prefix}{part}_{i}" for i in range(len(model.decoder.layers)) for part in ("keys", "values")]
+        for prefix in ("memory_", "past_", "")
+    )
+    encoder_program = _trace(
+        encoder, (src,), (source,), input_names=["src"], output_names=["source_mask", *memory_names]
+    )
+    step_program = _trace(
+        step,
+        (src[:, 0], source_mask, memories, pasts),
+        ({0: "batch"}, source, [memory] * len(memories), [past] * len(pasts)),
+        input_names=["ids", "source_mask", *memory_names, *past_names],
+        output_names=["log_probs", *present_names],
+    )
+    return encoder_program, step_program
+
+
+def _trace(
+    graph: EncoderGraph | DecoderStepGraph,
+    examples: tuple[Any, ...],
+    dynamic_shapes: tuple[Any, ...],
+    *,
+    input_names: Sequence[str],
+    output_names: Sequence[str],
+) -> "ONNXProgram":
+    with _quiet():
+        program = torch.onnx.export(
+            graph.eval(),
+            examples,
+            dynamo=True,
+            dynamic_shapes=dynamic_shapes,
+            input_names=input_names,
+            output_names=output_names,
+            opset_version=OPSET,
+            verbose=False,
+        )
+    assert program is not None
+    for node in program.model.graph:
+        node.metadata_props.clear()  # lines and paths of the Python source
+    return program
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppress the exporter's logs and warnings, which are for its developers."""
+    loggers = [logging.getLogger(name) for name in _CHATTY]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 class FunctionalCache(KeyValueCache):
@@ -296,115 +343,62 @@ def _sines_and_cosines(start: int, length: int, rates: Tensor) -> tuple[Tensor, 
     return angles.sin().float(), cosines.float()
 
 
-OPSET = 18  # the native one of torch's exporter; others need a conversion
-_CHATTY = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+_README = Template("""# Transformer $size, as ONNX
+
+Exported with heedful, with weights in float32. With heedful's extra `interop` ($install):
+
+```python
+from heedful.interop.onnx.runtime import OnnxTranslator
+
+translator = OnnxTranslator.load(".")  # where this file is
+print(translator.translate(["..."], beam_size=$beam_size))
+```
+
+## Without heedful
+
+`encoder.onnx` takes `src` (B, S) and returns `source_mask` (B, S), `memory_keys_i` (B, H, S, K) and
+`memory_values_i` (B, H, S, L). `decoder_step.onnx` takes `ids` (B), all outputs of the encoder, and the cache
+of the previous tokens, `past_keys_i` (B, H, P, K) and `past_values_i` (B, H, P, L); it returns `log_probs`
+(B, V) of the next token, and in `keys_i` and `values_i` the cache of the next step. B is the number of rows,
+S of source tokens, P of previous tokens, 0 at first; i is the index of a decoder layer.
+
+Ids are int64, the mask is bool, everything else is float32. Shorter rows of `src` are padded with $src_pad_id
+on the right. $end
+The other files have the tokenizer and, in `onnx_model.json`, the special ids and the search that the model
+was exported with.
+
+Greedy search over the ids of a text, after `pip install onnxruntime`:
+
+```python
+import json
+
+import numpy as np
+from onnxruntime import InferenceSession
+
+encoder, decoder = InferenceSession("encoder.onnx"), InferenceSession("decoder_step.onnx")
+memories = [output.name for output in encoder.get_outputs()]
+pasts = {each.name: each.shape for each in decoder.get_inputs() if each.name.startswith("past_")}
+with open("onnx_model.json") as file:
+    model = json.load(file)
 
 
-def export_onnx(bundle: Bundle, output: Path) -> None:
-    """Write a model as ONNX files for `OnnxTranslator`, or any program with ONNX Runtime.
-
-        encoder.onnx        src (B, S) -> source_mask (B, S), and for each layer i of the decoder
-                            memory_keys_i (B, H, S, d_k) and memory_values_i (B, H, S, d_v)
-        decoder_step.onnx   ids (B,), the encoder's outputs, past_keys_i (B, H, P, d_k) and past_values_i
-                            (B, H, P, d_v) -> log_probs (B, V), and keys_i and values_i of P + 1 positions
-        onnx_model.json     special ids and the default search: `OnnxSettings`
-        README.md           how to use them; the tokenizer files are in the same directory
-
-    B, S and P are dynamic; P is 0 at the first step. Weights are float32. Those of a graph above 2 GB, the
-    limit of the format, are in a separate file.
-
-    Args:
-        bundle: the model; it is not changed.
-        output: the directory to create, atomically.
-
-    Raises:
-        RunError: the output exists.
-        InteropError: a part of the model cannot be exported, or the files cannot be written.
-        MissingExtraError: onnx or onnxscript is not installed.
-    """
-    _check_libraries()
-    model = exportable(bundle.model)
-    settings = settings_of(bundle)
-    with new_directory(output) as directory:
-        encoder, step = export_graphs(model)
-        encoder.save(directory / ENCODER_FILE)
-        step.save(directory / STEP_FILE)
-        bundle.tokenizers.save(directory)
-        (directory / SETTINGS_FILE).write_text(settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        (directory / CARD_FILE).write_text(readme(bundle), encoding="utf-8")
-
-
-def _check_libraries() -> None:
-    try:
-        for name in ("onnx", "onnxscript"):
-            import_module(name)
-    except ImportError:
-        raise MissingExtraError(
-            f"exporting to ONNX needs onnx and onnxscript: {install_hint('interop')}"
-        ) from None
-
-
-def export_graphs(model: Transformer) -> tuple["ONNXProgram", "ONNXProgram"]:
-    """Trace encoder and decoder step of an `exportable` model; the example sizes are arbitrary."""
-    encoder, step = EncoderGraph(model), DecoderStepGraph(model)
-    src = torch.zeros(2, 3, dtype=torch.int64)
-    with torch.no_grad():
-        source_mask, *memories = encoder(src)
-    pasts = [memory.new_zeros(*memory.shape[:2], 5, memory.shape[3]) for memory in memories]
-    source, memory, past = {0: "batch", 1: "source"}, {0: "batch", 2: "source"}, {0: "batch", 2: "past"}
-    memory_names, past_names, present_names = (
-        [f"{prefix}{part}_{i}" for i in range(len(model.decoder.layers)) for part in ("keys", "values")]
-        for prefix in ("memory_", "past_", "")
-    )
-    encoder_program = _trace(
-        encoder, (src,), (source,), input_names=["src"], output_names=["source_mask", *memory_names]
-    )
-    step_program = _trace(
-        step,
-        (src[:, 0], source_mask, memories, pasts),
-        ({0: "batch"}, source, [memory] * len(memories), [past] * len(pasts)),
-        input_names=["ids", "source_mask", *memory_names, *past_names],
-        output_names=["log_probs", *present_names],
-    )
-    return encoder_program, step_program
-
-
-def _trace(
-    graph: EncoderGraph | DecoderStepGraph,
-    examples: tuple[Any, ...],
-    dynamic_shapes: tuple[Any, ...],
-    *,
-    input_names: Sequence[str],
-    output_names: Sequence[str],
-) -> "ONNXProgram":
-    with _quiet():
-        program = torch.onnx.export(
-            graph.eval(),
-            examples,
-            dynamo=True,
-            dynamic_shapes=dynamic_shapes,
-            input_names=input_names,
-            output_names=output_names,
-            opset_version=OPSET,
-            verbose=False,
-        )
-    assert program is not None
-    for node in program.model.graph:
-        node.metadata_props.clear()  # lines and paths of the Python source
-    return program
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the exporter's logs and warnings, which are for its developers."""
-    loggers = [logging.getLogger(name) for name in _CHATTY]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+def greedy(source_ids):
+    src = np.array([model["src_prefix"] + source_ids + model["src_suffix"]])
+    inputs = dict(zip(memories, encoder.run(None, {"src": src})))
+    inputs |= {name: np.zeros((1, heads, 0, size), np.float32) for name, (_, heads, _, size) in pasts.items()}
+    search = model["search"]
+    limits = [src.shape[1] + search["max_length_offset"], search["max_length"], model["max_positions"]]
+    last = min(limit for limit in limits if limit) - 1
+    forced = {last: search["forced_last_id"], 0: search["forced_first_id"]}
+    ids = [model["start_id"]]
+    for step in range(last + 1):
+        log_probs, *present = decoder.run(None, {"ids": np.array(ids[-1:])} | inputs)
+        inputs |= dict(zip(pasts, present))
+        log_probs[:, search["suppressed_ids"]] = -np.inf
+        is_free = forced.get(step) is None
+        ids.append(int(log_probs.argmax()) if is_free else forced[step])
+        if ids[-1] == model["eos_id"]:
+            break
+    return ids[1:]
+```
+""")

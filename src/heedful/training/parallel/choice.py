@@ -11,7 +11,7 @@ from heedful.model.transformer import Transformer
 from heedful.runtime.native import native
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
-from heedful.training.compilation import compiles
+from heedful.training.execution import Execution
 from heedful.training.parallel.distributed import DistributedGroup, in_process_group
 from heedful.training.parallel.process_group import ProcessGroup, Rank, SingleProcess
 from heedful.training.parallel.shared_memory import (
@@ -29,10 +29,19 @@ def start_process_group(
     model: Transformer,
     source: BatchSource,
     config: Config,
+    execution: Execution,
     optimizer: torch.optim.Optimizer,
     average: MovingAverage | None,
 ) -> ProcessGroup:
     """Start the process group of a training; the caller closes it.
+
+    Args:
+        model: to which `execution` has been applied.
+        source: of the batches.
+        config: of the run.
+        execution: of this process.
+        optimizer: over all trained weights.
+        average: the moving average, or None.
 
     Raises:
         ConfigError: the settings need shared memory or compiled kernels, which are missing here.
@@ -43,30 +52,30 @@ def start_process_group(
             'or set train.kernels="auto"'
         )
     if in_process_group():
-        return DistributedGroup(Rank(model, source, config, size=dist.get_world_size()), optimizer, average)
+        rank = Rank(model, source, config, execution, size=dist.get_world_size())
+        return DistributedGroup(rank, optimizer, average)
     size, threads = process_group_size(config, model)
     if size > 1:
+        rank = Rank(model, source, config, execution, size=size)
         try:
-            return SharedMemoryGroup(
-                Rank(model, source, config, size=size), optimizer, average, threads=threads
-            )
+            return SharedMemoryGroup(rank, optimizer, average, threads=threads)
         except NoSharedMemoryError as error:
             if config.train.processes:
                 raise ConfigError(
                     f"train.processes={size} needs shared memory, and there is none ({error}); "
                     "set train.processes=1"
                 ) from None
-    return SingleProcess(Rank(model, source, config), optimizer, average)
+    return SingleProcess(Rank(model, source, config, execution), optimizer, average)
 
 
-def describe(group: ProcessGroup, config: Config, device: torch.device) -> str:
+def describe(group: ProcessGroup, execution: Execution) -> str:
     """Describe processes, threads and kernels: besides data and settings, the last bits depend on them."""
     processes = f"{group.size} process{'es' if group.size > 1 else ''}"
-    layers = ", with compiled layers" if compiles(config.train, device) else ""
-    if device.type != "cpu":
-        return f"{processes} on {device.type}{layers}"
+    layers = ", with compiled layers" if execution.compiles else ""
+    if execution.device.type != "cpu":
+        return f"{processes} on {execution.device.type}{layers}"
     threads = f"{group.threads} thread{'s' if group.threads > 1 else ''}"
-    compiled = group.threads == 1 and config.train.kernels != "torch" and native().level is not None
+    compiled = group.threads == 1 and execution.kernels and native().level is not None
     kernels = f", with native kernels ({native().level})" if compiled else ""
     return f"{processes} of {threads}{kernels}{layers}"
 

@@ -19,9 +19,10 @@ from heedful.data.batches import BatchSource
 from heedful.errors import ConfigError, TrainingError
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config
-from heedful.training.averaging import MovingAverage, choose_trained_weights
+from heedful.training.averaging import MovingAverage
+from heedful.training.execution import Execution
 from heedful.training.interrupt import ignore_signals
-from heedful.training.optimizer import build_optimizer
+from heedful.training.optimizer import build_optimizer, choose_trained_weights
 from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
 from heedful.training.step import (
     StepMetrics,
@@ -148,8 +149,10 @@ def _take_steps(setup: "_Setup", device: torch.device) -> None:
     config = setup.config
     model = Transformer.from_config(config.model).to(device, setup.dtype)
     choose_trained_weights(model, config)
-    rank = Rank(model, setup.source, config, number=dist.get_rank(), size=dist.get_world_size())
-    copy = _Copy(rank, build_optimizer(model, config.optimizer, precision=rank.precision))
+    execution = Execution.of(config.train, device)
+    execution.apply(model)
+    rank = Rank(model, setup.source, config, execution, number=dist.get_rank(), size=dist.get_world_size())
+    copy = _Copy(rank, build_optimizer(model, config.optimizer, precision=execution.precision))
     rank.prefetch()
     with closing(rank):
         while isinstance(plan := _broadcast(None), StepPlan):
@@ -173,12 +176,12 @@ class _Copy:
         parts = torch.split(self._gradients, [weight.numel() for weight in self._trained])
         for weight, part in zip(self._trained, parts, strict=True):
             weight.grad = part.view(weight.shape)
-        rank.discard_gradients = self._discard_gradients
 
     def step(self, plan: StepPlan) -> StepMetrics:
         """Take a step; all ranks get the same sums, so their weights stay equal."""
-        self._discard_gradients()
-        sums = _summed(self.rank.accumulate(plan), self._gradients.device)
+        self._gradients.zero_()
+        sums = self.rank.accumulate(plan, discard=self._gradients.zero_)
+        sums = _summed(sums, self._gradients.device)
         with _connected():
             dist.all_reduce(self._gradients)
         metrics = step_metrics(sums, squared_norm(self._trained))
@@ -186,9 +189,6 @@ class _Copy:
             scale = gradient_scale(metrics, self.rank.config.optimizer.clip_norm)
             apply_gradients(self._optimizer, scale=scale, learning_rate=plan.learning_rate)
         return metrics
-
-    def _discard_gradients(self) -> None:
-        self._gradients.zero_()
 
 
 def _on_cpu(state: dict[str, Any]) -> dict[str, Any]:

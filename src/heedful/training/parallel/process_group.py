@@ -8,19 +8,16 @@ a group of any size takes the step that one process would take with the whole ba
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import torch
 
 from heedful.data.batches import Batch, BatchSource
 from heedful.model.transformer import Transformer
-from heedful.ops import use_fused_ops
 from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
-from heedful.training.compilation import compile_layers, compiles
+from heedful.training.execution import Execution
 from heedful.training.parallel.data_loader import DataLoader, InlineLoader, PrefetchingLoader, num_workers
-from heedful.training.precision import Precision, resolve_precision
 from heedful.training.step import StepMetrics, Sums, accumulate_gradients, train_step
 
 GROUP_IS_BROKEN = "a training process ended unexpectedly (out of memory?); --resume from the last checkpoint"
@@ -57,30 +54,26 @@ class ProcessGroup(Protocol):
 
 
 class Rank:
-    """One process of a group: a model, and its rows of every batch.
-
-    Attributes:
-        discard_gradients: discards those of a step so far; a group that stores them elsewhere replaces it.
-    """
+    """One process of a group: a model, and its rows of every batch."""
 
     def __init__(
-        self, model: Transformer, source: BatchSource, config: Config, *, number: int = 0, size: int = 1
+        self,
+        model: Transformer,
+        source: BatchSource,
+        config: Config,
+        execution: Execution,
+        *,
+        number: int = 0,
+        size: int = 1,
     ) -> None:
+        """Compute with a model, to which `execution` has been applied."""
         self.model = model
         self.source = source
         self.config = config
+        self.execution = execution
         self.number = number
         self.size = size
-        self.discard_gradients: Callable[[], None] = model.zero_grad
         self._loader: DataLoader = InlineLoader(source, number=number, size=size)
-        use_fused_ops(model, kernels=config.train.kernels != "torch")
-        if compiles(config.train, next(model.parameters()).device):
-            compile_layers(model)
-
-    @cached_property
-    def precision(self) -> Precision:
-        """The type that matrix multiplications are computed in."""
-        return resolve_precision(self.config.train.precision, next(self.model.parameters()).device)
 
     def batches(self, plan: StepPlan) -> Iterator[Batch]:
         """Yield this rank's rows of each micro-batch; a small one may have none for it.
@@ -97,7 +90,7 @@ class Rank:
     def prefetch(self, workers: int | None = None) -> None:
         """Let worker processes make the batches from now on; by default `num_workers`."""
         if workers is None:
-            workers = num_workers(self.source, next(self.model.parameters()).device)
+            workers = num_workers(self.source, self.execution.device)
         if workers:
             inline = InlineLoader(self.source, number=self.number, size=self.size)
             self._loader = PrefetchingLoader(inline, workers=workers)
@@ -106,14 +99,19 @@ class Rank:
         """Stop making batches."""
         self._loader.close()
 
-    def accumulate(self, plan: StepPlan) -> Sums:
-        """Add the gradients of this rank's rows, summed over tokens, to those of the weights."""
+    def accumulate(self, plan: StepPlan, *, discard: Callable[[], object] | None = None) -> Sums:
+        """Add the gradients of this rank's rows, summed over tokens, to those of the weights.
+
+        Args:
+            plan: of the step.
+            discard: discards the gradients of a step so far, as in `accumulate_gradients`.
+        """
         return accumulate_gradients(
             self.model,
             self.batches(plan),
             self.config.train,
-            precision=self.precision,
-            discard=self.discard_gradients,
+            precision=self.execution.precision,
+            discard=discard,
         )
 
 
@@ -137,7 +135,7 @@ class SingleProcess:
             self._rank.batches(plan),
             config=self._rank.config,
             learning_rate=plan.learning_rate,
-            precision=self._rank.precision,
+            precision=self._rank.execution.precision,
         )
         if self._average is not None and metrics.is_finite:
             self._average.update(dict(self._rank.model.named_parameters()), plan.number)

@@ -17,9 +17,16 @@ from heedful.errors import TrainingError
 from heedful.model.transformer import Transformer
 from heedful.runtime.threads import using_threads
 from heedful.settings.run import Config
-from heedful.training.averaging import MovingAverage, choose_trained_weights
+from heedful.training.averaging import MovingAverage
+from heedful.training.execution import Execution
 from heedful.training.interrupt import block_signals, ignore_signals
-from heedful.training.optimizer import build_optimizer, fill_state, optimizer_of_shard, update_costs
+from heedful.training.optimizer import (
+    build_optimizer,
+    choose_trained_weights,
+    fill_state,
+    optimizer_of_shard,
+    update_costs,
+)
 from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
 from heedful.training.step import (
     StepMetrics,
@@ -216,7 +223,6 @@ class Shard:
         memory: SharedMemory,
     ) -> None:
         self.rank = rank
-        rank.discard_gradients = self._discard_gradients
         self._average = average
         trained = trained_weights(rank.model)
         shards = partition_weights(trained, optimizer, rank.size)
@@ -240,7 +246,7 @@ class Shard:
     def accumulate(self, plan: StepPlan) -> Sums:
         """Compute the gradients of this rank's rows; those of other ranks' weights go to shared memory."""
         self._discard_gradients()
-        sums = self.rank.accumulate(plan)
+        sums = self.rank.accumulate(plan, discard=self._discard_gradients)
         for weight in self._outgoing.keys() - self._sent:  # where this rank had no rows
             self._outgoing[weight].zero_()
         return sums
@@ -273,7 +279,6 @@ class Shard:
 
     def close(self) -> None:
         """Remove the hooks: later backward passes accumulate gradients as usual."""
-        self.rank.discard_gradients = self.rank.model.zero_grad
         for hook in self._hooks:
             hook.remove()
 
@@ -319,7 +324,7 @@ class SharedMemoryGroup:
         atexit.register(self.close)  # or the program would wait for its workers, and they for a message
         for number in range(1, rank.size):
             ours, theirs = context.Pipe()
-            arguments = (theirs, rank.source, rank.config, number, rank.size, memory, threads)
+            arguments = (theirs, rank.source, rank.config, rank.execution, number, rank.size, memory, threads)
             process = context.Process(target=_run_worker, args=arguments, daemon=True)
             with block_signals():
                 process.start()
@@ -377,6 +382,7 @@ def _run_worker(
     pipe: "Connection[Any, Any]",
     source: BatchSource,
     config: Config,
+    execution: Execution,
     number: int,
     size: int,
     memory: SharedMemory,
@@ -387,8 +393,9 @@ def _run_worker(
     model = Transformer.from_config(config.model).to(memory.weights.dtype)
     choose_trained_weights(model, config)
     attach_model(model, memory)
-    rank = Rank(model, source, config, number=number, size=size)
-    optimizer = build_optimizer(model, config.optimizer, precision=rank.precision)
+    execution.apply(model)
+    rank = Rank(model, source, config, execution, number=number, size=size)
+    optimizer = build_optimizer(model, config.optimizer, precision=execution.precision)
     attach_state(optimizer, memory)
     average = None
     if memory.average is not None:

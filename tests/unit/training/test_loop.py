@@ -181,7 +181,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("heedful.training.trainer.time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr("heedful.training.loop.time", SimpleNamespace(monotonic=lambda: self.now))
 
     def pace(self, world: World, *, step: float, validation: float = 0.0, killed_at: int = 0) -> None:
         """Let each step and each validation take so long; the step `killed_at` ends the program."""
@@ -289,8 +289,8 @@ def test_bf16_on_a_cpu_that_emulates_it_is_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     cost = {torch.bfloat16: 2.0, torch.float32: 1.0}
-    monkeypatch.setattr("heedful.training.precision.why_no_bf16", lambda: "no instructions")
-    monkeypatch.setattr("heedful.training.precision._time_matmul", cost.get)
+    monkeypatch.setattr("heedful.training.execution.why_no_bf16", lambda: "no instructions")
+    monkeypatch.setattr("heedful.training.execution._time_matmul", cost.get)
     world = make(tmp_path, train={"max_steps": 3, "precision": precision})
     world.trainer.fit()
     warnings = [event.message for event in world.of(WarningEvent)]

@@ -3,8 +3,8 @@ import torch
 from machine_class import as_class
 
 from heedful.runtime.native import Native
-from heedful.training import precision as module
-from heedful.training.precision import (
+from heedful.training import execution as module
+from heedful.training.execution import (
     Precision,
     autocast,
     emulation_warning,

@@ -14,7 +14,8 @@ from heedful.model.transformer import Transformer
 from heedful.runtime.memory import peak_memory
 from heedful.settings.loading import load_config
 from heedful.settings.run import Config
-from heedful.training.batch_size import MAX_TOKENS, Fit, fitting_batch
+from heedful.training.execution import Execution
+from heedful.training.memory import MAX_TOKENS, Fit, fitting_batch
 from heedful.training.optimizer import build_optimizer
 from heedful.training.step import train_step
 
@@ -36,7 +37,8 @@ def fresh_model() -> Transformer:
 
 
 def fit(free: int, **train: Any) -> Fit:  # noqa: ANN401
-    return fitting_batch(fresh_model(), settings(**train), LONGEST, free=free)
+    model, config = fresh_model(), settings(**train)
+    return fitting_batch(model, config, Execution.of(config.train, CPU), LONGEST, free=free)
 
 
 def batch(tokens: int, src: int, tgt: int) -> Batch:
@@ -49,7 +51,7 @@ def batch(tokens: int, src: int, tgt: int) -> Batch:
 def test_training_with_what_fits_stays_within_the_given_memory() -> None:
     """With real steps: batches of the longest sentences, then of others, with as many tokens."""
     free, model, config = 500 * MIB, fresh_model(), settings()
-    found = fitting_batch(model, config, LONGEST, free=free)
+    found = fitting_batch(model, config, Execution.of(config.train, CPU), LONGEST, free=free)
     optimizer = build_optimizer(model, config.optimizer, precision="float32")
     with peak_memory(CPU) as before:
         pass
@@ -78,7 +80,7 @@ def test_two_passes_of_a_batch_take_twice_the_memory() -> None:
 def test_a_model_and_the_random_generators_are_the_same_after_a_trial() -> None:
     model = fresh_model()
     state, before = torch.get_rng_state(), [weight.clone() for weight in model.parameters()]
-    fitting_batch(model, settings(), LONGEST, free=GIB)
+    fitting_batch(model, settings(), Execution.of(settings().train, CPU), LONGEST, free=GIB)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(*pair) for pair in zip(model.parameters(), before, strict=True))
     assert all(weight.grad is None for weight in model.parameters())

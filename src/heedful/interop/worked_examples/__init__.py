@@ -1,1 +1,0 @@
-"""Published from-scratch implementations: the weights of tutorials, notebooks and lectures."""

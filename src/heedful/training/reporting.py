@@ -1,0 +1,182 @@
+"""Messages about a run: the lines of its steps, how much fits into it, and why it ended."""
+
+import math
+from collections.abc import Iterator, Mapping
+from statistics import median
+
+from heedful.settings.run import Config
+from heedful.training.checkpoint import Progress
+from heedful.training.events import Event, NoticeEvent, ProgressEvent, StepEvent, WarningEvent
+from heedful.training.schedule import Moment, Schedule, warmup_done
+from heedful.training.step import StepMetrics
+
+_TRANSLATES = 1.0  # BLEU; below it, outputs have next to nothing in common with the references
+_TIMED_STEPS = 5  # before the first line; or two in half of these seconds, or one
+_TIMED_SECONDS = 8.0
+_SILENCE = 30.0  # seconds after which a line is shown, whatever train.log_every_steps says
+
+
+class StepLog:
+    """The steps since the last line, and the events that tell of them.
+
+    Attributes:
+        steps_taken: since the start or the resumption.
+    """
+
+    def __init__(self, config: Config, *, on_cpu: bool) -> None:
+        self.steps_taken = 0
+        self._config = config
+        self._schedule = Schedule(config)
+        self._on_cpu = on_cpu  # a GPU's first steps are slow
+        self._unlogged: list[tuple[StepMetrics, float]] = []
+        self._rate = 0.0
+        self._has_shown_pace = False
+        self._has_halved = False  # a batch
+        self._shown_at = 0.0  # the seconds of the last line
+
+    def start(self, seconds: float) -> None:
+        """Count the silence from here."""
+        self._shown_at = seconds
+
+    def add(self, metrics: StepMetrics, rate: float, seconds: float, now: Moment) -> Iterator[Event]:
+        """Add a step, with its learning rate and its seconds; it has no line if it was skipped."""
+        self.steps_taken += 1
+        self._rate = rate
+        if metrics.is_finite:
+            self._unlogged.append((metrics, seconds))
+        if metrics.num_halvings and not self._has_halved:
+            self._has_halved = True
+            tokens = self._config.batch.tokens // 2
+            yield WarningEvent(
+                now.progress.step,
+                now.seconds,
+                "a batch did not fit into memory; it was split in two, with the same gradient, and "
+                f"others will be too; a new run would save time with batch.tokens={tokens}",
+            )
+
+    def discard(self) -> None:
+        """Discard the steps since the last line: they are taken again."""
+        self._unlogged = []
+
+    def due(self, now: Moment) -> Iterator[Event]:
+        """Yield what is to be shown after a step."""
+        is_first = not self._has_shown_pace and self._is_timed()
+        if is_first:
+            self._has_shown_pace = True
+            pace = median(seconds for _, seconds in self._unlogged[1:] or self._unlogged)
+            yield NoticeEvent(now.progress.step, now.seconds, pace_message(self._config, now, pace=pace))
+        if now.progress.step % self._config.train.log_every_steps == 0:
+            yield from self.flush(now)
+        elif is_first or now.seconds - self._shown_at >= _SILENCE:
+            yield from self._means(now, ProgressEvent)
+
+    def flush(self, now: Moment) -> Iterator[Event]:
+        """Yield the means over the steps since the last event of this kind, if there are any."""
+        yield from self._means(now, StepEvent)
+        self._unlogged = []
+
+    def _is_timed(self) -> bool:
+        """Return whether enough steps were taken to say how long one takes."""
+        taken = sum(seconds for _, seconds in self._unlogged)
+        is_slow = self._on_cpu and taken >= _TIMED_SECONDS / min(len(self._unlogged) or 1, 2)
+        return bool(self._unlogged) and (is_slow or self.steps_taken >= _TIMED_STEPS)
+
+    def _means(self, now: Moment, kind: type[StepEvent]) -> Iterator[StepEvent]:
+        """Yield the means over the steps, if there are any; all tokens count the same."""
+        steps = self._unlogged
+        if not steps:
+            return
+        self._shown_at = now.seconds
+        num_tokens = sum(metrics.num_tgt_tokens for metrics, _ in steps)
+        yield kind(
+            now.progress.step,
+            now.seconds,
+            epoch=now.progress.epoch,
+            loss=sum(metrics.loss * metrics.num_tgt_tokens for metrics, _ in steps) / num_tokens,
+            nll=sum(metrics.nll * metrics.num_tgt_tokens for metrics, _ in steps) / num_tokens,
+            learning_rate=self._rate,
+            gradient_norm=sum(metrics.gradient_norm for metrics, _ in steps) / len(steps),
+            tokens_per_second=num_tokens / sum(seconds for _, seconds in steps),
+            progress=min(1.0, self._schedule.fraction_done(now)),
+        )
+
+
+def end_reason(config: Config, limit: str, *, step: int, steps_taken: int) -> str:
+    """Return why training ended.
+
+    Args:
+        config: of the run.
+        limit: that it reached, from `Schedule.reached_limit`.
+        step: the last one.
+        steps_taken: since it was started or resumed.
+    """
+    section, _, key = limit.partition(".")
+    value = getattr(getattr(config, section), key)
+    if not steps_taken:
+        return f"{step:,} steps done, {limit}={value}"
+    if limit == "train.max_steps":
+        return f"reached the limit of {value:,} steps"
+    if limit == "valid.patience":
+        return f"{value} validations without a better {config.valid.metric} after {step:,} steps"
+    return f"reached the limit of {_short(value)} {key.removeprefix('max_')} after {step:,} steps"
+
+
+def has_learned(scores: Mapping[str, float]) -> bool:
+    """Return whether a model with these scores translates at all, as far as they tell."""
+    return scores.get("bleu", _TRANSLATES) >= _TRANSLATES
+
+
+def pace_message(config: Config, now: Moment, *, pace: float) -> str:
+    """Return how many steps fit into the run, or how long they take, and the warm-up.
+
+    Args:
+        config: of the run.
+        now: after the last step.
+        pace: seconds of a step.
+    """
+    limits, schedule, step, seconds = config.train, config.schedule, now.progress.step, now.seconds
+    epoch_steps = now.epoch_length / config.batch.accumulation
+    asked = min(limits.max_steps or math.inf, (limits.max_epochs or math.inf) * epoch_steps)
+    fitting = math.inf
+    if limits.max_minutes:
+        fitting = step + max(0.0, 60.0 * limits.max_minutes - seconds) / pace
+    steps = math.ceil(min(asked, fitting))
+    what = f"about {steps:,} steps ({steps / epoch_steps:.2g} epochs)"
+    if fitting < asked:
+        said = f"{what} fit into {_short(limits.max_minutes or 0.0)} minutes"
+    else:
+        said = f"{what} take {(seconds + (steps - step) * pace) / 60.0:.2g} minutes"
+    if schedule.warmup_fraction is not None:
+        return f"{said}, {pace:.2g} s each; warm-up: the first {schedule.warmup_fraction:.0%}"
+    is_longer = ", more than there are" if schedule.warmup_steps > steps else ""
+    return f"{said}, {pace:.2g} s each; warm-up: the first {schedule.warmup_steps:,}{is_longer}"
+
+
+def shortfall(config: Config, progress: Progress, *, limit: str, done: float, seen: float) -> str:
+    """Return what kept a run that has ended from learning, and what to do; empty if nothing did.
+
+    Args:
+        config: of the run.
+        progress: at its end.
+        limit: that it reached, from `Schedule.reached_limit`.
+        done: the fraction of the run when it reached it.
+        seen: how often the training text was passed.
+    """
+    scores, schedule = progress.best_scores, config.schedule
+    in_warmup = warmup_done(schedule, progress.step, progress=done) < 1.0
+    causes = ["ended inside its warm-up"] if in_warmup else []
+    causes += [f"saw {seen:.0%} of its text"] if seen < 1.0 else []
+    problems = (
+        [] if has_learned(scores) else [f"the model does not translate yet (BLEU {scores['bleu']:.2f})"]
+    )
+    problems += [f"training {' and '.join(causes)}"] if causes else []
+    if not problems:
+        return ""
+    remedies = ["train for longer" if limit == "valid.patience" else f"raise {limit}"]
+    remedies += ["lower schedule.warmup_steps"] if in_warmup and schedule.warmup_fraction is None else []
+    return f"{': '.join(problems)}; {', '.join(remedies)}, or take a smaller preset"
+
+
+def _short(value: float) -> str:
+    """Return a number with three digits, or more where it is whole."""
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
