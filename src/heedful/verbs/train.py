@@ -350,7 +350,7 @@ def command(task: Train) -> None:
         file.stem if file else preset or ("adapted" if task.text.init else "base")
     )
     if task.resume and task.overwrite:
-        raise typer.BadParameter("give --resume to continue the run, or --overwrite to replace it, not both")
+        raise typer.BadParameter("give --resume to continue the run, or --overwrite to start anew, not both")
     overrides = task.text.overrides()
     overrides += [parse_override(setting) for setting in task.settings or []]
     if task.resume and file is None and (output / CONFIG).exists():
