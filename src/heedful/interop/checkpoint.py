@@ -1,17 +1,13 @@
 """Read weights of other implementations, without executing code."""
 
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from torch import Tensor
 
-from heedful.errors import InteropError, RunError
-from heedful.runtime.durable import why_not_written, writing_at
+from heedful.errors import InteropError
 from heedful.storage.model_files import HALF, check_tensors, read_pickled, read_safetensors
 
 # Keys of the state dict in files that have more than that.
@@ -71,29 +67,3 @@ def _state_dict(contents: object) -> Mapping[str, Any]:
         if contents:
             return contents
     raise ValueError(f"holds no weights but a {type(contents).__name__}")
-
-
-@contextmanager
-def new_directory(output: Path, *, option: str = "--output") -> Iterator[Path]:
-    """Yield a temporary directory, which is renamed to `output` after the block; an error leaves nothing.
-
-    Args:
-        output: its path.
-        option: the command-line option of the path, for messages.
-
-    Raises:
-        RunError: the output exists.
-        InteropError: it cannot be written.
-    """
-    if output.exists() or output.is_symlink():
-        raise RunError(f"{output}: already exists; give another {option}")
-    unfinished = writing_at(output)
-    shutil.rmtree(unfinished, ignore_errors=True)
-    try:
-        unfinished.mkdir(parents=True)
-        yield unfinished
-        unfinished.rename(output)
-    except (OSError, SafetensorError) as error:
-        raise InteropError(f"{output}: cannot be written: {why_not_written(error)}") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
