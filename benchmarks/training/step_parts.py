@@ -20,11 +20,11 @@ import torch
 from heedful.runtime.threads import using_threads
 from heedful.settings.loading import load_config, parse_override
 from heedful.training.averaging import MovingAverage
+from heedful.training.execution import autocast, float32_matmul_precision
 from heedful.training.optimizer import build_optimizer, optimizer_of_shard
 from heedful.training.parallel.choice import process_group_size
 from heedful.training.parallel.process_group import Rank, StepPlan
 from heedful.training.parallel.shared_memory import partition_weights
-from heedful.training.execution import autocast, float32_matmul_precision
 from heedful.training.step import (
     Sums,
     apply_gradients,

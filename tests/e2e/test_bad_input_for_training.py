@@ -111,6 +111,13 @@ def test_overwriting_with_bad_text_keeps_the_old_run(tmp_path: Path) -> None:
     assert after == before
 
 
+def test_a_text_in_the_run_that_would_be_renamed_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    arguments = [*write_pairs(tmp_path / "run"), *as_options(QUICK), "--output", str(tmp_path / "run")]
+    assert_one_line(heedful("train", *arguments, "--overwrite"), 1, "which --overwrite would rename")
+    assert (tmp_path / "run" / "ten.de").exists()
+
+
 def test_a_full_disk_ends_training_with_one_line_and_the_run_can_go_on(tmp_path: Path) -> None:
     settings = as_options(QUICK | {"train.checkpoint_every_steps": 1})
     arguments = [*write_pairs(tmp_path), *settings, "--output", str(tmp_path / "run")]

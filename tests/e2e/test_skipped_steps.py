@@ -87,8 +87,10 @@ def test_the_file_is_the_runs_own(arguments: list[str], spoiled: set[int], tmp_p
     assert heedful(*arguments, "--overwrite").code == 0
     file = tmp_path / "run" / "skipped.tsv"
     assert not file.exists()
+    assert (tmp_path / "run.old-1" / "skipped.tsv").exists()
     file.write_text("my own notes\n", encoding="utf-8")
     outcome = heedful(*arguments, "--overwrite")
-    assert outcome.code == 1
-    assert f"{file}: not written by a run" in outcome.err
-    assert file.read_text(encoding="utf-8") == "my own notes\n"
+    assert outcome.code == 0
+    assert f"the old run is in {tmp_path / 'run.old-2'} now" in outcome.err
+    assert (tmp_path / "run.old-2" / "skipped.tsv").read_text(encoding="utf-8") == "my own notes\n"
+    assert "run.old-2" in (tmp_path / "run" / "log.jsonl").read_text(encoding="utf-8")

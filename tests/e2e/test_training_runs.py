@@ -107,7 +107,7 @@ def test_a_finished_run_can_be_resumed_and_is_finished(memorised: Path) -> None:
 def test_a_run_that_another_process_trains_is_left_to_it(memorised: Path) -> None:
     arguments = [*write_pairs(memorised), *as_options(BY_HEART)]
     before = (memorised / "run" / "config.toml").read_bytes()
-    with RunDirectory(memorised / "run").locked(resume=True, overwrite=False):
+    with RunDirectory(memorised / "run").locked(resume=True):
         for option in ("--resume", "--overwrite"):
             outcome = heedful("train", *arguments, option, "--output", memorised / "run")
             assert outcome.code == 1

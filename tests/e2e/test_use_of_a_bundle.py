@@ -130,10 +130,10 @@ def test_evaluate_prints_each_score_with_its_signature(run: Path, tmp_path: Path
     (tmp_path / "s").write_bytes(text(SOURCES))
     (tmp_path / "r").write_bytes(text(TARGETS))
     args = ["evaluate", run, "--src", tmp_path / "s", "--ref", tmp_path / "r"]
-    names = ["bleu", "chrf", "ter", "wer", "per", "exact"]
+    names = ["bleu", "chrf", "ter", "wer", "item_error_rate", "per", "exact"]
     outcome = heedful(*args, "--metric", ",".join(names), "--json", "--output", tmp_path / "hyp")
     report = json.loads(outcome.out)
-    assert [report[name] for name in names] == pytest.approx([100, 100, 0, 0, 0, 100])
+    assert [report[name] for name in names] == pytest.approx([100, 100, 0, 0, 0, 0, 100])
     assert set(report) == {*names, "signatures", "sentences", "seconds"}
     assert "tok:13a" in report["signatures"]["bleu"]
     assert report["sentences"] == len(SOURCES)
@@ -153,11 +153,21 @@ def test_evaluate_has_the_coverage_penalty_of_translate(run: Path, tmp_path: Pat
     assert (tmp_path / "hyp").read_text(encoding="utf-8") == wanted
 
 
-def test_a_source_that_occurs_twice_is_one_item_for_wer(run: Path, tmp_path: Path) -> None:
+def test_a_source_that_occurs_twice_is_one_item(run: Path, tmp_path: Path) -> None:
     (tmp_path / "s").write_bytes(text([SOURCES[0], SOURCES[0], SOURCES[1]]))
     (tmp_path / "r").write_bytes(text(["anders .", TARGETS[0], "falsch ."]))
-    args = ["evaluate", run, "--src", tmp_path / "s", "--ref", tmp_path / "r", "--metric", "wer", "--json"]
-    assert json.loads(heedful(*args).out)["wer"] == 50.0
+    args = [
+        "evaluate",
+        run,
+        "--src",
+        tmp_path / "s",
+        "--ref",
+        tmp_path / "r",
+        "--metric",
+        "item_error_rate",
+        "--json",
+    ]
+    assert json.loads(heedful(*args).out)["item_error_rate"] == 50.0
 
 
 def test_evaluate_refuses_what_it_cannot_score_before_it_translates(run: Path, tmp_path: Path) -> None:

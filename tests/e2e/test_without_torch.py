@@ -1,23 +1,32 @@
 """Translating, scoring and evaluating need no torch: the commands run where it cannot be imported."""
 
+import inspect
+import itertools
 import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
 from hub_client import environment
 from hub_server import hub_server
 from tiny_bundle import PAIRS, memorised, save_memorised
+from typer.models import OptionInfo
 
 import heedful
+from heedful.cli.main import commands
+from heedful.cli.options import command_of
 from heedful.errors import install_hint
 from heedful.model.transformer import Transformer
 from heedful.runtime.native import native
 from heedful.storage.model_files import save_bundle
+
+SUPPORT = Path(__file__).resolve().parent.parent / "support"
 
 if native().level is None:
     pytest.skip(native().describe(), allow_module_level=True)
@@ -138,6 +147,127 @@ def test_a_bundle_is_pushed(bundle: Path, no_torch: Path, tmp_path: Path) -> Non
         done = run(no_torch, "push", str(bundle), "ann/model", **environment(hub, tmp_path))
     assert done.returncode == 0, done.stderr
     assert hub.files("ann/model").keys() >= {path.name for path in bundle.iterdir()}
+
+
+# What the verbs are called with, besides the option in question; capitals are files.
+CALLS = {
+    "translate": ["BUNDLE"],
+    "evaluate": ["BUNDLE", "--src", "SRC", "--ref", "TGT"],
+    "score": ["BUNDLE", "--src", "SRC", "--tgt", "TGT"],
+    "align": ["BUNDLE", "--src", "SRC", "--tgt", "TGT"],
+    "shortlist": ["BUNDLE", "--src", "SRC", "--tgt", "TGT", "--output", "NEW"],
+    "inspect": ["SRC", "TGT"],
+    "plot": ["RUN"],
+    "push": ["BUNDLE", "ann/model"],
+    "bench decode": ["BUNDLE", "--src", "SRC"],
+    "serve": ["--keys", "NEW", "--make-key", "ann"],  # the service itself: test_served_models.py
+}
+NEED_TORCH = {
+    "train", "demo", "bench train", "average", "import", "export", "attention",
+    "draw heads", "draw lengths", "draw positions", "draw masks", "draw schedule", "draw smoothing",
+}  # fmt: skip
+# The value of an option, by its name in the program, and the options that it needs. Flags have none.
+VALUES = {
+    "source": "SRC", "src": "SRC", "tgt": "TGT", "ref": "TGT", "prefix": "EMPTY", "check": "SRC",
+    "output": "NEW", "fix": "NEW", "shortlist": "SHORTLIST", "ensemble": "BUNDLE", "keys": "NEW",
+    "make_key": "bob",
+    "n_best": "2", "metric": "bleu,wer,item_error_rate,per", "layer": "1", "candidates": "5", "frequent": "5",
+    "pairs": "3", "beam_size": "2", "length_penalty": "1", "length_normalization": "average",
+    "coverage_penalty": "0.2", "max_length_offset": "9", "max_length": "30", "min_length": "2",
+    "max_source_tokens": "50", "no_repeat_ngram_size": "2", "early_stopping": "first", "num_groups": "2",
+    "diversity_penalty": "0.3", "repetition_penalty": "1.1", "strategy": "sampling", "temperature": "0.9",
+    "top_k": "3", "top_p": "0.9", "min_p": "0.1", "epsilon": "0.01", "seed": "3", "mbr": "3",
+    "batch_tokens": "100", "batch_size": "2", "threads": "1", "precision": "int8", "engine": "native",
+    "device": "cpu", "examples": "1", "keep": "empty", "remove": "empty", "src_key": "src", "tgt_key": "tgt",
+    "revision": "new", "message": "A bundle", "host": "127.0.0.1", "port": "0", "workers": "1", "cors": "*",
+    "trust_proxy": "10.0.0.1", "characters": "10", "texts": "2", "alternatives": "2",
+    "waiting_characters": "10000", "seconds": "2", "requests_per_minute": "9",
+}  # fmt: skip
+NEEDED = {
+    **{name: ["--sample"] for name in ("temperature", "top_k", "top_p", "min_p", "epsilon", "seed")},
+    **{f"{part}_src": [f"--{part}-tgt", "TGT"] for part in ("valid", "test")},
+    **{f"{part}_tgt": [f"--{part}-src", "SRC"] for part in ("valid", "test")},
+    "keep": ["--fix", "NEW"], "remove": ["--fix", "NEW"],
+}  # fmt: skip
+VALUES |= {f"{part}_src": "SRC" for part in ("valid", "test")}
+VALUES |= {f"{part}_tgt": "TGT" for part in ("valid", "test")}
+VALUES |= {f"{part}_pairs": "PAIRS.tsv" for part in ("valid", "test")}
+# This model has one language each; --machine takes no text, ids are no text, and a GPU is not needed.
+REFUSED = {
+    ("translate", "src_lang"), ("translate", "tgt_lang"), ("evaluate", "src_lang"), ("evaluate", "tgt_lang"),
+    ("score", "src_lang"), ("score", "tgt_lang"), ("align", "src_lang"), ("align", "tgt_lang"),
+    ("bench decode", "src_lang"), ("bench decode", "tgt_lang"), ("score", "tgt_ids"),
+    ("inspect", "machine"), ("push", "private"),
+}  # fmt: skip
+
+
+def options_of_verb(verb: str) -> dict[str, list[str]]:
+    """Return each option of a command by its name: the flag, and a value unless it is one itself."""
+    options = {}
+    for name, parameter in inspect.signature(command_of(commands()[verb])).parameters.items():
+        kind, info = get_args(parameter.annotation)[:2]
+        if isinstance(info, OptionInfo):
+            value = [] if kind is bool else [VALUES.get(name, "eng_Latn" if name.endswith("_lang") else "?")]
+            value = ["en"] if (verb, name) == ("inspect", "src_lang") else value
+            value = ["de"] if (verb, name) == ("inspect", "tgt_lang") else value
+            value = ["NEW.png"] if (verb, name) == ("plot", "output") else value
+            options[name] = [str(info.default), *value, *NEEDED.get(name, [])]
+    return options
+
+
+def test_every_verb_is_either_run_without_torch_or_needs_it() -> None:
+    assert CALLS.keys() | NEED_TORCH == commands().keys()
+    assert not CALLS.keys() & NEED_TORCH
+
+
+@pytest.mark.parametrize("verb", CALLS)
+def test_every_option_of_a_verb_that_trains_nothing_works(
+    verb: str, bundle: Path, no_torch: Path, tmp_path: Path
+) -> None:
+    src, tgt = ("".join(f"{line}\n" for line in lines) for lines in zip(*PAIRS, strict=True))
+    run_directory = tmp_path / "run"
+    run_directory.mkdir()
+    event = {"event": "step", "step": 1, "seconds": 1.0, "loss": 2.0, "learning_rate": 0.1}
+    files = {
+        "SRC": src, "TGT": tgt, "EMPTY": "\n" * len(PAIRS), "run/log.jsonl": json.dumps(event) + "\n",
+        "PAIRS.tsv": "".join(f"{source}\t{target}\n" for source, target in PAIRS),
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    numbers = itertools.count()
+
+    def filled(words: list[str]) -> list[str]:
+        names = {name: str(tmp_path / name) for name in [*files, "SHORTLIST"]}
+        names |= {
+            "BUNDLE": str(bundle),
+            "RUN": str(run_directory),
+            "NEW": str(tmp_path / f"new-{next(numbers)}"),
+        }
+        names["NEW.png"] = f"{names['NEW']}.png"
+        return [names.get(word, word) for word in words]
+
+    options = options_of_verb(verb)
+    assert not [name for name, words in options.items() if "?" in words], "give these a value in VALUES"
+    calls = [["shortlist", *CALLS["shortlist"][:-1], "SHORTLIST"]]
+    calls += [[*verb.split(), *CALLS[verb], *words] for words in ([], *options.values())]
+    commands_to_run = [(filled(words), src) for words in calls]
+    hub = hub_server() if verb == "push" else nullcontext()
+    with hub as server:
+        done = subprocess.run(
+            [sys.executable, "-S", str(SUPPORT / "run_commands.py")],
+            input=json.dumps(commands_to_run), capture_output=True, text=True, check=False, timeout=250,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(map(str, (Path(heedful.__file__).parent.parent, no_torch))),
+                **(environment(server, tmp_path) if server else {}),
+            },
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for name, (code, _, err), (words, _) in zip(
+        ["to learn a shortlist", "no option", *options], json.loads(done.stdout), commands_to_run, strict=True
+    ):
+        assert "torch" not in err.replace("no-torch", ""), (words, err)
+        assert (code == 0) == ((verb, name) not in REFUSED), (words, err)
 
 
 @pytest.fixture(scope="module")

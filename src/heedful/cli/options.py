@@ -43,6 +43,7 @@ def task_of(run: Callable[[Any], None]) -> type:
     """Return the dataclass that a verb's function takes."""
     hints = get_type_hints(run)
     hints.pop("return")
+    task: type
     [task] = hints.values()
     return task
 

@@ -1,4 +1,4 @@
-"""Scores of plain text against references: sacreBLEU's metrics, and error rates over items."""
+"""Scores of plain text against references: sacreBLEU's metrics, and error rates."""
 
 import difflib
 from collections.abc import Callable, Sequence
@@ -77,11 +77,15 @@ def evaluate_texts(
     """Score outputs against references.
 
     `bleu`, `chrf` and `ter` are sacreBLEU's, on plain text, with its signatures; `ter` is case-sensitive like
-    the others, unlike sacreBLEU's default. `exact` is the percentage of lines that equal one of their
-    references. `wer` and `per` are error rates over items: a source on several lines is one item, with the
-    references of all these lines. `wer` is the percentage of items whose output is not a reference; `per` is
-    the edit distance, in tokens, to the closest reference, over that reference's length, summed over the
-    items. If a source has several different outputs, the worst counts. `exact`, `wer` and `per` normalise
+    the others, unlike sacreBLEU's default. `wer` is the word error rate: the edit distance of each line to
+    its closest reference, in words, over the words of these references, summed over the lines, in percent.
+    `exact` is the percentage of lines that equal one of their references.
+
+    `item_error_rate` and `per` are over items, as for a pronunciation dictionary: a source on several lines
+    is one item, with the references of all these lines. `item_error_rate` is the percentage of items whose
+    output is not a reference (in the literature on pronunciation this is called WER); `per`, the token error
+    rate, is the edit distance, in tokens, to the closest reference, over that reference's length, summed over
+    the items. If a source has several different outputs, the worst counts. All but sacreBLEU's normalise
     white space.
 
     Args:
@@ -159,6 +163,15 @@ def _exact(texts: Texts) -> tuple[float, str]:
 
 
 def _wer(texts: Texts) -> tuple[float, str]:
+    outputs = _normalised(texts.hypotheses, texts)
+    references = zip(*(_normalised(lines, texts) for lines in texts.references), strict=True)
+    pairs = [_closest(output, set(line)) for output, line in zip(outputs, references, strict=True)]
+    distances, lengths = map(sum, zip(*pairs, strict=True))
+    signature = f"lines:{len(outputs)}|distance:closest reference|unit:word|{_suffix(texts)}"
+    return 100 * distances / max(lengths, 1), signature
+
+
+def _item_error_rate(texts: Texts) -> tuple[float, str]:
     items = _items(texts)
     errors = sum(not item.outputs <= item.references for item in items)
     signature = f"items:{len(items)}|correct:any listed reference|sources:grouped|unit:line|{_suffix(texts)}"
@@ -229,6 +242,7 @@ METRICS: dict[str, Callable[[Texts], tuple[float, str]]] = {
     "chrf": _chrf,
     "ter": _ter,
     "wer": _wer,
+    "item_error_rate": _item_error_rate,
     "per": _per,
     "exact": _exact,
 }

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import InteropError, MissingExtraError, install_hint, suggestion
-from heedful.interop.exporting import new_directory
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
 from heedful.model.positions import AttentionPositions, LearnedPositions, SinusoidalPositions
 from heedful.model.transformer import Decoder, Encoder, Transformer
 from heedful.model.variants import GatedFeedForward
+from heedful.runtime.durable import new_directory
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config, DecodeConfig
 from heedful.storage.bundle import CARD_FILE, Bundle

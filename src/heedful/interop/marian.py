@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions
-from heedful.interop.exporting import new_directory, write_readme
+from heedful.interop.exporting import write_readme
 from heedful.interop.fairseq import layer_modules, move_layers, move_output_bias, move_tokens
 from heedful.interop.huggingface.generation import (
     inexact_settings,
@@ -40,6 +40,7 @@ from heedful.interop.huggingface.reading import (
 from heedful.interop.vocabulary import read_words
 from heedful.model.transformer import Transformer
 from heedful.model.variants import concatenated_sinusoids
+from heedful.runtime.durable import new_directory
 from heedful.settings.model import ModelConfig
 from heedful.storage.bundle import Bundle
 from heedful.text import SentencePieceTokenizer, Tokenizer, TokenizerPair, VocabularyTokenizer

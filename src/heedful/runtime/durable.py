@@ -14,6 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from safetensors import SafetensorError
+
+from heedful.errors import InteropError, RunError
+
 # Suffixes that nobody else uses: files with one are leftovers and may be removed.
 ASIDE = ".heedful-old"
 WRITING = ".heedful-writing"
@@ -179,3 +183,29 @@ def writing_at(path: Path) -> Path:
 def backup_path(path: Path) -> Path:
     """Return the path of the old directory while another replaces it."""
     return path.with_name(f".{path.name}{ASIDE}")
+
+
+@contextmanager
+def new_directory(output: Path, *, option: str = "--output") -> Iterator[Path]:
+    """Yield a temporary directory, which is renamed to `output` after the block; an error leaves nothing.
+
+    Args:
+        output: its path.
+        option: the command-line option of the path, for messages.
+
+    Raises:
+        RunError: the output exists.
+        InteropError: it cannot be written.
+    """
+    if output.exists() or output.is_symlink():
+        raise RunError(f"{output}: already exists; give another {option}")
+    unfinished = writing_at(output)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        unfinished.rename(output)
+    except (OSError, SafetensorError) as error:
+        raise InteropError(f"{output}: cannot be written: {why_not_written(error)}") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)

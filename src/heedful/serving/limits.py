@@ -68,7 +68,7 @@ class Limits:
     cached_characters: int = 10_000_000
 
     def __post_init__(self) -> None:
-        for name, option in options_of(type(self)).items():
+        for name, option in options_of(Limits).items():
             value, least = getattr(self, name), option.minimum
             is_too_small = value < least if least is not None else value <= 0
             if is_too_small or value > option.maximum:

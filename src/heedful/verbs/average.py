@@ -27,9 +27,9 @@ def average(task: Average) -> list[Path]:
         CheckpointError: there are fewer checkpoints, or one is damaged.
         BundleError: the run has no bundle.
     """
+    from heedful.ops.lora import add_adapters, without_adapters
     from heedful.storage.bundle import load_bundle
     from heedful.storage.model_files import load_weights, save_bundle
-    from heedful.ops.lora import add_adapters, without_adapters
     from heedful.training.averaging import average_weights
     from heedful.training.checkpoint import is_complete, list_checkpoints
     from heedful.verbs.card import front_matter

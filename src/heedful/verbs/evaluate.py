@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 class Evaluate:
     """Translate a test set and score the outputs.
 
-    Each score comes with its signature. bleu, chrf and ter are sacreBLEU's. wer is the percentage of sources
-    whose output is no listed reference, per the edit distance to the closest one; for both, a source that
-    occurs several times is one item with several references. exact is the percentage of lines that equal one
-    of their references.
+    Each score comes with its signature. bleu, chrf and ter are sacreBLEU's. wer is the word error rate, in
+    percent: the edit distance to the closest reference over its length, in words. exact is the percentage of
+    lines that equal one of their references. item_error_rate and per are for dictionaries, where a source
+    that occurs several times is one item with several references: item_error_rate is the percentage of
+    sources with no correct output (wer, in earlier versions), and per the token error rate.
     """
 
     run: Run
@@ -38,9 +39,9 @@ class Evaluate:
     ref: Annotated[
         list[Path], Option("Reference lines; give it again for more references.", metavar="<path>")
     ]
-    metric: Annotated[str, Option("Of bleu, chrf, ter, wer, per, exact; with commas.", metavar="NAMES")] = (
-        "bleu,chrf"
-    )
+    metric: Annotated[
+        str, Option("Of bleu, chrf, ter, wer, item_error_rate, per, exact; with commas.", metavar="NAMES")
+    ] = "bleu,chrf"
     lowercase: Annotated[bool, Option("Compare without case.")] = False
     as_json: AsJson = False
     output: Annotated[Path | None, Option("Write the outputs there.", flags=OUTPUT)] = None

@@ -23,7 +23,7 @@ from heedful.data.cleaning import (
 )
 from heedful.data.files import PairFiles, Row
 from heedful.errors import ConfigError, CorpusError, install_hint, suggestion
-from heedful.interop.exporting import new_directory
+from heedful.runtime.durable import new_directory
 from heedful.settings.options import Filtering, HeldOutText
 
 Progress = Callable[[str, float], None]  # the current phase, and the progress, 0 to 1

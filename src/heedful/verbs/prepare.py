@@ -188,11 +188,11 @@ def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:
 
 
 def _check_apart(bundle: Path, output: Path) -> None:
-    """Refuse a new run that would replace, or write into, the bundle that it continues from."""
+    """Refuse a new run that would rename, or write into, the bundle that it continues from."""
     base, new = bundle.resolve(), output.resolve()
     if base.is_relative_to(new):
         raise RunError(
-            f"{output}: holds {bundle}, which --init continues from, and the new run would replace it; give "
+            f"{output}: holds {bundle}, which --init continues from, and the new run would rename it; give "
             "another --output"
         )
     if new.is_relative_to(base):

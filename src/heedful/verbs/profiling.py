@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from heedful.ops.attention import attention_implementation
 from heedful.ops.kernels import torch_dtype
 from heedful.runtime.threads import using_threads
-from heedful.training.parallel.process_group import Rank, StepPlan
 from heedful.training.execution import Precision
+from heedful.training.parallel.process_group import Rank, StepPlan
 
 # (M, K, N) of typical matrix multiplications in training; a GPU needs larger ones to be fully used.
 _MATMULS = ((2048, 1024, 1024), (2048, 2048, 2048))

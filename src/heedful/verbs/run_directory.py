@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import filelock
 
-from heedful.data.store import ParallelStore
 from heedful.errors import ConfigError, CorpusError, RunError, TokenizerError
 from heedful.runtime.durable import (
     WRITING,
@@ -27,9 +27,10 @@ from heedful.settings.loading import load_config, to_toml
 from heedful.settings.presets import PRESETS
 from heedful.settings.run import Config
 from heedful.text import TokenizerPair
-from heedful.training import SkippedEvent
-from heedful.training.checkpoint import DAMAGED_PREFIX
-from heedful.training.events import CheckpointEvent, StartEvent, logged_events
+
+if TYPE_CHECKING:
+    from heedful.data.store import ParallelStore
+    from heedful.training import SkippedEvent
 
 CONFIG, LOG, LOCK = "config.toml", "log.jsonl", ".lock"
 SKIPPED, SKIPPED_HEADER = "skipped.tsv", "step\tpair\tsource\ttarget"
@@ -342,6 +343,9 @@ class RunDirectory:
 
         A best model may be older than the first checkpoint; only the log shows that.
         """
+        from heedful.training.checkpoint import DAMAGED_PREFIX
+        from heedful.training.events import CheckpointEvent, StartEvent, logged_events
+
         events = logged_events(self.log_file)
         return (
             (self.path / LAST).exists()
@@ -376,12 +380,12 @@ class RunDirectory:
 class SkippedReport:
     """A row for each sentence pair of a skipped step: the step, the pair's number in the store, its texts."""
 
-    def __init__(self, path: Path, store: ParallelStore, tokenizers: TokenizerPair) -> None:
+    def __init__(self, path: Path, store: "ParallelStore", tokenizers: TokenizerPair) -> None:
         self.path = path
         self._store = store
         self._tokenizers = tokenizers
 
-    def add(self, event: SkippedEvent) -> None:
+    def add(self, event: "SkippedEvent") -> None:
         """Append the pairs of a step."""
         rows = [(str(event.step), str(pair), *self._texts(pair)) for pair in event.pairs]
         is_new = not self.path.exists()

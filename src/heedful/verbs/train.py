@@ -246,9 +246,9 @@ def _bundle_writer(
     prepared: "PreparedRun", guard: "DirectoryGuard", command: str, signatures: Mapping[str, str]
 ) -> "Callable[[str, Transformer, Scores, int], None]":
     """Return a function that writes a bundle with its card; the first validation sets the signatures."""
+    from heedful.ops.lora import without_adapters
     from heedful.storage.bundle import Bundle
     from heedful.storage.model_files import save_bundle
-    from heedful.ops.lora import without_adapters
     from heedful.verbs.card import model_card, shared_config
 
     config = shared_config(prepared.config)
@@ -353,7 +353,7 @@ def command(task: Train) -> None:
         file.stem if file else preset or ("adapted" if task.text.init else "base")
     )
     if task.resume and task.overwrite:
-        raise typer.BadParameter("give --resume to continue the run, or --overwrite to replace it, not both")
+        raise typer.BadParameter("give --resume to continue the run, or --overwrite to start anew, not both")
     overrides = task.text.overrides()
     overrides += [parse_override(setting) for setting in task.settings or []]
     if task.resume and file is None and (output / CONFIG).exists():

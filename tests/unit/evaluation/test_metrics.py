@@ -32,15 +32,15 @@ def test_bleu_chrf_and_ter_equal_sacrebleus_functions() -> None:
 
 
 def test_lowercase_reaches_every_metric_and_its_signature() -> None:
-    metrics = ["bleu", "chrf", "ter", "wer", "per", "exact"]
+    metrics = ["bleu", "chrf", "ter", "wer", "item_error_rate", "per", "exact"]
     shouted = [line.upper() for line in REFERENCES]
     cased = evaluate_texts(SOURCES, shouted, [REFERENCES], metrics)
     lowered = evaluate_texts(SOURCES, shouted, [REFERENCES], metrics, lowercase=True)
     assert lowered.scores == pytest.approx(
-        {"bleu": 100, "chrf": 100, "ter": 0, "wer": 0, "per": 0, "exact": 100}
+        {"bleu": 100, "chrf": 100, "ter": 0, "wer": 0, "item_error_rate": 0, "per": 0, "exact": 100}
     )
     assert cased.scores["exact"] == 0
-    for name in ("bleu", "ter", "wer", "per", "exact", "chrf"):
+    for name in metrics:
         assert "case:mixed" in cased.signatures[name]
         assert "case:lc" in lowered.signatures[name]
 
@@ -84,13 +84,14 @@ def test_lines_of_one_source_are_one_item_of_the_error_rate() -> None:
     sources = ["READ", "LEAD", "READ", "CAT", "DOG"]
     references = ["R EH D", "L IY D", "R IY D", "K AE T", "D AO G"]
     outputs = ["R IY D", "L EH D", "R IY D", "K AE T", "D G"]
-    report = evaluate_texts(sources, outputs, [references], ["wer", "per", "exact"])
-    assert report.scores["wer"] == 50.0  # LEAD and DOG of four items
+    report = evaluate_texts(sources, outputs, [references], ["item_error_rate", "per", "exact"])
+    assert report.scores["item_error_rate"] == 50.0  # LEAD and DOG of four items
     assert report.scores["per"] == pytest.approx(100 * 2 / 12)
     assert report.scores["exact"] == 40.0  # the first READ differs from the reference of its own line
     heedful = version("heedful")
     assert report.signatures == {
-        "wer": f"items:4|correct:any listed reference|sources:grouped|unit:line|case:mixed|heedful:{heedful}",
+        "item_error_rate": "items:4|correct:any listed reference|sources:grouped|unit:line|case:mixed"
+        f"|heedful:{heedful}",
         "per": "items:4|distance:closest listed reference|sources:grouped|unit:token|case:mixed"
         f"|heedful:{heedful}",
         "exact": f"lines:5|correct:any reference|unit:line|case:mixed|heedful:{heedful}",
@@ -101,30 +102,53 @@ def test_the_order_of_lines_does_not_change_a_score() -> None:
     sources = ["READ", "LEAD", "READ", "LEAD", "DOG"]
     references = ["R EH D", "L IY D", "R IY D", "L EH D Z", "D AO G"]
     outputs = ["R IY D", "L EH D", "R OW", "L", "D G"]
-    metrics = ["wer", "per", "exact", "bleu", "chrf", "ter"]
+    metrics = ["wer", "item_error_rate", "per", "exact", "bleu", "chrf", "ter"]
     first = evaluate_texts(sources, outputs, [references], metrics)
     for seed in range(5):
         order = random.Random(seed).sample(range(5), 5)
         shuffled = [[side[i] for i in order] for side in (sources, outputs, references)]
         again = evaluate_texts(shuffled[0], shuffled[1], [shuffled[2]], metrics)
         assert again.scores == pytest.approx(first.scores)
-    assert first.scores["wer"] == 100.0  # an item is correct when all that was put out for it is
+    assert first.scores["item_error_rate"] == 100.0  # an item is correct when all that was put out for it is
+
+
+@pytest.mark.parametrize(
+    ("outputs", "references", "wanted"),
+    [
+        # a substitution, a deletion and an insertion over 4 words and 2
+        (["the cat sat", "a big dog"], [["the dog sat down", "a dog"]], 100 * 3 / 6),
+        (["one two three four"], [["one"]], 300.0),  # insertions alone may be more than the words
+        ([""], [["x y"]], 100.0),
+        (["x"], [[""]], 100.0),  # no words to be divided by
+        (["a b"], [["a c d e"], ["a c"]], 50.0),  # the closest reference, and its length
+        (["a b", "c d"], [["a b", "x y"]], 50.0),
+    ],
+)
+def test_the_word_error_rate_is_that_counted_by_hand(
+    outputs: list[str], references: list[list[str]], wanted: float
+) -> None:
+    sources = ["s"] * len(outputs)  # equal sources are not grouped
+    report = evaluate_texts(sources, outputs, references, ["wer"])
+    assert report.scores["wer"] == pytest.approx(wanted)
+    assert report.signatures["wer"].startswith(
+        f"lines:{len(outputs)}|distance:closest reference|unit:word|case:mixed|"
+    )
 
 
 def test_white_space_does_not_make_an_error() -> None:
-    report = evaluate_texts(["a"], [" x  y\t"], [["x y"]], ["wer", "exact"])
-    assert report.scores == {"wer": 0.0, "exact": 100.0}
+    report = evaluate_texts(["a"], [" x  y\t"], [["x y"]], ["wer", "item_error_rate", "exact"])
+    assert report.scores == {"wer": 0.0, "item_error_rate": 0.0, "exact": 100.0}
 
 
 def test_the_closest_of_several_references_counts() -> None:
-    report = evaluate_texts(["a"], ["x y"], [["p q r s"], ["x z"]], ["per", "wer", "exact"])
-    assert report.scores == {"per": 50.0, "wer": 100.0, "exact": 0.0}
+    report = evaluate_texts(["a"], ["x y"], [["p q r s"], ["x z"]], ["per", "wer", "item_error_rate"])
+    assert report.scores == {"per": 50.0, "wer": 50.0, "item_error_rate": 100.0}
 
 
 def test_an_unknown_metric_is_refused_with_a_suggestion() -> None:
     with pytest.raises(ConfigError, match="unknown metric 'blue'; did you mean 'bleu'"):
         evaluate_texts(["a"], ["b"], [["c"]], ["blue"])
-    with pytest.raises(ConfigError, match="choose from bleu, chrf, ter, wer, per, exact"):
+    with pytest.raises(ConfigError, match="choose from bleu, chrf, ter, wer, item_error_rate, per, exact"):
         evaluate_texts(["a"], ["b"], [["c"]], ["xyzzy"])
     with pytest.raises(ConfigError, match="none given"):
         evaluate_texts(["a"], ["b"], [["c"]], [])

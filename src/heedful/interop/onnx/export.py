@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.errors import InteropError, MissingExtraError, install_hint
-from heedful.interop.exporting import new_directory, write_readme
+from heedful.interop.exporting import write_readme
 from heedful.interop.onnx.runtime import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, settings_of
 from heedful.model.attention import DecoderCache, KeyValueCache, LayerCache, MultiHeadAttention, Projection
 from heedful.model.layers import DecoderLayer
@@ -35,6 +35,7 @@ from heedful.model.variants import (
     fairseq_sinusoids,
     relative_distances,
 )
+from heedful.runtime.durable import new_directory
 from heedful.storage.bundle import Bundle
 
 if TYPE_CHECKING:
