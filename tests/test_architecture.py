@@ -55,6 +55,7 @@ HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "safetensors
 LAZY_PARTS = {"cli/bar.py", "cli/progress.py"}
 # Imports inside a function that close a cycle: a stored model is built by what also writes models.
 LATE_IMPORTS = {("heedful.storage.stored_model", "heedful.storage.model_files")}
+TOLD_APART = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")
 SIDE_EFFECTS = re.compile(
     r"(os\.(environ|getenv|putenv)|getenv|environ)\b"
     r"|(torch|random|np\.random|numpy\.random)\.(manual_)?seed\b"
@@ -267,6 +268,17 @@ def docstrings_say_what_is_done(source: Source) -> Iterator[str]:
                 yield f"{source.path}:{line}: a docstring says what is returned or done, not {first!r}"
 
 
+def strategies_and_backends_are_not_told_apart(source: Source) -> Iterator[str]:
+    """Whoever holds a strategy or a backend asks it; only its own folder knows of which class it is."""
+    if source.path.startswith(("decoding/strategies/", "decoding/backends/")):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"isinstance", "issubclass", "type"}:
+            for name in ast.walk(node):
+                if isinstance(name, ast.Name) and TOLD_APART.fullmatch(name.id):
+                    yield f"{source.path}:{node.lineno}: asks whether something is a {name.id}"
+
+
 RULES: list[Rule] = [
     imports_point_down,
     layers_are_pure,
@@ -278,6 +290,7 @@ RULES: list[Rule] = [
     importing_does_nothing,
     the_command_line_is_light,
     docstrings_say_what_is_done,
+    strategies_and_backends_are_not_told_apart,
 ]
 
 OF_NATIVE_FILES: list[Rule] = [native_files_are_small]
@@ -326,6 +339,8 @@ BAD_EXAMPLES: list[tuple[Rule, str, str]] = [
     (importing_does_nothing, "model/a.py", "torch.manual_seed(1)"),
     (the_command_line_is_light, "cli/a.py", "import torch"),
     (the_command_line_is_light, "cli/a.py", "from heedful.workflows.train import train"),
+    (strategies_and_backends_are_not_told_apart, "cli/a.py", "x = isinstance(s, BeamSearch | Greedy)"),
+    (strategies_and_backends_are_not_told_apart, "workflows/a.py", "isinstance(b, NativeBackend)"),
     (docstrings_say_what_is_done, "model/a.py", '"""What a layer is made of."""'),
     (docstrings_say_what_is_done, "data/a.py", 'class A:\n    def f(self):\n        """What it holds."""'),
 ]

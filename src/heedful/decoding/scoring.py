@@ -138,16 +138,6 @@ def score_outputs(
             penalty=task.options.penalty(n),
             coverage=float(coverage_B[row]),
         )
-        scored.append(_scored(hypothesis, model_log_probs_BT[row, :n].tolist()))
+        model_log_probs = tuple(model_log_probs_BT[row, :n].tolist())
+        scored.append(ScoredOutput(**vars(hypothesis), model_log_probs=model_log_probs))
     return scored
-
-
-def _scored(hypothesis: Hypothesis, model_log_probs: Sequence[float]) -> ScoredOutput:
-    return ScoredOutput(
-        ids=hypothesis.ids,
-        log_prob=hypothesis.log_prob,
-        score=hypothesis.score,
-        token_log_probs=hypothesis.token_log_probs,
-        finished=hypothesis.finished,
-        model_log_probs=tuple(model_log_probs),
-    )
