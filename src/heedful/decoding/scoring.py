@@ -65,7 +65,7 @@ def coverage_penalties(step: StepFunction, options: SharedOptions, num_rows: int
     """
     if not options.coverage_penalty:
         return np.zeros(num_rows)
-    if not isinstance(step, CoverageTracker):
+    if not hasattr(step, "coverage"):  # of `CoverageTracker`, or of a step function of one's own
         raise InputError(
             f"coverage_penalty={options.coverage_penalty}: the step function gives no coverage; "
             "see CoverageTracker"
