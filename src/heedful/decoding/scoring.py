@@ -70,7 +70,8 @@ def coverage_penalties(step: StepFunction, options: SharedOptions, num_rows: int
             f"coverage_penalty={options.coverage_penalty}: the step function gives no coverage; "
             "see CoverageTracker"
         )
-    return options.coverage_penalty * step.coverage()
+    coverage: NDArray[np.float64] = step.coverage()
+    return options.coverage_penalty * coverage
 
 
 @dataclass(frozen=True)
