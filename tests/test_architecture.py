@@ -58,6 +58,7 @@ LAZY_PARTS = {"cli/progress.py"} | {
 LIGHT = re.compile(r"heedful\.(cli|errors|settings\.options|serving\.limits)\b.*")
 # Imports inside a function that close a cycle: a stored model is built by what also writes models.
 LATE_IMPORTS = {("heedful.storage.stored_model", "heedful.storage.model_files")}
+TOLD_APART = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")
 SIDE_EFFECTS = re.compile(
     r"(os\.(environ|getenv|putenv)|getenv|environ)\b"
     r"|(torch|random|np\.random|numpy\.random)\.(manual_)?seed\b"
@@ -269,6 +270,17 @@ def docstrings_say_what_is_done(source: Source) -> Iterator[str]:
                 yield f"{source.path}:{line}: a docstring says what is returned or done, not {first!r}"
 
 
+def strategies_and_backends_are_not_told_apart(source: Source) -> Iterator[str]:
+    """Whoever holds a strategy or a backend asks it; only its own folder knows of which class it is."""
+    if source.path.startswith(("decoding/strategies/", "decoding/backends/")):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"isinstance", "issubclass", "type"}:
+            for name in ast.walk(node):
+                if isinstance(name, ast.Name) and TOLD_APART.fullmatch(name.id):
+                    yield f"{source.path}:{node.lineno}: asks whether something is a {name.id}"
+
+
 RULES: list[Rule] = [
     imports_point_down,
     layers_are_pure,
@@ -280,6 +292,7 @@ RULES: list[Rule] = [
     importing_does_nothing,
     the_command_line_is_light,
     docstrings_say_what_is_done,
+    strategies_and_backends_are_not_told_apart,
 ]
 
 OF_NATIVE_FILES: list[Rule] = [native_files_are_small]
@@ -329,6 +342,8 @@ BAD_EXAMPLES: list[tuple[Rule, str, str]] = [
     (the_command_line_is_light, "cli/a.py", "from heedful.verbs.train import train"),
     (the_command_line_is_light, "verbs/a.py", "from heedful.settings.run import Config"),
     (only_the_command_line_prints, "verbs/loading.py", "def f():\n    print('x')"),
+    (strategies_and_backends_are_not_told_apart, "cli/a.py", "x = isinstance(s, BeamSearch | Greedy)"),
+    (strategies_and_backends_are_not_told_apart, "verbs/a.py", "isinstance(b, NativeBackend)"),
     (docstrings_say_what_is_done, "model/a.py", '"""What a layer is made of."""'),
     (docstrings_say_what_is_done, "data/a.py", 'class A:\n    def f(self):\n        """What it holds."""'),
 ]

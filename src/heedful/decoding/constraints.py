@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
@@ -15,7 +16,6 @@ from heedful.decoding.steps import (
     copy_of,
     like,
     log_softmax,
-    namespace,
     on_host,
 )
 from heedful.decoding.task import SearchTask
@@ -123,7 +123,7 @@ class Constraints:
         if len(rows):
             own, forced = copy_of(own), like(rows, own)
             scores[forced] = -math.inf
-            scores[forced, like(ids, own)] = own[forced, like(ids, own)] = namespace(own).astype(
+            scores[forced, like(ids, own)] = own[forced, like(ids, own)] = array_namespace(own).astype(
                 like(values, own), own.dtype
             )
         return scores, own
@@ -175,7 +175,9 @@ class Constraints:
             penalised = copy_of(log_probs)
             penalised[rows, ids] = self._options.repetition_penalty * log_probs[rows, ids]
         if discounts is not None:
-            penalised = penalised - namespace(log_probs).astype(like(discounts, log_probs), log_probs.dtype)
+            penalised = penalised - array_namespace(log_probs).astype(
+                like(discounts, log_probs), log_probs.dtype
+            )
         return (own if penalised is log_probs else self._possible(penalised, written)), own
 
     def _possible(self, log_probs: Array, written: NDArray[np.int64]) -> Array:
@@ -254,5 +256,5 @@ class Constraints:
 
 def _values_of(log_probs: Array, ids: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the values (rows, K) of some ids of each row."""
-    values = namespace(log_probs).take_along_axis(log_probs, like(ids, log_probs), axis=-1)
+    values = array_namespace(log_probs).take_along_axis(log_probs, like(ids, log_probs), axis=-1)
     return on_host(values).astype(np.float64)

@@ -1,6 +1,6 @@
 """The options of a search: its strategy, and what all strategies share."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Self
 
 from heedful.decoding.strategies.beam import BeamSearch
@@ -30,20 +30,9 @@ class SearchOptions(SharedOptions):
 
     @classmethod
     def from_config(cls, config: DecodeConfig) -> Self:
-        """The search that a configuration asks for."""
+        """Return the search that a configuration asks for."""
+        shared = [each.name for each in fields(SharedOptions) if each.name in DecodeConfig.model_fields]
         return cls(
             strategy=BeamSearch(beam_size=config.beam_size, early_stopping=config.early_stopping),
-            n_best=config.n_best,
-            length_penalty=config.length_penalty,
-            length_normalization=config.length_normalization,
-            max_length_offset=config.max_length_offset,
-            max_length=config.max_length,
-            min_length=config.min_length,
-            max_source_tokens=config.max_source_tokens,
-            forced_first_id=config.forced_first_id,
-            forced_last_id=config.forced_last_id,
-            suppressed_ids=config.suppressed_ids,
-            renormalize=config.renormalize,
-            no_repeat_ngram_size=config.no_repeat_ngram_size,
-            repetition_penalty=config.repetition_penalty,
+            **{name: getattr(config, name) for name in shared},
         )

@@ -65,12 +65,13 @@ def coverage_penalties(step: StepFunction, options: SharedOptions, num_rows: int
     """
     if not options.coverage_penalty:
         return np.zeros(num_rows)
-    if not isinstance(step, CoverageTracker):
+    if not hasattr(step, "coverage"):  # of `CoverageTracker`, or of a step function of one's own
         raise InputError(
             f"coverage_penalty={options.coverage_penalty}: the step function gives no coverage; "
             "see CoverageTracker"
         )
-    return options.coverage_penalty * step.coverage()
+    coverage: NDArray[np.float64] = step.coverage()
+    return options.coverage_penalty * coverage
 
 
 @dataclass(frozen=True)
@@ -138,16 +139,6 @@ def score_outputs(
             penalty=task.options.penalty(n),
             coverage=float(coverage_B[row]),
         )
-        scored.append(_scored(hypothesis, model_log_probs_BT[row, :n].tolist()))
+        model_log_probs = tuple(model_log_probs_BT[row, :n].tolist())
+        scored.append(ScoredOutput(**vars(hypothesis), model_log_probs=model_log_probs))
     return scored
-
-
-def _scored(hypothesis: Hypothesis, model_log_probs: Sequence[float]) -> ScoredOutput:
-    return ScoredOutput(
-        ids=hypothesis.ids,
-        log_prob=hypothesis.log_prob,
-        score=hypothesis.score,
-        token_log_probs=hypothesis.token_log_probs,
-        finished=hypothesis.finished,
-        model_log_probs=tuple(model_log_probs),
-    )

@@ -14,11 +14,6 @@ from heedful.errors import InputError
 Array = Any  # numpy's, or another of the standard: https://data-apis.org/array-api
 
 
-def namespace(array: Array) -> Any:  # noqa: ANN401  a module
-    """Return the module of functions for this kind of array."""
-    return array_namespace(array)
-
-
 def like(values: NDArray[np.generic], array: Array) -> Array:
     """Return values of the CPU as an array of the same kind, on the same device."""
     return array_namespace(array).asarray(values, device=device(array))
@@ -205,7 +200,7 @@ class EnsembleStep:
         """See `StepFunction`."""
         tokens = [step(last_ids) for step in self._steps]
         of_models = [each.log_probs() for each in tokens]
-        log_probs = logsumexp(namespace(of_models[0]).stack(of_models), axis=0)[0]
+        log_probs = logsumexp(array_namespace(of_models[0]).stack(of_models), axis=0)[0]
         return tokens[0].with_log_probs(log_probs - math.log(len(self._steps)))
 
     def reorder(self, rows: NDArray[np.int64]) -> None:

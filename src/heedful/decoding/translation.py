@@ -6,7 +6,6 @@ from itertools import chain
 from typing import Self
 
 from heedful.decoding.hypotheses import Hypothesis
-from heedful.decoding.scoring import ScoredOutput
 from heedful.notebook_html import text_table
 
 
@@ -29,15 +28,9 @@ class TextHypothesis:
     @classmethod
     def of(cls, hypothesis: Hypothesis, text: str, *, eos_id: int) -> Self:
         """Return a hypothesis as text: its numbers, its ids, and the text on one line."""
-        return cls(
-            text=_one_line(text),
-            score=hypothesis.score,
-            log_prob=hypothesis.log_prob,
-            ids=hypothesis.ids,
-            token_log_probs=hypothesis.token_log_probs,
-            finished=hypothesis.finished,
-            written_ids=(*hypothesis.ids, *[eos_id] * hypothesis.finished),
-        )
+        has_end = hypothesis.finished and bool(hypothesis.token_log_probs)  # an empty text has no tokens
+        written_ids = (*hypothesis.ids, *[eos_id] * has_end)
+        return cls(text=_one_line(text), written_ids=written_ids, **vars(hypothesis))
 
     @classmethod
     def joined(cls, segments: Sequence["TextHypothesis"], gaps: Sequence[str], *, score: float) -> Self:
@@ -58,23 +51,9 @@ class TextHypothesis:
 
 @dataclass(frozen=True)
 class ScoredText(TextHypothesis):
-    """A scored output, as text. The numbers are those of `ScoredOutput`."""
+    """A scored output, as text. The numbers are those of `ScoredOutput`, of which it is made."""
 
     model_log_probs: tuple[float, ...]
-
-    @classmethod
-    def of_scored(cls, scored: ScoredOutput, text: str, *, eos_id: int) -> Self:
-        """Return a scored output as text: its numbers, its ids, and the text on one line."""
-        return cls(
-            text=_one_line(text),
-            score=scored.score,
-            log_prob=scored.log_prob,
-            ids=scored.ids,
-            token_log_probs=scored.token_log_probs,
-            finished=scored.finished,
-            written_ids=(*scored.ids, *[eos_id] * (scored.finished and bool(scored.token_log_probs))),
-            model_log_probs=scored.model_log_probs,
-        )
 
     @property
     def model_log_prob(self) -> float:

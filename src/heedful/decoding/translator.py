@@ -266,7 +266,7 @@ class Translator:
         read, written = self.codec.pairs(sources, targets, options, prefixes=prefixes, first_line=first_line)
         scored = self.generator.score(read, written, options)
         return [
-            ScoredText.of_scored(
+            ScoredText.of(
                 each, target if isinstance(target, str) else tgt.decode(each.ids), eos_id=tgt.eos_id
             )
             for each, target in zip(scored, targets, strict=True)

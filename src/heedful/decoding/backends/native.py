@@ -304,17 +304,7 @@ class NativeBackend(Backend):
         coverage: bool = False,
     ) -> Iterator[StepFunction]:
         """Return the steps of a search."""
-        steps = [
-            EngineStep(
-                engine,
-                sources,
-                threads=threads,
-                shortlist=_shortlist(engine, allowed),
-                attention_layer=_recorded_layer(engine, coverage=coverage),
-            )
-            for engine in self._engines
-        ]
-        yield _averaged(steps, sources, coverage=coverage)
+        yield self._steps(EngineStep, sources, threads=threads, allowed=allowed, coverage=coverage)
 
     @contextmanager
     def forced_step(
@@ -328,19 +318,8 @@ class NativeBackend(Backend):
         coverage: bool = False,
     ) -> Iterator[StepFunction]:
         """Return the steps of given outputs; they give what a search sees, to the last bit."""
-        steps = [
-            ForcedEngineStep(
-                engine,
-                sources,
-                outputs,
-                start_id=start_id,
-                threads=threads,
-                shortlist=_shortlist(engine, allowed),
-                attention_layer=_recorded_layer(engine, coverage=coverage),
-            )
-            for engine in self._engines
-        ]
-        yield _averaged(steps, sources, coverage=coverage)
+        forced = partial(ForcedEngineStep, outputs=outputs, start_id=start_id)
+        yield self._steps(forced, sources, threads=threads, allowed=allowed, coverage=coverage)
 
     def attention(
         self,
@@ -364,28 +343,36 @@ class NativeBackend(Backend):
         )
         return [each[:, : len(source)] for each, source in zip(weights, sources, strict=True)]
 
-
-def _recorded_layer(engine: Engine, *, coverage: bool) -> int | None:
-    return attention_layer(engine.num_layers, None) if coverage else None
-
-
-def _averaged(
-    steps: "Sequence[EngineStep | ForcedEngineStep]", sources: Sequence[Sequence[int]], *, coverage: bool
-) -> StepFunction:
-    step = average_steps(steps)
-    if not coverage:
-        return step
-    return CoverageTracker(step, partial(_mean_attention, steps), lengths=list(map(len, sources)))
+    def _steps(
+        self,
+        of_engine: "Callable[..., EngineStep | ForcedEngineStep]",
+        sources: Sequence[Sequence[int]],
+        *,
+        threads: int,
+        allowed: Allowed,
+        coverage: bool,
+    ) -> StepFunction:
+        """Return the step function of all engines, each made by `of_engine`."""
+        steps = [
+            of_engine(
+                engine,
+                sources,
+                threads=threads,
+                shortlist=None if allowed is None else EngineShortlist(engine, allowed),
+                attention_layer=attention_layer(engine.num_layers, None) if coverage else None,
+            )
+            for engine in self._engines
+        ]
+        step = average_steps(steps)
+        if not coverage:
+            return step
+        return CoverageTracker(step, partial(_mean_attention, steps), lengths=list(map(len, sources)))
 
 
 def _mean_attention(steps: "Sequence[EngineStep | ForcedEngineStep]") -> NDArray[np.float32]:
     """Return the attention (rows, S) of the latest call of each step function, as a mean."""
     mean: NDArray[np.float32] = np.mean([step.attention for step in steps], axis=0)
     return mean
-
-
-def _shortlist(engine: Engine, allowed: Allowed) -> EngineShortlist | None:
-    return None if allowed is None else EngineShortlist(engine, allowed)
 
 
 def weight_of(model: "Transformer | StoredModel") -> Callable[[str], NDArray[np.float32]]:

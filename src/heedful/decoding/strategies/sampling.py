@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from heedful.decoding.constraints import Constraints
@@ -20,7 +21,6 @@ from heedful.decoding.steps import (
     StepFunction,
     kth_largest,
     like,
-    namespace,
     on_host,
     softmax,
 )
@@ -155,7 +155,7 @@ def probable(scores: Array, sampling: Sampling) -> Array:
     et al., 2020), min-p (Nguyen et al., 2024), epsilon (Hewitt et al., 2022). Each sees the probabilities
     that the ones before it leave, scaled up to a sum of 1, and keeps at least the best token.
     """
-    xp = namespace(scores)
+    xp = array_namespace(scores)
     scores = xp.astype(scores, xp.float64) / sampling.temperature
 
     def without(is_out: Array) -> Array:
@@ -247,7 +247,7 @@ def _draw(
     Returns:
         The tokens, and the model's own log-probabilities of them, each (rows,).
     """
-    xp, scores = namespace(scores), probable(scores, sampling)
+    xp, scores = array_namespace(scores), probable(scores, sampling)
     cumulative = xp.cumulative_sum(softmax(scores), axis=-1)
     total = cumulative[:, -1:]
     is_before = xp.astype(cumulative <= total * like(uniform[:, None], scores), xp.int64)
