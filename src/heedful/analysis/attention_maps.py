@@ -17,7 +17,7 @@ from heedful.notebook_html import weight_table
 from heedful.ops.recorder import AttentionMap, record_attention
 from heedful.runtime.durable import put_text_in_place
 from heedful.storage.bundle import Bundle
-from heedful.text import Framing
+from heedful.text import SpecialTokens
 
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
@@ -185,9 +185,9 @@ def attention_maps(bundle: Bundle, source: str, target_ids: Sequence[int]) -> At
     source_ids = tokenizers.src.encode(source)
     if not source_ids:
         raise InputError("attention: the source sentence is empty; give a sentence")
-    framing = Framing.of(bundle.config, tokenizers)
-    source_ids = framing.source(source_ids)
-    target_in = [framing.start_id, *target_ids]
+    template = SpecialTokens.of(bundle.config, tokenizers)
+    source_ids = template.source(source_ids)
+    target_in = [template.start_id, *target_ids]
     model = bundle.model
     device = next(model.parameters()).device
     with torch.inference_mode(), record_attention(model) as recorder:
@@ -195,9 +195,9 @@ def attention_maps(bundle: Bundle, source: str, target_ids: Sequence[int]) -> At
     return AttentionMaps(
         source=source,
         target=tokenizers.tgt.decode(target_ids),
-        source_tokens=tuple(tokenizers.src.pieces(source_ids)),
-        target_in_tokens=tuple(tokenizers.tgt.pieces(target_in)),
-        target_tokens=tuple(tokenizers.tgt.pieces([*target_ids, *framing.tgt_suffix])),
+        source_tokens=tuple(tokenizers.src.tokens(source_ids)),
+        target_in_tokens=tuple(tokenizers.tgt.tokens(target_in)),
+        target_tokens=tuple(tokenizers.tgt.tokens([*target_ids, *template.tgt_suffix])),
         layers=_in_order(recorder.maps),
     )
 

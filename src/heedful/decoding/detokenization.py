@@ -9,8 +9,8 @@ from heedful.decoding.generator import Generator
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
-from heedful.text.framing import Framing
 from heedful.text.pair import TokenizerPair
+from heedful.text.special_tokens import SpecialTokens
 from heedful.text.tokenizer import Tokenizer
 
 
@@ -21,7 +21,7 @@ def translations_of(
     *,
     options: SearchOptions,
     tokenizers: TokenizerPair,
-    framing: Framing,
+    framing: SpecialTokens,
     generator: Generator,
 ) -> list[Translation]:
     """Return the hypotheses of each line as text, detokenised by the target's tokenizer.

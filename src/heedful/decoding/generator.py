@@ -26,8 +26,8 @@ from heedful.decoding.steps import NOT_NUMBERS, SearchTask
 from heedful.errors import InputError, is_out_of_memory
 from heedful.settings.options import Precision
 from heedful.storage.bundle import Bundle
-from heedful.text.framing import Framing
 from heedful.text.pair import TokenizerPair
+from heedful.text.special_tokens import SpecialTokens
 
 _FEW = 4  # batches of a thread: with more, it does not matter how long each takes
 _STEP = 8  # a step of any batch takes as long as for so many more sentences
@@ -222,7 +222,7 @@ class StepwiseGenerator:
     def __init__(
         self,
         backends: BackendChoice,
-        framing: Framing,
+        framing: SpecialTokens,
         tokenizers: TokenizerPair,
         *,
         batch_tokens: int,

@@ -15,8 +15,8 @@ import numpy as np
 from heedful.decoding.generator import Generator
 from heedful.decoding.options import SearchOptions
 from heedful.errors import InputError
-from heedful.text.framing import Framing
 from heedful.text.pair import TokenizerPair
+from heedful.text.special_tokens import SpecialTokens
 from heedful.text.tokenizer import Tokenizer
 
 Ids = list[list[int]]
@@ -56,7 +56,7 @@ def sources_and_prefixes(
     prefixes: Sequence[str] | None,
     *,
     tokenizers: TokenizerPair,
-    framing: Framing,
+    framing: SpecialTokens,
     generator: Generator,
     options: SearchOptions,
     first_line: int,
@@ -197,7 +197,7 @@ def sources_and_outputs(
     targets: Sequence[Target],
     *,
     tokenizers: TokenizerPair,
-    framing: Framing,
+    framing: SpecialTokens,
     generator: Generator,
     options: SearchOptions,
     first_line: int,

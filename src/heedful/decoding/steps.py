@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from heedful.errors import InputError
 from heedful.storage.bundle import Bundle
-from heedful.text.framing import Framing
+from heedful.text.special_tokens import SpecialTokens
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
@@ -275,5 +275,7 @@ def check_ensemble(bundles: Sequence[Bundle]) -> None:
                 )
         if first.config.model.tgt_vocab_size != other.config.model.tgt_vocab_size:
             raise InputError(f"{name}: it has another number of target tokens than the first model")
-        if Framing.of(first.config, first.tokenizers) != Framing.of(other.config, other.tokenizers):
+        if SpecialTokens.of(first.config, first.tokenizers) != SpecialTokens.of(
+            other.config, other.tokenizers
+        ):
             raise InputError(f"{name}: it puts other ids around a text than the first model; see languages.*")

@@ -29,8 +29,8 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.settings.options import PAIR_TOKENS
-from heedful.text.framing import Framing
 from heedful.text.pair import TokenizerPair
+from heedful.text.special_tokens import SpecialTokens
 
 
 class TextGenerator:
@@ -43,7 +43,7 @@ class TextGenerator:
     def __init__(
         self,
         generator: Generator,
-        framing: Framing,
+        framing: SpecialTokens,
         tokenizers: TokenizerPair,
         default: SearchOptions,
         *,

@@ -19,7 +19,7 @@ from heedful.decoding.text_generator import TextGenerator
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.storage.bundle import Bundle, load_bundle, resolve_bundle
-from heedful.text import Framing
+from heedful.text import SpecialTokens
 from heedful.text.pair import choose_languages
 
 
@@ -83,7 +83,7 @@ class Translator:
         self.bundle, self.ensemble = bundle, tuple(ensemble)
         check_ensemble([bundle, *ensemble])
         check_shortlist(self.shortlist, bundle)
-        framing = Framing.of(bundle.config, bundle.tokenizers)
+        framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
         generator = StepwiseGenerator(
             self._backends,
             framing,
@@ -316,8 +316,8 @@ class Translator:
         """Search the outputs of sources given as ids: see `Generator`; the batches are the translator's.
 
         Args:
-            sources: as the encoder reads them, with the special tokens that `Framing` adds; an empty one has
-                no output.
+            sources: as the encoder reads them, with special tokens (`SpecialTokens`); an empty one has no
+                output.
             options: the search.
             prefixes: for each source the ids that its outputs begin with.
 

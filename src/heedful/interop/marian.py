@@ -43,7 +43,7 @@ from heedful.model.variants import concatenated_sinusoids
 from heedful.settings.model import ModelConfig
 from heedful.storage.bundle import CARD_FILE, Bundle
 from heedful.text import SentencePieceTokenizer, Tokenizer, TokenizerPair, VocabularyTokenizer
-from heedful.text.framing import Framing
+from heedful.text.special_tokens import SpecialTokens
 from heedful.text.vocabulary_tokenizer import TOKENS
 
 LAYOUT = "marian"
@@ -96,7 +96,7 @@ def _read_text(directory: PretrainedDirectory, options: ImportOptions) -> TextSe
     languages = {}
     if options.tgt_lang is not None:
         tag_id = tokenizers.src.tag_id(options.tgt_lang)
-        languages["src_tag"] = tokenizers.src.pieces([tag_id])[0]
+        languages["src_tag"] = tokenizers.src.tokens([tag_id])[0]
     return TextSettings(
         tokenizers=tokenizers,
         start_id=read_start_id(directory),
@@ -211,7 +211,7 @@ $notes
 """)
 
 
-def readme(bundle: Bundle, framing: Framing, *, max_positions: int) -> str:
+def readme(bundle: Bundle, framing: SpecialTokens, *, max_positions: int) -> str:
     """Return the README in Markdown.
 
     Args:
@@ -222,12 +222,12 @@ def readme(bundle: Bundle, framing: Framing, *, max_positions: int) -> str:
     model, src = bundle.model.config, bundle.tokenizers.src
     return _README.substitute(
         size=f"{model.num_encoder_layers}+{model.num_decoder_layers} x {model.d_model}",
-        example="".join(f"{tag} " for tag in src.pieces(framing.src_prefix)),
+        example="".join(f"{tag} " for tag in src.tokens(framing.src_prefix)),
         notes="\n".join(f"- {note}" for note in _notes(bundle, framing, max_positions)),
     )
 
 
-def _notes(bundle: Bundle, framing: Framing, max_positions: int) -> Iterable[str]:
+def _notes(bundle: Bundle, framing: SpecialTokens, max_positions: int) -> Iterable[str]:
     yield "The logits are those of the bundle that it was exported from."
     if bundle.model.config.positions == "sinusoidal":
         yield "The dimensions of its states are in the order of Marian's sinusoids, sines before cosines."
@@ -239,8 +239,8 @@ def _notes(bundle: Bundle, framing: Framing, max_positions: int) -> Iterable[str
         yield "An unknown token of an output is omitted from the text, where heedful writes `⁇`."
 
 
-def _tag(bundle: Bundle, framing: Framing) -> str:
-    return bundle.tokenizers.src.pieces(framing.src_prefix)[0]
+def _tag(bundle: Bundle, framing: SpecialTokens) -> str:
+    return bundle.tokenizers.src.tokens(framing.src_prefix)[0]
 
 
 _MAX_POSITIONS = 1024  # transformers' table of sinusoids has a fixed size
@@ -260,7 +260,7 @@ def export_marian(bundle: Bundle, output: Path) -> None:
         InteropError: Marian does not support the model or the tokenizer, or the directory cannot be written.
     """
     refuse_what_marian_lacks(bundle.model.config)
-    framing = Framing.of(bundle.config, bundle.tokenizers)
+    framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
     _refuse_other_framing(bundle, framing)
     files = _tokenizer_files(bundle)
     settings = {
@@ -282,10 +282,10 @@ def export_marian(bundle: Bundle, output: Path) -> None:
         save_file(marian_tensors(bundle.model), directory / "model.safetensors", metadata={"format": "pt"})
 
 
-def _refuse_other_framing(bundle: Bundle, framing: Framing) -> None:
+def _refuse_other_framing(bundle: Bundle, framing: SpecialTokens) -> None:
     """Refuse other templates than Marian's: an end token, and a tag such as `>>fra<<` before the source."""
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
-    tags = [src.pieces([i])[0] for i in framing.src_prefix]
+    tags = [src.tokens([i])[0] for i in framing.src_prefix]
     if framing.src_suffix != (src.eos_id,) or not all(tag.startswith(">>") for tag in tags):
         raise InteropError(
             f"--to marian: MarianMT does not support languages.src_tag={bundle.config.languages.src_tag!r}; "
@@ -317,7 +317,7 @@ def _model(tokenizer: Tokenizer) -> bytes:
 
 
 def _vocabulary(tokenizer: Tokenizer) -> bytes:
-    ids = {token: i for i, token in enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))}
+    ids = {token: i for i, token in enumerate(tokenizer.tokens(range(tokenizer.vocab_size)))}
     return f"{json.dumps(ids, ensure_ascii=False, indent=0)}\n".encode()
 
 
@@ -327,7 +327,7 @@ def _are_separate(bundle: Bundle) -> bool:
 
 def _tokenizer_settings(bundle: Bundle) -> dict[str, Any]:
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
-    names = {kind: src.pieces([getattr(src, f"{kind}_id")])[0] for kind in ("pad", "unk", "bos", "eos")}
+    names = {kind: src.tokens([getattr(src, f"{kind}_id")])[0] for kind in ("pad", "unk", "bos", "eos")}
     if names["bos"] == names["pad"]:
         del names["bos"]
     return {f"{kind}_token": name for kind, name in names.items()} | {
@@ -346,7 +346,7 @@ def cleans_up_spaces(tokenizer: Tokenizer) -> bool:
     return json.loads(tokenizer.to_files()[TOKENS])["clean_up_spaces"] is True
 
 
-def _architecture(bundle: Bundle, framing: Framing) -> dict[str, Any]:
+def _architecture(bundle: Bundle, framing: SpecialTokens) -> dict[str, Any]:
     model, tgt = bundle.model.config, bundle.tokenizers.tgt
     sizes = {
         f"{stack}_{key}": value

@@ -138,7 +138,7 @@ def explain_sentence(bundle: "Bundle", translation: "Translation") -> ExplainedS
         translation,
         maps,
         source_texts=_source_texts(translation.source, src, maps.source_tokens),
-        tokens=tuple(tuple(tgt.pieces(each.written_ids)) for each in hypotheses),
+        tokens=tuple(tuple(tgt.tokens(each.written_ids)) for each in hypotheses),
         texts=tuple(_target_texts(each, tgt) for each in hypotheses),
     )
 
@@ -258,7 +258,7 @@ def _rounded(weights: "NDArray[np.float32]") -> list[list[float]]:
 def _source_texts(text: str, tokenizer: "Tokenizer", tokens: Sequence[str]) -> tuple[str, ...]:
     """Cut a text into the parts of its tokens, which are all of it; special tokens around them have none."""
     ends = [end for _, end in tokenizer.spans(text)]
-    own = tokenizer.pieces(tokenizer.encode(text))
+    own = tokenizer.tokens(tokenizer.encode(text))
     first = next((at for at in range(len(tokens)) if list(tokens[at : at + len(own)]) == own), 0)
     parts = _cut(text, ends)
     return (*[""] * first, *parts, *[""] * (len(tokens) - first - len(parts)))

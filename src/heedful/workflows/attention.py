@@ -16,7 +16,7 @@ from heedful.decoding.inputs import check_unsplit
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.settings.options import Runtime, SearchRequest
-from heedful.text import Framing
+from heedful.text import SpecialTokens
 from heedful.workflows.loading import load_translator, search_options
 
 FORMATS = (*PICTURES, ".html", ".json")
@@ -65,7 +65,7 @@ def attention_of(
 ) -> AttentionMaps:
     """Record the attention of a loaded model for one sentence; see `attention`."""
     bundle = translator.bundle
-    framing = Framing.of(bundle.config, bundle.tokenizers)
+    framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
     options = search_options(request or SearchRequest(), bundle.config.decode)
     limit = options.source_limit(bundle.config)
     check_unsplit("attention: TEXT", framing.source(bundle.tokenizers.src.encode(source)), limit)

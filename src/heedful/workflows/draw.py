@@ -22,7 +22,7 @@ from heedful.errors import CorpusError
 from heedful.settings.options import Languages, Runtime, ScoreRequest
 from heedful.settings.run import Config
 from heedful.storage.bundle import Bundle
-from heedful.text import Framing
+from heedful.text import SpecialTokens
 from heedful.workflows.loading import load_translator
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _batches(bundle: Bundle, text: ParallelText, num_pairs: int, batch_tokens: i
         CorpusError: there is none.
     """
     framing, tokenizers, sizes = (
-        Framing.of(bundle.config, bundle.tokenizers),
+        SpecialTokens.of(bundle.config, bundle.tokenizers),
         bundle.tokenizers,
         bundle.config.model,
     )

@@ -21,7 +21,7 @@ from heedful.runtime.threads import check_workers, set_threads
 from heedful.settings.loading import load_config, validate
 from heedful.settings.run import Config
 from heedful.storage.model_files import assign_weights, meta_model
-from heedful.text import Framing, TokenizerPair, train_tokenizers
+from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 from heedful.training import Event, NoticeEvent, WarningEvent
 from heedful.training.averaging import choose_trained_weights
 from heedful.training.batch_size import fitting_batch
@@ -74,7 +74,7 @@ class Material:
         pairs = list(zip(self.valid.src, self.valid.tgt, strict=True))
         if self.config.model.positions != "learned":
             return pairs
-        framing, end = Framing.of(self.config, self.tokenizers), self.config.model.max_positions
+        framing, end = SpecialTokens.of(self.config, self.tokenizers), self.config.model.max_positions
         encode = self.tokenizers.src.encode
         return [pair for pair in pairs if len(framing.source(encode(pair[0]))) <= end]
 
@@ -315,12 +315,12 @@ def _batch_source(
     longest = config.data.max_length
     if config.model.positions == "learned":
         longest = min(longest, config.model.max_positions)
-    framing = Framing.of(config, tokenizers)
+    framing = SpecialTokens.of(config, tokenizers)
     store = build_store(
         text,
         tokenizers,
         max_length=longest,
-        framing=framing,
+        template=framing,
         cache_dir=config.data.cache_dir,
         keep_text=sampling > 0.0,
     )
@@ -331,7 +331,7 @@ def _batch_source(
         seed=config.train.seed,
         bucket_width=config.batch.bucket_width,
         sampling=sampling,
-        framing=framing,
+        template=framing,
         ramp_from=ramp_from,
     )
 

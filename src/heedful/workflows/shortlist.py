@@ -14,7 +14,7 @@ from heedful.decoding.translator import Translator
 from heedful.errors import CorpusError, InputError, RunError
 from heedful.settings.options import Runtime, SearchRequest, ShortlistSize
 from heedful.storage.bundle import Bundle, load_bundle
-from heedful.text.framing import Framing
+from heedful.text.special_tokens import SpecialTokens
 from heedful.workflows.loading import load_translator, local_bundle, search_options
 from heedful.workflows.outputs import check_output
 
@@ -139,7 +139,7 @@ def effect_of(
         engine=translator.engine,
         shortlist=shortlist,
     )
-    framing = Framing.of(bundle.config, bundle.tokenizers)
+    framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
     sources = [framing.source(ids) for ids in bundle.tokenizers.src.encode_batch(texts)]
     without, within = (each.translations(texts, options=options) for each in (translator, restricted))
     sizes, tokens, outside = [], 0, 0

@@ -27,7 +27,7 @@ from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config, DecodeConfig, TokenizerConfig
 from heedful.storage.bundle import Bundle
 from heedful.storage.model_files import save_bundle
-from heedful.text import Framing, HuggingFaceTokenizer, SpecialIds, TokenizerPair
+from heedful.text import HuggingFaceTokenizer, SpecialIds, SpecialTokens, TokenizerPair
 from heedful.text.vocabulary_tokenizer import tokenizer_from_words
 
 SRC = tokenizer_from_words(["<unk>", "<s>", "</s>", "<pad>", "one", "two", "three", "four", "five", "six"])
@@ -94,7 +94,7 @@ def test_a_word_is_the_one_that_an_alignment_made_by_hand_says() -> None:
     pair = TokenizerPair(SRC, TGT)
     spelled = partial(
         translations_of, lines, sources, [[each] for each in hypotheses], tokenizers=pair,
-        framing=Framing.plain(pair), generator=generator,
+        framing=SpecialTokens.plain(pair), generator=generator,
     )  # fmt: skip
     translations = spelled(options=REPLACED)
     assert [each.text for each in translations] == ["eins Ærø Kiel !", "zwei", "Sund"]

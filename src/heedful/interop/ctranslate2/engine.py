@@ -36,7 +36,7 @@ from heedful.runtime.threads import num_threads
 from heedful.settings.options import Precision
 from heedful.storage.bundle import Bundle
 from heedful.storage.stored_model import weight_shapes
-from heedful.text.framing import Framing, suppressed_ids
+from heedful.text.special_tokens import SpecialTokens, suppressed_ids
 
 if TYPE_CHECKING:
     from ctranslate2 import Translator
@@ -114,7 +114,7 @@ def _last_use(path: Path) -> int:
 
 def _fingerprint(bundle: Bundle, precision: Precision) -> str:
     """Return a hash of all that the export depends on."""
-    framing = Framing.of(bundle.config, bundle.tokenizers)
+    framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
     settings = [
         *(_FORMAT, precision, bundle.config.model.model_dump(), bundle.tokenizers.fingerprint()),
         *(framing.start_id, framing.src_suffix),
@@ -152,7 +152,7 @@ class CTranslate2Generator:
             precision: of the exported model.
             threads: of the CPU: one for each batch, or all of them for a sentence that comes alone.
         """
-        framing, tgt = Framing.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
+        framing, tgt = SpecialTokens.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
         self.precision: Precision = precision
         self._start_id, self._eos_id, self._pad_id = framing.start_id, tgt.eos_id, tgt.pad_id
         self._own = own
