@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from cachetools import LRUCache
 
+from heedful.analysis import AttentionKind
 from heedful.errors import HeedfulError, install_hint
 from heedful.serving.languages import Pair
 from heedful.serving.model_queue import ServedModel
@@ -35,7 +36,6 @@ MAX_TOKENS = 200  # of the sources of one request
 _REMEMBERED_BYTES = 2**25  # of attention maps
 _DIGITS = 4
 
-AttentionKind = Literal["cross", "encoder", "decoder"]
 Json = dict[str, Any]
 
 
