@@ -16,7 +16,7 @@ from heedful.model.transformer import Transformer
 from heedful.settings.presets import preset
 from heedful.storage.bundle import Bundle, load_bundle, resolve_bundle
 from heedful.storage.model_files import save_bundle
-from heedful.text import Framing
+from heedful.text import SpecialTokens
 
 _EXPORTS = {
     "ctranslate2": export_ctranslate2,
@@ -86,7 +86,7 @@ def write_material(
     if untrained:
         bundle, references = _untrained(bundle, untrained), []
     save_bundle(bundle, directory / "bundle", card="For a measurement.\n")
-    tokenizers, framing = bundle.tokenizers, Framing.of(bundle.config, bundle.tokenizers)
+    tokenizers, framing = bundle.tokenizers, SpecialTokens.of(bundle.config, bundle.tokenizers)
     about = {
         "exact_length": exact_length,
         "pad_id": tokenizers.src.pad_id,

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,11 @@ from page_visits import (
     SEVERAL,
     UNSURE,
     Visit,
+    chromium,
     expect,
     flawless_visit,
     page_server,
     playwright,
-    running_browser,
     visited,
 )
 from tiny_bundle import PAIRS, save_memorised
@@ -26,26 +25,10 @@ from translation_server import TranslationServer, translation_server
 
 from heedful.serving.access import make_key
 
+__all__ = ["chromium", "flawless_visit", "page_server"]  # fixtures: browser, visit, server
+
 OUTDATED = "Translation of an earlier text"
 MOST_BYTES = 150_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["playwright.Browser"]:
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TranslationServer]:
-    with page_server(tmp_path_factory.mktemp("page")) as running:
-        yield running
-
-
-@pytest.fixture
-def visit(browser: "playwright.Browser", server: TranslationServer) -> Iterator[Visit]:
-    with flawless_visit(browser, server.url) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import itertools
 import math
 import re
-from collections.abc import Iterator
 
 import pytest
 from page_visits import (
@@ -12,33 +11,17 @@ from page_visits import (
     LONG,
     UNSURE,
     Visit,
+    chromium,
     expect,
     flawless_visit,
     page_server,
     playwright,
-    running_browser,
     visited,
 )
 from tiny_bundle import PAIRS
 from translation_server import TranslationServer
 
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["playwright.Browser"]:
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TranslationServer]:
-    with page_server(tmp_path_factory.mktemp("page")) as running:
-        yield running
-
-
-@pytest.fixture
-def visit(browser: "playwright.Browser", server: TranslationServer) -> Iterator[Visit]:
-    with flawless_visit(browser, server.url) as found:
-        yield found
+__all__ = ["chromium", "flawless_visit", "page_server"]  # fixtures: browser, visit, server
 
 
 def test_a_word_lights_up_with_what_it_attended_to(visit: Visit) -> None:

@@ -23,7 +23,7 @@ from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 from heedful.settings.options import Precision
 from heedful.storage.bundle import Bundle
-from heedful.text.framing import Framing
+from heedful.text.special_tokens import SpecialTokens
 
 pytestmark = pytest.mark.by_class
 
@@ -185,7 +185,10 @@ def assert_same(found: Sequence[Translation], wanted: Sequence[Translation]) -> 
 @pytest.mark.parametrize("name", ["greedy", "beam", "sampled"])
 def test_a_sentence_is_searched_as_if_all_else_were_suppressed(name: str, engine: str) -> None:
     bundle = memorised()
-    shortlist, framing = shortlist_of(bundle, candidates=1), Framing.of(bundle.config, bundle.tokenizers)
+    shortlist, framing = (
+        shortlist_of(bundle, candidates=1),
+        SpecialTokens.of(bundle.config, bundle.tokenizers),
+    )
     tgt, options = bundle.tokenizers.tgt, replace(OPTIONS[name], renormalize=True)
     found = translator(engine, shortlist).translations(SOURCES, options=options)
     unrestricted = translator(engine, None)

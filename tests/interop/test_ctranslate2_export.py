@@ -130,7 +130,7 @@ def test_quantised_weights_are_smaller_and_translate(quantization: str, tmp_path
     translator = ctranslate2.Translator(str(tmp_path / "quantised"), intra_threads=1)
     tokenizers = bundle.tokenizers
     for source, target in PAIRS:
-        tokens = tokenizers.src.pieces(tokenizers.src.encode(source))
+        tokens = tokenizers.src.tokens(tokenizers.src.encode(source))
         assert "".join(translator.translate_batch([tokens])[0].hypotheses[0]) == _joined(tokenizers, target)
 
 
@@ -139,7 +139,7 @@ def _bytes_of(directory: Path) -> int:
 
 
 def _joined(tokenizers: TokenizerPair, text: str) -> str:
-    pieces: Sequence[str] = tokenizers.tgt.pieces(tokenizers.tgt.encode(text))
+    pieces: Sequence[str] = tokenizers.tgt.tokens(tokenizers.tgt.encode(text))
     return "".join(pieces)
 
 

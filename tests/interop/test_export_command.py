@@ -36,9 +36,9 @@ def test_a_run_becomes_a_ctranslate2_model(tmp_path: Path) -> None:
     translator = ctranslate2.Translator(str(output), intra_threads=1)
     tokenizers = memorised().tokenizers
     for source, target in PAIRS:
-        tokens = tokenizers.src.pieces(tokenizers.src.encode(source))
+        tokens = tokenizers.src.tokens(tokenizers.src.encode(source))
         found = translator.translate_batch([tokens])[0].hypotheses[0]
-        assert found == tokenizers.tgt.pieces(tokenizers.tgt.encode(target))
+        assert found == tokenizers.tgt.tokens(tokenizers.tgt.encode(target))
 
 
 @pytest.mark.parametrize(

@@ -192,8 +192,8 @@ def test_a_checkpoint_with_dictionaries_becomes_a_bundle_that_translates(tmp_pat
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
     assert src.encode("w0 w19 nothing") == [4, 23, 3]
     assert (src.bos_id, src.pad_id, src.eos_id, src.unk_id) == (0, 1, 2, 3)
-    assert tgt.pieces(range(4, 16))[:6] == ["▁ein", "▁Hund", "▁bellt@@", "▁.", "▁,@", "▁x"]
-    assert tgt.pieces([15]) == ["▁madeupword0005"]
+    assert tgt.tokens(range(4, 16))[:6] == ["▁ein", "▁Hund", "▁bellt@@", "▁.", "▁,@", "▁x"]
+    assert tgt.tokens([15]) == ["▁madeupword0005"]
     assert len(Translator(bundle).translate(["w1 w2"])) == 1
 
 

@@ -75,7 +75,7 @@ def test_mbart_may_have_a_sentencepiece_model_alone(name: str, tmp_path: Path) -
     assert found.tokenizers is not None
     ours = found.tokenizers.src
     assert ours.vocab_size == len(theirs)
-    assert ours.pieces(range(ours.vocab_size)) == theirs.convert_ids_to_tokens(list(range(ours.vocab_size)))
+    assert ours.tokens(range(ours.vocab_size)) == theirs.convert_ids_to_tokens(list(range(ours.vocab_size)))
     assert (found.config.languages.src_tag, ours.tag_id("de_DE")) == (
         "en_XX", theirs.convert_tokens_to_ids("de_DE"),
     )  # fmt: skip

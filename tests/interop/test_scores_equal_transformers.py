@@ -14,7 +14,7 @@ from heedful import Translator
 from heedful.decoding.options import SearchOptions
 from heedful.interop.marian import export_marian
 from heedful.storage.bundle import Bundle
-from heedful.text import Framing
+from heedful.text import SpecialTokens
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
@@ -77,7 +77,7 @@ def test_what_generate_finds_has_the_score_that_generate_gave_it(name: str, tmp_
     batch, theirs = generated(name, tmp_path / "model")
     found, model = imported(FAMILIES[name].layout, tmp_path / "model")
     config, tgt = found.config, found.tokenizers.tgt
-    framing, options = Framing.of(config, found.tokenizers), SearchOptions.from_config(config.decode)
+    framing, options = SpecialTokens.of(config, found.tokenizers), SearchOptions.from_config(config.decode)
     if framing.tgt_prefix:
         options = replace(options, forced_first_id=framing.tgt_prefix[0])
     outputs = []

@@ -66,7 +66,7 @@ def assert_equal(theirs: Any, ours: Tokenizer, *, encode: Ids | None = None) -> 
         drawn = [rng.randrange(ours.vocab_size) for _ in range(20)]
         for each in (ids, [ours.eos_id, *ids, ours.eos_id, ours.pad_id], drawn):
             assert ours.decode(each) == theirs.decode(each, skip_special_tokens=True), line
-    assert ours.pieces(range(ours.vocab_size)) == theirs.convert_ids_to_tokens(list(range(ours.vocab_size)))
+    assert ours.tokens(range(ours.vocab_size)) == theirs.convert_ids_to_tokens(list(range(ours.vocab_size)))
 
 
 @pytest.mark.parametrize("clean_up", [False, True])

@@ -133,7 +133,7 @@ def test_tokenizers(cases: int, kind: str, tmp_path: Path) -> None:
                 assert all(0 <= i < tokenizer.vocab_size for i in ids)
                 tokenizer.decode([*ids, tokenizer.unk_id, tokenizer.vocab_size + 5])
                 tokenizer.decode([*ids, tokenizer.unk_id], unknown=["x"] * (len(ids) + 1))
-                tokenizer.pieces([*ids, tokenizer.vocab_size + 5])
+                tokenizer.tokens([*ids, tokenizer.vocab_size + 5])
                 tokenizer.spans(TEXT)
                 tokenizer.tags()
 

@@ -88,7 +88,7 @@ def use_tokenizers(tokenizers: TokenizerPair) -> None:
         ids = tokenizer.encode(TEXT)
         assert all(0 <= i < tokenizer.vocab_size for i in ids)
         tokenizer.decode(ids)
-        tokenizer.pieces(ids)
+        tokenizer.tokens(ids)
         tokenizer.spans(TEXT)
         tokenizer.tags()
 

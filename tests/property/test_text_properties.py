@@ -39,7 +39,7 @@ TOKENIZERS = st.builds(
 def test_merging_without_dropout_equals_sentencepiece(text: str, normalization: str, fallback: bool) -> None:
     tokenizer = trained("bpe", normalization, fallback)
     sampler = SegmentationSampler(tokenizer, 1e-300)
-    assert tokenizer.pieces(sampler(text, random.Random(1))) == tokenizer.pieces(tokenizer.encode(text))
+    assert tokenizer.tokens(sampler(text, random.Random(1))) == tokenizer.tokens(tokenizer.encode(text))
 
 
 @given(TOKENIZERS, TEXTS, st.floats(0.01, 1.0), st.integers())

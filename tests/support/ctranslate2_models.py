@@ -55,11 +55,11 @@ def sentences(count: int, vocab_size: int, lengths: Sequence[int], seed: int) ->
 
 
 def source_tokens(bundle: Bundle, ids: Ids) -> list[list[str]]:
-    return [bundle.tokenizers.src.pieces(row) for row in ids]
+    return [bundle.tokenizers.src.tokens(row) for row in ids]
 
 
 def target_tokens(bundle: Bundle, ids: Ids) -> list[list[str]]:
-    return [bundle.tokenizers.tgt.pieces(row) for row in ids]
+    return [bundle.tokenizers.tgt.tokens(row) for row in ids]
 
 
 def log_probs(model: Transformer, src: list[int], tgt: list[int]) -> torch.Tensor:

@@ -3,9 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from tiny_bundle import PAIRS, save_memorised, save_untrained
@@ -60,18 +58,19 @@ class Visit:
         return self.page.evaluate(code)
 
 
-@contextmanager
-def running_browser() -> Iterator["playwright.Browser"]:
-    """Run Chromium until the end of the block."""
+@pytest.fixture(scope="module", name="browser")
+def chromium() -> Iterator["playwright.Browser"]:
+    """Run Chromium."""
     with playwright.sync_playwright() as running:
         chromium = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield chromium
         chromium.close()
 
 
-@contextmanager
-def page_server(folder: Path) -> Iterator[TranslationServer]:
-    """Serve both models until the end of the block; French is of the one that knows nothing."""
+@pytest.fixture(scope="module", name="server")
+def page_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TranslationServer]:
+    """Serve both models; French is of the one that knows nothing."""
+    folder = tmp_path_factory.mktemp("page")
     known, untrained = save_memorised(folder / "tiny"), save_untrained(folder / "untrained")
     with translation_server(f"en-de,de-en={known}", f"en-fr={untrained}") as running:
         yield running
@@ -91,11 +90,11 @@ def visited(browser: "playwright.Browser | playwright.BrowserContext", url: str,
     return visit
 
 
-@contextmanager
-def flawless_visit(browser: "playwright.Browser", url: str) -> Iterator[Visit]:
+@pytest.fixture(name="visit")
+def flawless_visit(browser: "playwright.Browser", server: TranslationServer) -> Iterator[Visit]:
     """Visit the page; at the end there must be no complaints, and no request to another host."""
-    found = visited(browser, url, viewport={"width": 1100, "height": 900})
+    found = visited(browser, server.url, viewport={"width": 1100, "height": 900})
     yield found
     found.page.close()
     assert found.complaints == []
-    assert [each for each in found.requests if not each.startswith(url)] == []
+    assert [each for each in found.requests if not each.startswith(server.url)] == []

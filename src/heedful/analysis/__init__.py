@@ -1,1 +1,5 @@
-"""Attention maps and learning curves, as data and as images."""
+"""Attention maps, the importance of heads, learning curves, and pictures of the paper."""
+
+from typing import Literal
+
+AttentionKind = Literal["cross", "encoder", "decoder"]

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from heedful.analysis import AttentionKind
 from heedful.analysis.plotting import readable_tokens
 from heedful.errors import InputError, suggestion
 from heedful.notebook_html import weight_table
 from heedful.ops.recorder import AttentionMap, record_attention
 from heedful.runtime.durable import put_text_in_place
 from heedful.storage.bundle import Bundle
-from heedful.text import Framing
+from heedful.text import SpecialTokens
 
-Kind = Literal["encoder", "decoder", "cross"]
-KINDS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
+KINDS: tuple[AttentionKind, ...] = ("encoder", "decoder", "cross")
 Head = int | Literal["mean"]  # counts from 1
 MEAN: Literal["mean"] = "mean"
 ALL = "all"
@@ -32,7 +32,7 @@ _NAME = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(self|cross)_attention")
 class LayerAttention:
     """One attention of one layer: weights (H, T, S) of query t on key s; `layer` counts from 1."""
 
-    kind: Kind
+    kind: AttentionKind
     layer: int
     weights: NDArray[np.float32]
 
@@ -52,7 +52,7 @@ class MapChoice:
         heads: of each layer; None: their mean, and each.
     """
 
-    kinds: tuple[Kind, ...] = ("cross",)
+    kinds: tuple[AttentionKind, ...] = ("cross",)
     layers: tuple[int, ...] | None = ()
     heads: tuple[Head, ...] | None = None
 
@@ -68,7 +68,7 @@ class MapChoice:
         """
         chosen = []
         for name in KINDS if kinds == ALL else _listed(kinds):
-            known: Kind | None = next((kind for kind in KINDS if kind == name), None)
+            known: AttentionKind | None = next((kind for kind in KINDS if kind == name), None)
             if known is None:
                 raise InputError(f"attention {name!r} does not exist{suggestion(name, [*KINDS, ALL])}")
             chosen.append(known)
@@ -105,13 +105,13 @@ class AttentionMaps:
     target_tokens: tuple[str, ...]
     layers: tuple[LayerAttention, ...]
 
-    def labels(self, kind: Kind) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def labels(self, kind: AttentionKind) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the labels of rows (queries) and columns (keys)."""
         if kind == "encoder":
             return self.source_tokens, self.source_tokens
         return self.target_tokens, self.source_tokens if kind == "cross" else self.target_in_tokens
 
-    def of(self, kind: Kind) -> list[LayerAttention]:
+    def of(self, kind: AttentionKind) -> list[LayerAttention]:
         """Return the layers of one kind, the first first."""
         return [layer for layer in self.layers if layer.kind == kind]
 
@@ -185,9 +185,9 @@ def attention_maps(bundle: Bundle, source: str, target_ids: Sequence[int]) -> At
     source_ids = tokenizers.src.encode(source)
     if not source_ids:
         raise InputError("attention: the source sentence is empty; give a sentence")
-    framing = Framing.of(bundle.config, tokenizers)
-    source_ids = framing.source(source_ids)
-    target_in = [framing.start_id, *target_ids]
+    template = SpecialTokens.of(bundle.config, tokenizers)
+    source_ids = template.source(source_ids)
+    target_in = [template.start_id, *target_ids]
     model = bundle.model
     device = next(model.parameters()).device
     with torch.inference_mode(), record_attention(model) as recorder:
@@ -195,9 +195,9 @@ def attention_maps(bundle: Bundle, source: str, target_ids: Sequence[int]) -> At
     return AttentionMaps(
         source=source,
         target=tokenizers.tgt.decode(target_ids),
-        source_tokens=tuple(tokenizers.src.pieces(source_ids)),
-        target_in_tokens=tuple(tokenizers.tgt.pieces(target_in)),
-        target_tokens=tuple(tokenizers.tgt.pieces([*target_ids, *framing.tgt_suffix])),
+        source_tokens=tuple(tokenizers.src.tokens(source_ids)),
+        target_in_tokens=tuple(tokenizers.tgt.tokens(target_in)),
+        target_tokens=tuple(tokenizers.tgt.tokens([*target_ids, *template.tgt_suffix])),
         layers=_in_order(recorder.maps),
     )
 
@@ -216,7 +216,7 @@ def _in_order(maps: Sequence[AttentionMap]) -> tuple[LayerAttention, ...]:
         if match is None:
             continue
         stack, number, what = match.groups()
-        kind: Kind = "cross" if what == "cross" else "encoder" if stack == "encoder" else "decoder"
+        kind: AttentionKind = "cross" if what == "cross" else "encoder" if stack == "encoder" else "decoder"
         layers.append(LayerAttention(kind, int(number) + 1, recorded.weights[0].float().cpu().numpy()))
     return tuple(sorted(layers, key=lambda layer: (KINDS.index(layer.kind), layer.layer)))
 

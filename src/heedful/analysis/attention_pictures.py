@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import (
     LAST_CROSS,
     MEAN,
     AttentionMaps,
     Head,
-    Kind,
     LayerAttention,
     MapChoice,
 )
@@ -26,6 +26,7 @@ from heedful.analysis.plotting import (
     new_figure,
     readable_tokens,
     save_figure,
+    style_bar,
     weight_colours,
 )
 from heedful.runtime.durable import put_text_in_place
@@ -39,12 +40,12 @@ _CELL = 0.36  # inches of one token in the large map, if they fit
 _LARGEST, _SMALLEST = 11.0, 3.4  # inches of its width and height
 _SMALL = 2.1  # inches of a map of a grid
 _LEGIBLE = 4.0  # points of the smallest labels
-_TITLES: dict[Kind, str] = {
+_TITLES: dict[AttentionKind, str] = {
     "cross": "Cross-attention: what the decoder reads of the source",
     "encoder": "Self-attention of the encoder",
     "decoder": "Self-attention of the decoder",
 }
-_ROWS_AND_COLUMNS: dict[Kind, str] = {
+_ROWS_AND_COLUMNS: dict[AttentionKind, str] = {
     "cross": "row: token that is written next, column: source token",
     "encoder": "row: token that attends, column: token attended to",
     "decoder": "row: token that is written next, column: token already written",
@@ -110,8 +111,7 @@ def _layer(maps: AttentionMaps, layer: LayerAttention, heads: tuple[Head, ...]) 
     subtitle = f"{_name(first)}  ({_ROWS_AND_COLUMNS[layer.kind]})"
     large.set_title(subtitle, fontsize=9, color=FAINT, loc="left", pad=8)
     bar = left.colorbar(image, ax=large, location="bottom", shrink=0.5, aspect=32, pad=0.03)
-    bar.ax.tick_params(labelsize=7, colors=FAINT, length=2)
-    bar.outline.set_visible(False)
+    style_bar(bar)
     return figure
 
 

@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from heedful.analysis.attention_maps import KINDS, Kind
-from heedful.analysis.plotting import FAINT, INK, new_figure, signed_colours, title_axes
+from heedful.analysis import AttentionKind
+from heedful.analysis.attention_maps import KINDS
+from heedful.analysis.plotting import INK, new_figure, signed_colours, style_bar, title_axes
 from heedful.data.batches import Batch
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.transformer import Transformer
@@ -24,7 +25,7 @@ from heedful.training import measure_nll
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_TITLES: dict[Kind, str] = {
+_TITLES: dict[AttentionKind, str] = {
     "encoder": "encoder",
     "decoder": "decoder",
     "cross": "decoder on encoder",
@@ -42,7 +43,7 @@ class HeadImportance:
     """
 
     nll: float
-    increases: dict[Kind, NDArray[np.float64]]
+    increases: dict[AttentionKind, NDArray[np.float64]]
 
 
 def head_importance(
@@ -122,12 +123,11 @@ def importance_figure(importance: HeadImportance) -> "Figure":
             spine.set_visible(False)
         title_axes(axes, _TITLES[kind], x="head", y="layer")
     bar = figure.colorbar(image, ax=list(all_axes), aspect=32, pad=0.02)
-    bar.ax.tick_params(labelsize=7, colors=FAINT, length=2)
-    bar.outline.set_visible(False)
+    style_bar(bar)
     return figure
 
 
-def _attentions(model: Transformer, kind: Kind) -> list[MultiHeadAttention]:
+def _attentions(model: Transformer, kind: AttentionKind) -> list[MultiHeadAttention]:
     layers = model.encoder.layers if kind == "encoder" else model.decoder.layers
     parts = [
         layer.get_submodule("cross_attention" if kind == "cross" else "self_attention") for layer in layers

@@ -19,6 +19,7 @@ from heedful.analysis.plotting import (
     new_figure,
     signed_colours,
     style_axes,
+    style_bar,
     title_axes,
     weight_colours,
 )
@@ -67,8 +68,7 @@ def positions_figure(config: ModelConfig, *, length: int = 100) -> "Figure":
         axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=8, length=3)
         title_axes(axes, f"{name} of frequency i", x="i", y="position")
     bar = figure.colorbar(image, ax=[left, middle], aspect=32, pad=0.02)
-    bar.ax.tick_params(labelsize=7, colors=FAINT, length=2)
-    bar.outline.set_visible(False)
+    style_bar(bar)
     style_axes(right)
     right.plot(range(length), table @ table[length // 2], color=BLUE, linewidth=1.6)
     title_axes(right, f"dot product with position {length // 2}", x="position")
@@ -236,6 +236,5 @@ def lengths_figure(src: Sequence[int], tgt: Sequence[int], *, unit: str = "words
     bar = figure.colorbar(image, ax=right, aspect=32, pad=0.02, format=lambda power, _: f"{10**power:,.0f}")
     bar.ax.set_ylim(0, highest)
     bar.set_ticks([power for power in range(9) if 10**power <= counts.max()])
-    bar.ax.tick_params(labelsize=7, colors=FAINT, length=2)
-    bar.outline.set_visible(False)
+    style_bar(bar)
     return figure

@@ -16,6 +16,7 @@ from heedful.runtime.durable import opened_in_place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colorbar import Colorbar
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
@@ -122,6 +123,12 @@ def title_axes(axes: "Axes", title: str, *, x: str = "", y: str = "") -> None:
     axes.set_title(title, fontsize=10, color=INK, loc="left", parse_math=False)
     axes.set_xlabel(x, fontsize=8, color=FAINT)
     axes.set_ylabel(y, fontsize=8, color=FAINT)
+
+
+def style_bar(bar: "Colorbar") -> None:
+    """Set small labels and no frame for a colour bar."""
+    bar.ax.tick_params(labelsize=7, colors=FAINT, length=2)
+    bar.outline.set_visible(False)
 
 
 def readable_tokens(tokens: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from heedful.data.store import IdPair, ParallelStore
-from heedful.text import Framing, SegmentationSampler, TokenizerPair
+from heedful.text import SegmentationSampler, SpecialTokens, TokenizerPair
 from heedful.text.tokenizer import pad
 
 
@@ -143,7 +143,7 @@ class BatchSource:
         seed: of order and segmentation.
         bucket_width: S and T are multiples of it.
         sampling: rate of the subword sampler; 0 is off.
-        framing: the special-token template of the store; None: eos only.
+        template: the special-token template of the store; None: eos only.
         ramp_from: the budget of the first epoch, doubled with each up to `tokens`; None: always `tokens`.
     """
 
@@ -153,7 +153,7 @@ class BatchSource:
     seed: int
     bucket_width: int = 4
     sampling: float = 0.0
-    framing: Framing | None = None
+    template: SpecialTokens | None = None
     ramp_from: int | None = None
 
     def __post_init__(self) -> None:
@@ -199,7 +199,7 @@ class BatchSource:
             self._pairs(indices, epoch),
             src_pad_id=self.tokenizers.src.pad_id,
             tgt_pad_id=self.tokenizers.tgt.pad_id,
-            start_id=self._framing.start_id,
+            start_id=self._template.start_id,
             length_multiple=self.bucket_width,
         )
 
@@ -221,13 +221,13 @@ class BatchSource:
         (src_text, tgt_text), (src_ids, tgt_ids) = self.store.text(index), self.store[index]
         src_sampler, tgt_sampler = self._samplers
         return (
-            _draw(lambda: self._framing.source(src_sampler(src_text, rng)), longest, src_ids),
-            _draw(lambda: self._framing.target(tgt_sampler(tgt_text, rng)), longest, tgt_ids),
+            _draw(lambda: self._template.source(src_sampler(src_text, rng)), longest, src_ids),
+            _draw(lambda: self._template.target(tgt_sampler(tgt_text, rng)), longest, tgt_ids),
         )
 
     @property
-    def _framing(self) -> Framing:
-        return self.framing or Framing.plain(self.tokenizers)
+    def _template(self) -> SpecialTokens:
+        return self.template or SpecialTokens.plain(self.tokenizers)
 
     @cached_property
     def _samplers(self) -> tuple[SegmentationSampler, SegmentationSampler]:

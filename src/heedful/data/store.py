@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from heedful.data.files import ParallelText
 from heedful.errors import CorpusError
 from heedful.settings.parsing import Json, is_whole, parse_json
-from heedful.text import Framing, TokenizerPair
+from heedful.text import SpecialTokens, TokenizerPair
 
 MAX_BYTES = 20 * 2**30
 _IN_USE = 24 * 3600.0  # seconds since the last use, within which a file may still be open
@@ -160,7 +160,7 @@ def build_store(
     tokenizers: TokenizerPair,
     *,
     max_length: int,
-    framing: Framing | None = None,
+    template: SpecialTokens | None = None,
     cache_dir: Path | str | None = None,
     keep_text: bool = False,
 ) -> ParallelStore:
@@ -170,7 +170,7 @@ def build_store(
         text: the sentence pairs.
         tokenizers: of source and target.
         max_length: pairs with a longer source or target, in tokens with eos and tags, are left out.
-        framing: the special-token template; None: eos only.
+        template: the special-token template; None: eos only.
         cache_dir: the directory of the files; the user's cache directory by default.
         keep_text: store the sentences too, for subword sampling.
 
@@ -178,7 +178,7 @@ def build_store(
         CorpusError: no pair is left, or the file cannot be written.
     """
     directory = Path(cache_dir) if cache_dir is not None else platformdirs.user_cache_path("heedful")
-    encoder = _Encoder(tokenizers, framing or Framing.plain(tokenizers))
+    encoder = _Encoder(tokenizers, template or SpecialTokens.plain(tokenizers))
     path = directory / f"{_fingerprint(text, encoder, max_length, keep_text=keep_text)}.arrow"
     if path.exists():
         with contextlib.suppress(CorpusError):
@@ -201,12 +201,12 @@ class _Encoder:
     """Tokenise text and add special tokens."""
 
     tokenizers: TokenizerPair
-    framing: Framing
+    template: SpecialTokens
 
     def fingerprint(self) -> list[object]:
         """Return everything that the ids depend on; a plain template has no entry, as in older versions."""
-        framing, plain = self.framing, Framing.plain(self.tokenizers)
-        frame = (framing.src_prefix, framing.src_suffix, framing.tgt_prefix, framing.tgt_suffix)
+        template, plain = self.template, SpecialTokens.plain(self.tokenizers)
+        frame = (template.src_prefix, template.src_suffix, template.tgt_prefix, template.tgt_suffix)
         is_plain = frame == (plain.src_prefix, plain.src_suffix, plain.tgt_prefix, plain.tgt_suffix)
         return [self.tokenizers.fingerprint(), *([] if is_plain else [frame])]
 
@@ -257,11 +257,11 @@ def _encode(
 ) -> tuple[pa.RecordBatch, CorpusReport]:
     """Return the record batch of the pairs from `start` on, and the updated report."""
     texts = text.src[start : start + _ROWS], text.tgt[start : start + _ROWS]
-    tokenizers, framing = encoder.tokenizers, encoder.framing
+    tokenizers, template = encoder.tokenizers, encoder.template
     ids = tokenizers.src.encode_batch(texts[0]), tokenizers.tgt.encode_batch(texts[1])
     # Normalisation may remove all characters of a text.
     filled = [i for i, (src_ids, tgt_ids) in enumerate(zip(*ids, strict=True)) if src_ids and tgt_ids]
-    src, tgt = [framing.source(each) for each in ids[0]], [framing.target(each) for each in ids[1]]
+    src, tgt = [template.source(each) for each in ids[0]], [template.target(each) for each in ids[1]]
     retained = [i for i in filled if max(len(src[i]), len(tgt[i])) <= report.max_length]
     columns = [[column[i] for i in retained] for column in (src, tgt, *texts)][: len(schema)]
     batch = pa.record_batch(

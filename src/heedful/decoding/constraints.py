@@ -20,7 +20,7 @@ from heedful.decoding.steps import (
 )
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
-from heedful.text.framing import suppressed_ids
+from heedful.text.special_tokens import suppressed_ids
 
 FREE = -1  # instead of an id: the search may choose
 

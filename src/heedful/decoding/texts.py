@@ -18,8 +18,8 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import Source
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError
-from heedful.text.framing import Framing
 from heedful.text.pair import TokenizerPair
+from heedful.text.special_tokens import SpecialTokens
 from heedful.text.tokenizer import Tokenizer
 
 Ids = list[list[int]]
@@ -69,7 +69,7 @@ class TextCodec:
     """
 
     tokenizers: TokenizerPair
-    framing: Framing
+    framing: SpecialTokens
     default: SearchOptions
     trained_length: int | None = None
     position_limit: int | None = None

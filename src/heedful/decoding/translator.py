@@ -35,7 +35,7 @@ from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
 from heedful.settings.options import PAIR_TOKENS
 from heedful.storage.bundle import Bundle, load_bundle, resolve_bundle
-from heedful.text import Framing
+from heedful.text import SpecialTokens
 from heedful.text.pair import choose_languages
 
 
@@ -95,7 +95,7 @@ class Translator:
         networks = [each.network for each in (bundle, *ensemble)]
         configs = [each.config for each in networks]
         self._src_vocab_size = min(each.src_vocab_size for each in configs)
-        framing, tgt = Framing.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
+        framing, tgt = SpecialTokens.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
         self.codec = TextCodec(
             tokenizers=bundle.tokenizers,
             framing=framing,
@@ -346,7 +346,7 @@ class Translator:
         """Search the outputs of sources given as ids: batches as for texts.
 
         Args:
-            sources: as the encoder reads them, with the special tokens that `Framing` adds; an empty one has
+            sources: as the encoder reads them, with the special tokens that `SpecialTokens` adds; an empty one has
                 no output.
             options: the search.
             prefixes: for each source the ids that its outputs begin with.
@@ -434,5 +434,7 @@ def check_ensemble(bundles: Sequence[Bundle]) -> None:
                 )
         if first.config.model.tgt_vocab_size != other.config.model.tgt_vocab_size:
             raise InputError(f"{name}: it has another number of target tokens than the first model")
-        if Framing.of(first.config, first.tokenizers) != Framing.of(other.config, other.tokenizers):
+        if SpecialTokens.of(first.config, first.tokenizers) != SpecialTokens.of(
+            other.config, other.tokenizers
+        ):
             raise InputError(f"{name}: it puts other ids around a text than the first model; see languages.*")

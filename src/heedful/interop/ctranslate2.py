@@ -23,8 +23,8 @@ from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config, DecodeConfig
 from heedful.storage.bundle import CARD_FILE, Bundle
 from heedful.text import HuggingFaceTokenizer, SentencePieceTokenizer, Tokenizer
-from heedful.text.framing import Framing, suppressed_ids
 from heedful.text.pair import JOINT, SOURCE, TARGET
+from heedful.text.special_tokens import SpecialTokens, suppressed_ids
 
 if TYPE_CHECKING:
     from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
@@ -86,7 +86,7 @@ def unique_names(tokens: Sequence[str], fixed: Mapping[int, str]) -> list[str]:
 def _tokens(tokenizer: Tokenizer, count: int) -> list[str]:
     """The token of each id; a model may have more ids than its tokenizer."""
     known = min(count, tokenizer.vocab_size)
-    return [*tokenizer.pieces(range(known)), *(f"<{i}>" for i in range(known, count))]
+    return [*tokenizer.tokens(range(known)), *(f"<{i}>" for i in range(known, count))]
 
 
 def _penalties(search: DecodeConfig) -> dict[str, float]:
@@ -132,7 +132,7 @@ $notes
 """)
 
 
-def readme(bundle: Bundle, framing: Framing, names: TokenNames, *, weights: str) -> str:
+def readme(bundle: Bundle, framing: SpecialTokens, names: TokenNames, *, weights: str) -> str:
     """Write it, in Markdown.
 
     Args:
@@ -173,7 +173,7 @@ def _loading(tokenizer: Tokenizer, stem: str) -> str:
     return f"sentencepiece.SentencePieceProcessor(model_file={file})"
 
 
-def _cutting(tokenizer: Tokenizer, variable: str, framing: Framing, names: TokenNames) -> str:
+def _cutting(tokenizer: Tokenizer, variable: str, framing: SpecialTokens, names: TokenNames) -> str:
     """Python that turns `line` into tokens; the end token is CTranslate2's own affair where it comes last."""
     is_library = isinstance(tokenizer, HuggingFaceTokenizer)
     cut = "encode(line, add_special_tokens=False).tokens" if is_library else "encode(line, out_type=str)"
@@ -195,7 +195,7 @@ def _joining(tokenizer: Tokenizer, variable: str) -> str:
     return f'{variable}.decode(tokens).replace("▁", " ").strip()'  # tokens that the model does not know
 
 
-def _special(bundle: Bundle, framing: Framing, names: TokenNames) -> list[str]:
+def _special(bundle: Bundle, framing: SpecialTokens, names: TokenNames) -> list[str]:
     """The tokens of an output that stand for no text; SentencePiece alone writes unknown ones as `⁇`."""
     tgt = bundle.tokenizers.tgt
     ids = {tgt.pad_id, tgt.bos_id, tgt.eos_id, *framing.tgt_prefix}
@@ -204,7 +204,7 @@ def _special(bundle: Bundle, framing: Framing, names: TokenNames) -> list[str]:
     return [names.tgt[i] for i in sorted(ids)]
 
 
-def _arguments(bundle: Bundle, framing: Framing, names: TokenNames) -> Iterable[str]:
+def _arguments(bundle: Bundle, framing: SpecialTokens, names: TokenNames) -> Iterable[str]:
     """The bundle's own search, as far as CTranslate2 has it."""
     search, tgt = bundle.config.decode, bundle.tokenizers.tgt
     first: Sequence[int] = framing.tgt_prefix
@@ -229,7 +229,7 @@ def _arguments(bundle: Bundle, framing: Framing, names: TokenNames) -> Iterable[
     yield 'batch_type="tokens"'
 
 
-def _notes(config: Config, framing: Framing, names: TokenNames) -> Iterable[str]:
+def _notes(config: Config, framing: SpecialTokens, names: TokenNames) -> Iterable[str]:
     source = [names.src[i] for i in (*framing.src_prefix, *framing.src_suffix[1:])]
     tags = [*source, *(names.tgt[i] for i in framing.tgt_prefix)]
     if tags:
@@ -435,7 +435,7 @@ def export_ctranslate2(bundle: Bundle, output: Path, *, quantization: str | None
     """
     _check_quantization(quantization)
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
-    framing = Framing.of(bundle.config, bundle.tokenizers)
+    framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
     names = token_names(bundle)
     with new_directory(output) as directory:
         spec = transformer_spec(bundle.model)

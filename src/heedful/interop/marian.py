@@ -44,7 +44,7 @@ from heedful.runtime.durable import new_directory
 from heedful.settings.model import ModelConfig
 from heedful.storage.bundle import Bundle
 from heedful.text import SentencePieceTokenizer, Tokenizer, TokenizerPair, VocabularyTokenizer
-from heedful.text.framing import Framing
+from heedful.text.special_tokens import SpecialTokens
 from heedful.text.vocabulary_tokenizer import TOKENS
 
 LAYOUT = "marian"
@@ -97,7 +97,7 @@ def _read_text(directory: PretrainedDirectory, options: ImportOptions) -> TextSe
     languages = {}
     if options.tgt_lang is not None:
         tag_id = tokenizers.src.tag_id(options.tgt_lang)
-        languages["src_tag"] = tokenizers.src.pieces([tag_id])[0]
+        languages["src_tag"] = tokenizers.src.tokens([tag_id])[0]
     return TextSettings(
         tokenizers=tokenizers,
         start_id=read_start_id(directory),
@@ -142,7 +142,7 @@ def export_marian(bundle: Bundle, output: Path) -> None:
         InteropError: Marian does not support the model or the tokenizer, or the directory cannot be written.
     """
     refuse_what_marian_lacks(bundle.model.config)
-    framing = Framing.of(bundle.config, bundle.tokenizers)
+    framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
     _refuse_other_framing(bundle, framing)
     files = _tokenizer_files(bundle)
     settings = {
@@ -163,7 +163,7 @@ def export_marian(bundle: Bundle, output: Path) -> None:
             _README,
             bundle.model.config,
             notes=_notes(bundle, framing),
-            example="".join(f"{tag} " for tag in bundle.tokenizers.src.pieces(framing.src_prefix)),
+            example="".join(f"{tag} " for tag in bundle.tokenizers.src.tokens(framing.src_prefix)),
         )
         save_file(marian_tensors(bundle.model), directory / "model.safetensors", metadata={"format": "pt"})
 
@@ -232,10 +232,10 @@ def _reordered(name: str, weight: Tensor, order: Tensor) -> Tensor:
     return weight[order]
 
 
-def _refuse_other_framing(bundle: Bundle, framing: Framing) -> None:
+def _refuse_other_framing(bundle: Bundle, framing: SpecialTokens) -> None:
     """Refuse other templates than Marian's: an end token, and a tag such as `>>fra<<` before the source."""
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
-    tags = [src.pieces([i])[0] for i in framing.src_prefix]
+    tags = [src.tokens([i])[0] for i in framing.src_prefix]
     if framing.src_suffix != (src.eos_id,) or not all(tag.startswith(">>") for tag in tags):
         raise InteropError(
             f"--to marian: MarianMT does not support languages.src_tag={bundle.config.languages.src_tag!r}; "
@@ -267,7 +267,7 @@ def _model(tokenizer: Tokenizer) -> bytes:
 
 
 def _vocabulary(tokenizer: Tokenizer) -> bytes:
-    ids = {token: i for i, token in enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))}
+    ids = {token: i for i, token in enumerate(tokenizer.tokens(range(tokenizer.vocab_size)))}
     return f"{json.dumps(ids, ensure_ascii=False, indent=0)}\n".encode()
 
 
@@ -277,7 +277,7 @@ def _are_separate(bundle: Bundle) -> bool:
 
 def _tokenizer_settings(bundle: Bundle) -> dict[str, Any]:
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
-    names = {kind: src.pieces([getattr(src, f"{kind}_id")])[0] for kind in ("pad", "unk", "bos", "eos")}
+    names = {kind: src.tokens([getattr(src, f"{kind}_id")])[0] for kind in ("pad", "unk", "bos", "eos")}
     if names["bos"] == names["pad"]:
         del names["bos"]
     return {f"{kind}_token": name for kind, name in names.items()} | {
@@ -296,7 +296,7 @@ def cleans_up_spaces(tokenizer: Tokenizer) -> bool:
     return json.loads(tokenizer.to_files()[TOKENS])["clean_up_spaces"] is True
 
 
-def _architecture(bundle: Bundle, framing: Framing) -> dict[str, Any]:
+def _architecture(bundle: Bundle, framing: SpecialTokens) -> dict[str, Any]:
     model, tgt = bundle.model.config, bundle.tokenizers.tgt
     sizes = {
         f"{stack}_{key}": value
@@ -349,7 +349,7 @@ $notes
 """)
 
 
-def _notes(bundle: Bundle, framing: Framing) -> Iterable[str]:
+def _notes(bundle: Bundle, framing: SpecialTokens) -> Iterable[str]:
     yield "The logits are those of the bundle that it was exported from."
     if bundle.model.config.positions == "sinusoidal":
         yield "The dimensions of its states are in the order of Marian's sinusoids, sines before cosines."
@@ -361,5 +361,5 @@ def _notes(bundle: Bundle, framing: Framing) -> Iterable[str]:
         yield "An unknown token of an output is omitted from the text, where heedful writes `⁇`."
 
 
-def _tag(bundle: Bundle, framing: Framing) -> str:
-    return bundle.tokenizers.src.pieces(framing.src_prefix)[0]
+def _tag(bundle: Bundle, framing: SpecialTokens) -> str:
+    return bundle.tokenizers.src.tokens(framing.src_prefix)[0]

@@ -21,8 +21,9 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from heedful.analysis import AttentionKind
 from heedful.serving import deepl, libretranslate
-from heedful.serving.explain import AttentionKind, Explainer, ExplainRequest
+from heedful.serving.explain import Explainer, ExplainRequest
 from heedful.serving.gateway import (
     AUTO,
     Gateway,

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from cachetools import LRUCache
 
+from heedful.analysis import AttentionKind
 from heedful.errors import HeedfulError, install_hint
 from heedful.serving.languages import Pair
 from heedful.serving.model_queue import ServedModel
@@ -35,7 +36,6 @@ MAX_TOKENS = 200  # of the sources of one request
 _REMEMBERED_BYTES = 2**25  # of attention maps
 _DIGITS = 4
 
-AttentionKind = Literal["cross", "encoder", "decoder"]
 Json = dict[str, Any]
 
 
@@ -138,7 +138,7 @@ def explain_sentence(bundle: "Bundle", translation: "Translation") -> ExplainedS
         translation,
         maps,
         source_texts=_source_texts(translation.source, src, maps.source_tokens),
-        tokens=tuple(tuple(tgt.pieces(each.written_ids)) for each in hypotheses),
+        tokens=tuple(tuple(tgt.tokens(each.written_ids)) for each in hypotheses),
         texts=tuple(_target_texts(each, tgt) for each in hypotheses),
     )
 
@@ -258,7 +258,7 @@ def _rounded(weights: "NDArray[np.float32]") -> list[list[float]]:
 def _source_texts(text: str, tokenizer: "Tokenizer", tokens: Sequence[str]) -> tuple[str, ...]:
     """Cut a text into the parts of its tokens, which are all of it; special tokens around them have none."""
     ends = [end for _, end in tokenizer.spans(text)]
-    own = tokenizer.pieces(tokenizer.encode(text))
+    own = tokenizer.tokens(tokenizer.encode(text))
     first = next((at for at in range(len(tokens)) if list(tokens[at : at + len(own)]) == own), 0)
     parts = _cut(text, ends)
     return (*[""] * first, *parts, *[""] * (len(tokens) - first - len(parts)))

@@ -1,19 +1,19 @@
 """Tokenizers, their training, and subword sampling, without torch."""
 
-from heedful.text.framing import Framing
 from heedful.text.huggingface_tokenizer import HuggingFaceTokenizer
 from heedful.text.pair import TokenizerPair
 from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
+from heedful.text.special_tokens import SpecialTokens
 from heedful.text.tokenizer import SpecialIds, Tokenizer
 from heedful.text.training import SegmentationSampler, train_tokenizers
 from heedful.text.vocabulary_tokenizer import VocabularyTokenizer
 
 __all__ = [
-    "Framing",
     "HuggingFaceTokenizer",
     "SegmentationSampler",
     "SentencePieceTokenizer",
     "SpecialIds",
+    "SpecialTokens",
     "Tokenizer",
     "TokenizerPair",
     "VocabularyTokenizer",

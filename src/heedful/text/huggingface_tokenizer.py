@@ -126,7 +126,7 @@ class HuggingFaceTokenizer(Tokenizer):
         text: str = decoder.decode([token for token in tokens if token])
         return text.strip(" ")
 
-    def pieces(self, ids: Iterable[int]) -> list[str]:
+    def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the tokens of ids, special ones by name."""
         return [self._tokenizer.id_to_token(int(i)) or f"<{int(i)}>" for i in ids]
 

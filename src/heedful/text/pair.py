@@ -155,7 +155,7 @@ def _with_languages(config: Config, **tags: str) -> Config:
 
 def _is_language(tag_id: int, tokenizer: Tokenizer) -> bool:
     """Return whether an id is the tag of a language; BART has its begin token instead."""
-    return tokenizer.pieces([tag_id])[0] in tokenizer.tags()
+    return tokenizer.tokens([tag_id])[0] in tokenizer.tags()
 
 
 def _tag(name: str, language: str, tokenizer: Tokenizer) -> str:
@@ -166,4 +166,4 @@ def _tag(name: str, language: str, tokenizer: Tokenizer) -> str:
         raise InputError(f"{name}: {error}") from None
     if not _is_language(tag_id, tokenizer):
         raise InputError(f"{name}: {language!r} is not a language")
-    return tokenizer.pieces([tag_id])[0]
+    return tokenizer.tokens([tag_id])[0]

@@ -202,7 +202,7 @@ class SentencePieceTokenizer(Tokenizer):
         text: str = self._spm.decode(known)
         return text.strip(" ")
 
-    def pieces(self, ids: Iterable[int]) -> list[str]:
+    def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the tokens of ids, special ones by name."""
         return [self._spm.id_to_piece(i) if i < self.vocab_size else f"<{i}>" for i in map(int, ids)]
 

@@ -85,7 +85,7 @@ class Tokenizer(ABC):
         """
 
     @abstractmethod
-    def pieces(self, ids: Iterable[int]) -> list[str]:
+    def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the tokens of ids, special ones by name (`<s>`, `</s>`)."""
 
     @abstractmethod

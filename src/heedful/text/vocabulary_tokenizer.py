@@ -239,7 +239,7 @@ class VocabularyTokenizer(Tokenizer):
         text = decode_tokens(self._spm, tokens).strip()
         return clean_up_tokenization(text) if self._clean_up_spaces else text
 
-    def pieces(self, ids: Iterable[int]) -> list[str]:
+    def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the tokens of ids, special ones by name."""
         return [self._tokens[i] if i < self.vocab_size else f"<{i}>" for i in map(int, ids)]
 

@@ -91,11 +91,11 @@ def attention_of(
     """
     from heedful.analysis.attention_maps import attention_maps
     from heedful.decoding.texts import check_unsplit
-    from heedful.text import Framing
+    from heedful.text import SpecialTokens
     from heedful.verbs.loading import search_options
 
     bundle = translator.bundle
-    framing = Framing.of(bundle.config, bundle.tokenizers)
+    framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
     options = search_options(request, bundle.config.decode)
     limit = options.source_limit(bundle.config)
     check_unsplit("attention: TEXT", framing.source(bundle.tokenizers.src.encode(source)), limit)

@@ -219,10 +219,10 @@ def _batches(bundle: "Bundle", text: "ParallelText", num_pairs: int, batch_token
 
     from heedful.data.batches import collate
     from heedful.decoding.generator import plan_batches
-    from heedful.text import Framing
+    from heedful.text import SpecialTokens
 
     tokenizers, sizes = bundle.tokenizers, bundle.config.model
-    framing = Framing.of(bundle.config, tokenizers)
+    framing = SpecialTokens.of(bundle.config, tokenizers)
     encoded = zip(
         tokenizers.src.encode_batch(text.src[:num_pairs]),
         tokenizers.tgt.encode_batch(text.tgt[:num_pairs]),

@@ -24,7 +24,7 @@ from heedful.settings.model import Section
 from heedful.settings.run import Config
 from heedful.storage.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
 from heedful.storage.model_files import assign_weights, meta_model, unique_weights
-from heedful.text import Framing, TokenizerPair, train_tokenizers
+from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 from heedful.training import Event, NoticeEvent, WarningEvent
 from heedful.training.execution import Execution
 from heedful.training.memory import fitting_batch, free_memory, limit_onednn_cache
@@ -376,7 +376,7 @@ def _stored(
     longest = config.data.max_length
     if config.model.positions == "learned":
         longest = min(longest, config.model.max_positions)
-    framing = Framing.of(config, tokenizers)
+    framing = SpecialTokens.of(config, tokenizers)
 
     def source(of: ParallelText, *, sampling: float, ramp_from: int | None) -> BatchSource:
         store = build_store(

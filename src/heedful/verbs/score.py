@@ -194,7 +194,7 @@ def _ids(line: str, number: int, name: str) -> list[int]:
 def _tokens(scored: "ScoredText", tokenizer: "Tokenizer") -> tuple[ScoredToken, ...]:
     if not scored.token_log_probs:
         return ()
-    texts = tokenizer.pieces(scored.written_ids)
+    texts = tokenizer.tokens(scored.written_ids)
     return tuple(map(ScoredToken, texts, scored.token_log_probs, scored.model_log_probs))
 
 

@@ -150,7 +150,7 @@ def effect_of(
     import numpy as np
 
     from heedful.decoding.translator import Translator
-    from heedful.text.framing import Framing
+    from heedful.text.special_tokens import SpecialTokens
 
     bundle = translator.bundle
     restricted = Translator(
@@ -160,7 +160,7 @@ def effect_of(
         engine=translator.generator.backend,
         shortlist=shortlist,
     )
-    framing = Framing.of(bundle.config, bundle.tokenizers)
+    framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
     sources = [framing.source(ids) for ids in bundle.tokenizers.src.encode_batch(texts)]
     without, within = (each.translations(texts, options=options) for each in (translator, restricted))
     sizes, tokens, outside = [], 0, 0

@@ -314,12 +314,12 @@ class DecodingValidator:
 
 def _decodable(run: "PreparedRun") -> list[tuple[str, str]]:
     """Return the validation pairs whose source is not longer than learned positions allow."""
-    from heedful.text import Framing
+    from heedful.text import SpecialTokens
 
     pairs = list(zip(run.valid.src, run.valid.tgt, strict=True))
     if run.config.model.positions != "learned":
         return pairs
-    framing, end = Framing.of(run.config, run.tokenizers), run.config.model.max_positions
+    framing, end = SpecialTokens.of(run.config, run.tokenizers), run.config.model.max_positions
     encode = run.tokenizers.src.encode
     return [pair for pair in pairs if len(framing.source(encode(pair[0]))) <= end]
 

@@ -9,7 +9,7 @@ from heedful.data.files import ParallelText
 from heedful.data.store import ParallelStore, build_store
 from heedful.errors import TokenizerError
 from heedful.settings.run import TokenizerConfig
-from heedful.text import Framing, TokenizerPair, train_tokenizers
+from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 SRC = [" ".join(WORDS[i % 5 : i % 5 + 1 + i % 7]) for i in range(120)]
@@ -111,10 +111,14 @@ def test_sampling_needs_the_texts(tmp_path: Path, tokenizers: TokenizerPair) -> 
 
 
 def test_sampled_pairs_keep_their_frame(tmp_path: Path, tokenizers: TokenizerPair) -> None:
-    framing = Framing(src_prefix=(50,), src_suffix=(3, 51), tgt_prefix=(52,), tgt_suffix=(3,), start_id=53)
+    template = SpecialTokens(
+        src_prefix=(50,), src_suffix=(3, 51), tgt_prefix=(52,), tgt_suffix=(3,), start_id=53
+    )
     text = ParallelText(SRC, TGT)
-    store = build_store(text, tokenizers, max_length=60, framing=framing, cache_dir=tmp_path, keep_text=True)
-    source = BatchSource(store, tokenizers, tokens=200, seed=1, sampling=0.5, framing=framing)
+    store = build_store(
+        text, tokenizers, max_length=60, template=template, cache_dir=tmp_path, keep_text=True
+    )
+    source = BatchSource(store, tokenizers, tokens=200, seed=1, sampling=0.5, template=template)
     for batch in source.batches(0):
         for row in batch.src.tolist():
             ids = [i for i in row if i != 0]

@@ -19,7 +19,7 @@ from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config, TokenizerConfig
 from heedful.storage.bundle import Bundle
-from heedful.text import Framing, train_tokenizers
+from heedful.text import SpecialTokens, train_tokenizers
 
 pytestmark = pytest.mark.by_class
 
@@ -97,11 +97,11 @@ def naive(bundle: Bundle, source: str, target: str, layer: int, shift: int) -> l
     def word_numbers(tokens: Sequence[str]) -> list[int]:
         return (np.cumsum([token.startswith("▁") for token in tokens]) - 1).tolist()
 
-    framing, tgt = Framing.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
+    framing, tgt = SpecialTokens.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
     ids = tgt.encode(target)
     maps = attention_maps(bundle, source, [*framing.tgt_prefix, *ids])
     first, last = len(framing.src_prefix), len(maps.source_tokens) - len(framing.src_suffix)
-    src_words, tgt_words = word_numbers(maps.source_tokens[first:last]), word_numbers(tgt.pieces(ids))
+    src_words, tgt_words = word_numbers(maps.source_tokens[first:last]), word_numbers(tgt.tokens(ids))
     weights = maps.of("cross")[layer - 1].weights.mean(axis=0)
     relative = (weights / weights.sum(axis=0))[len(framing.tgt_prefix) + shift :, first:last]
     return [

@@ -14,13 +14,14 @@ from cachetools import LRUCache
 from small_services import RuleTranslator, rule_model
 from tiny_bundle import PAIRS, memorised
 
+from heedful.analysis import AttentionKind
 from heedful.analysis.attention_maps import attention_maps
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import install_hint
 from heedful.serving import explain
-from heedful.serving.explain import AttentionKind, Explainer, ExplainRequest
+from heedful.serving.explain import Explainer, ExplainRequest
 from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics

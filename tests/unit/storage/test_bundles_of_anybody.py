@@ -122,4 +122,4 @@ def test_a_model_with_more_tokens_than_its_tokenizer_writes_nothing_for_them(tmp
     bundle = load_bundle(save_memorised(tmp_path / "bundle"))
     size = bundle.tokenizers.tgt.vocab_size
     assert bundle.tokenizers.tgt.decode([size, size + 10**6]) == ""
-    assert bundle.tokenizers.tgt.pieces([size + 5]) == [f"<{size + 5}>"]
+    assert bundle.tokenizers.tgt.tokens([size + 5]) == [f"<{size + 5}>"]

@@ -80,7 +80,7 @@ def test_an_id_beyond_the_vocabulary_is_one_line() -> None:
     """The library takes any ids, and gives the number of tokens as the size of the vocabulary."""
     document = json.loads(nllb_json())
     intact = HuggingFaceTokenizer(nllb_json(), FAIRSEQ_IDS)
-    [token, *_] = intact.pieces(intact.encode("the"))
+    [token, *_] = intact.tokens(intact.encode("the"))
     document["model"]["vocab"][token] = 10**6
     tokenizer = HuggingFaceTokenizer(json.dumps(document).encode(), FAIRSEQ_IDS)
     with pytest.raises(TokenizerError, match=r"^tokenizer\.json: gives a token the id 1,000,000, but has"):

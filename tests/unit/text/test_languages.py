@@ -6,7 +6,7 @@ from small_tokenizers import marian_pair, nllb_pair, phrases, tagged_pair
 from heedful.errors import InputError
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config, LanguageConfig, TokenizerConfig
-from heedful.text import Framing, TokenizerPair, train_tokenizers
+from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
 from heedful.text.pair import choose_languages
 
 NLLB = Config(
@@ -14,8 +14,8 @@ NLLB = Config(
 )
 
 
-def frame(config: Config, pair: TokenizerPair, **languages: str) -> Framing:
-    return Framing.of(choose_languages(config, pair, **languages), pair)
+def frame(config: Config, pair: TokenizerPair, **languages: str) -> SpecialTokens:
+    return SpecialTokens.of(choose_languages(config, pair, **languages), pair)
 
 
 def refusal(config: Config, pair: TokenizerPair, **languages: str) -> str:
@@ -32,9 +32,9 @@ def test_nllb_reads_the_one_and_writes_the_other() -> None:
     pair = nllb_pair()
     chosen = choose_languages(NLLB, pair, src_lang="fra_Latn", tgt_lang="eng_Latn")
     assert chosen.languages == LanguageConfig(src_tag="fra_Latn", tgt_tag="eng_Latn")
-    framing = frame(NLLB, pair, tgt_lang="fra_Latn")
-    assert framing.src_prefix == (pair.src.tag_id("eng_Latn"),)
-    assert framing.tgt_prefix == (pair.tgt.tag_id("fra_Latn"),)
+    template = frame(NLLB, pair, tgt_lang="fra_Latn")
+    assert template.src_prefix == (pair.src.tag_id("eng_Latn"),)
+    assert template.tgt_prefix == (pair.tgt.tag_id("fra_Latn"),)
 
 
 def test_a_bare_language_becomes_the_tag_of_the_vocabulary() -> None:
@@ -49,19 +49,19 @@ def test_mbart_starts_with_the_target_language() -> None:
         model=ModelConfig(decoder_start_id=pair.tgt.tag_id("de")),
         languages=LanguageConfig(src_tag="__en__", src_tag_position="last"),
     )
-    framing = frame(mbart, pair, src_lang="fr", tgt_lang="en")
-    assert framing.start_id == pair.tgt.tag_id("en")
-    assert framing.src_suffix == (pair.src.eos_id, pair.src.tag_id("fr"))
-    assert framing.tgt_prefix == ()
+    template = frame(mbart, pair, src_lang="fr", tgt_lang="en")
+    assert template.start_id == pair.tgt.tag_id("en")
+    assert template.src_suffix == (pair.src.eos_id, pair.src.tag_id("fr"))
+    assert template.tgt_prefix == ()
 
 
 @pytest.mark.parametrize("tag", [None, ">>deu<<"])
 def test_marian_reads_the_tag_of_the_target_language(tmp_path: Path, tag: str | None) -> None:
     pair = marian_pair(tmp_path)
     marian = Config(model=ModelConfig(decoder_start_id=pair.tgt.pad_id), languages={"src_tag": tag})
-    framing = frame(marian, pair, tgt_lang="fra")
-    assert framing.src_prefix == (pair.src.tag_id(">>fra<<"),)
-    assert framing.tgt_prefix == ()
+    template = frame(marian, pair, tgt_lang="fra")
+    assert template.src_prefix == (pair.src.tag_id(">>fra<<"),)
+    assert template.tgt_prefix == ()
     assert "has no tag for its source language" in refusal(marian, pair, src_lang="deu")
 
 

@@ -36,7 +36,7 @@ def test_normalised_text_is_found_where_it_stood() -> None:
     ids = tokenizer.encode(text)
     places = [place for place, i in enumerate(ids) if i == tokenizer.unk_id]
     assert [parts(tokenizer, text)[place] for place in places][-1] == "日本"
-    assert parts(tokenizer, text)[tokenizer.pieces(ids).index("c")] == "ｃ"
+    assert parts(tokenizer, text)[tokenizer.tokens(ids).index("c")] == "ｃ"
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "word"])

@@ -63,7 +63,7 @@ def test_our_merging_equals_sentencepieces_on_real_text(real_data: Path, normali
 def test_rate_1_leaves_single_characters() -> None:
     tokenizer = train("bpe")
     ids = SegmentationSampler(tokenizer, 1.0)("the cat", random.Random(1))
-    assert tokenizer.pieces(ids) == list("▁the▁cat")
+    assert tokenizer.tokens(ids) == list("▁the▁cat")
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
@@ -114,7 +114,7 @@ def test_bpe_dropout_has_the_distribution_of_the_published_algorithm() -> None:
     sampler = SegmentationSampler(tokenizer, 0.3)
     ranks = {piece: round(-score) for piece, (_, score) in tokenizer.token_scores().items() if len(piece) > 1}
     draws, rng = 4000, random.Random(1)
-    ours = Counter(tuple(tokenizer.pieces(sampler("homework", rng))) for _ in range(draws))
+    ours = Counter(tuple(tokenizer.tokens(sampler("homework", rng))) for _ in range(draws))
     printed = Counter(merge_dropout("▁homework", ranks, 0.3, rng) for _ in range(draws))
     assert len(printed) > 5
     assert total_variation(ours, printed, draws) < 0.06
@@ -140,7 +140,7 @@ def test_unigram_sampling_has_the_smoothed_distribution_over_all_segmentations(r
     every = segmentations("▁that", scores)
     weights = {pieces: math.exp(rate * score) for pieces, score in every.items()}
     draws, rng = 4000, random.Random(1)
-    ours = Counter(tuple(tokenizer.pieces(sampler("that", rng))) for _ in range(draws))
+    ours = Counter(tuple(tokenizer.tokens(sampler("that", rng))) for _ in range(draws))
     total = sum(weights.values())
     assert len(every) > 2
     assert set(ours) <= set(every)

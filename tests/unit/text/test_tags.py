@@ -14,11 +14,11 @@ def refusal(tokenizer: object, tag: str) -> str:
 
 
 def test_a_tag_is_found_as_models_write_it_and_bare(tmp_path: Path) -> None:
-    assert nllb_pair().src.pieces([nllb_pair().src.tag_id("deu_Latn")]) == ["deu_Latn"]
+    assert nllb_pair().src.tokens([nllb_pair().src.tag_id("deu_Latn")]) == ["deu_Latn"]
     tagged, marian = tagged_pair().src, marian_pair(tmp_path).src
     assert tagged.tag_id("de") == tagged.tag_id("__de__")
     assert marian.tag_id("deu") == marian.tag_id(">>deu<<")
-    assert marian.pieces([marian.tag_id("deu")]) == [">>deu<<"]
+    assert marian.tokens([marian.tag_id("deu")]) == [">>deu<<"]
 
 
 def test_the_begin_of_a_sentence_may_serve_as_a_tag() -> None:
@@ -27,7 +27,7 @@ def test_the_begin_of_a_sentence_may_serve_as_a_tag() -> None:
 
 def test_an_ordinary_piece_is_no_tag() -> None:
     tagged = tagged_pair().src
-    (piece,) = tagged.pieces(tagged.encode("a")[-1:])
+    (piece,) = tagged.tokens(tagged.encode("a")[-1:])
     assert "is not a tag of this model" in refusal(tagged, piece)
 
 

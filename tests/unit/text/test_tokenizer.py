@@ -91,8 +91,8 @@ def test_word_decoding_separates_symbols_by_one_space_unknown_ones_too() -> None
 def test_pieces_join_to_the_normalised_text() -> None:
     tokenizer = train().src
     ids = tokenizer.encode("  the   cat ")
-    assert "".join(tokenizer.pieces(ids)) == tokenizer.normalize("  the   cat ") == "▁the▁cat"
-    assert tokenizer.pieces([0, 1, 2, 3]) == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert "".join(tokenizer.tokens(ids)) == tokenizer.normalize("  the   cat ") == "▁the▁cat"
+    assert tokenizer.tokens([0, 1, 2, 3]) == ["<pad>", "<unk>", "<s>", "</s>"]
 
 
 def test_normalization_is_nfkc_unless_identity_is_asked_for() -> None:

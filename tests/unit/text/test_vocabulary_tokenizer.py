@@ -16,7 +16,7 @@ def test_ids_are_places_in_the_list_not_those_of_the_model() -> None:
     moved = VocabularyTokenizer(model, [*pieces[:4], "<new>", *pieces[4:]], FAIRSEQ_IDS)
     line = phrases()[0][0]
     assert [i + 1 for i in tokenizer.encode(line)] == moved.encode(line)
-    assert "".join(tokenizer.pieces(tokenizer.encode(line))) == "▁" + line.replace(" ", "▁")
+    assert "".join(tokenizer.tokens(tokenizer.encode(line))) == "▁" + line.replace(" ", "▁")
     assert tokenizer.vocab_size == len(pieces)
     assert tokenizer.kind == "bpe"
 
@@ -58,7 +58,7 @@ def test_special_tokens_are_matched_in_a_text_the_longest_first() -> None:
 def test_ids_beyond_the_list_vanish_and_have_a_name() -> None:
     tokenizer = tagged_pair().src
     assert tokenizer.decode([*tokenizer.encode("the cat"), 9999]) == "the cat"
-    assert tokenizer.pieces([9999]) == ["<9999>"]
+    assert tokenizer.tokens([9999]) == ["<9999>"]
 
 
 def test_half_a_surrogate_pair_is_one_line() -> None:

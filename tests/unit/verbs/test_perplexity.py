@@ -83,7 +83,7 @@ def test_pairs_have_the_numbers_of_the_translator_and_the_pieces_of_the_target(t
     for one, other, target in zip(found, wanted, targets, strict=False):
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-6)
         assert one.score == pytest.approx(other.log_prob / len(one.tokens), abs=1e-6)
-        assert [token.token for token in one.tokens] == [*tokenizer.pieces(tokenizer.encode(target)), "</s>"]
+        assert [token.token for token in one.tokens] == [*tokenizer.tokens(tokenizer.encode(target)), "</s>"]
         assert sum(token.log_prob for token in one.tokens) == one.log_prob
     assert found[-1] == ScoredPair("", "", 0.0, 0.0, 0.0, ())
 

@@ -97,7 +97,7 @@ def _read_bart_text(
     if options.src_lang or options.tgt_lang:
         raise directory.error("--src-lang, --tgt-lang: BART has no languages; leave them out")
     tokenizer = _tokenizer(directory)
-    bos_token = tokenizer.pieces([tokenizer.bos_id])[0]
+    bos_token = tokenizer.tokens([tokenizer.bos_id])[0]
     languages = {"src_tag": bos_token}
     if search["forced_first_id"] == tokenizer.bos_id:
         languages["tgt_tag"] = bos_token

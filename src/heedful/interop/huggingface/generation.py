@@ -16,7 +16,7 @@ from heedful.interop.vocabulary import MAX_NUMBER
 from heedful.settings.parsing import is_whole, shown
 from heedful.settings.run import DecodeConfig
 from heedful.text import Tokenizer
-from heedful.text.framing import Framing
+from heedful.text.special_tokens import SpecialTokens
 
 # Keys that are read, and those without effect on a search without sampling.
 _READ = frozenset(
@@ -116,7 +116,7 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
 
 
 def write_search(
-    search: DecodeConfig, framing: Framing, tgt: Tokenizer, *, max_positions: int
+    search: DecodeConfig, framing: SpecialTokens, tgt: Tokenizer, *, max_positions: int
 ) -> dict[str, Any]:
     """Return the settings of `generate` that are closest to a search.
 

@@ -233,4 +233,4 @@ def tag_of(
             f"{'into' if key == 'tgt_lang' else 'from'}",
             file=TOKENIZER_FILE,
         )
-    return tokenizer.pieces([tag_id])[0]
+    return tokenizer.tokens([tag_id])[0]

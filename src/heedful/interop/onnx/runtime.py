@@ -23,7 +23,7 @@ from heedful.settings.model import Count, Positive, Section
 from heedful.settings.run import DecodeConfig
 from heedful.storage.bundle import Bundle
 from heedful.text import TokenizerPair
-from heedful.text.framing import Framing, suppressed_ids
+from heedful.text.special_tokens import SpecialTokens, suppressed_ids
 from heedful.text.tokenizer import pad
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def settings_of(bundle: Bundle) -> OnnxSettings:
         TokenizerError: the tokenizer lacks a language tag.
     """
     model, search, tgt = bundle.config.model, bundle.config.decode, bundle.tokenizers.tgt
-    framing = Framing.of(bundle.config, bundle.tokenizers)
+    framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
     first_id, never = (
         search.forced_first_id,
         suppressed_ids(
@@ -263,7 +263,7 @@ class OnnxTranslator:
     def __init__(self, backend: OnnxBackend, settings: OnnxSettings, tokenizers: TokenizerPair) -> None:
         """Take the graphs and what was exported with them."""
         self._search = settings.search
-        framing = Framing(
+        framing = SpecialTokens(
             src_prefix=settings.src_prefix,
             src_suffix=settings.src_suffix,
             tgt_prefix=settings.tgt_prefix,

@@ -11,7 +11,7 @@ from heedful.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Framing:
+class SpecialTokens:
     """Special-token template: the ids around those of a text.
 
     The paper's model has an end token after each text. A multilingual model also has the tag of the source
