@@ -18,45 +18,32 @@ from heedful.ops.kernels import Context, differentiable_once
 AttentionImplementation = Literal["eager", "sdpa"]
 
 
-class SdpaAttention(ScaledDotProductAttention):
-    """Attention by `torch.nn.functional.scaled_dot_product_attention`; with a bias, eager attention.
-
-    torch chooses the kernel by device, type and mask; without a mask, causal or not, it can be FlashAttention
-    (Dao et al., 2022).
-    """
-
-    def forward(
-        self,
-        queries_BHTK: Tensor,
-        keys_BHSK: Tensor,
-        values_BHSV: Tensor,
-        mask: Tensor | None,
-        *,
-        causal: bool = False,
-        bias: Tensor | None = None,
-    ) -> Tensor:
-        """See `ScaledDotProductAttention`."""
-        heads = queries_BHTK, keys_BHSK, values_BHSV
-        if bias is not None:
-            return super().forward(*heads, mask, causal=causal, bias=bias)
-        return sdpa(*heads, mask, causal=causal, dropout=self.dropout.p if self.training else 0.0)
-
-
-class FusedAttention(SdpaAttention):
+class FusedAttention(ScaledDotProductAttention):
     """The fastest attention: SDPA on a GPU, a native kernel in training on a CPU, otherwise eager.
 
-    On a CPU two matrix multiplications are faster than SDPA (docs/log.md).
+    SDPA is `torch.nn.functional.scaled_dot_product_attention`, which chooses its kernel by device, type and
+    mask; without a mask, causal or not, it can be FlashAttention (Dao et al., 2022). It takes no bias: with
+    one, attention is eager. On a CPU two matrix multiplications are faster (docs/log.md).
     """
 
-    def __init__(self, dropout: nn.Dropout, *, kernels: bool) -> None:
+    def __init__(self, dropout: nn.Dropout, *, kernels: bool, always_sdpa: bool = False) -> None:
+        """Take the dropout of another attention.
+
+        Args:
+            dropout: of the weights.
+            kernels: use native kernels in training where they support the tensors.
+            always_sdpa: use SDPA on a CPU too.
+        """
         super().__init__()
         self.dropout = dropout
         self.kernels = kernels
+        self.always_sdpa = always_sdpa
 
     @classmethod
-    def like(cls, attention: ScaledDotProductAttention, *, kernels: bool) -> Self:
+    def like(cls, attention: ScaledDotProductAttention, *, kernels: bool, always_sdpa: bool = False) -> Self:
         """Return fused attention with the dropout and mode of another module."""
-        return cls(attention.dropout, kernels=kernels).train(attention.training)
+        fused = cls(attention.dropout, kernels=kernels, always_sdpa=always_sdpa)
+        return fused.train(attention.training)
 
     def forward(
         self,
@@ -68,29 +55,33 @@ class FusedAttention(SdpaAttention):
         causal: bool = False,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """See `ScaledDotProductAttention`."""
+        """Return the weighted sums of the values, as `ScaledDotProductAttention` does."""
         heads = queries_BHTK, keys_BHSK, values_BHSV
-        if queries_BHTK.is_cuda:
-            return super().forward(*heads, mask, causal=causal, bias=bias)
-        if self.kernels and self.training:
+        if self.always_sdpa or queries_BHTK.is_cuda:
+            if bias is None:
+                dropout = self.dropout.p if self.training else 0.0
+                return sdpa(*heads, mask, causal=causal, dropout=dropout)
+        elif self.kernels and self.training:
             length, num_keys = queries_BHTK.shape[2], keys_BHSK.shape[2]
             if causal and length == num_keys:
                 mask, causal = causal_mask(length, device=queries_BHTK.device), False
             if mask is not None and can_weigh(queries_BHTK, keys_BHSK, mask, bias):
                 heads_BHTV: Tensor = self.dropout(weigh(queries_BHTK, keys_BHSK, mask)) @ values_BHSV
                 return heads_BHTV
-        return ScaledDotProductAttention.forward(self, *heads, mask, causal=causal, bias=bias)
+        return super().forward(*heads, mask, causal=causal, bias=bias)
 
 
 @contextmanager
 def attention_implementation(model: nn.Module, implementation: AttentionImplementation) -> Iterator[None]:
     """Set the attention implementation of a model inside the block; "eager" computes weights."""
-    kind = {"eager": ScaledDotProductAttention, "sdpa": SdpaAttention}[implementation]
     parts = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
     own = [part.attention for part in parts]
     for part, usual in zip(parts, own, strict=True):
-        part.attention = kind().train(usual.training)
-        part.attention.dropout = usual.dropout
+        if implementation == "sdpa":
+            part.attention = FusedAttention.like(usual, kernels=False, always_sdpa=True)
+        else:
+            part.attention = ScaledDotProductAttention().train(usual.training)
+            part.attention.dropout = usual.dropout
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from heedful.errors import InteropError, MissingExtraError, install_hint
 from heedful.interop.exporting import write_readme
-from heedful.interop.onnx.runtime import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, settings_of
+from heedful.interop.onnx.runtime import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, OnnxSettings, settings_of
 from heedful.model.attention import DecoderCache, KeyValueCache, LayerCache, MultiHeadAttention, Projection
 from heedful.model.layers import DecoderLayer
 from heedful.model.positions import (
@@ -77,7 +77,6 @@ def export_onnx(bundle: Bundle, output: Path) -> None:
         step.save(directory / STEP_FILE)
         bundle.tokenizers.save(directory)
         (directory / SETTINGS_FILE).write_text(settings.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        learned = f"Source and target may have at most {settings.max_positions:,} tokens."
         write_readme(
             directory,
             _README,
@@ -85,7 +84,7 @@ def export_onnx(bundle: Bundle, output: Path) -> None:
             beam_size=bundle.config.decode.beam_size,
             src_pad_id=settings.src_pad_id,
             install=install_hint("interop"),
-            end="Lengths are not limited." if settings.max_positions is None else learned,
+            end=_end(settings),
         )
 
 
@@ -342,6 +341,13 @@ def _sines_and_cosines(start: int, length: int, rates: Tensor) -> tuple[Tensor, 
     angles = positions[:, None] * rates
     cosines = angles.cos() if rates.dtype == torch.float32 else (angles + math.pi / 2).sin()
     return angles.sin().float(), cosines.float()
+
+
+def _end(settings: OnnxSettings) -> str:
+    """Return the README's sentence on lengths."""
+    if settings.max_positions is None:
+        return "Lengths are not limited."
+    return f"Source and target may have at most {settings.max_positions:,} tokens."
 
 
 _README = Template("""# Transformer $size, as ONNX

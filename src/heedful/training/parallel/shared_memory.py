@@ -1,4 +1,9 @@
-"""Weights, gradients, optimiser state and moving average in shared memory."""
+"""Processes of one machine that share weights, gradients, optimiser state and moving average in memory.
+
+A step has three messages from rank 0 to its workers: each rank computes the gradients of its rows, sums those
+of its own shard of the weights over all ranks, and updates that shard. Only gradients are copied: a rank
+writes those of the others' weights into shared buffers as soon as the backward pass has them.
+"""
 
 import atexit
 import shutil
@@ -37,6 +42,238 @@ from heedful.training.step import (
     step_metrics,
 )
 
+_FILE_SYSTEM = Path("/dev/shm")  # on Linux, where shared memory is a file system of limited size
+
+
+class NoSharedMemoryError(Exception):
+    """The system has no shared memory, or too little; nothing was moved into it."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """The second half of a step.
+
+    Attributes:
+        scale: to multiply the summed gradients by.
+        learning_rate: of the step.
+        number: of the step.
+    """
+
+    scale: float
+    learning_rate: float
+    number: int
+
+
+class SharedMemoryGroup:
+    """A process group as rank 0 sees it. Its model, optimiser and average move into shared memory."""
+
+    def __init__(
+        self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None, *, threads: int
+    ) -> None:
+        """Start the workers.
+
+        Args:
+            rank: number 0 of the group.
+            optimizer: over all trained weights.
+            average: the moving average, or None.
+            threads: of each process.
+
+        Raises:
+            NoSharedMemoryError: there is none, or too little.
+        """
+        self.size = rank.size
+        self.threads = threads
+        memory = move_to_shared_memory(rank.model, optimizer, average, rank.size)
+        self._shard = Shard(rank, optimizer, average, memory)
+        context = multiprocessing.get_context("spawn")
+        self._workers: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
+        atexit.register(self.close)  # or the program would wait for its workers, and they for a message
+        for number in range(1, rank.size):
+            ours, theirs = context.Pipe()
+            arguments = (theirs, rank.source, rank.config, rank.execution, number, rank.size, memory, threads)
+            process = context.Process(target=_run_worker, args=arguments, daemon=True)
+            with block_signals():
+                process.start()
+            theirs.close()
+            self._workers.append((process, ours))
+
+    def step(self, plan: StepPlan) -> StepMetrics:
+        """Update the weights once, each rank those of its shard."""
+        with using_threads(self.threads):
+            self._send(plan)
+            sums = self._shard.accumulate(plan)  # while the workers do the same
+            sums = sum(self._receive(), start=sums)
+            self._send("sum")
+            squared = self._shard.sum()
+            squared = sum(self._receive(), start=squared)
+            metrics = step_metrics(sums, squared)
+            if metrics.is_finite:
+                scale = gradient_scale(metrics, self._shard.rank.config.optimizer.clip_norm)
+                update = Update(scale, plan.learning_rate, plan.number)
+                self._send(update)
+                self._shard.update(update)
+                self._receive()
+        return metrics
+
+    def close(self) -> None:
+        """Shut the workers down."""
+        for process, pipe in self._workers:
+            pipe.close()  # ends the worker
+            process.join(timeout=10)
+            process.kill()  # if it is still alive
+        self._workers = []
+        self._shard.close()
+        atexit.unregister(self.close)
+
+    def _send(self, message: object) -> None:
+        for _, pipe in self._workers:
+            try:
+                pipe.send(message)
+            except OSError as error:
+                raise TrainingError(GROUP_IS_BROKEN) from error
+
+    def _receive(self) -> list[Any]:
+        answers = []
+        for process, pipe in self._workers:
+            wait([pipe, process.sentinel])
+            try:
+                answers.append(pipe.recv())
+            except (EOFError, OSError) as error:
+                raise TrainingError(GROUP_IS_BROKEN) from error
+        return answers
+
+
+@ignore_signals()
+def _run_worker(
+    pipe: "Connection[Any, Any]",
+    source: BatchSource,
+    config: Config,
+    execution: Execution,
+    number: int,
+    size: int,
+    memory: "SharedMemory",
+    threads: int,
+) -> None:
+    """Handle the messages of rank 0 until it closes its end of the pipe."""
+    torch.set_num_threads(threads)
+    model = Transformer.from_config(config.model).to(memory.weights.dtype)
+    choose_trained_weights(model, config)
+    attach_model(model, memory)
+    execution.apply(model)
+    rank = Rank(model, source, config, execution, number=number, size=size)
+    optimizer = build_optimizer(model, config.optimizer, precision=execution.precision)
+    attach_state(optimizer, memory)
+    average = None
+    if memory.average is not None:
+        average = MovingAverage(model, config.train.ema_decay)
+        attach_average(model, average, memory)
+    shard = Shard(rank, optimizer, average, memory)
+    while (message := _received(pipe)) is not None and _answered(pipe, shard.handle(message)):
+        pass
+
+
+def _received(pipe: "Connection[Any, Any]") -> object:
+    """Return the next message of rank 0; None when it has closed its end."""
+    try:
+        return pipe.recv()
+    except (EOFError, OSError):
+        return None
+
+
+def _answered(pipe: "Connection[Any, Any]", answer: object) -> bool:
+    """Send an answer; return False if rank 0 is gone, after a failed step."""
+    try:
+        pipe.send(answer)
+    except OSError:
+        return False
+    return True
+
+
+class Shard:
+    """A rank of a shared-memory group: computes gradients of all weights, updates those of its shard."""
+
+    def __init__(
+        self,
+        rank: Rank,
+        optimizer: torch.optim.Optimizer,
+        average: MovingAverage | None,
+        memory: "SharedMemory",
+    ) -> None:
+        self.rank = rank
+        self._average = average
+        trained = trained_weights(rank.model)
+        shards = partition_weights(trained, optimizer, rank.size)
+        self._weights = shards[rank.number]
+        self._optimizer = optimizer_of_shard(optimizer, list(self._weights.values()))
+        self._outgoing: dict[Tensor, Tensor] = {}  # buffers for this rank's gradients of the others' weights
+        self._incoming: list[tuple[Tensor, Tensor]] = []  # a weight of its own, and another rank's gradient
+        for sender, vector in enumerate(memory.gradients):
+            names = names_sent_by(sender, shards)
+            buffers = zip(names, views(vector, (trained[name] for name in names)), strict=True)
+            if sender == rank.number:
+                self._outgoing = {trained[name]: buffer for name, buffer in buffers}
+            else:
+                self._incoming += [
+                    (trained[name], buffer) for name, buffer in buffers if name in self._weights
+                ]
+        self._sent: set[Tensor] = set()
+        hooked: list[Any] = list(self._outgoing)  # torch has not typed this method
+        self._hooks = [weight.register_post_accumulate_grad_hook(self._send) for weight in hooked]
+
+    def accumulate(self, plan: StepPlan) -> Sums:
+        """Compute the gradients of this rank's rows; those of other ranks' weights go to shared memory."""
+        self._discard_gradients()
+        sums = self.rank.accumulate(plan, discard=self._discard_gradients)
+        for weight in self._outgoing.keys() - self._sent:  # where this rank had no rows
+            self._outgoing[weight].zero_()
+        return sums
+
+    def sum(self) -> float:
+        """Sum the gradients of this rank's own weights over all ranks; return the sum of their squares."""
+        for weight, buffer in self._incoming:
+            if weight.grad is None:
+                weight.grad = buffer.clone()
+            else:
+                weight.grad.add_(buffer)
+        return squared_norm(self._weights.values())
+
+    def update(self, update: Update) -> None:
+        """Update this rank's own weights, and their average."""
+        apply_gradients(self._optimizer, scale=update.scale, learning_rate=update.learning_rate)
+        if self._average is not None:
+            self._average.update(self._weights, update.number)
+
+    def handle(self, message: object) -> object:
+        """Handle a message of rank 0: return the sums, then the sum of squares, then nothing."""
+        match message:
+            case StepPlan():
+                return self.accumulate(message)
+            case "sum":
+                return self.sum()
+            case Update():
+                self.update(message)
+        return None
+
+    def close(self) -> None:
+        """Remove the hooks: later backward passes accumulate gradients as usual."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _discard_gradients(self) -> None:
+        """Discard all gradients; the next one of a weight overwrites its buffer."""
+        self.rank.model.zero_grad(set_to_none=True)
+        self._sent.clear()
+
+    def _send(self, weight: Tensor) -> None:
+        """Move a gradient into its buffer as soon as the backward pass has computed it."""
+        assert weight.grad is not None
+        if weight in self._sent:
+            self._outgoing[weight].add_(weight.grad)
+        else:
+            self._outgoing[weight].copy_(weight.grad)
+        self._sent.add(weight)
+        weight.grad = None
+
 
 def trained_weights(model: Transformer) -> dict[str, Tensor]:
     """Return the weights that training changes, by name."""
@@ -69,13 +306,6 @@ def partition_weights(
 def names_sent_by(sender: int, shards: Sequence[Mapping[str, Tensor]]) -> list[str]:
     """Return the weights whose gradients a rank sends: those that other ranks update."""
     return [name for number, shard in enumerate(shards) if number != sender for name in shard]
-
-
-_FILE_SYSTEM = Path("/dev/shm")  # on Linux, where shared memory is a file system of limited size
-
-
-class NoSharedMemoryError(Exception):
-    """The system has no shared memory, or too little; nothing was moved into it."""
 
 
 @dataclass(frozen=True)
@@ -195,229 +425,3 @@ def _state(optimizer: torch.optim.Optimizer) -> dict[torch.dtype, list[Tensor]]:
 def _averages(model: Transformer, average: MovingAverage) -> list[Tensor]:
     """Return the moving averages in the order of the model's parameters."""
     return [average.weights[name] for name, _ in model.named_parameters()]
-
-
-@dataclass(frozen=True)
-class Update:
-    """The second half of a step.
-
-    Attributes:
-        scale: to multiply the summed gradients by.
-        learning_rate: of the step.
-        number: of the step.
-    """
-
-    scale: float
-    learning_rate: float
-    number: int
-
-
-class Shard:
-    """A rank of a shared-memory group: computes gradients of all weights, updates those of its shard."""
-
-    def __init__(
-        self,
-        rank: Rank,
-        optimizer: torch.optim.Optimizer,
-        average: MovingAverage | None,
-        memory: SharedMemory,
-    ) -> None:
-        self.rank = rank
-        self._average = average
-        trained = trained_weights(rank.model)
-        shards = partition_weights(trained, optimizer, rank.size)
-        self._weights = shards[rank.number]
-        self._optimizer = optimizer_of_shard(optimizer, list(self._weights.values()))
-        self._outgoing: dict[Tensor, Tensor] = {}  # buffers for this rank's gradients of the others' weights
-        self._incoming: list[tuple[Tensor, Tensor]] = []  # a weight of its own, and another rank's gradient
-        for sender, vector in enumerate(memory.gradients):
-            names = names_sent_by(sender, shards)
-            buffers = zip(names, views(vector, (trained[name] for name in names)), strict=True)
-            if sender == rank.number:
-                self._outgoing = {trained[name]: buffer for name, buffer in buffers}
-            else:
-                self._incoming += [
-                    (trained[name], buffer) for name, buffer in buffers if name in self._weights
-                ]
-        self._sent: set[Tensor] = set()
-        hooked: list[Any] = list(self._outgoing)  # torch has not typed this method
-        self._hooks = [weight.register_post_accumulate_grad_hook(self._send) for weight in hooked]
-
-    def accumulate(self, plan: StepPlan) -> Sums:
-        """Compute the gradients of this rank's rows; those of other ranks' weights go to shared memory."""
-        self._discard_gradients()
-        sums = self.rank.accumulate(plan, discard=self._discard_gradients)
-        for weight in self._outgoing.keys() - self._sent:  # where this rank had no rows
-            self._outgoing[weight].zero_()
-        return sums
-
-    def sum(self) -> float:
-        """Sum the gradients of this rank's own weights over all ranks; return the sum of their squares."""
-        for weight, buffer in self._incoming:
-            if weight.grad is None:
-                weight.grad = buffer.clone()
-            else:
-                weight.grad.add_(buffer)
-        return squared_norm(self._weights.values())
-
-    def update(self, update: Update) -> None:
-        """Update this rank's own weights, and their average."""
-        apply_gradients(self._optimizer, scale=update.scale, learning_rate=update.learning_rate)
-        if self._average is not None:
-            self._average.update(self._weights, update.number)
-
-    def handle(self, message: object) -> object:
-        """Handle a message of rank 0: return the sums, then the sum of squares, then nothing."""
-        match message:
-            case StepPlan():
-                return self.accumulate(message)
-            case "sum":
-                return self.sum()
-            case Update():
-                self.update(message)
-        return None
-
-    def close(self) -> None:
-        """Remove the hooks: later backward passes accumulate gradients as usual."""
-        for hook in self._hooks:
-            hook.remove()
-
-    def _discard_gradients(self) -> None:
-        """Discard all gradients; the next one of a weight overwrites its buffer."""
-        self.rank.model.zero_grad(set_to_none=True)
-        self._sent.clear()
-
-    def _send(self, weight: Tensor) -> None:
-        """Move a gradient into its buffer as soon as the backward pass has computed it."""
-        assert weight.grad is not None
-        if weight in self._sent:
-            self._outgoing[weight].add_(weight.grad)
-        else:
-            self._outgoing[weight].copy_(weight.grad)
-        self._sent.add(weight)
-        weight.grad = None
-
-
-class SharedMemoryGroup:
-    """A process group as rank 0 sees it. Its model, optimiser and average move into shared memory."""
-
-    def __init__(
-        self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None, *, threads: int
-    ) -> None:
-        """Start the workers.
-
-        Args:
-            rank: number 0 of the group.
-            optimizer: over all trained weights.
-            average: the moving average, or None.
-            threads: of each process.
-
-        Raises:
-            NoSharedMemoryError: there is none, or too little.
-        """
-        self.size = rank.size
-        self.threads = threads
-        memory = move_to_shared_memory(rank.model, optimizer, average, rank.size)
-        self._shard = Shard(rank, optimizer, average, memory)
-        context = multiprocessing.get_context("spawn")
-        self._workers: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
-        atexit.register(self.close)  # or the program would wait for its workers, and they for a message
-        for number in range(1, rank.size):
-            ours, theirs = context.Pipe()
-            arguments = (theirs, rank.source, rank.config, rank.execution, number, rank.size, memory, threads)
-            process = context.Process(target=_run_worker, args=arguments, daemon=True)
-            with block_signals():
-                process.start()
-            theirs.close()
-            self._workers.append((process, ours))
-
-    def step(self, plan: StepPlan) -> StepMetrics:
-        """Update the weights once, each rank those of its shard."""
-        with using_threads(self.threads):
-            self._send(plan)
-            sums = self._shard.accumulate(plan)  # while the workers do the same
-            sums = sum(self._receive(), start=sums)
-            self._send("sum")
-            squared = self._shard.sum()
-            squared = sum(self._receive(), start=squared)
-            metrics = step_metrics(sums, squared)
-            if metrics.is_finite:
-                scale = gradient_scale(metrics, self._shard.rank.config.optimizer.clip_norm)
-                update = Update(scale, plan.learning_rate, plan.number)
-                self._send(update)
-                self._shard.update(update)
-                self._receive()
-        return metrics
-
-    def close(self) -> None:
-        """Shut the workers down."""
-        for process, pipe in self._workers:
-            pipe.close()  # ends the worker
-            process.join(timeout=10)
-            process.kill()  # if it is still alive
-        self._workers = []
-        self._shard.close()
-        atexit.unregister(self.close)
-
-    def _send(self, message: object) -> None:
-        for _, pipe in self._workers:
-            try:
-                pipe.send(message)
-            except OSError as error:
-                raise TrainingError(GROUP_IS_BROKEN) from error
-
-    def _receive(self) -> list[Any]:
-        answers = []
-        for process, pipe in self._workers:
-            wait([pipe, process.sentinel])
-            try:
-                answers.append(pipe.recv())
-            except (EOFError, OSError) as error:
-                raise TrainingError(GROUP_IS_BROKEN) from error
-        return answers
-
-
-@ignore_signals()
-def _run_worker(
-    pipe: "Connection[Any, Any]",
-    source: BatchSource,
-    config: Config,
-    execution: Execution,
-    number: int,
-    size: int,
-    memory: SharedMemory,
-    threads: int,
-) -> None:
-    """Handle the messages of rank 0 until it closes its end of the pipe."""
-    torch.set_num_threads(threads)
-    model = Transformer.from_config(config.model).to(memory.weights.dtype)
-    choose_trained_weights(model, config)
-    attach_model(model, memory)
-    execution.apply(model)
-    rank = Rank(model, source, config, execution, number=number, size=size)
-    optimizer = build_optimizer(model, config.optimizer, precision=execution.precision)
-    attach_state(optimizer, memory)
-    average = None
-    if memory.average is not None:
-        average = MovingAverage(model, config.train.ema_decay)
-        attach_average(model, average, memory)
-    shard = Shard(rank, optimizer, average, memory)
-    while (message := _received(pipe)) is not None and _answered(pipe, shard.handle(message)):
-        pass
-
-
-def _received(pipe: "Connection[Any, Any]") -> object:
-    """Return the next message of rank 0; None when it has closed its end."""
-    try:
-        return pipe.recv()
-    except (EOFError, OSError):
-        return None
-
-
-def _answered(pipe: "Connection[Any, Any]", answer: object) -> bool:
-    """Send an answer; return False if rank 0 is gone, after a failed step."""
-    try:
-        pipe.send(answer)
-    except OSError:
-        return False
-    return True
