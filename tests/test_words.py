@@ -63,22 +63,10 @@ RIGHT_NAMES = re.compile(
 )
 # (file, word): keys and names of formats, names of Python's library, and the tokenizers' method.
 ALLOWED = {
-    ("analysis/attention_maps.py", "pieces"),
     ("verbs/score.py", "piece"),
-    ("interop/ctranslate2.py", "pieces"),
-    ("verbs/score.py", "pieces"),
-    ("interop/huggingface/bart.py", "pieces"),
-    ("interop/huggingface/pretrained.py", "pieces"),
-    ("interop/marian.py", "pieces"),
-    ("interop/marian.py", "pieces"),
-    ("interop/marian.py", "pieces"),
-    ("text/huggingface_tokenizer.py", "pieces"),
-    ("text/pair.py", "pieces"),
     ("text/sentencepiece_tokenizer.py", "pieces"),
-    ("text/tokenizer.py", "pieces"),
     ("text/vocabulary_tokenizer.py", "pieces"),
     ("text/vocabulary_tokenizer.py", "piece"),
-    ("serving/explain.py", "pieces"),
     ("training/checkpoint.py", "milestones"),
     ("training/checkpoint.py", "setbacks"),
     ("verbs/inspect.py", "processor"),

@@ -383,7 +383,7 @@ def _stored(
             of,
             tokenizers,
             max_length=longest,
-            framing=framing,
+            template=framing,
             cache_dir=config.data.cache_dir,
             keep_text=sampling > 0.0,
         )
@@ -394,7 +394,7 @@ def _stored(
             seed=config.train.seed,
             bucket_width=config.batch.bucket_width,
             sampling=sampling,
-            framing=framing,
+            template=framing,
             ramp_from=ramp_from,
         )
 
