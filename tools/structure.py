@@ -1,4 +1,4 @@
-"""Print the figures of the structure that tests/test_structure.py holds: `python tools/structure.py [CHECKOUT]`."""
+"""Print the figures of the structure: `python tools/structure.py [CHECKOUT]`; tests/tools hold them."""
 
 import ast
 import statistics
