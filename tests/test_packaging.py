@@ -47,9 +47,11 @@ def small_tree(tmp_path: Path) -> Path:
     """The source tree with no more of Python than loads the library; and an empty folder."""
     tree = tmp_path / "tree"
     shutil.copytree(ROOT / "native", tree / "native")
-    (tree / "src/heedful").mkdir(parents=True)
+    (tree / "src/heedful/runtime").mkdir(parents=True)
     (tmp_path / "empty").mkdir()
-    modules = [f"src/heedful/{name}.py" for name in ("__init__", "errors", "native")]
+    modules = [
+        f"src/heedful/{name}.py" for name in ("__init__", "errors", "runtime/__init__", "runtime/native")
+    ]
     for name in ("pyproject.toml", "README.md", "LICENSE", *modules):
         shutil.copy(ROOT / name, tree / name)
     return tree

@@ -13,6 +13,7 @@ STATUS = Path("/proc/self/status")
 IMPORT = """
 import re, sys
 from pathlib import Path
+import heedful.interop.layouts, heedful.interop.vocabulary, heedful.storage.model_files, heedful.verbs.card
 from heedful.verbs.import_ import Import, import_
 
 def peak():

@@ -6,7 +6,7 @@
 
 Every English sentence has exactly one German translation, so a model can learn the mapping perfectly; `you`
 is always the formal `Sie`. The German has gender, case, agreement, verb-final clauses and separable verbs,
-which make attention worth looking at. It was generated from a grammar and a lexicon, and is its own source now
+which make attention worth looking at. It was generated from a grammar and a lexicon, and is its own source
 (docs/decisions/0012-a-frozen-phrase-book.md).
 """
 

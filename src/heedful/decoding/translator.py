@@ -346,8 +346,7 @@ class Translator:
         """Search the outputs of sources given as ids: batches as for texts.
 
         Args:
-            sources: as the encoder reads them, with the special tokens that `SpecialTokens` adds; an empty one
-                has no output.
+            sources: as the encoder reads them, with their special tokens; an empty one has no output.
             options: the search.
             prefixes: for each source the ids that its outputs begin with.
 
