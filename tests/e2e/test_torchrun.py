@@ -33,10 +33,10 @@ from heedful.training.parallel.process_group import Rank
 
 accumulate = Rank.accumulate
 
-def fail_later(self, order):
-    if self.number == 0 and order.number == 2:
+def fail_later(self, plan, **options):
+    if self.number == 0 and plan.number == 2:
         raise TrainingError("broken on purpose")
-    return accumulate(self, order)
+    return accumulate(self, plan, **options)
 
 Rank.accumulate = fail_later
 sys.exit(main())
