@@ -243,7 +243,8 @@ class RunDirectory:
             Its new path, or None.
 
         Raises:
-            RunError: another process trains there, or this process was started in it.
+            RunError: another process trains there, this process was started in it, or the system refuses, as
+                for a mount point.
         """
         self.check(resume=False, overwrite=True)
         if not self._others():
@@ -257,7 +258,13 @@ class RunDirectory:
         for number in itertools.count(1):
             old = path.with_name(f"{path.name}.old-{number}")
             if not os.path.lexists(old):
-                path.rename(old)
+                try:
+                    path.rename(old)
+                except OSError as error:
+                    raise RunError(
+                        f"{self.path}: cannot be renamed, as --overwrite does ({error.strerror}); give "
+                        "another --output"
+                    ) from error
                 path.mkdir()
                 return old
         raise AssertionError("there is always another number")

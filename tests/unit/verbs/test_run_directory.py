@@ -1,5 +1,6 @@
 """Who may write into a run directory, and when."""
 
+import errno
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -203,3 +204,15 @@ def test_weights_without_their_settings_are_not_taken_for_nothing(tmp_path: Path
 def test_what_the_caller_put_beside_a_run_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "run" / "data").mkdir(parents=True)
     begin(RunDirectory(tmp_path / "run", beside=("data",)))
+
+
+def test_a_directory_that_the_system_does_not_rename_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine").write_text("kept")
+    busy = OSError(errno.EBUSY, "device or resource busy")  # as of a mount point
+    monkeypatch.setattr(Path, "rename", Mock(side_effect=busy))
+    with pytest.raises(RunError, match=r"run: cannot be renamed.*busy.*give another --output"):
+        RunDirectory(tmp_path / "run").set_aside()
+    assert (tmp_path / "run" / "mine").read_text() == "kept"

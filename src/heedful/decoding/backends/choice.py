@@ -1,11 +1,22 @@
-"""The choice of a backend and its precision for given models: as asked for, or by a table."""
+"""The choice of a backend and its precision for given models: as asked for, or by a table.
 
+Where the table names a precision below float32, what the models lose by it is computed: the mean divergence
+of their next-token probabilities from those of float32, in nats for each token, which is how much the loss
+grows. On Multi30k BLEU falls by 12 to 13 for each nat of validation loss (docs/log.md), so `MAX_LOSS` stands
+for 0.13. Nothing is timed: the same models on the same class of CPU always get the same backend.
+"""
+
+import math
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from heedful.decoding.backends.native import NativeBackend
 from heedful.decoding.backends.protocol import Backend
+from heedful.decoding.steps import on_host
 from heedful.errors import InputError, MissingExtraError, install_hint
 from heedful.runtime.native import cpu_has_bf16, native
 from heedful.runtime.threads import return_free_memory
@@ -16,11 +27,12 @@ if TYPE_CHECKING:
     from heedful.decoding.backends.torch import TorchBackend
     from heedful.model.transformer import Transformer
 
+AnyBackend = TypeVar("AnyBackend", bound=Backend)
 PrecisionChoice = Literal["auto", Precision]
 EngineChoice = Literal["auto", "native", "torch"]
 
-# For "auto": the fastest precision of the native engine that loses at most about 0.1 BLEU, by the level of
-# the library, as measured in docs/performance.md; float32 at levels where nothing was measured.
+# For "auto": the fastest precision of the native engine, by the level of the library, as measured in
+# docs/performance.md; float32 at levels where nothing was measured.
 FASTEST: dict[str, Precision] = {
     "avx2": "int8",
     "avx_vnni": "int8",
@@ -29,6 +41,8 @@ FASTEST: dict[str, Precision] = {
     "avx512_bf16": "int8",
     "amx": "int8",
 }
+MAX_LOSS = 0.01  # nats for each token
+_SENTENCES, _LENGTH, _POSITIONS = 8, 16, 8
 
 
 def choose_backend(
@@ -42,7 +56,7 @@ def choose_backend(
     Args:
         models: whose probabilities are averaged, all on one device.
         precision: of matrix multiplications; "auto" is that of the table `FASTEST` in the native engine, and
-            in torch bf16 on CPUs with instructions for it.
+            in torch bf16 on CPUs with instructions for it, unless these models lose too much by it.
         engine: "native", "torch", or either.
 
     Raises:
@@ -58,6 +72,8 @@ def choose_backend(
         why_not = NativeBackend.why_not(models, fastest)
         if why_not is None:
             backend = NativeBackend(models, fastest)
+            if precision == "auto" and fastest != "float32":
+                backend = _of_little_loss(NativeBackend(models, "float32"), backend, models)
             return_free_memory()
             return backend
         reason = f"precision='auto': {why_not}" if precision == "auto" and not has_torch() else why_not
@@ -90,5 +106,50 @@ def _torch_backend(
     loaded = [each.model if isinstance(each, StoredModel) else each for each in models]
     backend = TorchBackend(loaded, "float32" if precision == "auto" else precision)
     if precision == "auto" and backend.device == "cpu" and cpu_has_bf16():
-        return TorchBackend(loaded, "bf16")
+        return _of_little_loss(backend, TorchBackend(loaded, "bf16"), loaded)
     return backend
+
+
+def _of_little_loss(
+    exact: AnyBackend, fast: AnyBackend, models: "Sequence[Transformer | StoredModel]"
+) -> AnyBackend:
+    """Return the fast backend, or the exact one where the other loses more than `MAX_LOSS`."""
+    return fast if loss_of(fast, exact, models) <= MAX_LOSS else exact
+
+
+def loss_of(fast: Backend, exact: Backend, models: "Sequence[Transformer | StoredModel]") -> float:
+    """Return the mean of sum p (log p - log q), in nats for each token; infinite where it is not a number.
+
+    p are the probabilities of the exact backend and q those of the other, after what the exact one finds most
+    probable for random sentences, which are always the same.
+
+    Args:
+        fast: a backend of the models.
+        exact: another one, in float32.
+        models: of both.
+    """
+    limits = [each.config.max_positions for each in models if each.config.positions == "learned"]
+    size = min(each.config.src_vocab_size for each in models)
+    ids = np.random.default_rng(0).integers(0, size, (_SENTENCES, min([_LENGTH, *limits])))
+    pad_id = models[0].config.src_pad_id
+    ids[ids == pad_id] = (pad_id + 1) % size
+    sources = ids.tolist()
+    exact_log_probs = _log_probs(exact, sources, [None] * min([_POSITIONS, *limits]))
+    written = [each.argmax(axis=-1) for each in exact_log_probs]
+    fast_log_probs = _log_probs(fast, sources, written)
+    each = [(np.exp(p) * (p - q)).sum(axis=-1) for p, q in zip(exact_log_probs, fast_log_probs, strict=True)]
+    mean = float(np.stack(each).mean())
+    return math.inf if math.isnan(mean) else mean
+
+
+def _log_probs(
+    backend: Backend, sources: list[list[int]], written: "Sequence[NDArray[np.int64] | None]"
+) -> list[NDArray[np.float32]]:
+    """Return each step's log-probabilities after the tokens written before; None: its own best."""
+    steps: list[NDArray[np.float32]] = []
+    last = np.ones(len(sources), dtype=np.int64)
+    with backend.step(sources) as step:
+        for ids in written:
+            steps.append(on_host(step(last).log_probs()).astype(np.float32, copy=False))
+            last = steps[-1].argmax(axis=-1) if ids is None else ids
+    return steps
