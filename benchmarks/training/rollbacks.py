@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from heedful.cli.main import app
+from heedful.cli.main import program
 from heedful.data.batches import Batch
 from heedful.model.transformer import Transformer
 from heedful.settings.run import TrainConfig
@@ -98,7 +98,7 @@ def train(given: argparse.Namespace, fault: str, seed: int, run: Path) -> None:
     }
     values = [f"{name}={value}" for name, value in settings.items()] + given.set
     overrides = [part for value in values for part in ("--set", value)]
-    app(["train", *options, "--preset", given.preset, *overrides, "--output", str(run)])
+    program(["train"])(["train", *options, "--preset", given.preset, *overrides, "--output", str(run)])
 
 
 def main() -> None:

@@ -5,9 +5,8 @@ Verbs are imported by their names: they use the other modules of cli/, which kno
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,46 +26,53 @@ GROUPS = {
     "bench": "Measure the speed of training or translation.",
 }
 
-app = typer.Typer(
-    name="heedful",
-    add_completion=False,
-    rich_markup_mode=None,  # plain help: importing rich would slow `--help` down
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 
-
-def commands() -> dict[str, Callable[[Any], None]]:
-    """Return the functions of all commands by their names, such as `translate` and `bench train`."""
+def commands(names: Sequence[str] = (*VERBS, *GROUPS)) -> dict[str, Callable[[Any], None]]:
+    """Return the functions of the commands of these modules by their names, such as `bench train`."""
     of_names: dict[str, Callable[[Any], None]] = {}
-    for name in VERBS:
-        of_names[name.rstrip("_")] = import_module(f"heedful.verbs.{name}").command
-    for name in GROUPS:
-        of_group = import_module(f"heedful.verbs.{name}").COMMANDS
-        of_names |= {f"{name} {each}": run for each, run in of_group.items()}
+    for name in names:
+        module = import_module(f"heedful.verbs.{name}")
+        if name in GROUPS:
+            of_names |= {f"{name} {each}": run for each, run in module.COMMANDS.items()}
+        else:
+            of_names[name.rstrip("_")] = module.command
     return of_names
 
 
-def _add_commands() -> None:
-    groups = {name: typer.Typer(rich_markup_mode=None) for name in GROUPS}
-    for name, run in commands().items():
+def program(arguments: Sequence[str]) -> typer.Typer:
+    """Return the program with the verb that the arguments begin with, or with all verbs.
+
+    Importing all verbs takes a sixth of the time in which a line is translated.
+    """
+    app = typer.Typer(
+        name="heedful",
+        callback=heedful,
+        invoke_without_command=True,
+        add_completion=False,
+        rich_markup_mode=None,  # plain help: importing rich would slow `--help` down
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    every = (*VERBS, *GROUPS)
+    names = [name for name in every if name.rstrip("_") in arguments[:1]] or every
+    groups = {name: typer.Typer(rich_markup_mode=None) for name in GROUPS if name in names}
+    for name, run in commands(names).items():
         *group, verb = name.split()
         parent = groups[group[0]] if group else app
         parent.command(verb, cls=GroupedCommand)(report_errors()(command_of(run)))
-    for name, text in GROUPS.items():
-        app.add_typer(groups[name], name=name, help=text)
-
-
-_add_commands()
+    for name, app_of_group in groups.items():
+        app.add_typer(app_of_group, name=name, help=GROUPS[name])
+    return app
 
 
 def _show_version(requested: bool) -> None:
     if requested:
+        from importlib.metadata import version  # 20 ms
+
         print(f"heedful {version('heedful')}")
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def heedful(
     context: typer.Context,
     show_version: Annotated[
@@ -99,7 +105,7 @@ def main() -> None:
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # bars are for terminals
     try:
-        code = typer.main.get_command(app).main(prog_name="heedful", standalone_mode=False)
+        code = typer.main.get_command(program(sys.argv[1:])).main(prog_name="heedful", standalone_mode=False)
     except Exception as error:
         # A usage error: of click in older versions of typer, of its own copy of click in newer ones.
         say = getattr(error, "format_message", None)
