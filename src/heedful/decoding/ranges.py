@@ -17,7 +17,7 @@ def range_of(name: str) -> tuple[float, float]:
     return least, math.inf if option.maximum is None else option.maximum
 
 
-def check_range(name: str, value: float | None, least: float, most: float = math.inf) -> None:
+def check_range(name: str, value: float | None, least: float, most: float) -> None:
     """Check that a number, where there is one, is finite and from `least` to `most`.
 
     Raises:
@@ -45,7 +45,7 @@ def check_number(name: str, value: object) -> None:
         raise InputError(f"{name}={value!r}: must be a number")
 
 
-def check_whole(name: str, value: int | None, least: float, most: float = math.inf) -> None:
+def check_whole(name: str, value: int | None, least: float, most: float) -> None:
     """Check that a whole number, where there is one, is from `least` to `most`.
 
     Raises:

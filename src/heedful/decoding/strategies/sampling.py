@@ -61,7 +61,7 @@ class Sampling(Strategy):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_whole("top_k", self.top_k, 1)
+        check_whole("top_k", self.top_k, 1, math.inf)
         for name in ("temperature", "top_p", "min_p", "epsilon"):
             check_number(name, getattr(self, name))
         if not (math.isfinite(self.temperature) and self.temperature > 0):
