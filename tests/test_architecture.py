@@ -1,5 +1,6 @@
 """The source keeps every rule of tests/support/source_rules.py, and each rule can be seen to fail."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -185,6 +186,22 @@ def test_each_rule_can_fail(rule: Rule, path: str, text: str) -> None:
 )
 def test_good_code_breaks_no_rule(path: str, text: str) -> None:
     assert [violation for rule in RULES for violation in rule(Source(path, text))] == []
+
+
+def test_each_walk_of_the_guide_has_three_files_that_define_what_it_names() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Four walks")[2]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    walks = re.split(r"\n\d\. ", text)[1:]
+    assert len(walks) == 4
+    for walk in walks:
+        files = re.findall(r"`(\w+/[\w/]+\.py)`", walk)
+        assert len(files) <= 3
+        assert f"src/heedful/{files[0]}" in readme
+        nodes = [node for file in files for node in ast.walk(ast.parse((PACKAGE / file).read_text("utf-8")))]
+        defined = {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        named = set(re.findall(r"`([A-Za-z]\w+)`", walk))
+        assert named
+        assert named - defined == set()
 
 
 def test_test_files_are_small_too() -> None:
