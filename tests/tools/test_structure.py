@@ -13,7 +13,7 @@ MOST = {
     "modules": 173,
     "lines of src": 34_207,
     "lines of tests": 40_745,
-    "lines of tools": 1_222,
+    "lines of tools": 1_226,
     "share of modules with one importer and below 150 lines": 0.073,
     "modules at the root": 4,
 }
