@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -134,8 +135,8 @@ class Gateway:
         if api_key is not None and api_key.requests_per_minute:
             per_minute = api_key.requests_per_minute
         if per_minute:
-            address = request.client.host if request.client else ""
-            self._rates.take(f"key {api_key.name}" if api_key else f"address {address}", per_minute)
+            host = request.client.host if request.client else ""
+            self._rates.take(f"key {api_key.name}" if api_key else f"address {_network(host)}", per_minute)
         return api_key.name if api_key else ""
 
     async def translate(self, request: Request, client: str, asked: TranslationRequest) -> list[Answer]:
@@ -149,6 +150,15 @@ class Gateway:
         answers = await unless_gone(request, self.service.translate(asked))
         self.characters[client] += sum(map(len, asked.texts))
         return answers
+
+
+def _network(host: str) -> str:
+    """Return an address, or the /64 of an IPv6 one: a client has all addresses of it."""
+    try:
+        address = IPv6Address(host)
+    except ValueError:  # an IPv4 address, or none
+        return host
+    return str(address.ipv4_mapped or IPv6Network((int(address), 64), strict=False))
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
