@@ -297,6 +297,7 @@ async def _multipart(request: Request, body: bytes) -> list[tuple[str, str]]:
         return {"type": "http.request", "body": body, "more_body": False}
 
     try:
+        body.decode("utf-8")  # starlette would take it for Latin-1
         form: FormData = await Request(request.scope, receive).form(
             max_files=0, max_fields=_MAX_FIELDS, max_part_size=len(body)
         )
