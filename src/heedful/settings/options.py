@@ -41,6 +41,7 @@ class Option:
         default: what holds where it is not set, in words; None: the value itself says so.
         flags: such as --output and -o; none: the name of the field.
         is_argument: whether the value stands by itself, without a flag.
+        is_file: whether it names a file that is written, and so does not end in a slash.
     """
 
     help: str
@@ -52,6 +53,7 @@ class Option:
     default: str | None = None
     flags: tuple[str, ...] = ()
     is_argument: bool = False
+    is_file: bool = False
 
 
 @cache

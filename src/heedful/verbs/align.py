@@ -8,9 +8,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from heedful.cli.streams import Lines, bar, count_pairs, open_input, open_output, write_line
+from heedful.cli.streams import Lines, bar, check_stdin_once, count_pairs, open_input, open_output, write_line
 from heedful.settings.options import OUTPUT, Languages, Option, Run, Runtime, ScoreRequest
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ class Align:
             "layers of deep models."
         ),
     ] = False
-    output: Annotated[Path | None, Option("", default="stdout", flags=OUTPUT)] = None
+    output: Annotated[Path | None, Option("", default="stdout", flags=OUTPUT, is_file=True)] = None
     languages: Languages = field(default_factory=Languages)
 
 
@@ -79,8 +77,7 @@ def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]
 
 def command(task: Align) -> None:
     """Align files; earlier pairs come out where a later line is bad."""
-    if str(task.src) == str(task.tgt) == "-":
-        raise typer.BadParameter("--src and --tgt cannot both be stdin")
+    check_stdin_once(src=task.src, tgt=task.tgt)
     from heedful.data.files import parallel_lines
     from heedful.verbs.output_checks import check_output
 

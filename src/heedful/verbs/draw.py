@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle
 
-_Output = Annotated[Path | None, Option("A .png or .svg file.", default="NAME.png", flags=OUTPUT)]
+_Output = Annotated[
+    Path | None, Option("A .png or .svg file.", default="NAME.png", flags=OUTPUT, is_file=True)
+]
 _Preset = Annotated[str, PRESET]
 _Settings = Annotated[
     list[str] | None, settings_like("A setting of heedful train, such as model.d_model=128.")
