@@ -41,6 +41,7 @@ _MAX_FIELDS = 1000
 _JSON = re.compile(r"application/([\w.+-]*\+)?json")
 _FORM = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
+_EMPTY = ("missing", "string_too_short", "too_short")  # types of pydantic's errors
 _NO_OBJECT = "Invalid JSON format: must be an object"
 _SCHEMES = ("deepl-auth-key", "bearer")
 _log = logging.getLogger("heedful.serving")
@@ -250,9 +251,10 @@ def validated(model: type[M], fields: Fields) -> M:
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        first, *others = error.errors(include_url=False, include_input=False)
         name = str(first["loc"][0]) if first["loc"] else "request"
-        if first["type"] in ("missing", "string_too_short", "too_short"):
+        # A text or a list of them has an error for each of the two.
+        if any(each["type"] in _EMPTY and each["loc"][:1] == first["loc"][:1] for each in (first, *others)):
             raise InvalidError(f"Invalid request: missing {name} parameter") from None
         if first["type"].startswith("int_"):
             raise InvalidError(f"Invalid request: {name} parameter is not a number") from None
