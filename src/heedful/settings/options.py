@@ -98,6 +98,7 @@ Ensemble = Annotated[
 AsJson = Annotated[bool, Option("Print JSON.", flags=("--json",))]
 Overwrite = Annotated[bool, Option("Start anew; an existing run is renamed to NAME.old-N.")]
 PRESET = Option("tiny, small, base, big, a row of Table 3, or a published system.")
+DEVICE = Option("Where to compute; auto: a GPU where there is one.", COMPUTING, metavar=_choices(Device))
 OUTPUT = ("--output", "-o")
 
 
@@ -344,10 +345,7 @@ class Runtime:
             metavar="auto|native|torch",
         ),
     ] = "auto"
-    device: Annotated[
-        str,
-        Option("Where to compute; auto: a GPU where there is one.", COMPUTING, metavar=_choices(Device)),
-    ] = "auto"
+    device: Annotated[str, DEVICE] = "auto"
 
 
 ValidSrc = Annotated[Path | None, Option("Source side of the validation text.", TEXT)]

@@ -8,7 +8,16 @@ from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from heedful.cli.streams import Lines, bar, check_stdin_once, count_pairs, open_input, open_output, write_line
+from heedful.cli.streams import (
+    Lines,
+    bar,
+    check_stdin_once,
+    count_pairs,
+    open_input,
+    open_output,
+    print_precision,
+    write_line,
+)
 from heedful.settings.options import OUTPUT, Languages, Option, Run, Runtime, ScoreRequest
 
 if TYPE_CHECKING:
@@ -46,6 +55,7 @@ class Align:
     ] = False
     output: Annotated[Path | None, Option("", default="stdout", flags=OUTPUT, is_file=True)] = None
     languages: Languages = field(default_factory=Languages)
+    runtime: Runtime = field(default_factory=Runtime)
 
 
 def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]":
@@ -60,7 +70,9 @@ def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]
     from heedful.verbs.loading import load_translator
 
     request = ScoreRequest(src_lang=task.languages.src_lang, tgt_lang=task.languages.tgt_lang)
-    translator = load_translator(task.run, request, Runtime())
+    translator = load_translator(task.run, request, task.runtime)
+    if task.runtime.precision == "auto":
+        print_precision(translator.precision_in_use)
     attention_layer(translator.bundle.config.model.num_decoder_layers, task.layer)
     method, pairs = AlignmentMethod(layer=task.layer, shift=task.shift), iter(pairs)
 
