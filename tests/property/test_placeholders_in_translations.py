@@ -72,6 +72,7 @@ IN_TEXT_ALONE = [
     '<a href="n{}">',
     "<a href=n{}>",
     "<a href='n{}>'>",
+    "<n{} a/>",
 ]
 PICTURES = ["\u00a9", "\u2192", "\U0001f600", "\U0001f468\u200d\U0001f469\u200d\U0001f467"]
 PLAIN = ["%%", "%d", "%s", "%@", "%zu", "%p", "%-5.2f", "{}", *PICTURES]

@@ -84,10 +84,11 @@ _NO_CONVERSION = (
 )
 _PERCENT = r"(?: %{1,2} (?! [%0-9A-Za-z_(@{<\#.*+'-] ) )"
 _LINK = rf"@ (?: \. {_NAME} )?+ :"  # of Vue: @:key, @.lower:key
-# Attributes without a value, but for these, can be prose: <see below>.
-_SWITCH = "(?: async|autoplay|checked|controls|defer|disabled|hidden|loop|multiple|muted|open )"
-_VALUE = r"""(?: "[^"]*+" | '[^']*+' | [^\s<>=]++ )"""
-_TAG = rf"""< /?+ [A-Za-z0-9][\w.-]*+ (?: \s++ (?: [\w:.-]++ = {_VALUE} | {_SWITCH} \b ) )*+ \s*+ /?+ >"""
+_TAG_NAME = r"[A-Za-z0-9][\w.-]*+"
+_VALUE = r"""= (?: "[^"]*+" | '[^']*+' | [^\s<>=]++ )"""
+_TAG = rf"< /?+ {_TAG_NAME} (?: \s++ [\w:.-]++ {_VALUE} )*+ \s*+ /?+ >"
+# With attributes that have no value, it can be prose: <see below>.
+_BARE = rf"< (?P<name> {_TAG_NAME} ) (?: \s++ [\w:.-]++ (?: {_VALUE} )?+ )++ \s*+ (?: /> | (?P<bare> > ) )"
 # Signs, arrows and pictures; not those of currencies, which translations may spell out.
 _SYMBOL = (
     r"\u00a6\u00a9\u00ac\u00ae\u00b0\u00b1\u00d7\u00f7\u2020-\u2023\u2117\u2122\u2190-\u2767\u2776-\u27e5"
@@ -98,7 +99,7 @@ _CANDIDATE = re.compile(
     rf"""
     (?P<address> (?: https?:// | www\. ) [^\s<>"\u3001\u3002\uff01-\uff20\u300a-\u3011]*+ )
     | @?+ [0-9A-Za-z_.+\u00c0-\u024f-]{{1,64}}+ (?: @ {_HOST} (?: \. {_HOST} ){{1,4}}+ )++  # of people
-    | {_TAG} | <% [^<>]*? %>
+    | {_TAG} | {_BARE} | <% [^<>]*? %>
     | % {_NAME} (?: \. {_NAME} )*+ % {_NO_CONVERSION}  # %name%, not %d%%
         (?<! %{_WORD}% ) (?<! %[hlLjzt][a-zA-Z]% ) (?<! %(?:ll|hh)[a-zA-Z]% )
     | % \d{{1,3}}+ \$ {_CONVERTED}  # %1$s
@@ -144,6 +145,7 @@ _MESSAGE = re.compile(
     )""",
     re.VERBOSE,
 )
+_END_TAG = re.compile(rf"</({_TAG_NAME})\s*+>")
 _BLOCK = re.compile(r"[$#%@]?{")
 _CODE = re.compile(r"(?<=[{$#%@]){|{(?=[%'])")  # a brace of an expression, whose strings may have braces
 _BRACE = re.compile(r"[{}]")
@@ -159,6 +161,7 @@ def find(text: str) -> list[Span]:
     """Return where the placeholders of a text begin and end, from left to right."""
     spans: list[Span] = []
     ends: Mapping[int, int] | None = None
+    closed: set[str] | None = None
     at = 0
     while match := _CANDIDATE.search(text, at):
         start, end = match.span()
@@ -170,6 +173,9 @@ def find(text: str) -> list[Span]:
             end = ends.get(end - 1, -1)
             if end >= 0 and text[start] == "{" and not is_block(text, start, end):
                 end = -1
+        elif kind == "bare":
+            closed = set(_END_TAG.findall(text)) if closed is None else closed
+            end = end if match["name"] in closed else -1
         elif kind == "address":
             ends = blocks(text) if ends is None else ends
             is_word = text[start] == "w" and _IS_WORD.match(text[max(behind, start - 1) : start])

@@ -307,7 +307,9 @@ def test_names_of_xml_have_capital_letters() -> None:
     assert sentences(segment(document, rules)) == ["A dog", "A cat", "up"]
 
 
-@pytest.mark.parametrize("start", ["<b a='<'>", '<b a="</b>">', "<b a='x>", "<b a=x c=y>", "<b a='x>y'>"])
+@pytest.mark.parametrize(
+    "start", ["<b a='<'>", '<b a="</b>">', "<b a='x>", "<b a=x c=y>", "<b a>", "<b a='x>y'>"]
+)
 @pytest.mark.parametrize("rules", [xml_rules(), html_rules(), None])
 def test_an_element_has_both_of_its_tags_whatever_its_attributes_are(
     start: str, rules: TagRules | None
@@ -356,7 +358,7 @@ def test_html_without_an_end_takes_no_longer_than_other_html(unit: str) -> None:
             "%1",
         ),
         *("%a.", "%(", "%<", "$a", "$a(", "<a b='", "<a b='<a b=\"", "<%", "&a", "\u00a9", "a"),
-        *("{{'", "{{ '", "{{ 'a\\'b\"", "@:(", "@.a:"),
+        *("{{'", "{{ '", "{{ 'a\\'b\"", "@:(", "@.a:", "<a b ", "<a b>", "<a b></c>"),
     ],
 )
 def test_placeholders_are_found_in_one_pass(unit: str) -> None:
@@ -429,7 +431,7 @@ def test_untranslated_elements_stand_where_they_stood() -> None:
             "<b translate=no>a</b> <a href='x>y'>b</a> <a b='<'/>",
             "<b translate=no> </b> <a href='x>y'> </a> <a b='<'/>",
         ),
-        ("<video controls src=x>a</video>, <see below>", "<video controls src=x> </video>"),
+        ("<p a b=c d>x</p>, <see below>, <q r/> <a b", "<p a b=c d> </p> <q r/>"),
         ('<0>cat</0> <a href="x">b</a> <br/> a < b > c <3', '<0> </0> <a href="x"> </a> <br/>'),
         # addresses
         ("See https://example.org/a?b=c. Or www.x.org!", "https://example.org/a?b=c www.x.org"),
