@@ -3,10 +3,12 @@
 Help is plain: importing rich would slow `--help` down.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import MISSING, Field, fields, is_dataclass
 from inspect import Parameter, Signature
+from pathlib import Path
 from typing import Annotated, Any, Protocol, get_args, get_type_hints
 
 import typer
@@ -91,10 +93,17 @@ def _as_typer_has_it(field: Field[Any], option: Option) -> Any:  # noqa: ANN401
         *(option.flags or (f"--{field.name.replace('_', '-')}",)),
         min=option.minimum,
         max=option.maximum,
-        metavar=option.metavar,
+        metavar=option.metavar or ("<path>" if option.is_file else None),
+        parser=_file if option.is_file else None,
         help=text.strip(),
         rich_help_panel=option.heading,
     )
+
+
+def _file(name: str | Path) -> Path:
+    if str(name).endswith(("/", os.sep)):  # which a path does not keep
+        raise typer.BadParameter(f"{name}: is a directory; give the name of a file")
+    return Path(name)
 
 
 class HelpFormatter(Protocol):

@@ -41,6 +41,7 @@ class Option:
         default: what holds where it is not set, in words; None: the value itself says so.
         flags: such as --output and -o; none: the name of the field.
         is_argument: whether the value stands by itself, without a flag.
+        is_file: whether it names a file that is written, and so does not end in a slash.
     """
 
     help: str
@@ -52,6 +53,7 @@ class Option:
     default: str | None = None
     flags: tuple[str, ...] = ()
     is_argument: bool = False
+    is_file: bool = False
 
 
 @cache
@@ -96,6 +98,7 @@ Ensemble = Annotated[
 AsJson = Annotated[bool, Option("Print JSON.", flags=("--json",))]
 Overwrite = Annotated[bool, Option("Start anew; an existing run is renamed to NAME.old-N.")]
 PRESET = Option("tiny, small, base, big, a row of Table 3, or a published system.")
+DEVICE = Option("Where to compute; auto: a GPU where there is one.", COMPUTING, metavar=_choices(Device))
 OUTPUT = ("--output", "-o")
 
 
@@ -342,10 +345,7 @@ class Runtime:
             metavar="auto|native|torch",
         ),
     ] = "auto"
-    device: Annotated[
-        str,
-        Option("Where to compute; auto: a GPU where there is one.", COMPUTING, metavar=_choices(Device)),
-    ] = "auto"
+    device: Annotated[str, DEVICE] = "auto"
 
 
 ValidSrc = Annotated[Path | None, Option("Source side of the validation text.", TEXT)]

@@ -44,7 +44,7 @@ class Evaluate:
     ] = "bleu,chrf"
     lowercase: Annotated[bool, Option("Compare without case.")] = False
     as_json: AsJson = False
-    output: Annotated[Path | None, Option("Write the outputs there.", flags=OUTPUT)] = None
+    output: Annotated[Path | None, Option("Write the outputs there.", flags=OUTPUT, is_file=True)] = None
     search: SearchRequest = field(default_factory=SearchRequest)
     runtime: Runtime = field(default_factory=Runtime)
 
