@@ -12,8 +12,8 @@ from source_rules import (
     MAX_PAPER_LINES,
     MAX_SUPPRESSIONS,
     NATIVE,
+    NATIVE_RULES,
     NATIVE_SUFFIXES,
-    OF_NATIVE_FILES,
     PACKAGE,
     ROOT,
     RULES,
@@ -131,7 +131,7 @@ def test_the_native_library_keeps_its_rules() -> None:
         Source(path.relative_to(NATIVE).as_posix(), path.read_text(encoding="utf-8")) for path in files
     ]
     assert len(sources) > 5
-    assert [violation for source in sources for rule in OF_NATIVE_FILES for violation in rule(source)] == []
+    assert [violation for source in sources for rule in NATIVE_RULES for violation in rule(source)] == []
 
 
 def test_a_paper_that_grows_is_noticed() -> None:

@@ -72,7 +72,7 @@ def messages() -> dict[str, str]:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args
         ]
-        texts[path.stem] = "\n\n".join(raised)
+        texts[path.relative_to(ROOT).as_posix()] = "\n\n".join(raised)
     return texts
 
 

@@ -1,4 +1,4 @@
-"""Count what three tasks run through: python tools/trace_tasks.py BUNDLE [-v].
+"""Count the functions, files and modules that three tasks use: python tools/trace_tasks.py BUNDLE [-v].
 
 The tasks: a line through `heedful translate`, a training step from batch to update, and a POST to /translate.
 Printed are the numbers of distinct functions of heedful that are called (what runs at import is not counted),
@@ -65,15 +65,24 @@ def names_of(functions: set[tuple[str, str]]) -> Names:
 
 
 def run(*arguments: str, stdin: str = "") -> None:
-    """Run a command of heedful in this process."""
+    """Run a command of heedful in this process.
+
+    Raises:
+        RuntimeError: it fails, with what it says.
+    """
+    said = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     with (
         mock.patch.object(sys, "argv", ["heedful", *arguments]),
         mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")),
         contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")),
-        contextlib.redirect_stderr(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")),
-        contextlib.suppress(SystemExit),
+        contextlib.redirect_stderr(said),
     ):
-        main()
+        try:
+            main()
+        except SystemExit as end:
+            if end.code:
+                said.seek(0)
+                raise RuntimeError(said.read()) from None
 
 
 def trace_line(bundle: Path) -> Names:
@@ -150,9 +159,9 @@ def trace_step() -> Names:
         files = [
             part for name in ("src", "tgt", "valid-src", "valid-tgt") for part in (f"--{name}", f"{folder}/a")
         ]
-        given = [part for each in settings for part in ("--set", each)]
-        run("train", "--preset", "tiny", *files, *given, "--output", f"{folder}/run")
-    return names_of(steps[1])
+        overrides = [part for each in settings for part in ("--set", each)]
+        run("train", "--preset", "tiny", *files, *overrides, "--output", f"{folder}/run")
+    return names_of(steps[1])  # the first also fills caches
 
 
 if __name__ == "__main__":

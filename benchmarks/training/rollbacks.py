@@ -83,7 +83,7 @@ FAULTS: dict[str, Callable[[Backward, argparse.Namespace, int], Backward] | None
 def train(given: argparse.Namespace, fault: str, seed: int, run: Path) -> None:
     """Train through the command line, with a fault."""
     if inject := FAULTS[fault]:
-        step._run_backward = inject(step._run_backward, given, seed)
+        step._forward_backward = inject(step._forward_backward, given, seed)
     files = ("src", "tgt", "valid_src", "valid_tgt")
     options = [part for name in files for part in (f"--{name.replace('_', '-')}", str(getattr(given, name)))]
     settings = {

@@ -24,7 +24,7 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "data/batches.py:Batch.to: self.tgt_in.to(device, non_blocking=True)",
         "data/batches.py:Batch.to: self.tgt_out.to(device, non_blocking=True)",
         "training/loss.py:_chunk_gradient: torch.arange(rows, device=targets.device)",
-        "training/step.py:_run_backward: batch.to(device)",
+        "training/step.py:_forward_backward: batch.to(device)",
     ),
     "scores: plain": (
         "decoding/steps.py:like: array_namespace(array).asarray(values, device=device(array))",

@@ -54,17 +54,17 @@ LAZY_PARTS = {"cli/progress.py"} | {
 LIGHT = re.compile(r"heedful\.(cli|errors|settings\.options|serving\.limits)\b.*")
 # Imports inside a function that close a cycle: a stored model is built by what also writes models.
 LATE_IMPORTS = {("heedful.storage.stored_model", "heedful.storage.model_files")}
-TOLD_APART = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")
+NOT_TO_BE_TYPE_TESTED = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")
 # Dataclasses that remember something while work goes on, and so change; all others are values.
-REMEMBERING = {"LayerCache", "PeakMemory", "Progress", "Turn", "_Bucket", "_Node", "Finding"}
+MUTABLE_DATACLASSES = {"LayerCache", "PeakMemory", "Progress", "Turn", "_Bucket", "_Node", "Finding"}
 SHAPE = re.compile(r"\w+_[BSTLDFHKV]{1,4}")
 SHAPED = re.compile(r"model/|ops/attention\.py|decoding/")  # where layouts meet
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 # What takes its parameters from a protocol, or names what another object does for those who hold this one.
 NAMED_CALLS = {"with_log_probs", "decode", "project", "check", "install_hint", "write"}
-ANYTHING = {"Exception", "BaseException", "RuntimeError"}
+GENERIC_ERRORS = {"Exception", "BaseException", "RuntimeError"}
 # Optional packages, and the one folder that may import each; torch is what half of heedful is about.
-HOMES = {
+FOLDER_OF_PACKAGE = {
     **dict.fromkeys(("cachetools", "fastapi", "starlette", "uvicorn", "h11", "prometheus_client"), "serving"),
     **dict.fromkeys(("langcodes", "syntok"), "serving"),
     **dict.fromkeys(("ctranslate2", "onnx", "onnxscript", "onnxruntime", "huggingface_hub"), "interop"),
@@ -73,7 +73,6 @@ HOMES = {
     "tokenizers": "text",
     **dict.fromkeys(("ftfy", "py3langid"), "data"),
 }
-CLOCKS = re.compile(r"time\.(perf_counter|process_time)(_ns)?|resource\.getrusage|\w+\.memory_info")
 SIDE_EFFECTS = re.compile(
     r"(os\.(environ|getenv|putenv)|getenv|environ)\b"
     r"|(torch|random|np\.random|numpy\.random)\.(manual_)?seed\b"
@@ -292,7 +291,7 @@ def strategies_and_backends_are_not_told_apart(source: Source) -> Iterator[str]:
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"isinstance", "issubclass", "type"}:
             for name in ast.walk(node):
-                if isinstance(name, ast.Name) and TOLD_APART.fullmatch(name.id):
+                if isinstance(name, ast.Name) and NOT_TO_BE_TYPE_TESTED.fullmatch(name.id):
                     yield f"{source.path}:{node.lineno}: asks whether something is a {name.id}"
 
 
@@ -326,7 +325,11 @@ def values_are_frozen(source: Source) -> Iterator[str]:
     for node in ast.walk(source.tree):
         for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
             text = ast.unparse(decorator)
-            if text.startswith("dataclass") and "frozen=True" not in text and node.name not in REMEMBERING:
+            if (
+                text.startswith("dataclass")
+                and "frozen=True" not in text
+                and node.name not in MUTABLE_DATACLASSES
+            ):
                 yield f"{source.path}:{node.lineno}: {node.name} is not frozen"
 
 
@@ -375,7 +378,9 @@ def errors_say_what_went_wrong(source: Source) -> Iterator[str]:
     for node in ast.walk(source.tree):
         raised = node.exc if isinstance(node, ast.Raise) else None
         name = ast.unparse(raised.func if isinstance(raised, ast.Call) else raised) if raised else ""
-        if name in ANYTHING and source.package != "ops":  # of torch's kernels, whose errors are RuntimeErrors
+        if (
+            name in GENERIC_ERRORS and source.package != "ops"
+        ):  # of torch's kernels, whose errors are RuntimeErrors
             yield f"{source.path}:{node.lineno}: raises {name}"
 
 
@@ -389,7 +394,7 @@ def optional_packages_have_one_home(source: Source) -> Iterator[str]:
     """Only one folder imports an optional package; verbs may inside a function."""
     for top in statements_at_import(source.tree):
         for line, module in imported_modules(source, top) if isinstance(top, ast.stmt) else ():
-            home = HOMES.get(module.split(".")[0], source.package)
+            home = FOLDER_OF_PACKAGE.get(module.split(".")[0], source.package)
             if isinstance(top, ast.Import | ast.ImportFrom) and home != source.package:
                 yield f"{source.path}:{line}: {module} belongs in {home}/"
 
@@ -418,5 +423,5 @@ RULES: list[Rule] = [
     optional_packages_have_one_home,
 ]
 
-OF_NATIVE_FILES: list[Rule] = [native_files_are_small]
+NATIVE_RULES: list[Rule] = [native_files_are_small]
 NATIVE_SUFFIXES = {".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".inc", ".S"}

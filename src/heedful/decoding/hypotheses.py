@@ -60,7 +60,7 @@ def hypothesis_of(
 class PartialOutputs:
     """Outputs that are written token by token, each by itself, until its end token or its length limit.
 
-    The searches that keep one hypothesis of each output use it; a beam has its own books.
+    The searches that keep one hypothesis of each output use it; a beam does its own bookkeeping.
     """
 
     def __init__(self, max_lengths: Sequence[int], *, eos_id: int) -> None:

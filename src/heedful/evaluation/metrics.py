@@ -92,7 +92,7 @@ class Measurement:
 
     @classmethod
     def percentage(cls, pairs: Sequence[tuple[float, float]], signature: str) -> Self:
-        """Return 100 times the sum of the first numbers over that of the second, of a pair for each row."""
+        """Return 100 · Σ numerators / Σ denominators, of a (numerator, denominator) for each row."""
         rows = np.array(pairs, dtype=np.float64)
         return cls(_percentage(rows.sum(0)), signature, rows, _percentage)
 
@@ -108,7 +108,7 @@ def _percentage(sums: NDArray[np.float64]) -> float:
 
 
 def p_value(baseline: Measurement, other: Measurement, num_resamples: int) -> float:
-    """Return the p-value of a difference by paired bootstrap resampling (Koehn, 2004); sacreBLEU's.
+    """Return the p-value of a difference by paired bootstrap resampling (Koehn, 2004); 1 for equal scores.
 
     Args:
         baseline: of a system.
@@ -169,7 +169,8 @@ def compare_systems(
     the items. If a source has several different outputs, the worst counts. All but sacreBLEU's normalise
     white space.
 
-    Intervals and p-values are those of bootstrap resamples (Koehn, 2004); sacreBLEU's commands give the same.
+    Intervals and p-values are those of bootstrap resamples (Koehn, 2004); sacreBLEU's commands give the same,
+    but for the p-value of equal scores, which is 1 here.
 
     Args:
         sources: N lines.
@@ -340,7 +341,7 @@ def edit_distance(left: Sequence[str], right: Sequence[str]) -> int:
     return previous[-1]
 
 
-OVER_ITEMS = {"item_error_rate", "per"}  # metrics that need the sources
+METRICS_OVER_ITEMS = {"item_error_rate", "per"}  # these group lines by source, and so need the sources
 Metric = Callable[[Texts], Measurement]
 METRICS: dict[str, Metric] = {
     "bleu": _bleu,

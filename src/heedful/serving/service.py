@@ -169,7 +169,7 @@ class TranslationService:
         async with self.load.admitted(characters):
             try:
                 return await gathered(
-                    [self._answer(text, fixed, target, request, turn) for text in request.texts]
+                    [self._translate_text(text, fixed, target, request, turn) for text in request.texts]
                 )
             finally:
                 self.metrics.characters.inc(characters)
@@ -188,7 +188,7 @@ class TranslationService:
         for queue in self._queues:
             queue.close()
 
-    async def _answer(
+    async def _translate_text(
         self, text: str, source: str | None, target: str, request: TranslationRequest, turn: Turn
     ) -> Answer:
         if len(text) > _SHORT:
@@ -204,7 +204,7 @@ class TranslationService:
             return Answer(text=text, source=source, probability=probability)
         route = self.catalogue.required_route(source, target)
         job = _Job(request, route, turn)
-        outputs = await self._sentences(segments, job)
+        outputs = await self._translate_sentences(segments, job)
         most = max(map(len, outputs), default=1)
         # The n-th translation of a text is made of the n-th ones of its sentences.
         texts = [segments.joined([each[min(n, len(each) - 1)] for each in outputs]) for n in range(most)]
@@ -213,7 +213,7 @@ class TranslationService:
             text=best, source=source, probability=probability, alternatives=tuple(others), pivot=route.pivot
         )
 
-    async def _sentences(self, segments: Segments, job: _Job) -> list[tuple[str, ...]]:
+    async def _translate_sentences(self, segments: Segments, job: _Job) -> list[tuple[str, ...]]:
         """Return the translations of sentences, with their markers, and no placeholder lost or changed.
 
         Where the model does not keep the placeholders, the sentence is translated without them.
@@ -221,7 +221,7 @@ class TranslationService:
         escape, sentences = segments.document.escape, segments.sentences
         written: list[tuple[str, ...]] = [()] * len(sentences)
         shown = [index for index, sentence in enumerate(sentences) if may_be_shown(sentence)]
-        through = await self._through([sentences[index] for index in shown], job)
+        through = await self._translate_by_route([sentences[index] for index in shown], job)
         for index, outputs in zip(shown, through, strict=True):
             sentence = sentences[index]
             if is_faithful(sentence, outputs[0].text):
@@ -229,7 +229,9 @@ class TranslationService:
                 written[index] = tuple(project(sentence, each.text, escape, each.links) for each in faithful)
         lossy = [index for index, texts in enumerate(written) if not texts]
         bare = [without_placeholders(sentences[index]) for index in lossy]
-        for index, sentence, outputs in zip(lossy, bare, await self._through(bare, job), strict=True):
+        for index, sentence, outputs in zip(
+            lossy, bare, await self._translate_by_route(bare, job), strict=True
+        ):
             written[index] = tuple(
                 project(sentence, text, escape, each.links if text == each.text else None)
                 for each in outputs
@@ -237,13 +239,13 @@ class TranslationService:
             )
         return written
 
-    async def _through(self, sentences: Sequence[MarkedText], job: _Job) -> list[Outputs]:
+    async def _translate_by_route(self, sentences: Sequence[MarkedText], job: _Job) -> list[Outputs]:
         """Return the translations of sentences by each model of the route; of marked ones with links."""
         outputs: list[Outputs] = [(Output(text_to_translate(sentence)),) for sentence in sentences]
         translatable = [index for index, (best,) in enumerate(outputs) if has_letters(best.text)]
         for leg in job.route.legs:
             read = [outputs[index][0] for index in translatable]
-            done = await self._translated(
+            done = await self._translate_by_model(
                 leg,
                 [each.text for each in read],
                 [bool(sentences[index].markers) for index in translatable],
@@ -254,7 +256,7 @@ class TranslationService:
                 outputs[index] = written if is_first else tuple(_composed(source, each) for each in written)
         return outputs
 
-    async def _translated(
+    async def _translate_by_model(
         self, leg: Pair, texts: Sequence[str], aligned: Sequence[bool], job: _Job
     ) -> list[Outputs]:
         """Return the translations of sentences by one model; of those with too many tokens part by part."""

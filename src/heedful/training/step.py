@@ -1,7 +1,8 @@
 """One optimiser step over one or several micro-batches.
 
 It has two parts, so that several processes can share it (`parallel/`): gradients, summed over tokens, and the
-update. Validation runs the same forward pass. A micro-batch that does not fit into memory is split.
+update. Validation runs the same forward pass. The arithmetic is in `batch_loss`, `train_step` and
+`apply_gradients`. The end of the file splits a micro-batch that does not fit into memory; skip it at first.
 """
 
 import math
@@ -157,12 +158,12 @@ def _accumulate(
     with float32_matmul_precision(precision, device):
         for batch in batches:
             with reraise_out_of_memory(batch):
-                loss = _run_backward(model, batch, settings, precision)
+                loss = _forward_backward(model, batch, settings, precision)
             smoothed, nll = smoothed + loss.smoothed, nll + loss.nll
         return Sums(float(smoothed), float(nll), sum(batch.num_tgt_tokens for batch in batches))
 
 
-def _run_backward(model: Transformer, batch: Batch, settings: TrainConfig, precision: Precision) -> Loss:
+def _forward_backward(model: Transformer, batch: Batch, settings: TrainConfig, precision: Precision) -> Loss:
     """Add the gradients of one batch; return its loss, without its graph."""
     device = next(model.parameters()).device
     with autocast(precision, device):

@@ -115,7 +115,7 @@ def evaluate(task: Evaluate) -> "tuple[list[System], list[EvaluationReport]]":
         InputError: settings that cannot be, or an output that cannot be written.
     """
     from heedful.data.files import check_parallel, read_lines
-    from heedful.evaluation.metrics import OVER_ITEMS, compare_systems, metric_of
+    from heedful.evaluation.metrics import METRICS_OVER_ITEMS, compare_systems, metric_of
     from heedful.verbs.output_checks import check_output
 
     others = list(task.compare or ())
@@ -128,7 +128,7 @@ def evaluate(task: Evaluate) -> "tuple[list[System], list[EvaluationReport]]":
     for name in metrics:
         metric_of(name)  # refused before anything is translated
     references = [read_lines(path) for path in task.ref]
-    if task.src is None and (runs or OVER_ITEMS.intersection(metrics)):
+    if task.src is None and (runs or METRICS_OVER_ITEMS.intersection(metrics)):
         needed = f"to translate them by {runs[0]}" if runs else "to find the lines of one item"
         raise InputError(f"the sources are needed {needed}: give --src")
     first = task.src or task.ref[0]

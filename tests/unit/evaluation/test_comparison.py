@@ -44,7 +44,9 @@ def test_the_interval_of_one_system_is_that_of_corpus_score() -> None:
 def test_a_score_is_that_of_the_sum_of_its_rows(name: str) -> None:
     measured = metrics.METRICS[name](Texts(REFERENCES, BAD, [REFERENCES], lowercase=False))
     assert measured.score == pytest.approx(measured.score_of(measured.rows.sum(0)))
-    assert len(measured.rows) == len(REFERENCES if name not in metrics.OVER_ITEMS else set(REFERENCES))
+    assert len(measured.rows) == len(
+        REFERENCES if name not in metrics.METRICS_OVER_ITEMS else set(REFERENCES)
+    )
 
 
 def test_what_is_not_resampled_has_no_interval() -> None:

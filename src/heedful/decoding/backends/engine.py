@@ -44,12 +44,12 @@ def sinusoids(length: int, d_model: int) -> Table:
 
 
 def concatenated_sinusoids(length: int, d_model: int) -> Table:
-    """Return them in Marian's order: see `variants.sinusoids.concatenated_sinusoids`."""
+    """Return them in Marian's order: see `model.variants.concatenated_sinusoids`."""
     return np.concatenate(_sines_and_cosines(length, d_model), axis=1)
 
 
 def fairseq_sinusoids(length: int, d_model: int) -> Table:
-    """Return fairseq's: see `variants.sinusoids.fairseq_sinusoids`.
+    """Return fairseq's: see `model.variants.fairseq_sinusoids`.
 
     Angles are rounded to float32 where torch rounds them; its exponentials, which it computes in float32, may
     differ by one unit in the last place, as they do between machines.
