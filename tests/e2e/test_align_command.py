@@ -4,31 +4,13 @@ import gzip
 from pathlib import Path
 
 import pytest
-from command_line import Outcome, heedful
-from tiny_bundle import PAIRS, save_memorised
+from command_line import Outcome, assert_one_clear_line, heedful, text
+from tiny_bundle import PAIRS, SOURCES, TARGETS
 
 from heedful.decoding.alignment import PENULTIMATE, AlignmentMethod
 from heedful.decoding.translator import Translator
 
 pytestmark = pytest.mark.by_class
-
-SOURCES, TARGETS = ([pair[i] for pair in PAIRS] for i in (0, 1))
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_memorised(tmp_path_factory.mktemp("runs") / "demo" / "best").parent
-
-
-def text(lines: list[str]) -> bytes:
-    return "".join(line + "\n" for line in lines).encode()
-
-
-def assert_one_clear_line(outcome: Outcome, code: int, *parts: str) -> None:
-    assert (outcome.code, outcome.err.count("\n")) == (code, 1)
-    assert outcome.err.startswith("error: ")
-    for part in parts:
-        assert part in outcome.err
 
 
 def expected(run: Path, method: AlignmentMethod = PENULTIMATE) -> str:

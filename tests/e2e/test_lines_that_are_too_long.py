@@ -7,17 +7,10 @@ from pathlib import Path
 
 import pytest
 from command_line import heedful
-from tiny_bundle import PAIRS, memorised, save_memorised
+from tiny_bundle import SOURCES, TARGETS, memorised
 
-SOURCES = [source for source, _ in PAIRS]
-TARGETS = [target for _, target in PAIRS]
 LONG, LONG_TARGET = " ".join(SOURCES), " ".join(TARGETS)
 SPLIT = "tokens, above max_source_tokens"
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_memorised(tmp_path_factory.mktemp("runs") / "demo" / "best").parent
 
 
 def num_tokens(line: str) -> int:

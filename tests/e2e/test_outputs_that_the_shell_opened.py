@@ -9,17 +9,12 @@ from threading import Thread
 
 import pytest
 from command_line import heedful
-from tiny_bundle import PAIRS, save_memorised
+from tiny_bundle import PAIRS
 
 SOURCES = "".join(f"{source}\n" for source, _ in PAIRS)
 TARGETS = "".join(f"{target}\n" for _, target in PAIRS)
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="redirections are those of a POSIX shell")
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_memorised(tmp_path_factory.mktemp("runs") / "demo" / "best").parent
 
 
 @pytest.fixture

@@ -4,20 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import heedful
-from tiny_bundle import PAIRS, save_memorised
-
-SOURCES = [src for src, _ in PAIRS]
-TARGETS = [tgt for _, tgt in PAIRS]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_memorised(tmp_path_factory.mktemp("runs") / "demo" / "best").parent
-
-
-def text(lines: list[str]) -> bytes:
-    return "".join(line + "\n" for line in lines).encode()
+from command_line import heedful, text
+from tiny_bundle import SOURCES, TARGETS
 
 
 def test_samples_come_from_a_seed(run: Path) -> None:

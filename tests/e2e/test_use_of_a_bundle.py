@@ -5,35 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import Outcome, heedful
-from tiny_bundle import PAIRS, save_memorised
+from command_line import Outcome, assert_one_clear_line, heedful, text
+from tiny_bundle import SOURCES, TARGETS, save_memorised
 
 from heedful.decoding.backends.engine import engine_precisions
 from heedful.runtime.native import native
 
 pytestmark = pytest.mark.by_class
-
-SOURCES = [src for src, _ in PAIRS]
-TARGETS = [tgt for _, tgt in PAIRS]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "demo"
-    save_memorised(folder / "best")
-    return folder
-
-
-def text(lines: list[str]) -> bytes:
-    return "".join(line + "\n" for line in lines).encode()
-
-
-def assert_one_clear_line(outcome: Outcome, code: int, *parts: str) -> None:
-    assert outcome.code == code
-    assert outcome.err.startswith("error: ")
-    assert outcome.err.count("\n") == 1
-    for part in parts:
-        assert part in outcome.err
 
 
 def test_translate_keeps_order_and_empty_lines(run: Path) -> None:

@@ -1,14 +1,12 @@
 import math
 
 import pytest
-from searches import searched_by_beam, searched_greedily
-from step_tables import EOS, TableStep, probability_table, random_table, task_of
+from searches import searched_by_beam
+from step_tables import EOS, TableStep, probability_table, task_of
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
-from heedful.decoding.strategies.protocol import Greedy
-from heedful.errors import InputError
 
 A, B = 3, 4
 
@@ -117,23 +115,6 @@ def test_outputs_cut_at_the_limit_compete_by_score() -> None:
     assert found[0].log_prob == pytest.approx(3 * math.log(0.9))
 
 
-def test_forced_tokens_are_certain_and_count_in_the_length() -> None:
-    table = random_table(4, 6)
-    options = {"forced_first_id": 5, "forced_last_id": EOS, "min_length": 9, "length_penalty": 1.0}
-    [found] = search(TableStep(table, 1), [3], beam_size=3, n_best=3, **options)
-    for hypothesis in found:
-        assert (hypothesis.ids[0], len(hypothesis.ids), hypothesis.finished) == (5, 2, True)
-        [token] = hypothesis.ids[1:]
-        assert hypothesis.token_log_probs == (0.0, table(0, (5,))[token], 0.0)
-        assert hypothesis.score == pytest.approx(table(0, (5,))[token] / (8 / 6))
-
-
-def test_min_length_delays_the_end() -> None:
-    table = random_table(3, 6)
-    [found] = search(TableStep(table, 1), [9], beam_size=5, n_best=5, min_length=4)
-    assert min(len(hypothesis.ids) for hypothesis in found) >= 4
-
-
 def test_equal_probabilities_go_to_lower_ids() -> None:
     def table(_sentence: int, prefix: tuple[int, ...]) -> list[float]:
         return [math.log(0.2)] * 5 if len(prefix) < 2 else [-math.inf, -math.inf, 0.0, -math.inf, -math.inf]
@@ -151,30 +132,3 @@ def test_the_beam_keeps_its_width_and_ended_sentences_leave() -> None:
     found = search(step, [9, 9], beam_size=3, length_penalty=0.0)
     assert [hypothesis.ids for [hypothesis] in found] == [(A,), (A,) * 4]
     assert step.row_counts == [2, 4, 3, 3, 3]  # at first only two tokens besides the end token
-
-
-def test_a_batch_equals_its_sentences_one_by_one() -> None:
-    table = random_table(5, 7, sharpness=1.5)
-    limits = [3, 9, 4, 9, 2, 9, 1]
-    together = search(TableStep(table, 7), limits, beam_size=4, n_best=3)
-    for sentence, limit in enumerate(limits):
-        alone = search(
-            TableStep(lambda _b, ids, s=sentence: table(s, ids), 1), [limit], beam_size=4, n_best=3
-        )
-        assert alone == [together[sentence]]
-
-
-def test_a_beam_of_one_is_greedy_search() -> None:
-    for seed in range(20):
-        table, limits = random_table(seed, 6, sharpness=2.0), [6, 1, 9, 9]
-        greedy = searched_greedily(TableStep(table, 4), task_of(limits, SearchOptions(strategy=Greedy())))
-        assert search(TableStep(table, 4), limits, beam_size=1) == greedy
-
-
-def test_no_sentences_are_no_work() -> None:
-    assert search(TableStep(random_table(1, 5), 0), []) == []
-
-
-def test_a_model_without_any_continuation_is_reported() -> None:
-    with pytest.raises(InputError, match="no possible continuation"):
-        search(TableStep(lambda _b, _ids: [-math.inf] * 5, 1), [4])

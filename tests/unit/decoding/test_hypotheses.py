@@ -6,13 +6,6 @@ from heedful.decoding.options import SearchOptions
 from heedful.errors import InputError
 
 
-def test_the_length_penalty_is_gnmts() -> None:
-    assert SearchOptions(length_penalty=0.6).penalty(1) == 1.0
-    assert SearchOptions(length_penalty=1.0).penalty(7) == 2.0
-    assert SearchOptions(length_penalty=0.5).penalty(19) == 2.0
-    assert SearchOptions(length_penalty=0.0).penalty(30) == 1.0
-
-
 def test_the_average_is_over_tokens() -> None:
     for length, alpha, penalty in ((1, 0.6, 1.0), (7, 1.0, 7.0), (9, 0.5, 3.0)):
         options = SearchOptions(length_penalty=alpha, length_normalization="average")

@@ -9,7 +9,6 @@ from step_tables import BOS, EOS, PAD, TableStep, probability_table, random_tabl
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.sampling import Sampling, probable, random_numbers
-from heedful.errors import InputError
 
 A, B = 3, 4
 SOURCES = [[7, 8, 9], [7], [9, 8, 7, 5], [5, 5]]
@@ -97,17 +96,6 @@ def test_equal_sentences_draw_equally_and_ended_ones_leave_the_batch() -> None:
     assert step.row_counts[0] == 3
     assert step.row_counts[1:] == sorted(step.row_counts[1:], reverse=True)
     assert len(step.row_counts) == max(len(each.token_log_probs) for each in one + other + third)
-
-
-def test_no_sentences_are_no_work() -> None:
-    assert sample(TableStep(random_table(1, 5), 0), [], []) == []
-
-
-def test_no_possible_continuation_and_no_numbers_are_reported() -> None:
-    with pytest.raises(InputError, match="no possible continuation"):
-        sample(TableStep(random_table(1, 5), 1), [4], [[7]], suppressed_ids=(PAD, BOS, EOS, A, B))
-    with pytest.raises(InputError, match="not numbers"):
-        sample(TableStep(lambda _b, _ids: [0, 0, math.nan, 0, 0], 1), [4], [[7]])
 
 
 def test_random_numbers_are_the_same_on_every_machine() -> None:

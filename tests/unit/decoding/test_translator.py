@@ -4,10 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from heedful.decoding.generator import plan_batches
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
@@ -195,14 +192,6 @@ def test_bad_arguments_are_input_errors(bundle: Bundle) -> None:
         Translator(bundle).translate("ab")
     with pytest.raises(InputError, match="chunk_lines=0"):
         next(Translator(bundle).translate_lines(["ab"], chunk_lines=0))
-
-
-@given(st.lists(st.integers(0, 30)), st.integers(1, 60))
-def test_batches_hold_each_line_once_within_the_budget(lengths: list[int], tokens: int) -> None:
-    batches = plan_batches(lengths, tokens=tokens)
-    assert sorted(i for batch in batches for i in batch) == [i for i, length in enumerate(lengths) if length]
-    for batch in batches:
-        assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= tokens
 
 
 @pytest.mark.parametrize(

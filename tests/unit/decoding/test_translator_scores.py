@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from tagged_bundle import nllb_like
-from tiny_bundle import PAIRS, memorised
+from tiny_bundle import PAIRS, SOURCES, TARGETS, memorised
 
 from heedful.decoding.backends.choice import EngineChoice, choose_backend
 from heedful.decoding.backends.torch import ForcedStep, ModelStep
@@ -24,7 +24,6 @@ from heedful.storage.bundle import Bundle
 
 pytestmark = pytest.mark.by_class
 
-SOURCES, TARGETS = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
 NOTHING = ScoredText("", 0.0, 0.0, (), (), finished=True, written_ids=(), model_log_probs=())
 
 
