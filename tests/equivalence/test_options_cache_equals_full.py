@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from option_models import OPTIONS, RELATIVE, SRC_VOCAB, TGT_VOCAB, option_inputs, option_model
+from option_models import EVERY, RELATIVE, SRC_VOCAB, TGT_VOCAB, option_inputs, option_model
 
 from heedful.model.transformer import Memory, Transformer
 from heedful.ops.attention import AttentionImplementation, attention_implementation
@@ -29,15 +29,16 @@ def assert_steps_equal_the_whole(model: Transformer, steps: int = STEPS) -> None
             found = model.decode_step(ids, cache)
             wanted = model.project(model.decode(prefixes, memory))[:, -1]
             torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+            assert cache.length == step + 1
             if step in MOVES:
                 rows = torch.tensor(MOVES[step])
                 cache.reorder(rows)
                 prefixes, memory = prefixes[rows], Memory(memory.states[rows], memory.mask[rows])
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_each_step_equals_the_full_decoder_with_each_option(name: str) -> None:
-    assert_steps_equal_the_whole(option_model(**OPTIONS[name]))
+@pytest.mark.parametrize("name", EVERY)
+def test_each_step_equals_the_full_decoder_while_rows_are_repeated_dropped_and_moved(name: str) -> None:
+    assert_steps_equal_the_whole(option_model(**EVERY[name]))
 
 
 def some(key: str) -> Any:  # noqa: ANN401
@@ -56,10 +57,10 @@ def test_each_step_equals_the_full_decoder_with_any_combination(**changes: Any) 
     assert_steps_equal_the_whole(option_model(**(RELATIVE | changes)), steps=7)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_beam_of_one_source_may_branch_and_drop_its_rows(name: str) -> None:
     """Rows that share a sentence: the source side is not copied, the past is."""
-    model = option_model(**OPTIONS[name])
+    model = option_model(**EVERY[name])
     src = torch.randint(5, SRC_VOCAB, (1, 5)).expand(3, 5)
     with torch.no_grad():
         memory = model.encode(src)
@@ -74,12 +75,12 @@ def test_a_beam_of_one_source_may_branch_and_drop_its_rows(name: str) -> None:
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize("name", ["paper", *OPTIONS])
+@pytest.mark.parametrize("name", EVERY)
 def test_several_positions_at_a_time_give_what_the_whole_decoder_gives(
     name: str, implementation: AttentionImplementation
 ) -> None:
     """A prefix that is known is fed as one piece: none of its positions sees a later one."""
-    model = option_model(**OPTIONS.get(name, {}))
+    model = option_model(**EVERY[name])
     src, _ = option_inputs()
     tgt_in = torch.randint(0, TGT_VOCAB, (len(src), 41))
     with torch.no_grad(), attention_implementation(model, implementation):

@@ -5,6 +5,7 @@ The other side of each comparison is written in tests/support from the system's 
 
 import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from imported_models import SYSTEMS, System, batch, imported, random_model, real
 from torch import Tensor, nn
 
 from heedful.errors import InteropError
+from heedful.interop.conversion import Conversion, move_positions
 from heedful.interop.layouts import LAYOUTS
 from heedful.ops.recorder import record_attention
 
@@ -213,3 +215,14 @@ def test_one_embedding_and_one_table_may_serve_both_sides() -> None:
     torch.testing.assert_close(
         real_logits(imported(system, shared)), real_logits(theirs), rtol=0.0, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_a_stack_without_a_table_has_the_others(monkeypatch: pytest.MonkeyPatch, stack: str) -> None:
+    table = torch.arange(35.0).reshape(7, 5)
+    conversion = Conversion({"table": table}, layout="x", origin=Path("x"), settings={}, beside=None)
+    moved: dict[str, Tensor] = {}
+    monkeypatch.setattr(conversion, "put", lambda ours, tensor, **_: moved.update({ours: tensor}))
+    move_positions(conversion, {stack: "table"})
+    assert sorted(moved) == [f"{each}.embedding.positions.weight" for each in ("decoder", "encoder")]
+    assert all(torch.equal(each, table) for each in moved.values())
