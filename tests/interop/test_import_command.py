@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import torch
 from command_line import Outcome, heedful
 from huggingface_hub import ModelCard
 from imported_models import SRC_VOCAB, SYSTEMS, TGT_VOCAB, System, random_model, real_logits
+from pretrained_models import FAMILIES
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -282,3 +285,37 @@ def test_the_five_systems_have_a_preset_and_a_layout_of_the_same_name() -> None:
     names = {"abhishek-thread", "nptel-lecture", "kaggle-notebook", "adeveloperdiary", "jadore"}
     assert names <= set(PRESETS)
     assert names <= set(LAYOUTS)
+
+
+STATUS = Path("/proc/self/status")
+# The peak of the process itself: getrusage would count what the process that started it had used.
+IMPORT = """
+import re, sys
+from pathlib import Path
+import heedful.interop.layouts, heedful.interop.vocabulary, heedful.storage.model_files, heedful.verbs.card
+from heedful.verbs.import_ import Import, import_
+
+def peak():
+    return int(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1])
+
+before = peak()
+import_(Import(source=Path(sys.argv[1]), layout="marian", output=Path(sys.argv[2])))
+print(before, peak(), *sorted({name.split(".")[0] for name in sys.modules}))
+"""
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+@pytest.mark.skipif(not STATUS.is_file(), reason="there is no /proc to read the peak from")
+def test_marian_is_imported_in_less_than_twice_the_memory_of_its_file(tmp_path: Path) -> None:
+    FAMILIES["marian"].save(tmp_path / "model", encoder_ffn_dim=2**18, decoder_ffn_dim=2**18)
+    file = tmp_path / "model" / "model.safetensors"
+    assert file.stat().st_size > 64 * 2**20
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT, str(tmp_path / "model"), str(tmp_path / "bundle")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    before, peak, *modules = done.stdout.split()
+    assert (int(peak) - int(before)) * 1024 < 2 * file.stat().st_size
+    assert not {"transformers", "tokenizers", "huggingface_hub"} & set(modules)
