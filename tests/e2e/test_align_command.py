@@ -32,12 +32,6 @@ def test_files_and_stdin_are_aligned_line_by_line(run: Path, tmp_path: Path) -> 
     assert (tmp_path / "out").read_text(encoding="utf-8") == expected(run, chosen) != expected(run)
 
 
-def test_the_models_own_translations_can_be_aligned(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "s").write_bytes(text(SOURCES))
-    translated = heedful("translate", run, stdin=text(SOURCES)).out.encode()
-    assert heedful("align", run, "--src", tmp_path / "s", "--tgt", "-", stdin=translated).out == expected(run)
-
-
 def test_empty_lines_stay_empty_lines(run: Path, tmp_path: Path) -> None:
     (tmp_path / "s").write_bytes(text([SOURCES[0], "", SOURCES[1]]))
     (tmp_path / "t").write_bytes(text([TARGETS[0], "", ""]))

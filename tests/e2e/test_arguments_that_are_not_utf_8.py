@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import heedful
+from command_line import assert_one_clear_line, heedful
 from ten_pairs import write_pairs
 from tiny_bundle import save_memorised
 
@@ -55,9 +55,7 @@ def test_a_run_whose_directory_is_not_utf_8_trains_to_its_end(tmp_path: Path) ->
 def test_text_whose_name_is_not_utf_8_is_refused_before_training(tmp_path: Path) -> None:
     text = tmp_path / LATIN_1
     outcome = heedful("train", "--src", text, "--tgt", text, "--output", tmp_path / "run")
-    assert outcome.code == 2
-    assert outcome.err.count("\n") == 1
-    assert "is not UTF-8; rename the file, or check the encoding" in outcome.err
+    assert_one_clear_line(outcome, 2, "is not UTF-8; rename the file, or check the encoding")
     assert not (tmp_path / "run").exists()
 
 

@@ -126,13 +126,3 @@ def test_a_full_disk_ends_training_with_one_line_and_the_run_can_go_on(tmp_path:
     resumed = heedful("train", *arguments, "--resume")
     assert resumed.code == 0, resumed.err
     assert (tmp_path / "run" / "last" / "model.safetensors").exists()
-
-
-def test_a_sentence_beyond_learned_positions_is_split_and_named_by_its_line(tmp_path: Path) -> None:
-    settings = as_options(QUICK | {"model.positions": '"learned"', "model.max_positions": 80})
-    assert heedful("train", *write_pairs(tmp_path), *settings, "--output", tmp_path / "run").code == 0
-    outcome = heedful("translate", tmp_path / "run", stdin=b"short\n" + b"long " * 100 + b"\n")
-    assert outcome.code == 0
-    assert outcome.out.count("\n") == 2
-    assert outcome.err.startswith("warning: line 2: ")
-    assert "max_positions=80: translated in segments" in outcome.err

@@ -3,7 +3,7 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import heedful
+from command_line import assert_one_clear_line, heedful
 from ten_pairs import as_options, write_pairs
 from tiny_bundle import PAIRS, save_memorised
 
@@ -128,11 +128,7 @@ MISTAKES = {
 def test_what_cannot_be_measured_is_one_line(mistake: str) -> None:
     arguments, message, code = MISTAKES[mistake]
     outcome = heedful("bench", "train", *arguments)
-    assert outcome.code == code, outcome.err
-    assert outcome.err.startswith("error: ")
-    assert message in outcome.err
-    assert outcome.err.count("\n") == 1
-    assert outcome.out == ""
+    assert_one_clear_line(outcome, code, message)
 
 
 def test_torchrun_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

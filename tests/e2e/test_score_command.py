@@ -150,16 +150,6 @@ def test_files_that_are_not_parallel_are_refused_before_anything_is_scored(
 
 
 @pytest.mark.parametrize(
-    ("bad", "what"), [(b"a\xff\n", "byte 1: 0xff is not valid UTF-8"), (b"a\0\n", "byte 1: NUL byte")]
-)
-def test_a_line_that_is_no_text_is_named(
-    run: Path, files: list[object], bad: bytes, what: str, tmp_path: Path
-) -> None:
-    (tmp_path / "t.de").write_bytes(text(TARGETS[:5]) + bad)
-    assert_one_clear_line(heedful("score", run, *files), 1, "t.de: line 6", what)
-
-
-@pytest.mark.parametrize(
     ("args", "code", "message"),
     [
         (["--src", "-", "--tgt", "-"], 2, "cannot both be stdin"),
@@ -170,22 +160,6 @@ def test_a_line_that_is_no_text_is_named(
 )
 def test_arguments_that_cannot_be_get_one_line(run: Path, args: list[str], code: int, message: str) -> None:
     assert_one_clear_line(heedful("score", run, *args, stdin=b"a\n"), code, message)
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["--precision", "int3"], "precision='int3'"),
-        (["--device", "abacus"], "device='abacus'"),
-        (["--length-normalization", "none"], "length_normalization"),
-        (["--tgt-lang", "fr"], "tgt_lang='fr'"),
-    ],
-)
-def test_settings_that_cannot_be_get_one_line(
-    run: Path, files: list[object], args: list[str], message: str
-) -> None:
-    outcome = heedful("score", run, *files, *args)
-    assert_one_clear_line(outcome, 1, message)
 
 
 def test_a_model_of_many_languages_takes_them(files: list[object], tmp_path: Path) -> None:

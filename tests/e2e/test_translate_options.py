@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import heedful, text
+from command_line import assert_one_clear_line, heedful, text
 from tagged_bundle import nllb_like
 from tiny_bundle import SOURCES, TARGETS
 
@@ -110,9 +110,7 @@ def test_settings_that_cannot_be_get_one_line(
     run: Path, settings: list[str], code: int, message: str
 ) -> None:
     outcome = heedful("translate", run, *settings, stdin=text(SOURCES))
-    assert (outcome.code, outcome.out) == (code, "")
-    assert message in outcome.err
-    assert outcome.err.count("\n") == 1
+    assert_one_clear_line(outcome, code, message)
 
 
 def test_a_prefix_file_that_does_not_fit_is_named(run: Path, tmp_path: Path) -> None:
@@ -139,8 +137,7 @@ def test_groups_of_a_beam_write_different_things(run: Path) -> None:
         assert found[0] == target
         assert len({output.split(" ")[0] for output in found}) == 4
     outcome = heedful("translate", run, "--beam-size", 4, "--num-groups", 3, stdin=text(SOURCES))
-    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
-    assert "num_groups=3: must divide beam_size=4" in outcome.err
+    assert_one_clear_line(outcome, 1, "num_groups=3: must divide beam_size=4")
 
 
 def test_several_models_translate_together(run: Path) -> None:
@@ -187,12 +184,6 @@ def test_evaluate_takes_the_languages(bundle: Path, tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.err
     expected = Translator(nllb_like()).for_languages(tgt_lang="fra_Latn")
     assert outputs.read_text().splitlines() == expected.translate(LINES.splitlines())
-
-
-def test_attention_takes_the_languages(bundle: Path, tmp_path: Path) -> None:
-    outcome = heedful("attention", bundle, "the house", "-o", tmp_path / "a.json", "--tgt-lang", "fra_Latn")
-    assert outcome.code == 0, outcome.err
-    assert '"fra_Latn"' in (tmp_path / "a.json").read_text()
 
 
 def test_an_unknown_language_is_one_line_and_writes_nothing(bundle: Path, tmp_path: Path) -> None:

@@ -107,33 +107,6 @@ def test_cached_decoding_equals_full_decoding_at_each_step_of_a_search(
     assert len(found) == 5  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_search_score_is_the_models_log_probability_of_the_output(beam_size: int) -> None:
-    model, src = tiny_model(), padded_sources()
-    options = SearchOptions(strategy=BeamSearch(beam_size=beam_size), n_best=beam_size)
-    with torch.inference_mode():
-        step = ModelStep(model, src)
-        for row, hypotheses in enumerate(searched(step, task_of([12] * 5, options))):
-            for hypothesis in hypotheses:
-                tokens = [*hypothesis.ids, EOS] if hypothesis.finished else [*hypothesis.ids]
-                logits = model(src[row : row + 1], torch.tensor([[BOS, *tokens[:-1]]]))
-                log_probs = logits.log_softmax(dim=-1)[0, range(len(tokens)), tokens]
-                assert list(hypothesis.token_log_probs) == pytest.approx(log_probs.tolist(), abs=1e-10)
-
-
-def test_rows_may_be_repeated_dropped_and_moved_between_steps() -> None:
-    generator = torch.Generator().manual_seed(7)
-    with torch.inference_mode():
-        step = BothSteps(tiny_model(), padded_sources())
-        rows = 5
-        for _ in range(40):
-            step(torch.randint(4, VOCAB_SIZE, (rows,), generator=generator))
-            new_rows = int(torch.randint(1, 9, (), generator=generator))
-            step.reorder(torch.randint(0, rows, (new_rows,), generator=generator))
-            rows = new_rows
-    assert step.largest_difference < 1e-10
-
-
 def test_neighbours_and_padding_change_no_search_result() -> None:
     model, src = tiny_model(), padded_sources()
     options = SearchOptions(strategy=BeamSearch(beam_size=4), n_best=4)

@@ -10,7 +10,7 @@ import pytest
 from onnx_models import random_bundle
 
 from heedful import SearchOptions
-from heedful.errors import InputError, InteropError, MissingExtraError, RunError, TokenizerError, install_hint
+from heedful.errors import InputError, InteropError, MissingExtraError, TokenizerError, install_hint
 from heedful.interop.onnx.export import export_onnx
 from heedful.interop.onnx.runtime import OnnxBackend, OnnxTranslator, settings_of
 from heedful.model.positions import SinusoidalPositions, sinusoids
@@ -18,13 +18,6 @@ from heedful.model.positions import SinusoidalPositions, sinusoids
 
 def names_in(directory: Path) -> set[str]:
     return {file.name for file in directory.iterdir()}
-
-
-def test_an_output_that_exists_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    with pytest.raises(RunError, match="already exists; give another --output"):
-        export_onnx(random_bundle(), tmp_path / "model")
-    assert names_in(tmp_path / "model") == set()
 
 
 def test_positions_without_a_graph_are_refused_by_name(tmp_path: Path) -> None:

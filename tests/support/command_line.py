@@ -38,8 +38,8 @@ def text(lines: list[str]) -> bytes:
     return "".join(line + "\n" for line in lines).encode()
 
 
-def assert_one_clear_line(outcome: Outcome, code: int, *parts: str) -> None:
-    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (code, "", 1), outcome
+def assert_one_clear_line(outcome: Outcome, code: int, *parts: str, out: str = "") -> None:
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (code, out, 1), outcome
     assert outcome.err.startswith("error: ")
     for part in parts:
         assert part in outcome.err

@@ -1,6 +1,4 @@
 import json
-import re
-import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +18,7 @@ from heedful.analysis.attention_maps import (
 )
 from heedful.analysis.attention_pictures import draw_attention, write_attention_page
 from heedful.analysis.plotting import readable_tokens
-from heedful.errors import InputError, MissingExtraError, install_hint
+from heedful.errors import InputError
 from heedful.model.attention import MultiHeadAttention
 
 
@@ -96,15 +94,6 @@ def test_dollar_signs_are_no_formula(maps: AttentionMaps, tmp_path: Path) -> Non
     pieces = ["$$", "$\\frac$", "$x_$", *maps.source_tokens[3:]]
     draw_attention(replace(maps, source_tokens=pieces, target_tokens=maps.target_tokens), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_matplotlib_one_line_says_what_to_install(
-    maps: AttentionMaps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    message = f"plotting needs matplotlib: {install_hint('plot')}"
-    with pytest.raises(MissingExtraError, match=re.escape(message)):
-        draw_attention(maps, tmp_path / "a.png")
 
 
 @pytest.mark.parametrize(

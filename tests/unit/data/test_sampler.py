@@ -41,18 +41,6 @@ def test_batches_use_their_budget() -> None:
     assert max(used) <= 4096
 
 
-def test_a_pair_above_the_budget_is_alone() -> None:
-    batches = plan_epoch(
-        np.array([5, 500, 5]), np.array([5, 5, 700]), tokens=100, seed=1, epoch=0, bucket_width=4
-    )
-    assert sorted(sorted(batch.tolist()) for batch in batches if len(batch) == 1 and batch[0]) == [[1], [2]]
-
-
-def test_no_pairs_make_no_batches() -> None:
-    none = np.array([], dtype=np.int32)
-    assert plan_epoch(none, none, tokens=100, seed=1, epoch=0, bucket_width=4) == []
-
-
 @pytest.mark.timeout(120)  # a plan whose time grows with the square of the pairs would take hours
 def test_half_a_million_pairs_are_planned_without_delay() -> None:
     src, tgt = np.tile(SRC, 25), np.tile(TGT, 25)

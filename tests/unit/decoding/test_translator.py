@@ -1,6 +1,5 @@
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -8,13 +7,12 @@ import torch
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
-from heedful.errors import BundleError, InputError
+from heedful.errors import InputError
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 from heedful.settings.options import Precision
 from heedful.settings.run import Config, DecodeConfig, TokenizerConfig
 from heedful.storage.bundle import Bundle
-from heedful.storage.model_files import save_bundle
 from heedful.text import TokenizerPair, train_tokenizers
 
 pytestmark = pytest.mark.by_class
@@ -140,15 +138,6 @@ def test_the_shorter_of_both_limits_holds(bundle: Bundle) -> None:
     assert lengths == [len(bundle.tokenizers.src.encode("a")) + 1 + 4, 7]
 
 
-def test_sinusoids_take_a_line_of_any_length(bundle: Bundle) -> None:
-    long_line = "ab" * 400
-    [found] = Translator(bundle, batch_tokens=100).translations(
-        [long_line],
-        options=SearchOptions(strategy=BeamSearch(beam_size=1), min_length=1000, max_length_offset=300),
-    )
-    assert len(found.hypotheses[0].ids) >= 1000
-
-
 @pytest.mark.parametrize(("precision", "rel"), [("bf16", 0.1), ("fp16", 0.01)])
 def test_rounded_products_are_close_and_leave_the_weights_alone(
     bundle: Bundle, precision: Precision, rel: float
@@ -169,18 +158,6 @@ def test_a_model_in_training_is_left_in_training_and_translates_as_in_use(tokeni
     assert bundle.model.training
     logits = bundle.model(torch.tensor([[5, 6, 3]]), torch.tensor([[2, 5]]))
     logits.sum().backward()  # nothing of the search stands in the way of the next training step
-
-
-def test_a_saved_bundle_translates_as_before(bundle: Bundle, tmp_path: Path) -> None:
-    save_bundle(bundle, tmp_path / "best", card="A test.")
-    expected = Translator(bundle).translate(LINES)
-    assert Translator.load(tmp_path / "best").translate(LINES) == expected
-    assert Translator.load(str(tmp_path)).translate(LINES) == expected
-
-
-def test_nothing_to_load_is_a_bundle_error(tmp_path: Path) -> None:
-    with pytest.raises(BundleError):
-        Translator.load(tmp_path / "nowhere")
 
 
 def test_bad_arguments_are_input_errors(bundle: Bundle) -> None:

@@ -87,10 +87,6 @@ def test_other_languages_share_the_model(tmp_path: Path) -> None:
         Translator.load(tmp_path / "bundle", tgt_lang="ger")
 
 
-def test_an_empty_line_stays_empty_though_it_could_be_framed() -> None:
-    assert Translator(nllb_like()).translate(["", " \t"]) == ["", ""]
-
-
 def test_learned_positions_count_the_frame(caplog: pytest.LogCaptureFixture) -> None:
     words = "a a a a a"
     length = len(nllb_like().tokenizers.src.encode(words)) + 2

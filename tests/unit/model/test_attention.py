@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.autograd import gradcheck
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
 
 from heedful.model.attention import MultiHeadAttention, attention_weights, causal_mask, padding_mask
-from heedful.model.variants import BucketedBiases, RotaryPositions
+from heedful.model.variants import RotaryPositions
 
 B, H, T, S, K = 2, 3, 5, 7, 11
 DTYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -174,35 +173,6 @@ def test_grouped_attention_equals_torchs(num_heads: int, num_kv_heads: int, size
         torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-11)
 
 
-@GROUPS
-@SIZES
-@pytest.mark.parametrize("kind", ["none", "rotary", "relative"])
-def test_groups_are_full_heads_whose_weights_are_repeated(
-    num_heads: int, num_kv_heads: int, sizes: dict[str, int], kind: str
-) -> None:
-    x, _ = inputs()
-    sizes = sizes | {"d_k": sizes["d_k"] + sizes["d_k"] % 2}
-    positions = {
-        "none": lambda: None,
-        "rotary": RotaryPositions,
-        "relative": lambda: BucketedBiases(num_heads, num_buckets=8, max_distance=11, bidirectional=True),
-    }[kind]()
-    if isinstance(positions, BucketedBiases):
-        nn.init.normal_(positions.weight)
-    grouped = MultiHeadAttention(
-        D, num_heads, num_kv_heads=num_kv_heads, positions=positions, **sizes
-    ).double()
-    full = MultiHeadAttention(D, num_heads, positions=positions, **sizes).double()
-    weights = grouped.state_dict()
-    for part, size in (("key", "d_k"), ("value", "d_v")):
-        for name in (f"{part}.weight", f"{part}.bias"):
-            heads = weights[name].unflatten(0, (num_kv_heads, sizes[size]))
-            repeated = [heads[head * num_kv_heads // num_heads] for head in range(num_heads)]
-            weights[name] = torch.cat(repeated)
-    full.load_state_dict(weights)
-    torch.testing.assert_close(grouped(x, x, causal_mask(QUERIES)), full(x, x, causal_mask(QUERIES)))
-
-
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
 @pytest.mark.parametrize("bias", [False, True])
 def test_grouped_rotary_attention_equals_llamas(num_kv_heads: int, bias: bool) -> None:
@@ -223,9 +193,3 @@ def test_grouped_rotary_attention_equals_llamas(num_kv_heads: int, bias: bool) -
     wanted, _ = theirs(x, position_embeddings=angles, attention_mask=additive)
     found = ours(x, x, causal_mask(KEYS))
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_gradients_of_grouped_attention_are_those_of_finite_differences() -> None:
-    attention = MultiHeadAttention(3, 4, d_k=2, d_v=1, num_kv_heads=2).double()
-    x, context = (torch.randn(1, length, 3, dtype=torch.float64, requires_grad=True) for length in (2, 3))
-    assert gradcheck(lambda x, context: attention(x, context, None), (x, context))

@@ -37,14 +37,6 @@ def test_rate_0_is_the_tokenizers_own_segmentation(kind: str) -> None:
         assert sampler(line, rng) == tokenizer.encode(line)
 
 
-@pytest.mark.parametrize("byte_fallback", [False, True])
-def test_our_merging_equals_sentencepieces_when_nothing_is_dropped(byte_fallback: bool) -> None:
-    tokenizer = train("bpe", vocab_size=316 if byte_fallback else 60, byte_fallback=byte_fallback)
-    sampler = SegmentationSampler(tokenizer, 1e-300)
-    for line in LINES + ODD:
-        assert sampler(line, random.Random(1)) == tokenizer.encode(line)
-
-
 @pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
 def test_our_merging_equals_sentencepieces_on_real_text(real_data: Path, normalization: str) -> None:
     folder = real_data / "multi30k"
