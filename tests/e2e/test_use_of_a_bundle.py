@@ -19,10 +19,6 @@ def test_translate_keeps_order_and_empty_lines(run: Path) -> None:
     assert outcome == Outcome(0, f"{TARGETS[0]}\n\n{TARGETS[2]}\n\n{TARGETS[1]}\n", "")
 
 
-def test_translate_of_nothing_is_nothing(run: Path) -> None:
-    assert heedful("translate", run) == Outcome(0, "", "")
-
-
 def test_greedy_search_and_other_settings_work_from_files(run: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(text(SOURCES))
     settings = ["--beam-size", 1, "--batch-tokens", 16, "--threads", 1, "--device", "cpu"]

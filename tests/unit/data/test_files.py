@@ -38,17 +38,6 @@ Reader = Callable[[Path], list[str]]
 EITHER = pytest.mark.parametrize("read", [read_lines, sources_of])
 
 
-def test_two_files_are_read_line_by_line(tmp_path: Path) -> None:
-    text = read_parallel(write(tmp_path / "a.en", "one\ntwo\n"), write(tmp_path / "a.de", "eins\nzwei"))
-    assert (text.src, text.tgt, text.num_empty, text.num_read, len(text)) == (
-        ["one", "two"],
-        ["eins", "zwei"],
-        0,
-        2,
-        2,
-    )
-
-
 @EITHER
 @pytest.mark.parametrize("name", ["text.gz", "text.txt"])
 def test_gzip_is_recognised_by_its_content(tmp_path: Path, name: str, read: Reader) -> None:

@@ -47,6 +47,14 @@ def test_no_sentences_are_no_work(strategy: Strategy) -> None:
 
 
 @EACH
+def test_ended_sentences_leave_the_batch(strategy: Strategy) -> None:
+    step = TableStep(random_table(7, 6), 3)
+    searched(step, task_of([2, 9, 5], options_of(strategy), sources=[[5], [6], [7]]))
+    assert step.row_counts[0] == 3
+    assert step.row_counts[-1] < max(step.row_counts)
+
+
+@EACH
 def test_where_no_token_is_possible_or_a_number_is_none_it_is_reported(strategy: Strategy) -> None:
     none = options_of(strategy, suppressed_ids=tuple(range(5)))
     with pytest.raises(InputError, match="no possible continuation"):

@@ -49,14 +49,6 @@ TokensOf = Callable[[torch.Tensor], NextTokens]
 
 
 @of_both_kinds
-def test_the_best_come_first_and_suppressed_ids_never_before_others(tokens_of: TokensOf) -> None:
-    log_probs = torch.tensor([[0.4, 0.1, 0.2, 0.3], [0.1, 0.2, 0.3, 0.4]]).log()
-    values, ids = tokens_of(log_probs).top(2, [0])
-    assert ids.tolist() == [[3, 2], [3, 2]]
-    assert values[0].tolist() == pytest.approx([math.log(0.3), math.log(0.2)])
-
-
-@of_both_kinds
 def test_suppressed_ids_are_impossible_where_nothing_else_is_left(tokens_of: TokensOf) -> None:
     values, ids = tokens_of(torch.zeros(1, 3)).top(3, [0, 1])
     assert ids.tolist() == [[2, 0, 1]]

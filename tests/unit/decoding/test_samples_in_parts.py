@@ -1,19 +1,14 @@
 """Many samples take bounded memory, and are the same as drawn at once, to the last bit."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from machine_class import need_native
 from searches import searched
 from step_tables import EOS, TableStep, random_table, task_of
-from tiny_bundle import PAIRS, memorised
 
-from heedful import Translator
-from heedful.decoding.backends.native import NativeBackend
-from heedful.decoding.backends.torch import TorchBackend
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.steps import Array, StepFunction
 from heedful.decoding.strategies import sampling as module
@@ -22,7 +17,6 @@ from heedful.decoding.strategies.sampling import Sampling, random_numbers, sampl
 SOURCES = [[7, 8, 9], [7], [9, 8, 7, 5]]
 LIMITS = [9, 80, 70]
 CHOOSING = Sampling(temperature=1.3, top_k=6, top_p=0.95, min_p=0.01, epsilon=0.001, seed=3)
-TEXTS = [source for source, _ in PAIRS] + ["", "the dog and the cat"]
 
 
 def test_blocks_of_rows_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,37 +66,6 @@ def test_a_large_vocabulary_leaves_fewer_samples_at_once() -> None:
     assert samples_at_once(100) == 1024
     assert samples_at_once(250_000) == 134
     assert samples_at_once(2**40) == 1
-
-
-@pytest.mark.parametrize("engine", ["native", "torch"])
-def test_a_translator_draws_the_same_in_small_parts(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
-    bundle = memorised()
-    if engine == "native":
-        need_native()
-    options = SearchOptions(n_best=25, strategy=replace(CHOOSING, temperature=4.0))
-    translator = Translator(bundle, engine=engine)  # type: ignore[arg-type]
-    wanted = translator.translations(TEXTS, options=options)
-    largest: list[int] = []
-    backend = NativeBackend if engine == "native" else TorchBackend
-    step = backend.step
-
-    def counted(
-        self: NativeBackend | TorchBackend, sources: list[list[int]], **rest: object
-    ) -> AbstractContextManager[object]:
-        largest.append(len(sources))
-        return step(self, sources, **rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(backend, "step", counted)
-    monkeypatch.setattr(module, "_ROWS_AT_ONCE", 10)
-    monkeypatch.setattr(module, "_NUMBERS_AT_ONCE", 100)
-    found = translator.translations(TEXTS, options=options)
-    assert [[each.ids for each in one.hypotheses] for one in found] == [
-        [each.ids for each in one.hypotheses] for one in wanted
-    ]
-    if engine == "native":
-        assert found == wanted
-    assert max(largest) == 1
-    assert len(largest) == 3 * (len(TEXTS) - 1)
 
 
 def test_no_tensor_has_all_samples_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:

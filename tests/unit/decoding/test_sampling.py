@@ -5,7 +5,7 @@ import pytest
 import torch
 from sacrebleu import sentence_chrf as sacrebleus_chrf
 from searches import searched
-from step_tables import BOS, EOS, PAD, TableStep, probability_table, random_table, task_of
+from step_tables import EOS, TableStep, random_table, task_of
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
@@ -75,13 +75,6 @@ def test_a_low_temperature_or_one_token_to_choose_from_is_greedy() -> None:
             for t, token in enumerate(found.ids):
                 row = [-math.inf, -math.inf, *table(b, found.ids[:t])[2:]]
                 assert row[token] == max(row)
-
-
-def test_what_is_suppressed_is_never_drawn() -> None:
-    table = probability_table({(): {PAD: 0.5, BOS: 0.4, A: 0.1}, (A,): {EOS: 0.3, B: 0.7}}, 5)
-    [found] = sample(TableStep(table, 1), [2], [[7]], n_best=30, suppressed_ids=(PAD, BOS, B))
-    assert {each.ids for each in found} == {(A,)}
-    assert all(each.log_prob == pytest.approx(math.log(0.1 * 0.3)) for each in found)
 
 
 def test_forced_tokens_are_drawn_for_certain() -> None:

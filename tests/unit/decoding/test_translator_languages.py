@@ -25,19 +25,6 @@ LINES = ["the house", "a cat and a dog", "the girl's lamp is broken"]
 GREEDY = SearchOptions(strategy=BeamSearch(beam_size=1), max_length_offset=6)
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_the_output_begins_with_the_tag_and_its_text_does_not(beam_size: int) -> None:
-    bundle = nllb_like()
-    german = bundle.tokenizers.tgt.tag_id("deu_Latn")
-    options = SearchOptions(strategy=BeamSearch(beam_size=beam_size), n_best=beam_size, max_length_offset=6)
-    for translation in Translator(bundle).translations(LINES, options=options):
-        for hypothesis in translation.hypotheses:
-            assert hypothesis.ids[0] == german
-            assert hypothesis.token_log_probs[0] == 0.0
-            assert "Latn" not in hypothesis.text
-            assert hypothesis.text == bundle.tokenizers.tgt.decode(hypothesis.ids[1:])
-
-
 def test_the_encoder_reads_the_framed_text_and_the_decoder_starts_as_the_model_says() -> None:
     bundle = nllb_like()
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt

@@ -80,12 +80,6 @@ def test_a_translation_has_the_numbers_it_was_found_with(name: str) -> None:
     assert_scored_as_found(Translator(memorised(), engine="torch"), SEARCHES[name])
 
 
-def test_a_true_translation_is_more_probable_than_another() -> None:
-    right = Translator(memorised()).score(SOURCES, TARGETS)
-    wrong = Translator(memorised()).score(SOURCES, [*TARGETS[1:], TARGETS[0]])
-    assert all(one.score > -0.2 and other.score < -2 for one, other in zip(right, wrong, strict=True))
-
-
 def test_pairs_keep_their_order_and_a_pair_of_nothing_is_certain() -> None:
     translator = Translator(memorised())
     sources, targets = ["", *SOURCES, "  ", SOURCES[0]], ["", *TARGETS, "\t", TARGETS[0]]
@@ -168,14 +162,6 @@ def test_a_line_beyond_learned_positions_is_named_with_its_side() -> None:
     assert [next(stream).text, next(stream).text] == ["der Hund"] * 2
     with pytest.raises(InputError, match=r"^target line 3: \d+ tokens, but .* end at 12"):
         next(stream)
-
-
-def test_a_model_in_training_is_left_in_training_and_scores_as_in_use() -> None:
-    bundle = fresh(dropout=0.5)
-    expected = Translator(bundle).score(SOURCES, TARGETS)
-    bundle.model.train()
-    assert Translator(bundle).score(SOURCES, TARGETS) == expected
-    assert bundle.model.training
 
 
 @pytest.mark.parametrize(

@@ -117,14 +117,6 @@ def test_concatenated_sinusoids_are_marians(d_model: int) -> None:
 
 
 @SIZES
-def test_concatenated_sinusoids_are_the_papers_in_another_order(d_model: int) -> None:
-    found, paper = concatenated_sinusoids(31, d_model), sinusoids(31, d_model)
-    for i in range(d_model // 2):
-        assert torch.equal(found[:, i], paper[:, 2 * i])
-        assert torch.equal(found[:, d_model // 2 + i], paper[:, 2 * i + 1])
-
-
-@SIZES
 def test_fairseq_sinusoids_are_those_of_m2m100_and_fsmt(d_model: int) -> None:
     """Both count from the padding id, 1, and give padding zeros: a sentence begins at 2."""
     ids = torch.full((1, 600), 7)

@@ -67,25 +67,6 @@ def test_rotation_is_llamas(d_k: int, start: int) -> None:
         torch.testing.assert_close(RotaryPositions().rotate(x, start), other, rtol=0.0, atol=2e-5)
 
 
-@SIZES
-def test_scores_depend_on_distances_only_and_on_them_they_do(d_k: int) -> None:
-    positions, queries, keys = RotaryPositions(), heads(d_k), heads(d_k).flip(2)
-
-    def scores(query_start: int, key_start: int) -> Tensor:
-        return positions.rotate(queries, query_start) @ positions.rotate(keys, key_start).mT
-
-    torch.testing.assert_close(scores(1000, 1000), scores(0, 0), rtol=0.0, atol=1e-9)
-    torch.testing.assert_close(scores(1005, 1000), scores(5, 0), rtol=0.0, atol=1e-9)
-    assert (scores(1, 0) - scores(0, 0)).abs().max() > 0.1
-
-
-def test_rotation_keeps_lengths_and_leaves_position_0_alone() -> None:
-    x = heads(6)
-    found = RotaryPositions().rotate(x, 0)
-    torch.testing.assert_close(found.norm(dim=-1), x.norm(dim=-1))
-    assert torch.equal(found[:, :, 0], x[:, :, 0])
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_angles_far_away_are_as_exact_in_half_precision_as_near(dtype: torch.dtype) -> None:
     """An angle of 4,001 in bfloat16 would be off by several turns."""
@@ -119,13 +100,6 @@ def test_slopes_are_the_papers_geometric_sequence(num_heads: int) -> None:
     assert alibi_slopes(8) == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
 
 
-def test_slopes_of_other_numbers_of_heads_are_taken_from_the_powers_of_two_around() -> None:
-    assert alibi_slopes(3) == [2**-4, 2**-8, 2**-2]
-    assert alibi_slopes(6) == [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]
-    for num_heads in HEADS:
-        assert len(set(alibi_slopes(num_heads))) == num_heads
-
-
 @pytest.mark.parametrize("start", [0, 4])
 def test_the_bias_is_minus_slope_times_distance_both_ways(start: int) -> None:
     biases = LinearBiases(6).bias(start, 3, 11, LIKE)
@@ -152,12 +126,6 @@ def test_causal_attention_with_biases_equals_blooms_which_count_from_the_left() 
     unbiased = MultiHeadAttention(18, 6).double()
     unbiased.load_state_dict(attention.state_dict())
     assert (unbiased(x, x, causal_mask(7)) - wanted).abs().max() > 0.01
-
-
-def test_nothing_is_trained_or_stored() -> None:
-    biases = LinearBiases(6)
-    assert dict(biases.state_dict()) == {}
-    assert list(biases.parameters()) == []
 
 
 def test_distances_are_exact_where_half_precision_cannot_count_them() -> None:

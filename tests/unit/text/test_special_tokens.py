@@ -25,24 +25,6 @@ def test_the_papers_model_reads_and_writes_a_text_and_its_end(tmp_path: Path) ->
     assert template.start_id == pair.tgt.bos_id
 
 
-def test_nllb_reads_one_tag_first_and_writes_the_other_first() -> None:
-    pair = nllb_pair()
-    template = SpecialTokens.of(config(src_tag="eng_Latn", tgt_tag="deu_Latn", start_id=2), pair)
-    english, german = pair.src.tag_id("eng_Latn"), pair.tgt.tag_id("deu_Latn")
-    assert template.source([7, 8]) == [english, 7, 8, 2]
-    assert template.target([7, 8]) == [german, 7, 8, 2]
-    assert template.start_id == 2
-
-
-def test_the_tag_after_the_end_is_mbarts() -> None:
-    pair = tagged_pair()
-    german = pair.tgt.tag_id("de")
-    template = SpecialTokens.of(config(src_tag="en", src_tag_position="last", start_id=german), pair)
-    assert template.source([7]) == [7, 2, pair.src.tag_id("en")]
-    assert template.target([7]) == [7, 2]
-    assert template.start_id == german
-
-
 def test_marian_reads_the_tag_of_the_target_language(tmp_path: Path) -> None:
     pair = marian_pair(tmp_path)
     template = SpecialTokens.of(config(src_tag=">>deu<<"), pair)

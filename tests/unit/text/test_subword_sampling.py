@@ -139,12 +139,6 @@ def test_unigram_sampling_has_the_smoothed_distribution_over_all_segmentations(r
     assert sum(abs(ours[p] / draws - w / total) for p, w in weights.items()) / 2 < 0.04
 
 
-def test_a_word_without_end_is_segmented_in_reasonable_time() -> None:
-    tokenizer = train("bpe")
-    ids = SegmentationSampler(tokenizer, 0.1)("thecat" * 300, random.Random(1))
-    assert tokenizer.decode(ids) == "thecat" * 300
-
-
 def test_a_rate_that_is_no_probability_is_refused() -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         SegmentationSampler(train("bpe"), 1.5)

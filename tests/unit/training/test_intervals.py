@@ -48,13 +48,6 @@ def test_runs_with_another_limit_go_by_steps(limits: dict[str, Any]) -> None:
         assert due == Due(validation=step % 3 == 0, checkpoint=step % 5 == 0)
 
 
-def test_no_fraction_means_steps_for_runs_of_minutes_too() -> None:
-    config = settings({"every_fraction": None})
-    assert not Schedule(config).is_time_based
-    assert due_after(config, step=6, seconds=0.0, validated_at=0.0) == Due(True, False)
-    assert due_after(config, step=7, seconds=1e9, validated_at=0.0) == Due(False, False)
-
-
 @pytest.mark.parametrize("step", [0.7, 7.0, 14.0])
 @pytest.mark.parametrize("fraction", [0.05, 0.1, 0.25])
 def test_each_multiple_of_the_fraction_is_met_by_the_next_step(step: float, fraction: float) -> None:
