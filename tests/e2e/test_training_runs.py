@@ -58,6 +58,7 @@ def test_ten_pairs_are_learned_by_heart(memorised: Path) -> None:
     assert outcome.out.splitlines() == list(GERMAN)
 
 
+@pytest.mark.slow
 @pytest.mark.by_class
 def test_ten_real_pairs_are_learned_by_heart(real_data: Path, tmp_path: Path) -> None:
     arguments = write_pairs(tmp_path)

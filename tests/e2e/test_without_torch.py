@@ -63,12 +63,9 @@ def run(
     "options",
     [
         [],
-        ["--beam-size", "1"],
-        ["--precision", "int8"],
-        ["--n-best", "4", "--num-groups", "2", "--diversity-penalty", "0.3"],
+        ["--precision", "int8", "--n-best", "4", "--num-groups", "2", "--diversity-penalty", "0.3"],
         ["--sample", "--seed", "3", "--top-k", "5", "--top-p", "0.9"],
-        ["--repetition-penalty", "1.1", "--no-repeat-ngram-size", "2", "--min-length", "3"],
-        ["--coverage-penalty", "0.2", "--replace-unknown"],
+        ["--coverage-penalty", "0.2", "--replace-unknown", "--no-repeat-ngram-size", "2"],
         ["--precision", "auto", "--threads", "2"],
     ],
 )
