@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 from command_line import Outcome, assert_one_clear_line, heedful, text
+from small_models import small_model
 from tiny_bundle import SOURCES, TARGETS, save_memorised
 
 from heedful.decoding.backends.engine import engine_precisions
+from heedful.errors import MissingExtraError
 from heedful.runtime.native import native
+from heedful.settings.run import Config
+from heedful.storage.model_files import save_model
+from heedful.text import TokenizerPair
 
 pytestmark = pytest.mark.by_class
 
@@ -241,3 +246,33 @@ def test_plot_compares_runs_by_their_names_or_paths(tmp_path: Path, monkeypatch:
         assert heedful("plot", *runs, "-o", "c.svg").code == 0
         texts = re.findall(r">([^<]+)</text>", Path("c.svg").read_text(encoding="utf-8"))
         assert [text for text in texts if "first" in text or "second" in text] == shown
+
+
+def test_a_bundle_without_a_tokenizer_is_shown(tmp_path: Path) -> None:
+    model = small_model(tgt_vocab_size=13, tied="target")
+    save_model(model, Config(model=model.config), tmp_path / "ids", card="")
+    outcome = heedful("inspect", tmp_path / "ids", "--json")
+    found = json.loads(outcome.out)["bundle"]
+    assert (outcome.code, outcome.err) == (0, "")
+    assert found["num_parameters"] == model.num_parameters
+    assert (found["src_vocab_size"], found["tgt_vocab_size"], found["joint"]) == (11, 13, None)
+    shown = heedful("inspect", tmp_path / "ids").out
+    assert "tokens    11 source, 13 target (no tokenizer: the model works on ids)" in shown
+    assert "checksums correct" in shown
+    assert "  d_model = 8\n" in shown
+
+
+def test_a_bundle_whose_tokenizer_needs_what_is_not_installed_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save_memorised(tmp_path / "bundle")
+    wanted = json.loads(heedful("inspect", path, "--json").out)["bundle"]
+    assert (wanted["joint"], wanted["no_tokenizer"]) == (True, None)
+
+    def missing(_: Path) -> None:
+        raise MissingExtraError("it needs tokenizers: install them")
+
+    monkeypatch.setattr(TokenizerPair, "load", missing)
+    outcome = heedful("inspect", path)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "(it needs tokenizers: install them)" in outcome.out
