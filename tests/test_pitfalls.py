@@ -1,4 +1,4 @@
-"""The tests that docs/pitfalls.md and docs/reliability.md name exist; its table of settings is what happens."""
+"""The tests that docs/pitfalls.md and docs/reliability.md name exist, and their table of settings is true."""
 
 import ast
 import re
