@@ -150,6 +150,16 @@ def test_files_that_are_not_parallel_are_refused_before_anything_is_scored(
 
 
 @pytest.mark.parametrize(
+    ("bad", "what"), [(b"a\xff\n", "byte 1: 0xff is not valid UTF-8"), (b"a\0\n", "byte 1: NUL byte")]
+)
+def test_a_line_that_is_no_text_is_named(
+    run: Path, files: list[object], bad: bytes, what: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.de").write_bytes(text(TARGETS[:5]) + bad)
+    assert_one_clear_line(heedful("score", run, *files), 1, "t.de: line 6", what)
+
+
+@pytest.mark.parametrize(
     ("args", "code", "message"),
     [
         (["--src", "-", "--tgt", "-"], 2, "cannot both be stdin"),

@@ -146,8 +146,10 @@ def test_tsv_has_source_then_target(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["no tab", "a\tb\tc", ""])
 def test_a_tsv_line_without_exactly_two_columns_is_named(tmp_path: Path, line: str) -> None:
-    with pytest.raises(CorpusError, match=r"pairs\.tsv: line 2: \d tab-separated columns"):
-        read_pairs(write(tmp_path / "pairs.tsv", f"a\tA\n{line}\nc\tC\n"))
+    path = write(tmp_path / "pairs.tsv", f"a\tA\n{line}\nc\tC\n")
+    for read in (read_pairs, lambda path: list(PairFiles((path,)).rows())):
+        with pytest.raises(CorpusError, match=r"pairs\.tsv: line 2: \d tab-separated columns"):
+            read(path)
 
 
 @pytest.mark.parametrize("packed", [False, True])
