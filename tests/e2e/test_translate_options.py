@@ -95,6 +95,13 @@ def test_lengths_and_repetitions_are_held_to_what_is_asked(run: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "code", "message"),
     [
+        (["--input", "nothing.txt"], 1, "nothing.txt: cannot be read"),
+        (["--n-best", 3, "--beam-size", 2], 1, "n_best=3"),
+        (["--precision", "int3"], 1, "precision='int3'"),
+        (["--device", "abacus"], 1, "device='abacus'"),
+        (["--scores", "--json"], 2, "exclude each other"),
+        (["--beam-size", "0"], 2, "--beam-size"),
+        (["--bean-size", "2"], 2, "--bean-size"),
         (["--temperature", 2], 2, "need --sample"),
         (["--seed", 0], 2, "need --sample"),
         (["--sample", "--beam-size", 4], 2, "--sample and --mbr exclude --beam-size"),

@@ -66,22 +66,6 @@ def test_lines_before_a_bad_one_are_translated(run: Path, bad: bytes, what: str)
     assert_one_clear_line(outcome, 1, "stdin: line 2, byte", what, out=f"{TARGETS[0]}\n")
 
 
-@pytest.mark.parametrize(
-    ("args", "code", "message"),
-    [
-        (["--input", "nothing.txt"], 1, "nothing.txt: cannot be read"),
-        (["--n-best", 3, "--beam-size", 2], 1, "n_best=3"),
-        (["--precision", "int3"], 1, "precision='int3'"),
-        (["--device", "abacus"], 1, "device='abacus'"),
-        (["--scores", "--json"], 2, "exclude each other"),
-        (["--beam-size", "0"], 2, "--beam-size"),
-        (["--bean-size", "2"], 2, "--bean-size"),
-    ],
-)
-def test_settings_that_cannot_be_get_one_line(run: Path, args: list[str], code: int, message: str) -> None:
-    assert_one_clear_line(heedful("translate", run, *args, stdin=b"a\n"), code, message)
-
-
 @pytest.mark.parametrize("verb", ["translate", "inspect"])
 def test_a_directory_without_a_bundle_is_named(verb: str, tmp_path: Path) -> None:
     assert_one_clear_line(heedful(verb, tmp_path), 1, str(tmp_path))
@@ -122,23 +106,6 @@ def test_evaluate_has_the_coverage_penalty_of_translate(run: Path, tmp_path: Pat
     args = ["evaluate", run, "--src", tmp_path / "s", "--ref", tmp_path / "s", *penalty]
     assert heedful(*args, "--output", tmp_path / "hyp").code == 0
     assert (tmp_path / "hyp").read_text(encoding="utf-8") == wanted
-
-
-def test_a_source_that_occurs_twice_is_one_item(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "s").write_bytes(text([SOURCES[0], SOURCES[0], SOURCES[1]]))
-    (tmp_path / "r").write_bytes(text(["anders .", TARGETS[0], "falsch ."]))
-    args = [
-        "evaluate",
-        run,
-        "--src",
-        tmp_path / "s",
-        "--ref",
-        tmp_path / "r",
-        "--metric",
-        "item_error_rate",
-        "--json",
-    ]
-    assert json.loads(heedful(*args).out)["item_error_rate"] == 50.0
 
 
 def test_evaluate_refuses_what_it_cannot_score_before_it_translates(run: Path, tmp_path: Path) -> None:
