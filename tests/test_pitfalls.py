@@ -1,8 +1,11 @@
-"""docs/pitfalls.md names a test for each known mistake; here it is held to that."""
+"""The tests that docs/pitfalls.md and docs/reliability.md name exist, and their table of settings is true."""
 
 import ast
 import re
 from pathlib import Path
+
+from heedful.settings.run import Config
+from heedful.verbs.run_directory import FIXED
 
 TESTS = Path(__file__).resolve().parent
 TABLE = TESTS.parent / "docs" / "pitfalls.md"
@@ -40,3 +43,36 @@ def test_every_test_that_the_table_names_exists() -> None:
         if not (TESTS / file).is_file() or function not in functions(TESTS / file):
             missing.append(name)
     assert missing == []
+
+
+TEXT = (TESTS.parent / "docs" / "reliability.md").read_text(encoding="utf-8")
+
+
+def cells_below(heading: str) -> list[list[str]]:
+    """The cells of each row of the table below a heading."""
+    section = TEXT.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_every_promise_has_tests_that_exist() -> None:
+    promises = cells_below("Promises")
+    assert len(promises) > 10
+    for promise, tests, _ in promises:
+        named = re.findall(r"`(.+?)::(.+?)`", tests)
+        assert named, promise
+        for file, function in named:
+            assert function in functions(TESTS / file), f"{file}::{function}"
+
+
+def test_every_setting_stands_in_the_column_of_what_becomes_of_it() -> None:
+    table = {
+        section: [re.findall(r"`(\w+)`", cell) for cell in cells]
+        for section, *cells in cells_below("What may change at `--resume`")
+    }
+    wanted = {}
+    for section in Config.model_fields:
+        names = list(getattr(Config(), section).model_dump())
+        fixed = [name for name in names if {section, f"{section}.{name}"} & set(FIXED)]
+        wanted[section] = [fixed, [name for name in names if name not in fixed]]
+    assert table == wanted

@@ -1,11 +1,12 @@
 """heedful align: Pharaoh lines from files and stdin."""
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
-from command_line import Outcome, heedful
-from tiny_bundle import PAIRS, save_memorised
+from command_line import Outcome, assert_one_clear_line, heedful, text
+from tiny_bundle import PAIRS, SOURCES, TARGETS, save_memorised
 
 from heedful.decoding.alignment import PENULTIMATE, AlignmentMethod
 from heedful.decoding.backends.choice import EngineChoice
@@ -13,24 +14,6 @@ from heedful.decoding.translator import Translator
 from heedful.storage.bundle import load_bundle
 
 pytestmark = pytest.mark.by_class
-
-SOURCES, TARGETS = ([pair[i] for pair in PAIRS] for i in (0, 1))
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_memorised(tmp_path_factory.mktemp("runs") / "demo" / "best").parent
-
-
-def text(lines: list[str]) -> bytes:
-    return "".join(line + "\n" for line in lines).encode()
-
-
-def assert_one_clear_line(outcome: Outcome, code: int, *parts: str) -> None:
-    assert (outcome.code, outcome.err.count("\n")) == (code, 1)
-    assert outcome.err.startswith("error: ")
-    for part in parts:
-        assert part in outcome.err
 
 
 def expected(run: Path, method: AlignmentMethod = PENULTIMATE, engine: EngineChoice = "auto") -> str:
@@ -62,12 +45,6 @@ def test_the_computation_is_chosen_as_for_a_translation(run: Path, tmp_path: Pat
         assert_one_clear_line(outcome, 1, f"{option}={value!r}: must be one of")
 
 
-def test_the_models_own_translations_can_be_aligned(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "s").write_bytes(text(SOURCES))
-    translated = heedful("translate", run, stdin=text(SOURCES)).out.encode()
-    assert heedful("align", run, "--src", tmp_path / "s", "--tgt", "-", stdin=translated).out == expected(run)
-
-
 def test_empty_lines_stay_empty_lines(run: Path, tmp_path: Path) -> None:
     (tmp_path / "s").write_bytes(text([SOURCES[0], "", SOURCES[1]]))
     (tmp_path / "t").write_bytes(text([TARGETS[0], "", ""]))
@@ -88,3 +65,96 @@ def test_what_cannot_be_aligned_is_one_clear_line(run: Path, tmp_path: Path) -> 
     assert_one_clear_line(heedful(*files, tmp_path / "none"), 1, "none: cannot be read")
     assert_one_clear_line(heedful(*files, "-", "--output", tmp_path / "s"), 1, "is the input too")
     assert_one_clear_line(heedful("align", run, "--src", "-", "--tgt", "-"), 2, "cannot both be stdin")
+
+
+SRC = "".join(f"{source}\n" for source, _ in PAIRS)
+TGT = "".join(f"{target}\n" for _, target in PAIRS)
+
+
+@pytest.fixture(scope="module")
+def run_with_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_with_text = save_memorised(tmp_path_factory.mktemp("runs") / "demo" / "best").parent
+    (run_with_text / "train.en").write_text(SRC, encoding="utf-8")
+    (run_with_text / "train.de").write_text(TGT, encoding="utf-8")
+    return run_with_text
+
+
+def learn(run_with_text: Path, output: Path, *settings: object) -> list[object]:
+    files = ["--src", run_with_text / "train.en", "--tgt", run_with_text / "train.de", "--output", output]
+    return ["shortlist", run_with_text, *files, *settings]
+
+
+def test_what_is_learned_is_measured_and_used(run_with_text: Path, tmp_path: Path) -> None:
+    good, none = tmp_path / "good", tmp_path / "none"
+    outcome = heedful(*learn(run_with_text, good, "--check", run_with_text / "train.en", "--json"))
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert (found["path"], found["pairs"]) == (str(good), 6)
+    assert found["effect"]["tokens_outside"] == found["effect"]["texts_changed"] == 0
+    assert found["effect"]["sentences"] == 6 < found["effect"]["tokens"]
+    assert outcome.err == (
+        "warning: 6 pairs are few: learned from fewer than 10,000, a shortlist lacks many translations; take "
+        "more text, or measure its effect with --check\n"
+    )
+    shown = heedful(
+        *learn(run_with_text, none, "--candidates", 0, "--frequent", 0, "--check", run_with_text / "train.en")
+    ).out
+    assert "6 of 6 texts" in shown
+
+    stdin, translate = SRC.encode(), ("translate", run_with_text)
+    assert heedful(*translate, "--shortlist", good, stdin=stdin).out == TGT
+    assert heedful(*translate, "--shortlist", none, stdin=stdin).out != TGT
+    files = ("--src", run_with_text / "train.en", "--ref", run_with_text / "train.de", "--json")
+    scores = [
+        json.loads(heedful("evaluate", run_with_text, *files, "--shortlist", each).out)["bleu"]
+        for each in (good, none)
+    ]
+    assert scores[0] > 99 > 50 > scores[1]
+
+
+def test_a_benchmark_says_that_there_was_a_shortlist(run_with_text: Path, tmp_path: Path) -> None:
+    path = tmp_path / "list"
+    assert heedful(*learn(run_with_text, path)).code == 0
+    arguments = [
+        "bench",
+        "decode",
+        run_with_text,
+        "--src",
+        run_with_text / "train.en",
+        "--beam-size",
+        1,
+        "--json",
+    ]
+    assert json.loads(heedful(*arguments, "--shortlist", path).out)["shortlist"] == str(path)
+    assert json.loads(heedful(*arguments).out)["shortlist"] is None
+
+
+def test_score_finds_impossible_what_the_shortlist_has_not(run_with_text: Path, tmp_path: Path) -> None:
+    path = tmp_path / "list"
+    heedful(*learn(run_with_text, path, "--candidates", 0, "--frequent", 0))
+    outcome = heedful(
+        "score",
+        run_with_text,
+        "--src",
+        run_with_text / "train.en",
+        "--tgt",
+        run_with_text / "train.de",
+        "--shortlist",
+        path,
+    )
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.startswith("-inf\t-inf\tdie Katze")
+
+
+def test_mistakes_are_one_line(run_with_text: Path, tmp_path: Path) -> None:
+    path = tmp_path / "list"
+    path.write_text("x")
+    translate = ("translate", run_with_text, "--shortlist")
+    for arguments, message in (
+        (learn(run_with_text, path), "already exists"),
+        ([*translate, tmp_path / "missing"], "missing: no such file; make one with heedful shortlist"),
+        ([*translate, path], "no shortlist"),
+    ):
+        outcome = heedful(*arguments, stdin=b"the cat\n")
+        assert (outcome.code, outcome.err.count("\n")) == (1, 1)
+        assert message in outcome.err

@@ -1,12 +1,19 @@
 """What cannot be trained on gets one line, exit code 1 or 2, and nothing that was there is lost."""
 
+import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Outcome, heedful
+from command_line import Outcome, assert_one_clear_line, heedful
 from full_disk import files_limited_to
 from ten_pairs import as_options, write_pairs
+from tiny_bundle import save_memorised
+
+from heedful.storage.bundle import load_bundle
+from heedful.verbs.train import _quoted
 
 QUICK = {"train.max_steps": 2, "valid.every_steps": 2}
 
@@ -27,14 +34,6 @@ DAMAGED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 WRONG_SETTINGS = {
     "an unknown key": ("model.num_head=4", "did you mean 'num_heads'?", 2),
-    "an unknown section": ("modell.num_heads=4", "did you mean 'model'?", 2),
-    "another type": ("train.max_steps=many", "train.max_steps", 2),
-    "heads that do not divide": ("model.num_heads=5", "model.num_heads=5 must divide model.d_model=128", 2),
-    "too little coverage": (
-        "tokenizer.character_coverage=0.95",
-        "character_coverage=0.95: input should be",
-        2,
-    ),
     "no key": ("max_steps", "section.key=value", 2),
     "a large vocabulary": ("tokenizer.vocab_size=8000", "the largest possible is", 1),
     "room for nothing": ("data.max_length=2", "data.max_length", 1),
@@ -68,36 +67,29 @@ def test_wrong_settings_are_named(mistake: str, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    outcome = heedful(
-        "train", *write_pairs(tmp_path), "--tgt", tmp_path / "none.de", "--output", tmp_path / "run"
-    )
-    assert_one_line(outcome, 1, "none.de")
+# What is given besides the command, and the name of the directory of the run; PAIRS are --src and --tgt.
+MISTAKES: dict[str, tuple[list[str], str, int]] = {
+    "a missing file": (["PAIRS", "--tgt", "none.de"], "none.de", 1),
+    "no text at all": ([], "--src and --tgt", 2),
+    "one side alone": (
+        ["--src", "ten.en"], "give both --src and --tgt (data.src and data.tgt must both be set)", 2
+    ),
+    "an unknown preset": (["--preset", "smal"], "did you mean 'small'?", 2),
+    "nothing to resume": (["PAIRS", "--resume"], "has no run to resume", 1),
+    "a file for a directory": (["PAIRS", "--output", "ten.de"], "is a file", 1),
+}  # fmt: skip
 
 
-def test_no_text_at_all_is_said(tmp_path: Path) -> None:
-    assert_one_line(heedful("train", "--output", tmp_path / "run"), 2, "--src and --tgt")
-
-
-def test_one_side_alone_is_said(tmp_path: Path) -> None:
-    write_pairs(tmp_path)
-    outcome = heedful("train", "--src", tmp_path / "ten.en", "--output", tmp_path / "run")
-    assert_one_line(outcome, 2, "give both --src and --tgt (data.src and data.tgt must both be set)")
-
-
-def test_an_unknown_preset_gets_a_suggestion(tmp_path: Path) -> None:
-    outcome = heedful("train", "--preset", "smal", "--output", tmp_path / "run")
-    assert_one_line(outcome, 2, "did you mean 'small'?")
-
-
-def test_resuming_nothing_is_said(tmp_path: Path) -> None:
-    outcome = heedful("train", *write_pairs(tmp_path), "--resume", "--output", tmp_path / "run")
-    assert_one_line(outcome, 1, "has no run to resume")
-
-
-def test_a_file_is_no_run_directory(tmp_path: Path) -> None:
-    outcome = heedful("train", *write_pairs(tmp_path), "--output", tmp_path / "ten.de")
-    assert_one_line(outcome, 1, "is a file")
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_command_is_named(
+    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pairs = write_pairs(tmp_path)
+    given, message, code = MISTAKES[mistake]
+    arguments = [each for word in given for each in (pairs if word == "PAIRS" else [word])]
+    output = [] if "--output" in given else ["--output", "run"]
+    assert_one_line(heedful("train", *arguments, *output), code, message)
     assert (tmp_path / "ten.de").stat().st_size > 0
 
 
@@ -128,11 +120,65 @@ def test_a_full_disk_ends_training_with_one_line_and_the_run_can_go_on(tmp_path:
     assert (tmp_path / "run" / "last" / "model.safetensors").exists()
 
 
-def test_a_sentence_beyond_learned_positions_is_split_and_named_by_its_line(tmp_path: Path) -> None:
-    settings = as_options(QUICK | {"model.positions": '"learned"', "model.max_positions": 80})
-    assert heedful("train", *write_pairs(tmp_path), *settings, "--output", tmp_path / "run").code == 0
-    outcome = heedful("translate", tmp_path / "run", stdin=b"short\n" + b"long " * 100 + b"\n")
-    assert outcome.code == 0
-    assert outcome.out.count("\n") == 2
-    assert outcome.err.startswith("warning: line 2: ")
-    assert "max_positions=80: translated in segments" in outcome.err
+LATIN_1 = os.fsdecode(b"caf\xe9's \\ n\xc3\xa4")
+
+
+@pytest.mark.parametrize("argument", ["plain", "two words", "it's", "a$b`c`", "ü", LATIN_1])
+def test_the_command_in_a_model_card_is_what_was_typed(argument: str) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("there is no bash")
+    text = _quoted(argument)
+    text.encode("utf-8")
+    printed = subprocess.run([bash, "-c", f"printf %s {text}"], capture_output=True, check=True).stdout
+    assert printed == os.fsencode(argument)
+
+
+def test_a_run_whose_directory_is_not_utf_8_trains_to_its_end(tmp_path: Path) -> None:
+    run = tmp_path / LATIN_1
+    try:
+        run.mkdir()
+    except OSError:
+        pytest.skip("this file system has UTF-8 only")
+    outcome = heedful(
+        "train",
+        *write_pairs(tmp_path),
+        "--output",
+        run,
+        "--set",
+        "train.max_steps=2",
+        "--set",
+        "train.processes=1",
+    )
+    assert outcome.code == 0, outcome.err
+    assert "caf\\xe9" in (run / "best" / "README.md").read_text(encoding="utf-8")
+    assert heedful("average", run, "--last", 1, "--output", tmp_path / "mean").code == 0
+    assert "caf\\udce9" in (tmp_path / "mean" / "README.md").read_text(encoding="utf-8")
+    load_bundle(tmp_path / "mean")
+    for verb in ("inspect", "plot"):
+        assert heedful(verb, run).code == 0
+
+
+def test_text_whose_name_is_not_utf_8_is_refused_before_training(tmp_path: Path) -> None:
+    text = tmp_path / LATIN_1
+    outcome = heedful("train", "--src", text, "--tgt", text, "--output", tmp_path / "run")
+    assert_one_clear_line(outcome, 2, "is not UTF-8; rename the file, or check the encoding")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "verb", ["inspect", "translate", "evaluate", "plot", "attention", "average", "export"]
+)
+def test_no_verb_ends_in_a_traceback_for_such_a_name(tmp_path: Path, verb: str) -> None:
+    bundle = save_memorised(tmp_path / "bundle")
+    nothing = tmp_path / LATIN_1
+    more = {
+        "evaluate": ["--src", nothing, "--ref", nothing],
+        "attention": ["the cat", "--output", nothing],
+        "average": ["--output", nothing],
+        "export": ["--to", "marian", "--output", nothing],
+    }.get(verb, [])
+    for run in (bundle, nothing):
+        outcome = heedful(verb, run, *more, stdin=b"the cat sleeps .\n")
+        assert outcome.code in (0, 1, 2)
+        assert outcome.err.count("\n") <= 1

@@ -15,9 +15,9 @@ import pytest
 import torch
 from pretrained_models import FAMILIES
 from published_systems import Lecture
-from shown_commands import ROOT, SHORT, SMALL_VOCABULARY, Runner, blocks
+from shown_commands import ROOT, SHORT, SMALL_LAYERS, SMALL_VOCABULARY, Runner, blocks
 from ten_pairs import write_sides
-from tiny_bundle import save_memorised
+from tiny_bundle import SHOWN_PAIRS, save_memorised
 from translation_server import translation_server
 
 from heedful.data.phrasebook import phrase_book
@@ -130,3 +130,82 @@ def test_commands_are_run_with_what_stands_around_them(
     )
     written = [Path(name).read_text(encoding="utf-8") for name in ("en", "de", "out")]
     assert (runner.verbs, written) == (["translate"], ["en\n", "de\n", "die Katze schläft .\n"])
+
+
+PAGE = "docs/serving.md"
+
+
+def test_the_page_has_examples_of_each_dialect() -> None:
+    commands = [line for _, text in blocks(PAGE) for line in text.splitlines() if line.startswith("curl ")]
+    text = " ".join(commands)
+    assert len(commands) > 10
+    named = ("/translate", "/detect", "/languages", "/v2/translate", "?from=en", "/explain", "/health")
+    assert all(path in text for path in named)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_the_answers_are_those_that_the_page_shows(tmp_path: Path) -> None:
+    with translation_server(f"en-de={save_memorised(tmp_path / 'tiny', SHOWN_PAIRS)}") as server:
+        runner = Runner(server=server.url.split("/")[2], compare_tags=False)
+        runner.run(PAGE)
+    translated = [each for each in runner.answers if "Das Haus ist klein." in each]
+    assert len(translated) >= 4
+
+
+@pytest.mark.parametrize(
+    ("shown", "out"),
+    [
+        ("Das Haus ist klein.", "Das Haus ist klein. Ja.\n"),
+        ('{"a": "b"}', '{"a": "b", "c": 1}'),
+        ('{"a": "b", ...}', '{"a": "c", "d": 1}'),
+        ('[{"a": 1}, ...]', "[]"),
+        ('{"a": "<b>das</b> Haus"}', '{"a": "das <b>Haus</b>"}'),
+    ],
+)
+def test_another_answer_than_the_one_shown_is_noticed(shown: str, out: str) -> None:
+    with pytest.raises(AssertionError):
+        Runner().compare(shown, out)
+    Runner().compare(shown, shown.replace(", ...", ""))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_sides(train=10, valid=3, val=3, test=3, input=3)
+    shutil.copytree(ROOT / "recipes", "recipes")
+    save_memorised(Path("runs/demo"), SHOWN_PAIRS)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_every_example_of_the_readme_runs(folder: Path) -> None:
+    runner = Runner(added={"train": SHORT + SMALL_LAYERS + SMALL_VOCABULARY})
+    runner.run("README.md")
+    assert {"train", "translate", "evaluate", "attention", "plot"} <= set(runner.verbs)
+    assert "translator" in runner.names
+    assert "['Die alte Frau liest ein Buch.']" in runner.answers
+    assert len((folder / "output.de").read_text(encoding="utf-8").splitlines()) == 3
+    assert (folder / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "runs/en-de/curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_readme_begins_with_make() -> None:
+    language, text = blocks("README.md")[0]
+    assert (language, text.split()) == ("sh", ["make", "demo", "make", "test", "make", "serve"])
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
+)
+def test_every_link_to_a_file_leads_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        assert ((ROOT / page).parent / link).exists(), link
+
+
+def test_the_paper_map_names_files_that_exist() -> None:
+    named = re.findall(r"`(src/[^`]+)`", (ROOT / "docs/paper-map.md").read_text(encoding="utf-8"))
+    assert len(named) > 10
+    for path in named:
+        assert (ROOT / path).exists(), path

@@ -5,16 +5,11 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from command_line import Outcome, heedful
-from tiny_bundle import PAIRS, save_memorised
+from command_line import Outcome, assert_one_clear_line, heedful
+from tiny_bundle import PAIRS
 
 from heedful.decoding.translator import Translator
 from heedful.errors import install_hint
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_memorised(tmp_path_factory.mktemp("runs") / "demo" / "best").parent
 
 
 @pytest.fixture
@@ -24,13 +19,6 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     for name, i in (("s", 0), ("t", 1)):
         Path(name).write_text("".join(pair[i] + "\n" for pair in PAIRS), encoding="utf-8")
     return ["--src", "s", "--tgt", "t"]
-
-
-def assert_one_clear_line(outcome: Outcome, code: int, *parts: str) -> None:
-    assert (outcome.code, outcome.err.count("\n")) == (code, 1)
-    assert outcome.err.startswith("error: ")
-    for part in parts:
-        assert part in outcome.err
 
 
 def texts(path: str) -> set[str]:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import Outcome, heedful
+from command_line import Outcome, assert_one_clear_line, heedful
 from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
 
 BAD = {
@@ -119,14 +119,12 @@ def test_pairs_in_one_file_stay_in_one_file(tmp_path: Path) -> None:
 )
 def test_mistakes_get_one_line(text: tuple[Path, Path], options: list[str], code: int, message: str) -> None:
     outcome = heedful("inspect", *text, *options)
-    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (code, "", 1)
-    assert message in outcome.err
+    assert_one_clear_line(outcome, code, message)
 
 
 def test_one_side_alone_is_asked_for_the_other(text: tuple[Path, Path]) -> None:
     outcome = heedful("inspect", text[1])
-    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
-    assert f"{text[1]}: is one file: for parallel text give SRC and TGT" in outcome.err
+    assert_one_clear_line(outcome, 2, f"{text[1]}: is one file: for parallel text give SRC and TGT")
 
 
 def test_what_comes_through_a_pipe_is_not_called_empty(text: tuple[Path, Path]) -> None:

@@ -1,23 +1,14 @@
 """Lines beyond what the model was trained on: split and joined, or refused, and a line on stderr says so."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from command_line import heedful
-from tiny_bundle import PAIRS, memorised, save_memorised
+from tiny_bundle import SOURCES, TARGETS, memorised
 
-SOURCES = [source for source, _ in PAIRS]
-TARGETS = [target for _, target in PAIRS]
 LONG, LONG_TARGET = " ".join(SOURCES), " ".join(TARGETS)
 SPLIT = "tokens, above max_source_tokens"
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_memorised(tmp_path_factory.mktemp("runs") / "demo" / "best").parent
 
 
 def num_tokens(line: str) -> int:
@@ -84,17 +75,6 @@ def test_the_first_segment_has_the_prefix(run: Path, tmp_path: Path) -> None:
     assert outcome.out.endswith(" ".join(TARGETS[1:]) + "\n")
 
 
-def test_evaluate_splits_too(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "s").write_bytes(text(SOURCES[0], SOURCES[0], LONG, LONG))
-    (tmp_path / "r").write_bytes(text(TARGETS[0], TARGETS[0], LONG_TARGET, LONG_TARGET))
-    outcome = heedful(
-        "evaluate", run, "--src", tmp_path / "s", "--ref", tmp_path / "r", "--metric", "exact",
-        "--max-source-tokens", 20,
-    )  # fmt: skip
-    assert outcome.out.startswith("exact 100.00")
-    assert outcome.err == f"warning: line 3: {num_tokens(LONG)} {SPLIT}=20: translated in segments\n"
-
-
 @pytest.mark.parametrize("verb", ["score", "align"])
 @pytest.mark.parametrize("end", ["source", "target"])
 def test_a_given_pair_that_is_too_long_is_refused(run: Path, tmp_path: Path, verb: str, end: str) -> None:
@@ -120,19 +100,6 @@ def test_a_sentence_that_is_too_long_for_a_picture_is_refused(run: Path, tmp_pat
     assert f"error: attention: TEXT: {num_tokens(LONG)} {SPLIT}=20" in heedful(*given, LONG).err
     assert "error: attention: --target: " in heedful(*given, SOURCES[0], "--target", LONG).err
     assert heedful(*given, SOURCES[0]).code == 0
-
-
-def test_a_file_without_line_ends_is_translated_and_named_at_once(run: Path) -> None:
-    command = [sys.executable, "-m", "heedful", "translate", str(run), "--beam-size", "1"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        out, err = process.communicate(f"{SOURCES[3]} " * 2000, timeout=600)
-    assert process.returncode == 0
-    assert err.startswith(
-        f"warning: line 1: {num_tokens(f'{SOURCES[3]} ' * 2000):,} {SPLIT}=256: translated in segments\n"
-    )
-    assert out == " ".join([TARGETS[3]] * 2000) + "\n"
 
 
 def test_a_word_of_many_characters_is_translated(run: Path) -> None:

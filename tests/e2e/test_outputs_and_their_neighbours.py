@@ -49,8 +49,15 @@ def test_what_was_rescued_of_an_earlier_command_is_left_alone(run: Path, source:
     assert source.with_name("out.unfinished-2").read_text(encoding="utf-8") == TARGETS
 
 
-@pytest.mark.parametrize("name", ["best/model.safetensors", "best/new", "config.toml", "log.jsonl"])
-@pytest.mark.parametrize("verb", ["translate", "evaluate", "attention"])
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [
+        ("translate", "best/model.safetensors"),
+        ("evaluate", "best/new"),
+        ("attention", "config.toml"),
+        ("translate", "log.jsonl"),
+    ],
+)
 def test_no_output_takes_the_place_of_a_file_of_the_model(
     run: Path, source: Path, tmp_path: Path, verb: str, name: str
 ) -> None:

@@ -11,19 +11,11 @@ from threading import Thread
 from typing import BinaryIO
 
 import pytest
-from command_line import Outcome, heedful
-from tiny_bundle import PAIRS, save_memorised
+from command_line import Outcome, assert_one_clear_line, heedful, text
+from tiny_bundle import SOURCES, TARGETS
 
 from heedful.decoding.translator import Translator
 from heedful.evaluation import metrics
-
-SOURCES = [src for src, _ in PAIRS]
-TARGETS = [tgt for _, tgt in PAIRS]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_memorised(tmp_path_factory.mktemp("runs") / "demo" / "best").parent
 
 
 @pytest.fixture
@@ -33,18 +25,6 @@ def files(tmp_path: Path) -> Path:
     (tmp_path / "r").write_bytes(text(TARGETS))
     (tmp_path / "old").write_bytes(b"precious\n")
     return tmp_path
-
-
-def text(lines: list[str]) -> bytes:
-    return "".join(line + "\n" for line in lines).encode()
-
-
-def assert_one_clear_line(outcome: Outcome, code: int, *parts: str) -> None:
-    assert outcome.code == code
-    assert outcome.err.startswith("error: ")
-    assert outcome.err.count("\n") == 1
-    for part in parts:
-        assert part in outcome.err
 
 
 def names(folder: Path) -> list[str]:

@@ -6,24 +6,14 @@ import math
 from pathlib import Path
 
 import pytest
-from command_line import Outcome, heedful
+from command_line import assert_one_clear_line, heedful, text
 from tagged_bundle import nllb_like
-from tiny_bundle import PAIRS, save_memorised
+from tiny_bundle import PAIRS, SOURCES, TARGETS, save_memorised
 
 from heedful.decoding.translator import Translator
 from heedful.storage.model_files import save_bundle
 
 pytestmark = pytest.mark.by_class
-
-SOURCES = [src for src, _ in PAIRS]
-TARGETS = [tgt for _, tgt in PAIRS]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "demo"
-    save_memorised(folder / "best")
-    return folder
 
 
 @pytest.fixture
@@ -31,19 +21,6 @@ def files(tmp_path: Path) -> list[object]:
     (tmp_path / "s.en").write_bytes(text(SOURCES))
     (tmp_path / "t.de").write_bytes(text(TARGETS))
     return ["--src", tmp_path / "s.en", "--tgt", tmp_path / "t.de"]
-
-
-def text(lines: list[str]) -> bytes:
-    return "".join(line + "\n" for line in lines).encode()
-
-
-def assert_one_clear_line(outcome: Outcome, code: int, *parts: str) -> None:
-    assert outcome.code == code
-    assert outcome.out == ""
-    assert outcome.err.startswith("error: ")
-    assert outcome.err.count("\n") == 1
-    for part in parts:
-        assert part in outcome.err
 
 
 def test_the_scores_of_translations_are_those_that_translate_prints(run: Path, files: list[object]) -> None:
@@ -193,22 +170,6 @@ def test_a_line_that_is_no_text_is_named(
 )
 def test_arguments_that_cannot_be_get_one_line(run: Path, args: list[str], code: int, message: str) -> None:
     assert_one_clear_line(heedful("score", run, *args, stdin=b"a\n"), code, message)
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["--precision", "int3"], "precision='int3'"),
-        (["--device", "abacus"], "device='abacus'"),
-        (["--length-normalization", "none"], "length_normalization"),
-        (["--tgt-lang", "fr"], "tgt_lang='fr'"),
-    ],
-)
-def test_settings_that_cannot_be_get_one_line(
-    run: Path, files: list[object], args: list[str], message: str
-) -> None:
-    outcome = heedful("score", run, *files, *args)
-    assert_one_clear_line(outcome, 1, message)
 
 
 def test_a_model_of_many_languages_takes_them(files: list[object], tmp_path: Path) -> None:

@@ -4,20 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import heedful
-from tiny_bundle import PAIRS, save_memorised
+from command_line import assert_one_clear_line, heedful, text
+from tagged_bundle import nllb_like
+from tiny_bundle import SOURCES, TARGETS
 
-SOURCES = [src for src, _ in PAIRS]
-TARGETS = [tgt for _, tgt in PAIRS]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_memorised(tmp_path_factory.mktemp("runs") / "demo" / "best").parent
-
-
-def text(lines: list[str]) -> bytes:
-    return "".join(line + "\n" for line in lines).encode()
+from heedful.decoding.translator import Translator
+from heedful.storage.model_files import save_bundle
 
 
 def test_samples_come_from_a_seed(run: Path) -> None:
@@ -103,6 +95,13 @@ def test_lengths_and_repetitions_are_held_to_what_is_asked(run: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "code", "message"),
     [
+        (["--input", "nothing.txt"], 1, "nothing.txt: cannot be read"),
+        (["--n-best", 3, "--beam-size", 2], 1, "n_best=3"),
+        (["--precision", "int3"], 1, "precision='int3'"),
+        (["--device", "abacus"], 1, "device='abacus'"),
+        (["--scores", "--json"], 2, "exclude each other"),
+        (["--beam-size", "0"], 2, "--beam-size"),
+        (["--bean-size", "2"], 2, "--bean-size"),
         (["--temperature", 2], 2, "need --sample"),
         (["--seed", 0], 2, "need --sample"),
         (["--sample", "--beam-size", 4], 2, "--sample and --mbr exclude --beam-size"),
@@ -118,9 +117,7 @@ def test_settings_that_cannot_be_get_one_line(
     run: Path, settings: list[str], code: int, message: str
 ) -> None:
     outcome = heedful("translate", run, *settings, stdin=text(SOURCES))
-    assert (outcome.code, outcome.out) == (code, "")
-    assert message in outcome.err
-    assert outcome.err.count("\n") == 1
+    assert_one_clear_line(outcome, code, message)
 
 
 @pytest.mark.parametrize("engine", ["auto", "torch"])
@@ -157,8 +154,7 @@ def test_groups_of_a_beam_write_different_things(run: Path) -> None:
         assert found[0] == target
         assert len({output.split(" ")[0] for output in found}) == 4
     outcome = heedful("translate", run, "--beam-size", 4, "--num-groups", 3, stdin=text(SOURCES))
-    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
-    assert "num_groups=3: must divide beam_size=4" in outcome.err
+    assert_one_clear_line(outcome, 1, "num_groups=3: must divide beam_size=4")
 
 
 def test_several_models_translate_together(run: Path) -> None:
@@ -176,3 +172,42 @@ def test_the_help_lists_options_under_headings() -> None:
         "Arguments:", "Options:", "Search:", "Output constraints:", "Sampling:", "Computing:"
     ]  # fmt: skip
     assert lines.index("Sampling:") < next(i for i, line in enumerate(lines) if "--top-p" in line)
+
+
+LINES = "the house\na cat and a dog\n"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("many") / "bundle"
+    save_bundle(nllb_like(), path, card="# Many languages\n")
+    return path
+
+
+def test_translate_takes_the_languages(bundle: Path) -> None:
+    outcome = heedful(
+        "translate", bundle, "--src-lang", "deu_Latn", "--tgt-lang", "fra_Latn", stdin=LINES.encode()
+    )
+    expected = Translator(nllb_like()).for_languages(src_lang="deu_Latn", tgt_lang="fra_Latn")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.splitlines() == expected.translate(LINES.splitlines())
+
+
+def test_evaluate_takes_the_languages(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "src").write_text(LINES)
+    outputs = tmp_path / "outputs"
+    files = ["--src", tmp_path / "src", "--ref", tmp_path / "src", "--output", outputs]
+    outcome = heedful("evaluate", bundle, *files, "--tgt-lang", "fra_Latn")
+    assert outcome.code == 0, outcome.err
+    expected = Translator(nllb_like()).for_languages(tgt_lang="fra_Latn")
+    assert outputs.read_text().splitlines() == expected.translate(LINES.splitlines())
+
+
+def test_an_unknown_language_is_one_line_and_writes_nothing(bundle: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    outcome = heedful("translate", bundle, "--tgt-lang", "fra", "-o", output, stdin=LINES.encode())
+    assert outcome.code == 1
+    assert outcome.err.splitlines() == [
+        "error: tgt_lang: 'fra' is not a tag of this model; did you mean 'fra_Arab' or 'fra_Latn'?"
+    ]
+    assert not output.exists()

@@ -5,44 +5,23 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import Outcome, heedful
-from tiny_bundle import PAIRS, save_memorised
+from command_line import Outcome, assert_one_clear_line, heedful, text
+from small_models import small_model
+from tiny_bundle import SOURCES, TARGETS, save_memorised
 
 from heedful.decoding.backends.engine import engine_precisions
+from heedful.errors import MissingExtraError
 from heedful.runtime.native import native
+from heedful.settings.run import Config
+from heedful.storage.model_files import save_model
+from heedful.text import TokenizerPair
 
 pytestmark = pytest.mark.by_class
-
-SOURCES = [src for src, _ in PAIRS]
-TARGETS = [tgt for _, tgt in PAIRS]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "demo"
-    save_memorised(folder / "best")
-    return folder
-
-
-def text(lines: list[str]) -> bytes:
-    return "".join(line + "\n" for line in lines).encode()
-
-
-def assert_one_clear_line(outcome: Outcome, code: int, *parts: str) -> None:
-    assert outcome.code == code
-    assert outcome.err.startswith("error: ")
-    assert outcome.err.count("\n") == 1
-    for part in parts:
-        assert part in outcome.err
 
 
 def test_translate_keeps_order_and_empty_lines(run: Path) -> None:
     outcome = heedful("translate", run, stdin=text([SOURCES[0], "", SOURCES[2], "  ", SOURCES[1]]))
     assert outcome == Outcome(0, f"{TARGETS[0]}\n\n{TARGETS[2]}\n\n{TARGETS[1]}\n", "")
-
-
-def test_translate_of_nothing_is_nothing(run: Path) -> None:
-    assert heedful("translate", run) == Outcome(0, "", "")
 
 
 def test_greedy_search_and_other_settings_work_from_files(run: Path, tmp_path: Path) -> None:
@@ -84,31 +63,7 @@ def test_json_has_one_object_a_line(run: Path) -> None:
 @pytest.mark.parametrize(("bad", "what"), [(b"\xff\n", "not valid UTF-8"), (b"a\0\n", "NUL byte")])
 def test_lines_before_a_bad_one_are_translated(run: Path, bad: bytes, what: str) -> None:
     outcome = heedful("translate", run, stdin=text(SOURCES[:1]) + bad + text(SOURCES[1:]))
-    assert outcome.out == f"{TARGETS[0]}\n"
-    assert_one_clear_line(outcome, 1, "stdin: line 2, byte", what)
-
-
-@pytest.mark.parametrize(
-    ("args", "code", "message"),
-    [
-        (["--input", "nothing.txt"], 1, "nothing.txt: cannot be read"),
-        (["--n-best", 3, "--beam-size", 2], 1, "n_best=3"),
-        (["--precision", "int3"], 1, "precision='int3'"),
-        (["--device", "abacus"], 1, "device='abacus'"),
-        (["--scores", "--json"], 2, "exclude each other"),
-        (["--beam-size", "0"], 2, "--beam-size"),
-        (["--bean-size", "2"], 2, "--bean-size"),
-    ],
-)
-def test_settings_that_cannot_be_get_one_line(run: Path, args: list[str], code: int, message: str) -> None:
-    assert_one_clear_line(heedful("translate", run, *args, stdin=b"a\n"), code, message)
-
-
-def test_the_input_is_never_written_over(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(text(SOURCES))
-    outcome = heedful("translate", run, "--input", tmp_path / "a.txt", "--output", tmp_path / "." / "a.txt")
-    assert_one_clear_line(outcome, 1, "is the input too")
-    assert (tmp_path / "a.txt").read_bytes() == text(SOURCES)
+    assert_one_clear_line(outcome, 1, "stdin: line 2, byte", what, out=f"{TARGETS[0]}\n")
 
 
 @pytest.mark.parametrize("verb", ["translate", "inspect"])
@@ -198,23 +153,6 @@ def test_evaluate_has_the_coverage_penalty_of_translate(run: Path, tmp_path: Pat
     args = ["evaluate", run, "--src", tmp_path / "s", "--ref", tmp_path / "s", *penalty]
     assert heedful(*args, "--output", tmp_path / "hyp").code == 0
     assert (tmp_path / "hyp").read_text(encoding="utf-8") == wanted
-
-
-def test_a_source_that_occurs_twice_is_one_item(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "s").write_bytes(text([SOURCES[0], SOURCES[0], SOURCES[1]]))
-    (tmp_path / "r").write_bytes(text(["anders .", TARGETS[0], "falsch ."]))
-    args = [
-        "evaluate",
-        run,
-        "--src",
-        tmp_path / "s",
-        "--ref",
-        tmp_path / "r",
-        "--metric",
-        "item_error_rate",
-        "--json",
-    ]
-    assert json.loads(heedful(*args).out)["item_error_rate"] == 50.0
 
 
 def test_evaluate_refuses_what_it_cannot_score_before_it_translates(run: Path, tmp_path: Path) -> None:
@@ -322,3 +260,33 @@ def test_plot_compares_runs_by_their_names_or_paths(tmp_path: Path, monkeypatch:
         assert heedful("plot", *runs, "-o", "c.svg").code == 0
         texts = re.findall(r">([^<]+)</text>", Path("c.svg").read_text(encoding="utf-8"))
         assert [text for text in texts if "first" in text or "second" in text] == shown
+
+
+def test_a_bundle_without_a_tokenizer_is_shown(tmp_path: Path) -> None:
+    model = small_model(tgt_vocab_size=13, tied="target")
+    save_model(model, Config(model=model.config), tmp_path / "ids", card="")
+    outcome = heedful("inspect", tmp_path / "ids", "--json")
+    found = json.loads(outcome.out)["bundle"]
+    assert (outcome.code, outcome.err) == (0, "")
+    assert found["num_parameters"] == model.num_parameters
+    assert (found["src_vocab_size"], found["tgt_vocab_size"], found["joint"]) == (11, 13, None)
+    shown = heedful("inspect", tmp_path / "ids").out
+    assert "tokens    11 source, 13 target (no tokenizer: the model works on ids)" in shown
+    assert "checksums correct" in shown
+    assert "  d_model = 8\n" in shown
+
+
+def test_a_bundle_whose_tokenizer_needs_what_is_not_installed_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save_memorised(tmp_path / "bundle")
+    wanted = json.loads(heedful("inspect", path, "--json").out)["bundle"]
+    assert (wanted["joint"], wanted["no_tokenizer"]) == (True, None)
+
+    def missing(_: Path) -> None:
+        raise MissingExtraError("it needs tokenizers: install them")
+
+    monkeypatch.setattr(TokenizerPair, "load", missing)
+    outcome = heedful("inspect", path)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "(it needs tokenizers: install them)" in outcome.out

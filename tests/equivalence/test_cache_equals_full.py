@@ -1,11 +1,15 @@
 """Decoding token by token with a cache gives the numbers of the whole decoder, step by step."""
 
 from collections.abc import Callable
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
+from option_models import EVERY, RELATIVE, SRC_VOCAB, TGT_VOCAB, option_inputs, option_model
 from searches import searched, searched_by_beam, searched_greedily
 from torch import Tensor
 
@@ -14,6 +18,7 @@ from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.task import SearchTask
 from heedful.model.transformer import Memory, Transformer
+from heedful.ops.attention import AttentionImplementation, attention_implementation
 from heedful.settings.model import ModelConfig
 
 PAD, BOS, EOS = 0, 2, 3
@@ -107,33 +112,6 @@ def test_cached_decoding_equals_full_decoding_at_each_step_of_a_search(
     assert len(found) == 5  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_search_score_is_the_models_log_probability_of_the_output(beam_size: int) -> None:
-    model, src = tiny_model(), padded_sources()
-    options = SearchOptions(strategy=BeamSearch(beam_size=beam_size), n_best=beam_size)
-    with torch.inference_mode():
-        step = ModelStep(model, src)
-        for row, hypotheses in enumerate(searched(step, task_of([12] * 5, options))):
-            for hypothesis in hypotheses:
-                tokens = [*hypothesis.ids, EOS] if hypothesis.finished else [*hypothesis.ids]
-                logits = model(src[row : row + 1], torch.tensor([[BOS, *tokens[:-1]]]))
-                log_probs = logits.log_softmax(dim=-1)[0, range(len(tokens)), tokens]
-                assert list(hypothesis.token_log_probs) == pytest.approx(log_probs.tolist(), abs=1e-10)
-
-
-def test_rows_may_be_repeated_dropped_and_moved_between_steps() -> None:
-    generator = torch.Generator().manual_seed(7)
-    with torch.inference_mode():
-        step = BothSteps(tiny_model(), padded_sources())
-        rows = 5
-        for _ in range(40):
-            step(torch.randint(4, VOCAB_SIZE, (rows,), generator=generator))
-            new_rows = int(torch.randint(1, 9, (), generator=generator))
-            step.reorder(torch.randint(0, rows, (new_rows,), generator=generator))
-            rows = new_rows
-    assert step.largest_difference < 1e-10
-
-
 def test_neighbours_and_padding_change_no_search_result() -> None:
     model, src = tiny_model(), padded_sources()
     options = SearchOptions(strategy=BeamSearch(beam_size=4), n_best=4)
@@ -146,3 +124,82 @@ def test_neighbours_and_padding_change_no_search_result() -> None:
             assert [hypothesis.ids for hypothesis in found] == [hypothesis.ids for hypothesis in hypotheses]
             scores = [hypothesis.score for hypothesis in hypotheses]
             assert [hypothesis.score for hypothesis in found] == pytest.approx(scores, abs=1e-10)
+
+
+STEPS = 23  # more than the cache has room for at first, and further than relative positions tell apart
+MOVES = {2: [2, 0, 0, 1], 5: [3, 3, 1], 6: [2, 1, 0], 17: [1, 1, 1, 0, 2], 20: [4]}
+
+
+def assert_steps_equal_the_whole(model: Transformer, steps: int = STEPS) -> None:
+    """While rows are repeated, dropped and moved, as a beam does."""
+    src, _ = option_inputs()
+    with torch.no_grad():
+        memory = model.encode(src)
+        cache = model.start_cache(memory)
+        prefixes = torch.empty(len(src), 0, dtype=torch.int64)
+        for step in range(steps):
+            ids = torch.randint(0, TGT_VOCAB, (len(prefixes),))
+            prefixes = torch.cat([prefixes, ids[:, None]], dim=1)
+            found = model.decode_step(ids, cache)
+            wanted = model.project(model.decode(prefixes, memory))[:, -1]
+            torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+            assert cache.length == step + 1
+            if step in MOVES:
+                rows = torch.tensor(MOVES[step])
+                cache.reorder(rows)
+                prefixes, memory = prefixes[rows], Memory(memory.states[rows], memory.mask[rows])
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_each_step_equals_the_full_decoder_while_rows_are_repeated_dropped_and_moved(name: str) -> None:
+    assert_steps_equal_the_whole(option_model(**EVERY[name]))
+
+
+def some(key: str) -> Any:  # noqa: ANN401
+    """Any value that the schema names."""
+    return st.sampled_from(get_args(ModelConfig.model_fields[key].annotation))
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    positions=some("positions"), norm=some("norm"), norm_kind=some("norm_kind"),
+    activation=some("activation"), gated=st.booleans(), final_norm=st.booleans(),
+    embedding_norm=st.booleans(), num_kv_heads=st.sampled_from([None, 1, 2, 4]), d_k=st.sampled_from([2, 6]),
+    d_v=st.sampled_from([None, 3]), attention_bias=st.booleans(), feed_forward_bias=st.booleans(),
+)  # fmt: skip
+def test_each_step_equals_the_full_decoder_with_any_combination(**changes: Any) -> None:  # noqa: ANN401
+    assert_steps_equal_the_whole(option_model(**(RELATIVE | changes)), steps=7)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_beam_of_one_source_may_branch_and_drop_its_rows(name: str) -> None:
+    """Rows that share a sentence: the source side is not copied, the past is."""
+    model = option_model(**EVERY[name])
+    src = torch.randint(5, SRC_VOCAB, (1, 5)).expand(3, 5)
+    with torch.no_grad():
+        memory = model.encode(src)
+        cache = model.start_cache(memory)
+        prefixes = torch.empty(3, 0, dtype=torch.int64)
+        for rows in ([0, 1, 2], [2, 2, 0], [1, 0, 0], [0, 0, 0]):
+            prefixes = torch.cat([prefixes[rows], torch.randint(5, TGT_VOCAB, (3, 1))], dim=1)
+            cache.reorder(torch.tensor(rows))
+            found = model.decode_step(prefixes[:, -1], cache)
+            wanted = model.project(model.decode(prefixes, memory))[:, -1]
+            torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", EVERY)
+def test_several_positions_at_a_time_give_what_the_whole_decoder_gives(
+    name: str, implementation: AttentionImplementation
+) -> None:
+    """A prefix that is known is fed as one piece: none of its positions sees a later one."""
+    model = option_model(**EVERY[name])
+    src, _ = option_inputs()
+    tgt_in = torch.randint(0, TGT_VOCAB, (len(src), 41))
+    with torch.no_grad(), attention_implementation(model, implementation):
+        memory = model.encode(src)
+        cache = model.start_cache(memory)
+        chunks = tgt_in.split([2, 1, 30, 8], dim=1)
+        found = torch.cat([model.decoder(chunk, memory, cache=cache) for chunk in chunks], dim=1)
+        torch.testing.assert_close(found, model.decode(tgt_in, memory), rtol=1e-10, atol=1e-10)

@@ -261,17 +261,3 @@ def test_source_ids_out_of_range_are_refused(here: LevelsHere) -> None:
         for ids in ([41], [-1], [10**12]):
             with case(level, ids), pytest.raises(InputError, match="outside of the vocabulary"):
                 engine.encode([[5, 6], ids])
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@computations
-def test_what_is_not_finite_stays_so_in_its_sentence_alone(
-    precision: Precision, level: str, bad: float
-) -> None:
-    model = model_with({"tied": "none"})
-    with torch.no_grad():
-        model.encoder.embedding.tokens.weight[9, 3] = bad
-    engine = engine_of(model, precision, level)
-    found = log_probs_of(EngineStep(engine, [[5, 6], [9, 5], [7]])(torch.ones(3, dtype=torch.int64)))
-    assert found[1].isnan().all()
-    assert found[0].isfinite().all() and found[2].isfinite().all()

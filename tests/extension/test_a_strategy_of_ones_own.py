@@ -12,7 +12,7 @@ from bigram_backend import bigrams
 from machine_class import need_native
 from searches import searched
 from step_tables import EOS, TableStep, random_table, task_of
-from tiny_bundle import PAIRS, memorised, save_memorised
+from tiny_bundle import PAIRS, SOURCES, memorised, save_memorised
 
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.hypotheses import Hypothesis, PartialOutputs
@@ -25,7 +25,6 @@ from heedful.interop.onnx.export import export_onnx
 from heedful.interop.onnx.runtime import OnnxBackend
 
 TESTS = Path(__file__).resolve().parents[1]
-SOURCES = [source for source, _ in PAIRS]
 FREE = SearchOptions(max_length_offset=4)
 
 

@@ -7,19 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import Outcome, heedful
+from command_line import Outcome, assert_one_clear_line, heedful
 from hub_client import use_hub
 from hub_server import Hub, hub_server
 from huggingface_hub import ModelCard, close_session, constants
 from pretrained_models import FAMILIES
-from tiny_bundle import PAIRS, save_memorised
+from tiny_bundle import SOURCES, TARGETS, save_memorised
 
 import heedful as package
 from heedful.errors import HubError, MissingExtraError, install_hint
 from heedful.verbs.loading import local_bundle, local_source
 
-SOURCES = [src for src, _ in PAIRS]
-TARGETS = [tgt for _, tgt in PAIRS]
 # How huggingface_hub itself calls its HTTP library.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
@@ -45,14 +43,6 @@ def shared(hub: Hub, bundle: Path) -> Hub:
     files = {file.name: file.read_bytes() for file in bundle.iterdir()}
     hub.add("ann/model", {**files, "notes.txt": b"for Ann alone"})
     return hub
-
-
-def assert_one_clear_line(outcome: Outcome, *parts: str) -> None:
-    assert outcome.code == 1
-    assert outcome.err.startswith("error: ")
-    assert outcome.err.count("\n") == 1
-    for part in parts:
-        assert part in outcome.err
 
 
 def test_a_pushed_bundle_translates_by_its_id_as_it_does_here(hub: Hub, bundle: Path) -> None:
@@ -89,9 +79,9 @@ def test_what_was_downloaded_once_is_used_when_the_hub_is_gone(
     assert heedful("translate", "ann/model", stdin=TEXT).out.splitlines() == TARGETS
     use_hub(monkeypatch, server, tmp_path / "another cache")
     unreachable = f"the hub at {server.endpoint} cannot be reached"
-    assert_one_clear_line(heedful("translate", "ann/model"), "there is no ann/model here", unreachable)
-    assert_one_clear_line(heedful("translate", "hf:ann/model"), "error: ann/model: ", unreachable)
-    assert_one_clear_line(heedful("push", bundle, "ann/model"), unreachable)
+    assert_one_clear_line(heedful("translate", "ann/model"), 1, "there is no ann/model here", unreachable)
+    assert_one_clear_line(heedful("translate", "hf:ann/model"), 1, "error: ann/model: ", unreachable)
+    assert_one_clear_line(heedful("push", bundle, "ann/model"), 1, unreachable)
 
 
 def test_offline_a_model_is_used_if_it_was_downloaded(
@@ -103,7 +93,9 @@ def test_offline_a_model_is_used_if_it_was_downloaded(
     asked = len(shared.requests)
     assert local_bundle(Path("ann/model")) == folder
     use_hub(monkeypatch, shared, tmp_path / "another cache")
-    assert_one_clear_line(heedful("translate", "ann/model"), "never downloaded completely", "HF_HUB_OFFLINE")
+    assert_one_clear_line(
+        heedful("translate", "ann/model"), 1, "never downloaded completely", "HF_HUB_OFFLINE"
+    )
     assert len(shared.requests) == asked
 
 
@@ -136,7 +128,7 @@ def test_a_revision_is_another_model(shared: Hub, bundle: Path) -> None:
     assert heedful("translate", "ann/model@try-out", stdin=TEXT).out.splitlines() == TARGETS
     commit = shared.repos["ann/model"].branches["try-out"]
     assert local_bundle(Path(f"hf:ann/model@{commit}")).name == commit
-    assert_one_clear_line(heedful("translate", "ann/model@never"), "ann/model: has no revision 'never'")
+    assert_one_clear_line(heedful("translate", "ann/model@never"), 1, "ann/model: has no revision 'never'")
 
 
 def test_a_path_that_exists_is_never_asked_of_the_hub(shared: Hub, tmp_path: Path) -> None:
@@ -153,12 +145,12 @@ def test_a_path_with_a_mistake_in_it_is_not_asked_of_the_hub(shared: Hub, tmp_pa
         ("runs/other", "check the path, or write hf:runs/other for a model of the hub"),
         ("weights/model.pt", "check the path, or write hf:weights/model.pt for a model of the hub"),
     ):
-        assert_one_clear_line(heedful("translate", name), f"{name}: no such file or directory; {advice}")
+        assert_one_clear_line(heedful("translate", name), 1, f"{name}: no such file or directory; {advice}")
         assert_one_clear_line(
-            heedful("import", name, "--layout", "marian", "--output", "new"), f"{name}: no such file"
+            heedful("import", name, "--layout", "marian", "--output", "new"), 1, f"{name}: no such file"
         )
     assert shared.requests == []
-    assert_one_clear_line(heedful("translate", "hf:runs/other"), "runs/other: no such model on the hub")
+    assert_one_clear_line(heedful("translate", "hf:runs/other"), 1, "runs/other: no such model on the hub")
 
 
 @pytest.mark.parametrize("name", ["model", "a/b/c", "../model", "./model.pt", "/ann/model", "ann/-m"])
@@ -170,8 +162,10 @@ def test_what_has_no_form_of_an_id_stays_a_path(shared: Hub, name: str) -> None:
 def test_a_damaged_bundle_is_refused_before_anything_is_sent(hub: Hub, tmp_path: Path) -> None:
     weights = save_memorised(tmp_path / "bundle") / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    assert_one_clear_line(heedful("push", tmp_path / "bundle", "ann/model"), "model.safetensors", "checksum")
-    assert_one_clear_line(heedful("push", tmp_path / "nothing", "ann/model"), "no such directory")
+    assert_one_clear_line(
+        heedful("push", tmp_path / "bundle", "ann/model"), 1, "model.safetensors", "checksum"
+    )
+    assert_one_clear_line(heedful("push", tmp_path / "nothing", "ann/model"), 1, "no such directory")
     assert hub.requests == []
 
 
@@ -179,14 +173,14 @@ def test_private_is_private(hub: Hub, bundle: Path, tmp_path: Path, monkeypatch:
     heedful("push", bundle, "ann/model", "--private")
     assert hub.repos["ann/model"].private
     use_hub(monkeypatch, hub, tmp_path / "bob", token="token-of-bob")
-    assert_one_clear_line(heedful("translate", "ann/model"), "no such model on the hub, or a private one")
+    assert_one_clear_line(heedful("translate", "ann/model"), 1, "no such model on the hub, or a private one")
     use_hub(monkeypatch, hub, tmp_path / "nobody", token=None)
-    assert_one_clear_line(heedful("translate", "ann/model"), "or a private one", "hf auth login")
+    assert_one_clear_line(heedful("translate", "ann/model"), 1, "or a private one", "hf auth login")
 
 
 def test_a_public_repository_takes_no_private_push(shared: Hub, bundle: Path) -> None:
     before = shared.files("ann/model")
-    assert_one_clear_line(heedful("push", bundle, "ann/model", "--private"), "ann/model: is public")
+    assert_one_clear_line(heedful("push", bundle, "ann/model", "--private"), 1, "ann/model: is public")
     assert shared.files("ann/model") == before
 
 
@@ -213,7 +207,7 @@ def test_who_may_not_push_is_told_why(
     parts: list[str],
 ) -> None:
     use_hub(monkeypatch, hub, tmp_path, token=token)
-    assert_one_clear_line(heedful("push", bundle, repo), *parts)
+    assert_one_clear_line(heedful("push", bundle, repo), 1, *parts)
     assert hub.repos == {}
 
 
@@ -221,13 +215,15 @@ def test_a_token_that_is_not_valid_is_named_when_a_model_is_asked_for(
     shared: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_hub(monkeypatch, shared, tmp_path, token="token-of-nobody")
-    assert_one_clear_line(heedful("translate", "ann/model"), "does not accept your token", "HF_TOKEN")
+    assert_one_clear_line(heedful("translate", "ann/model"), 1, "does not accept your token", "HF_TOKEN")
 
 
 def test_a_card_that_the_hub_does_not_take_is_refused_before_the_weights(hub: Hub, tmp_path: Path) -> None:
     save_memorised(tmp_path / "bundle")
     (tmp_path / "bundle" / "README.md").write_text("---\nmodel-index: wrong\n---\n")
-    assert_one_clear_line(heedful("push", tmp_path / "bundle", "ann/model"), '"model-index" must be an array')
+    assert_one_clear_line(
+        heedful("push", tmp_path / "bundle", "ann/model"), 1, '"model-index" must be an array'
+    )
     assert not any("/lfs" in request for request in hub.requests)
 
 
@@ -236,7 +232,7 @@ def test_a_push_that_fails_on_its_way_changes_nothing(shared: Hub, bundle: Path,
     shared.add("ann/model", {"config.json": b"older"})
     before = shared.files("ann/model")
     shared.failures[moment] = 403
-    assert_one_clear_line(heedful("push", bundle, "ann/model"), "ann/model: your token may not do that")
+    assert_one_clear_line(heedful("push", bundle, "ann/model"), 1, "ann/model: your token may not do that")
     assert shared.files("ann/model") == before
     shared.failures.clear()
     assert heedful("push", bundle, "ann/model").code == 0
@@ -245,7 +241,7 @@ def test_a_push_that_fails_on_its_way_changes_nothing(shared: Hub, bundle: Path,
 
 def test_a_download_that_fails_on_its_way_is_taken_up_again(shared: Hub) -> None:
     shared.failures["GET /lfs"] = 403
-    assert_one_clear_line(heedful("translate", "ann/model"), "ann/model: your token may not do that")
+    assert_one_clear_line(heedful("translate", "ann/model"), 1, "ann/model: your token may not do that")
     shared.failures.clear()
     assert heedful("translate", "ann/model", stdin=TEXT).out.splitlines() == TARGETS
 
@@ -254,7 +250,7 @@ def test_a_bundle_that_was_altered_on_the_hub_is_refused(shared: Hub, bundle: Pa
     weights = (bundle / "model.safetensors").read_bytes()
     files = {file.name: file.read_bytes() for file in bundle.iterdir()}
     shared.add("ann/model", {**files, "model.safetensors": weights[:-1] + b"\0"})
-    assert_one_clear_line(heedful("translate", "ann/model"), "model.safetensors", "altered")
+    assert_one_clear_line(heedful("translate", "ann/model"), 1, "model.safetensors", "altered")
 
 
 @pytest.mark.parametrize("config", [b'{"model_type": "marian"}', b"[]", b"no JSON", None])
@@ -264,18 +260,20 @@ def test_a_model_of_another_library_is_named_before_its_weights_come(hub: Hub, c
         {"README.md": b"", "model.safetensors": b"x", **({"config.json": config} if config else {})},
     )
     assert_one_clear_line(
-        heedful("translate", "bob/marian"), "not a heedful bundle", "heedful import bob/marian"
+        heedful("translate", "bob/marian"), 1, "not a heedful bundle", "heedful import bob/marian"
     )
     assert not any("safetensors" in request for request in hub.requests)
 
 
 def test_a_bundle_of_a_newer_format_is_refused_as_one(shared: Hub) -> None:
     shared.add("ann/model", {"config.json": b'{"format_version": 99}'})
-    assert_one_clear_line(heedful("translate", "ann/model"), "format_version 99 is newer", "upgrade")
+    assert_one_clear_line(heedful("translate", "ann/model"), 1, "format_version 99 is newer", "upgrade")
 
 
 def test_what_follows_the_prefix_must_be_an_id(hub: Hub) -> None:
-    assert_one_clear_line(heedful("translate", "hf:model"), "hf:model: not an id of the hub", "hf:user/model")
+    assert_one_clear_line(
+        heedful("translate", "hf:model"), 1, "hf:model: not an id of the hub", "hf:user/model"
+    )
 
 
 def test_an_importer_gets_what_it_reads_and_nothing_else(hub: Hub) -> None:
@@ -315,13 +313,13 @@ def test_without_huggingface_hub_only_ids_need_it(bundle: Path, monkeypatch: pyt
     with pytest.raises(MissingExtraError, match=f"there is no ann/demoo here; models on .* {install}"):
         local_bundle(Path("ann/demoo"))
     assert heedful("translate", bundle, stdin=TEXT).out.splitlines() == TARGETS
-    assert_one_clear_line(heedful("push", bundle, "ann/model"), install_hint("hub"))
+    assert_one_clear_line(heedful("push", bundle, "ann/model"), 1, install_hint("hub"))
 
 
 def test_a_full_disk_is_no_fault_of_the_hub(shared: Hub, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file where the cache is to be")
     outcome = heedful("translate", "ann/model")
-    assert_one_clear_line(outcome, str(tmp_path / "home"))
+    assert_one_clear_line(outcome, 1, str(tmp_path / "home"))
     with pytest.raises(OSError) as error:
         package.download_bundle("ann/model")
     assert not isinstance(error.value, HubError)

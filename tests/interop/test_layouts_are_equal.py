@@ -5,15 +5,20 @@ The other side of each comparison is written in tests/support from the system's 
 
 import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
+from command_line import heedful
 from imported_models import SYSTEMS, System, batch, imported, random_model, real_logits
+from ten_pairs import as_options, write_pairs
 from torch import Tensor, nn
 
 from heedful.errors import InteropError
+from heedful.interop.conversion import Conversion, move_positions
 from heedful.interop.layouts import LAYOUTS
 from heedful.ops.recorder import record_attention
+from heedful.settings.presets import PUBLISHED
 
 EACH = pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
 # A bias of the keys adds the same to all scores of a query, which softmax does not see.
@@ -213,3 +218,38 @@ def test_one_embedding_and_one_table_may_serve_both_sides() -> None:
     torch.testing.assert_close(
         real_logits(imported(system, shared)), real_logits(theirs), rtol=0.0, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_a_stack_without_a_table_has_the_others(monkeypatch: pytest.MonkeyPatch, stack: str) -> None:
+    table = torch.arange(35.0).reshape(7, 5)
+    conversion = Conversion({"table": table}, layout="x", origin=Path("x"), settings={}, beside=None)
+    moved: dict[str, Tensor] = {}
+    monkeypatch.setattr(conversion, "put", lambda ours, tensor, **_: moved.update({ours: tensor}))
+    move_positions(conversion, {stack: "table"})
+    assert sorted(moved) == [f"{each}.embedding.positions.weight" for each in ("decoder", "encoder")]
+    assert all(torch.equal(each, table) for each in moved.values())
+
+
+SMALL: dict[str, object] = {
+    "model.d_model": 32,
+    "model.d_ff": 64,
+    "model.num_encoder_layers": 2,
+    "model.num_decoder_layers": 2,
+    "tokenizer.vocab_size": 80,
+    "train.threads": 1,
+    "train.max_steps": 6,
+    "schedule.warmup_steps": 3,
+    "train.average_checkpoints": 1,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_preset_trains_and_translates(name: str, tmp_path: Path) -> None:
+    settings = SMALL | {"data.cache_dir": tmp_path / "cache"}
+    files = write_pairs(tmp_path)[:4]
+    outcome = heedful("train", *files, "--preset", name, *as_options(settings), "--output", tmp_path / "run")
+    assert outcome.code == 0, outcome.err
+    outcome = heedful("translate", tmp_path / "run", "--max-length-offset", 5, stdin=b"The dog sleeps.\n")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.count("\n") == 1

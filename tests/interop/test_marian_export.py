@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import heedful
 from pretrained_models import FAMILIES, batch, imported, logits_of
 from small_tokenizers import nllb_pair, phrases
-from tiny_bundle import PAIRS, memorised, save_memorised
+from tiny_bundle import PAIRS, memorised
 
-from heedful import Translator, load_bundle
+from heedful import Translator
 from heedful.decoding.options import SearchOptions
 from heedful.errors import InteropError, RunError
 from heedful.interop.marian import export_marian
@@ -224,15 +223,3 @@ def test_generate_is_told_what_is_held_back(tmp_path: Path) -> None:
     assert settings["repetition_penalty"] == 1.5
     text = (tmp_path / "marian" / "README.md").read_text(encoding="utf-8")
     assert "The repetition penalty multiplies log-probabilities" in text
-
-
-def test_the_command_exports_a_bundle(tmp_path: Path) -> None:
-    save_memorised(tmp_path / "bundle")
-    outcome = heedful("export", tmp_path / "bundle", "--to", "marian", "-o", tmp_path / "marian")
-    assert (outcome.code, outcome.out, outcome.err) == (0, f"{tmp_path / 'marian'}\n", "")
-    assert_same_logits(loaded(tmp_path / "marian"), load_bundle(tmp_path / "bundle").model)
-    names = {file.name for file in (tmp_path / "marian").iterdir()}
-    assert names == {
-        "README.md", "config.json", "generation_config.json", "model.safetensors", "source.spm", "target.spm",
-        "tokenizer_config.json", "vocab.json",
-    }  # fmt: skip

@@ -31,3 +31,15 @@ def heedful(*args: object, stdin: bytes = b"") -> Outcome:
         sys.stdout.flush()
         sys.stderr.flush()
         return Outcome(int(end.value.code or 0), out.getvalue().decode(), err.getvalue().decode())
+
+
+def text(lines: list[str]) -> bytes:
+    """What a file or stdin holds that has these lines."""
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def assert_one_clear_line(outcome: Outcome, code: int, *parts: str, out: str = "") -> None:
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (code, out, 1), outcome
+    assert outcome.err.startswith("error: ")
+    for part in parts:
+        assert part in outcome.err

@@ -12,7 +12,7 @@ from command_line import heedful
 from device_case import Result, case
 from small_models import small_config, small_model
 from ten_pairs import as_options, write_pairs
-from tiny_bundle import PAIRS, memorised, save_memorised
+from tiny_bundle import SOURCES, TARGETS, memorised, save_memorised
 from trainer_worlds import Source
 
 from heedful.analysis.attention_maps import attention_maps
@@ -31,9 +31,6 @@ from heedful.settings.options import Precision, Runtime, ScoreRequest
 from heedful.storage.bundle import Bundle
 from heedful.training.parallel import process_group
 from heedful.verbs.loading import load_translator
-
-SOURCES = [source for source, _ in PAIRS]
-TARGETS = [target for _, target in PAIRS]
 
 # --- decoding ----------------------------------------------------------------------------------------------
 

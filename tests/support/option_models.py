@@ -1,4 +1,4 @@
-"""Models with each option that the paper does not have, alone and together, and a padded batch for them."""
+"""Models of the paper and with each option that it does not have, and a padded batch for them."""
 
 from typing import Any
 
@@ -41,6 +41,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "t5": T5,
     "llama": LLAMA,
 }
+PAPERS: dict[str, dict[str, Any]] = {
+    "paper": {}, "pre-norm": {"norm": "pre"}, "learned": {"positions": "learned"},
+    "uneven": {"d_k": 6, "d_v": 3},
+}  # fmt: skip
+EVERY = PAPERS | OPTIONS
 
 
 def option_config(**changes: Any) -> ModelConfig:  # noqa: ANN401

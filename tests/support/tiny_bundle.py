@@ -21,6 +21,7 @@ PAIRS = (
     ("does the dog sleep ?", "schläft der Hund ?"),
     ("does the cat sleep ?", "schläft die Katze ?"),
 )
+SOURCES, TARGETS = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
 # The sentences that README and docs/ show, with what the demo's model makes of them.
 SHOWN_PAIRS = (
     ("The house is small.", "Das Haus ist klein."),

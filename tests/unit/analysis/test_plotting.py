@@ -1,8 +1,5 @@
 """One style, which colour-blind people can read."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
@@ -11,12 +8,10 @@ from heedful.analysis.plotting import (
     FAINT,
     INK,
     LINE_COLOURS,
-    check_picture,
     printable,
     signed_colours,
     weight_colours,
 )
-from heedful.errors import InputError, MissingExtraError
 
 # Okabe and Ito, 2008, but yellow: blue, vermillion, bluish green, reddish purple, orange, sky blue, black.
 PUBLISHED = [
@@ -67,14 +62,3 @@ def test_text_is_dark_enough_on_white() -> None:
 )
 def test_what_nothing_can_show_is_marked(text: str, shown: str) -> None:
     assert printable(text) == shown
-
-
-def test_a_picture_that_cannot_be_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("a.png", "a.svg", "a.PNG"):
-        check_picture(Path(name))
-    for name in ("a", "a.jpg", ".png"):
-        with pytest.raises(InputError, match=r"end the name in \.png or \.svg"):
-            check_picture(Path(name))
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtraError, match="needs matplotlib"):
-        check_picture(Path("a.svg"))

@@ -29,26 +29,10 @@ def store(tokenizers: TokenizerPair, tmp_path_factory: pytest.TempPathFactory) -
     )
 
 
-def texts(batch: Batch, tokenizers: TokenizerPair) -> list[tuple[str, str]]:
-    return [
-        (tokenizers.src.decode(src), tokenizers.tgt.decode(tgt))
-        for src, tgt in zip(batch.src.tolist(), batch.tgt_out.tolist(), strict=True)
-    ]
-
-
 def equal(first: Batch, second: Batch) -> bool:
     return all(
         torch.equal(getattr(first, name), getattr(second, name)) for name in ("src", "tgt_in", "tgt_out")
     )
-
-
-@pytest.mark.parametrize("sampling", [0.0, 0.1, 0.5])
-def test_an_epoch_has_every_pair_once(
-    store: ParallelStore, tokenizers: TokenizerPair, sampling: float
-) -> None:
-    source = BatchSource(store, tokenizers, tokens=100, seed=1, sampling=sampling)
-    seen = [pair for batch in source.batches(0) for pair in texts(batch, tokenizers)]
-    assert sorted(seen) == sorted(zip(SRC, TGT, strict=True))
 
 
 def test_a_ramp_doubles_the_budget_with_each_epoch_until_it_is_full(

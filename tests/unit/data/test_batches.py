@@ -1,8 +1,17 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
+from small_tokenizers import LANGUAGES, nllb_pair, phrases
 
-from heedful.data.batches import Batch, collate
+from heedful.data.batches import Batch, BatchSource, collate, plan_epoch
+from heedful.data.files import ParallelText
+from heedful.data.store import build_store
+from heedful.settings.model import ModelConfig
+from heedful.settings.run import Config, LanguageConfig
+from heedful.text import SpecialTokens, TokenizerPair
 
 PAIRS = [
     (np.array([5, 6, 3], dtype=np.int32), np.array([7, 3], dtype=np.int32)),
@@ -33,3 +42,108 @@ def test_a_batch_moves_to_a_device_whole() -> None:
     assert isinstance(moved, Batch)
     assert {t.device.type for t in (moved.src, moved.tgt_in, moved.tgt_out)} == {"meta"}
     assert moved.num_tgt_tokens == 7
+
+
+RNG = np.random.default_rng(1)
+SRC = RNG.gamma(6.0, 2.5, 20_000).astype(np.int32) + 1
+TGT = np.maximum(1, SRC + RNG.normal(0, 3, 20_000).astype(np.int32))
+
+
+def plan(seed: int = 1, epoch: int = 0, tokens: int = 4096, width: int = 4) -> list[NDArray[np.int64]]:
+    return plan_epoch(SRC, TGT, tokens=tokens, seed=seed, epoch=epoch, bucket_width=width)
+
+
+def test_epochs_and_seeds_differ_in_order_and_in_company() -> None:
+    plans = [plan(), plan(epoch=1), plan(seed=2)]
+    contents = [{frozenset(batch.tolist()) for batch in batches} for batches in plans]
+    for first, second in ((0, 1), (0, 2), (1, 2)):
+        assert len(contents[first] & contents[second]) < 0.1 * len(contents[first])
+
+
+def test_the_order_of_batches_is_not_by_length() -> None:
+    mean_lengths = [float(np.maximum(SRC, TGT)[batch].mean()) for batch in plan()]
+    correlation = np.corrcoef(mean_lengths, np.arange(len(mean_lengths)))[0, 1]
+    assert abs(correlation) < 0.3
+
+
+@pytest.mark.parametrize(("width", "most"), [(1, 0.10), (4, 0.18)])
+def test_little_of_a_batch_is_padding(width: int, most: float) -> None:
+    batches = plan(width=width)
+    for lengths in (SRC, TGT):
+        cells = sum(len(batch) * (-(-int(lengths[batch].max()) // width) * width) for batch in batches)
+        assert 1 - int(lengths.sum()) / cells < most
+
+
+def test_a_plan_is_the_same_on_every_machine() -> None:
+    lengths = np.array([3, 9, 4, 4, 12, 1, 7, 5])
+    batches = plan_epoch(lengths, lengths[::-1], tokens=30, seed=7, epoch=2, bucket_width=2)
+    assert [batch.tolist() for batch in batches] == [[5], [1, 6], [3, 4], [2, 7, 0]]
+
+
+ENGLISH, GERMAN = phrases()
+
+
+@pytest.fixture(scope="module")
+def pair() -> TokenizerPair:
+    return nllb_pair()
+
+
+@pytest.fixture(scope="module")
+def template(pair: TokenizerPair) -> SpecialTokens:
+    """As `heedful train --init` has it from the bundle of an NLLB model."""
+    languages = LanguageConfig(src_tag="eng_Latn", tgt_tag="deu_Latn")
+    model = ModelConfig(decoder_start_id=pair.tgt.eos_id, src_pad_id=1, tgt_pad_id=1)
+    return SpecialTokens.of(Config(model=model, languages=languages), pair)
+
+
+def test_the_tags_are_learned_in_their_places(
+    tmp_path: Path, pair: TokenizerPair, template: SpecialTokens
+) -> None:
+    text = ParallelText(list(ENGLISH[:2]), list(GERMAN[:2]))
+    store = build_store(text, pair, max_length=200, template=template, cache_dir=tmp_path)
+    batch = BatchSource(store, pair, tokens=4000, seed=1, template=template).batch(np.array([0, 1]), epoch=0)
+    english, german = pair.src.tag_id("eng_Latn"), pair.tgt.tag_id("deu_Latn")
+    start, eos, pad = pair.tgt.eos_id, pair.tgt.eos_id, pair.tgt.pad_id
+    for row in (0, 1):
+        src, tgt = pair.src.encode(ENGLISH[row]), pair.tgt.encode(GERMAN[row])
+        assert _unpadded(batch.src[row].tolist(), pad) == [english, *src, eos]
+        assert _unpadded(batch.tgt_in[row].tolist(), pad) == [start, german, *tgt]
+        assert _unpadded(batch.tgt_out[row].tolist(), pad) == [german, *tgt, eos]
+    assert batch.num_tgt_tokens == sum(len(pair.tgt.encode(line)) + 2 for line in GERMAN[:2])
+
+
+def test_lengths_count_tags(tmp_path: Path, pair: TokenizerPair, template: SpecialTokens) -> None:
+    text = ParallelText([ENGLISH[0]], [GERMAN[0]])
+    store = build_store(text, pair, max_length=200, template=template, cache_dir=tmp_path)
+    src, tgt = len(pair.src.encode(ENGLISH[0])) + 2, len(pair.tgt.encode(GERMAN[0])) + 2
+    assert (store.src_lengths[0], store.tgt_lengths[0]) == (src, tgt)
+    assert (store.report.longest_src, store.report.longest_tgt) == (src, tgt)
+    both = ParallelText([ENGLISH[0], "a"], [GERMAN[0], "b"])
+    shorter = build_store(both, pair, max_length=max(src, tgt) - 1, template=template, cache_dir=tmp_path)
+    assert (shorter.report.num_kept, shorter.report.num_too_long) == (1, 1)
+
+
+def test_each_framing_has_its_own_store(tmp_path: Path, pair: TokenizerPair, template: SpecialTokens) -> None:
+    text = ParallelText(list(ENGLISH), list(GERMAN))
+    plain = SpecialTokens.plain(pair)
+    paths = {
+        build_store(text, pair, max_length=200, template=each, cache_dir=tmp_path).path
+        for each in (template, plain, _swapped(pair))
+    }
+    assert len(paths) == 3
+    bare = build_store(text, pair, max_length=200, cache_dir=tmp_path).path
+    started = SpecialTokens(src_suffix=(2,), tgt_suffix=(2,), start_id=2)
+    same = build_store(text, pair, max_length=200, template=started, cache_dir=tmp_path).path
+    assert bare == same  # what the decoder starts with is no part of a store
+    assert bare in paths
+
+
+def _swapped(pair: TokenizerPair) -> SpecialTokens:
+    languages = LanguageConfig(src_tag=LANGUAGES[2], tgt_tag=LANGUAGES[0])
+    return SpecialTokens.of(Config(languages=languages), pair)
+
+
+def _unpadded(ids: list[int], pad_id: int) -> list[int]:
+    while ids[-1] == pad_id:
+        ids.pop()
+    return ids

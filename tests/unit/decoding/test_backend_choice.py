@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from machine_class import as_class, every_level, need_level, need_native
-from tiny_bundle import PAIRS, memorised
+from tiny_bundle import SOURCES, memorised
 
 from heedful import Translator
 from heedful.decoding.backends.choice import FASTEST, MAX_LOSS, choose_backend, loss_of
@@ -15,8 +15,6 @@ from heedful.errors import InputError
 from heedful.storage.bundle import Bundle
 
 pytestmark = pytest.mark.by_class
-
-SOURCES = [source for source, _ in PAIRS]
 
 
 @pytest.mark.parametrize("level", every_level())

@@ -1,58 +1,20 @@
 import math
 
 import pytest
-from searches import searched_by_beam, searched_greedily
-from step_tables import EOS, TableStep, probability_table, random_table, task_of
+from searches import searched_by_beam
+from step_tables import EOS, TableStep, probability_table, task_of
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
-from heedful.decoding.strategies.protocol import Greedy
-from heedful.errors import InputError
 
 A, B = 3, 4
-
-# Greedy goes A, A (0.6 * 0.5 * 0.9 = 0.27); the best output is B, B (0.4 * 0.9 * 1 = 0.36).
-GARDEN_PATH = probability_table(
-    {
-        (): {A: 0.6, B: 0.4},
-        (A,): {A: 0.5, B: 0.45, EOS: 0.05},
-        (A, A): {EOS: 0.9, A: 0.1},
-        (A, B): {EOS: 0.5, A: 0.5},
-        (B,): {B: 0.9, EOS: 0.1},
-        (B, B): {EOS: 1.0},
-    },
-    5,
-)
 
 
 def search(step: TableStep, max_lengths: list[int], **options: object) -> list[list[Hypothesis]]:
     of_beam = {name: options.pop(name) for name in ("beam_size", "early_stopping") if name in options}
     asked = SearchOptions(strategy=BeamSearch(**of_beam), **options)  # type: ignore[arg-type]
     return searched_by_beam(step, task_of(max_lengths, asked))
-
-
-def test_a_beam_of_two_leaves_the_path_that_greedy_takes() -> None:
-    [[greedy]] = search(TableStep(GARDEN_PATH, 1), [9], beam_size=1)
-    [[best]] = search(TableStep(GARDEN_PATH, 1), [9], beam_size=2)
-    assert (greedy.ids, best.ids) == ((A, A), (B, B))
-    assert greedy.log_prob == pytest.approx(math.log(0.27))
-    assert best.log_prob == pytest.approx(math.log(0.36))
-    assert best.score == pytest.approx(math.log(0.36) / (8 / 6) ** 0.6)
-
-
-def test_the_n_best_list_holds_different_outputs_best_first() -> None:
-    [found] = search(TableStep(GARDEN_PATH, 1), [9], beam_size=16, n_best=4)
-    assert [hypothesis.ids for hypothesis in found] == [(B, B), (A, A), (A, B), (B,)]
-    assert [math.exp(hypothesis.log_prob) for hypothesis in found] == pytest.approx([0.36, 0.27, 0.135, 0.04])
-
-
-def test_the_length_penalty_prefers_longer_outputs() -> None:
-    table = probability_table({(): {EOS: 0.5, A: 0.5}, (A,): {EOS: 0.9, A: 0.1}, (A, A): {EOS: 1.0}}, 5)
-    [[short]] = search(TableStep(table, 1), [9], beam_size=8, length_penalty=0.0)
-    [[longer]] = search(TableStep(table, 1), [9], beam_size=8, length_penalty=1.0)
-    assert (short.ids, longer.ids) == ((), (A,))
-    assert longer.score == pytest.approx(math.log(0.45) / (7 / 6))
 
 
 @pytest.mark.parametrize(
@@ -80,17 +42,6 @@ def test_each_way_to_stop_early(ends: float, early_stopping: str, second: tuple[
     assert [hypothesis.ids for hypothesis in found] == [(), second]
 
 
-def test_a_beam_of_one_ends_with_its_first_finished_hypothesis() -> None:
-    table = probability_table({(): {EOS: 0.51, A: 0.49}, (A,): {B: 1.0}, (A, B): {EOS: 1.0}}, 5)
-    for early_stopping in ("optimal", "estimate", "first"):
-        [[found]] = search(
-            TableStep(table, 1), [9], beam_size=1, length_penalty=2.0, early_stopping=early_stopping
-        )
-        assert found.ids == ()
-    [[found]] = search(TableStep(table, 1), [9], beam_size=2, length_penalty=2.0)
-    assert found.ids == (A, B)
-
-
 def test_an_end_token_finishes_only_among_the_first_of_the_beam() -> None:
     table = probability_table({(): {A: 0.5, B: 0.3, EOS: 0.2}, (A,): {A: 1.0}, (B,): {B: 1.0}}, 5)
     step = TableStep(lambda _b, ids: table(0, ids[:1]), 1)
@@ -107,31 +58,6 @@ def test_optimal_stops_once_nothing_live_can_win() -> None:
     [[best]] = search(step, [50], beam_size=4, length_penalty=0.6)
     assert best.ids == ()
     assert len(step.row_counts) == 1  # log 0.1 / (55 / 6) ** 0.6 < log 0.9
-
-
-def test_outputs_cut_at_the_limit_compete_by_score() -> None:
-    endless = probability_table({(): {A: 0.9, EOS: 0.1}, (A,): {A: 0.9, EOS: 0.1}}, 5)
-    step = TableStep(lambda _b, ids: endless(0, ids[:1]), 1)
-    [found] = search(step, [3], beam_size=2, n_best=2, length_penalty=0.0)
-    assert [(each.ids, each.finished) for each in found] == [((A, A, A), False), ((), True)]
-    assert found[0].log_prob == pytest.approx(3 * math.log(0.9))
-
-
-def test_forced_tokens_are_certain_and_count_in_the_length() -> None:
-    table = random_table(4, 6)
-    options = {"forced_first_id": 5, "forced_last_id": EOS, "min_length": 9, "length_penalty": 1.0}
-    [found] = search(TableStep(table, 1), [3], beam_size=3, n_best=3, **options)
-    for hypothesis in found:
-        assert (hypothesis.ids[0], len(hypothesis.ids), hypothesis.finished) == (5, 2, True)
-        [token] = hypothesis.ids[1:]
-        assert hypothesis.token_log_probs == (0.0, table(0, (5,))[token], 0.0)
-        assert hypothesis.score == pytest.approx(table(0, (5,))[token] / (8 / 6))
-
-
-def test_min_length_delays_the_end() -> None:
-    table = random_table(3, 6)
-    [found] = search(TableStep(table, 1), [9], beam_size=5, n_best=5, min_length=4)
-    assert min(len(hypothesis.ids) for hypothesis in found) >= 4
 
 
 def test_equal_probabilities_go_to_lower_ids() -> None:
@@ -151,30 +77,3 @@ def test_the_beam_keeps_its_width_and_ended_sentences_leave() -> None:
     found = search(step, [9, 9], beam_size=3, length_penalty=0.0)
     assert [hypothesis.ids for [hypothesis] in found] == [(A,), (A,) * 4]
     assert step.row_counts == [2, 4, 3, 3, 3]  # at first only two tokens besides the end token
-
-
-def test_a_batch_equals_its_sentences_one_by_one() -> None:
-    table = random_table(5, 7, sharpness=1.5)
-    limits = [3, 9, 4, 9, 2, 9, 1]
-    together = search(TableStep(table, 7), limits, beam_size=4, n_best=3)
-    for sentence, limit in enumerate(limits):
-        alone = search(
-            TableStep(lambda _b, ids, s=sentence: table(s, ids), 1), [limit], beam_size=4, n_best=3
-        )
-        assert alone == [together[sentence]]
-
-
-def test_a_beam_of_one_is_greedy_search() -> None:
-    for seed in range(20):
-        table, limits = random_table(seed, 6, sharpness=2.0), [6, 1, 9, 9]
-        greedy = searched_greedily(TableStep(table, 4), task_of(limits, SearchOptions(strategy=Greedy())))
-        assert search(TableStep(table, 4), limits, beam_size=1) == greedy
-
-
-def test_no_sentences_are_no_work() -> None:
-    assert search(TableStep(random_table(1, 5), 0), []) == []
-
-
-def test_a_model_without_any_continuation_is_reported() -> None:
-    with pytest.raises(InputError, match="no possible continuation"):
-        search(TableStep(lambda _b, _ids: [-math.inf] * 5, 1), [4])

@@ -57,24 +57,9 @@ def test_a_start_that_is_the_end_token_may_be_chosen() -> None:
     assert best(2, start_id=EOS) == ([[0.3, 0.25], [0.25, 0.2]], [[START, EOS], [4, 3]])
 
 
-def test_the_end_token_waits_for_the_minimal_length() -> None:
-    assert best(1, length=3, min_length=3)[1] == [[EOS], [4]]
-    assert best(1, length=2, min_length=3)[1] == [[3], [4]]
-
-
-def test_a_forced_token_is_the_only_one_and_certain() -> None:
-    assert best(1, length=0, forced_first_id=4, suppressed_ids=(4,)) == ([[1.0], [1.0]], [[4], [4]])
-    assert best(2, length=0, forced_first_id=4)[0] == [[1.0, 0.0], [1.0, 0.0]]
-    assert best(1, length=1, forced_first_id=4)[1] == [[EOS], [4]]
-
-
 def test_the_last_token_is_forced_only_where_the_limit_is() -> None:
     forced = {"forced_last_id": EOS, "min_length": 9}
     assert best(2, is_last=(False, True), **forced) == ([[0.2, 0.15], [1.0, 0.0]], [[3, 4], [EOS, 3]])
-
-
-def test_a_place_that_is_first_and_last_goes_to_the_last_token() -> None:
-    assert best(1, length=0, is_last=(True, False), forced_first_id=4, forced_last_id=EOS)[1] == [[EOS], [4]]
 
 
 @pytest.mark.parametrize("name", ["forced_first_id", "forced_last_id"])
@@ -106,13 +91,6 @@ def test_a_prefix_comes_before_what_the_options_force_forbid_and_renormalise() -
     )  # fmt: skip
     assert found.ids.tolist() == [[EOS], [PAD]]
     assert np.exp(found.scores).round(4).tolist() == [[0.25], [0.3]]
-
-
-def test_a_prefix_begins_after_a_forced_first_token() -> None:
-    for written, token, probability in (([[], []], 4, 1.0), ([[4], [4]], 3, 0.2)):
-        found = candidates(LOG_PROBS, 1, written=written, prefixes=[[3], [3]], forced_first_id=4)
-        assert found.ids.tolist() == [[token]] * 2
-        assert np.exp(found.scores).round(4).tolist() == [[probability]] * 2
 
 
 def test_a_prefix_that_the_model_cannot_write_is_reported() -> None:

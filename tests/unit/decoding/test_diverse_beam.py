@@ -1,8 +1,6 @@
-import dataclasses
 import math
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from searches import searched
@@ -10,8 +8,7 @@ from step_tables import EOS, Table, TableStep, constrained, random_table, task_o
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
-from heedful.errors import InputError
+from heedful.decoding.strategies.beam import DiverseBeamSearch
 
 Found = list[tuple[float, tuple[int, ...]]]  # ranks and tokens
 
@@ -109,42 +106,3 @@ def test_groups_find_what_the_algorithm_written_out_finds(
             own = [table(b, tokens[:t])[token] for t, token in enumerate(tokens)]
             assert list(hypothesis.token_log_probs) == own
             assert hypothesis.score == hypothesis.log_prob / options.penalty(len(tokens))
-
-
-def test_without_a_penalty_every_group_is_the_same_beam() -> None:
-    table = random_table(4, 9)
-    plain = SearchOptions(strategy=BeamSearch(beam_size=3), n_best=3)
-    grouped = dataclasses.replace(
-        plain, strategy=DiverseBeamSearch(beam_size=9, num_groups=3, diversity_penalty=0.0)
-    )
-    expected = searched(TableStep(table, 4), task_of([7, 3, 9, 1], plain))
-    assert search(TableStep(table, 4), [7, 3, 9, 1], grouped) == expected
-
-
-def test_a_high_penalty_makes_each_group_begin_with_another_token() -> None:
-    options = SearchOptions(
-        strategy=DiverseBeamSearch(beam_size=4, num_groups=4, diversity_penalty=99.0), n_best=4, min_length=1
-    )
-    [found] = search(TableStep(random_table(4, 9), 1), [5], options)
-    assert len({each.ids[0] for each in found}) == 4
-
-
-def test_a_sentence_does_not_depend_on_its_neighbours() -> None:
-    table = random_table(8, 9)
-    options = SearchOptions(
-        strategy=DiverseBeamSearch(beam_size=6, num_groups=3, diversity_penalty=0.7), n_best=6
-    )
-    limits = [7, 3, 9, 1]
-    together = search(TableStep(table, 4), limits, options)
-    for b, limit in enumerate(limits):
-        alone = search(TableStep(lambda _b, written, b=b: table(b, written), 1), [limit], options)
-        assert alone == [together[b]]
-
-
-def test_no_possible_continuation_is_reported_and_no_sentences_are_no_work() -> None:
-    options = SearchOptions(
-        strategy=DiverseBeamSearch(beam_size=2, num_groups=2), suppressed_ids=tuple(range(5))
-    )
-    with pytest.raises(InputError, match="no possible continuation"):
-        search(TableStep(random_table(1, 5), 1), [4], options)
-    assert search(TableStep(random_table(1, 5), 0), [], options) == []

@@ -60,14 +60,6 @@ def test_every_search_finds_what_it_finds_with_torch(name: str) -> None:
         assert [each.score for each in ours.hypotheses] == pytest.approx(scores, abs=1e-5)
 
 
-def test_prefixes_are_written_as_with_torch() -> None:
-    native, reference = translators()
-    prefixes = ["der", "", "die Katze", "", "", "", "ein", "", "", ""]
-    found, wanted = (each.translations(SOURCES, prefixes=prefixes) for each in (native, reference))
-    assert [each.text for each in found] == [each.text for each in wanted]
-    assert found[0].text.startswith("der")
-
-
 @pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
 @pytest.mark.parametrize("name", ["greedy", "beam"])
 def test_neither_batch_nor_order_nor_threads_change_a_bit(
@@ -119,13 +111,6 @@ def test_threads_that_share_an_engine_get_their_own_positions() -> None:
     with ThreadPoolExecutor(8) as pool, using_threads(1):
         found = list(pool.map(lambda each: shared.search_ids(each, options=options), sources))
     assert found == wanted
-
-
-def test_two_models_translate_together_as_with_torch() -> None:
-    bundle = memorised()
-    both = [Translator(bundle, ensemble=[bundle], engine=engine) for engine in ("auto", "torch")]
-    found, wanted = (each.translations(SOURCES) for each in both)
-    assert [each.text for each in found] == [each.text for each in wanted]
 
 
 def test_what_cannot_be_computed_is_refused_or_left_to_torch() -> None:

@@ -57,13 +57,6 @@ def test_what_one_model_rules_out_another_may_write() -> None:
     assert np.exp(tokens.log_probs()).tolist() == [pytest.approx([0, 0, 0.5, 0.5, 0])]
 
 
-def test_a_model_with_itself_is_itself() -> None:
-    alone = Translator(memorised()).translations(LINES)
-    together = Translator(memorised(), ensemble=[memorised(), memorised()]).translations(LINES)
-    assert [each.text for each in together] == [each.text for each in alone]
-    assert [each.score for each in together] == pytest.approx([each.score for each in alone], abs=1e-5)
-
-
 @pytest.mark.parametrize("options", [SearchOptions(n_best=2), SearchOptions(strategy=Sampling(), n_best=2)])
 def test_log_probabilities_are_those_of_the_mean_of_whole_models(options: SearchOptions) -> None:
     bundles = [memorised(), another(1), another(2)]

@@ -93,18 +93,6 @@ def test_what_is_longer_than_learned_positions_is_named(engine: str) -> None:
         translator.score(["the cat " * 9], ["die Katze"])
 
 
-@pytest.mark.parametrize("engine", ["native", "torch"])
-def test_a_text_that_is_longer_than_learned_positions_is_split(
-    engine: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    translator = Translator(seven_positions(engine), engine=engine)  # type: ignore[arg-type]
-    [whole] = translator.translations(["the cat " * 9])
-    parts = translator.translations(["the cat"] * 9)
-    assert "line 1: " in caplog.text
-    assert "above max_positions=7: translated in segments" in caplog.text
-    assert whole.hypotheses[0].ids[: len(parts[0].hypotheses[0].ids)] == parts[0].hypotheses[0].ids
-
-
 @pytest.mark.parametrize(
     "error",
     [MemoryError("decoding: no memory left"), RuntimeError("DefaultCPUAllocator: not enough memory: you")],

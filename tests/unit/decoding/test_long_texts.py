@@ -1,6 +1,5 @@
 """Texts that are too long: split at the best boundaries, with nothing lost, into segments that fit."""
 
-import logging
 from functools import cache
 
 import pytest
@@ -8,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_bundle import PAIRS, memorised
 
-from heedful.decoding.options import SearchOptions
 from heedful.decoding.texts import split_text
 from heedful.decoding.translator import Translator
 from heedful.settings.run import TokenizerConfig
@@ -77,23 +75,6 @@ def test_nothing_is_lost_and_no_segment_is_too_long(text: str, limit: int) -> No
         joined = "".join(gap + segment for gap, segment in zip(gaps, found, strict=True))
         assert joined.split() == text.split()
         assert all(len(ids) <= limit for ids in tokenizer.encode_batch(found))
-
-
-def test_the_search_of_a_split_text_is_that_of_its_segments(caplog: pytest.LogCaptureFixture) -> None:
-    translator = Translator(memorised())
-    sources = [source for source, _ in PAIRS]
-    options = SearchOptions(max_source_tokens=20)
-    with caplog.at_level(logging.WARNING, "heedful.decoding"):
-        short, long = translator.translations([sources[0], " ".join(sources)], options=options)
-    parts = translator.translations(sources)
-    assert short == parts[0]
-    assert long.text == " ".join(each.text for each in parts)
-    assert long.hypotheses[0].written_ids == tuple(
-        token for each in parts for token in each.hypotheses[0].written_ids
-    )
-    assert len(long.hypotheses[0].written_ids) == len(long.hypotheses[0].token_log_probs)
-    [record] = caplog.records
-    assert record.getMessage().startswith("line 2: ")
 
 
 def test_a_text_without_tokens_has_no_translation_however_long_it_is() -> None:

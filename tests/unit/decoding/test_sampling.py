@@ -1,15 +1,28 @@
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from sacrebleu import sentence_chrf as sacrebleus_chrf
 from searches import searched
-from step_tables import BOS, EOS, PAD, TableStep, probability_table, random_table, task_of
+from step_tables import EOS, TableStep, random_table, task_of
 
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.strategies.sampling import Sampling, probable, random_numbers
-from heedful.errors import InputError
+from heedful.decoding.steps import Array, StepFunction
+from heedful.decoding.strategies import sampling as module
+from heedful.decoding.strategies.sampling import (
+    Sampling,
+    least_risk,
+    probable,
+    random_numbers,
+    samples_at_once,
+    sentence_chrf,
+)
+from heedful.decoding.translation import TextHypothesis, Translation
 
 A, B = 3, 4
 SOURCES = [[7, 8, 9], [7], [9, 8, 7, 5], [5, 5]]
@@ -76,13 +89,6 @@ def test_a_low_temperature_or_one_token_to_choose_from_is_greedy() -> None:
                 assert row[token] == max(row)
 
 
-def test_what_is_suppressed_is_never_drawn() -> None:
-    table = probability_table({(): {PAD: 0.5, BOS: 0.4, A: 0.1}, (A,): {EOS: 0.3, B: 0.7}}, 5)
-    [found] = sample(TableStep(table, 1), [2], [[7]], n_best=30, suppressed_ids=(PAD, BOS, B))
-    assert {each.ids for each in found} == {(A,)}
-    assert all(each.log_prob == pytest.approx(math.log(0.1 * 0.3)) for each in found)
-
-
 def test_forced_tokens_are_drawn_for_certain() -> None:
     table = random_table(5, 8)
     [found] = sample(TableStep(table, 1), [3], [[7]], n_best=9, forced_first_id=6, forced_last_id=EOS)
@@ -97,17 +103,6 @@ def test_equal_sentences_draw_equally_and_ended_ones_leave_the_batch() -> None:
     assert step.row_counts[0] == 3
     assert step.row_counts[1:] == sorted(step.row_counts[1:], reverse=True)
     assert len(step.row_counts) == max(len(each.token_log_probs) for each in one + other + third)
-
-
-def test_no_sentences_are_no_work() -> None:
-    assert sample(TableStep(random_table(1, 5), 0), [], []) == []
-
-
-def test_no_possible_continuation_and_no_numbers_are_reported() -> None:
-    with pytest.raises(InputError, match="no possible continuation"):
-        sample(TableStep(random_table(1, 5), 1), [4], [[7]], suppressed_ids=(PAD, BOS, EOS, A, B))
-    with pytest.raises(InputError, match="not numbers"):
-        sample(TableStep(lambda _b, _ids: [0, 0, math.nan, 0, 0], 1), [4], [[7]])
 
 
 def test_random_numbers_are_the_same_on_every_machine() -> None:
@@ -143,3 +138,117 @@ def test_cut_offs_keep_what_they_say() -> None:
 def test_equal_probabilities_at_the_border_of_top_k_are_all_kept() -> None:
     left = probable(torch.tensor([[0.4, 0.2, 0.2, 0.2]]).log(), Sampling(top_k=2))
     assert torch.isfinite(left).all()
+
+
+SAMPLES = ["the cat sat", "a cat sat", "the cat sat", "the dog sat down", "cat", "a cat sits", "the cat sat"]
+
+
+def drawn(texts: list[str]) -> Translation:
+    hypotheses = tuple(
+        TextHypothesis(text, -1.0 * n, -2.0 * n, (n,), (-2.0 * n,), finished=True, written_ids=(n, 2))
+        for n, text in enumerate(texts)
+    )
+    return Translation("die Katze saß", texts[0], 0.0, hypotheses) if texts else Translation("", "", 0.0, ())
+
+
+def test_the_expected_utility_is_the_mean_over_all_samples() -> None:
+    found = least_risk(drawn(SAMPLES), sentence_chrf, n_best=9)
+    expected = {
+        text: sum(sacrebleus_chrf(text, [other]).score for other in SAMPLES) / len(SAMPLES)
+        for text in SAMPLES
+    }
+    ranked = sorted(expected, key=lambda text: -expected[text])
+    assert [each.text for each in found.hypotheses] == ranked
+    assert [each.score for each in found.hypotheses] == pytest.approx([expected[text] for text in ranked])
+    assert (found.text, found.score) == (ranked[0], found.hypotheses[0].score)
+    assert found.source == "die Katze saß"
+
+
+def test_equality_as_utility_takes_what_was_drawn_most_often() -> None:
+    samples = ["b", "a", "c", "a", "b", "a"]
+    found = least_risk(drawn(samples), lambda text, reference: float(text == reference), n_best=2)
+    assert [(each.text, each.score) for each in found.hypotheses] == [("a", 0.5), ("b", 2 / 6)]
+    assert [each.ids for each in found.hypotheses] == [(1,), (0,)]  # the first that was drawn, as it was
+    assert found.hypotheses[0].log_prob == -2.0
+
+
+def test_equal_utilities_stay_as_they_were_drawn_and_nothing_stays_nothing() -> None:
+    assert least_risk(drawn(["b", "a"]), lambda _text, _reference: 1.0).text == "b"
+    assert least_risk(drawn([]), sentence_chrf) == Translation("", "", 0.0, ())
+
+
+def test_a_utility_may_be_of_one_side_alone() -> None:
+    longest_reference = least_risk(drawn(["aa", "b"]), lambda text, reference: float(reference > text))
+    assert longest_reference.text == "aa"
+
+
+THREE_SOURCES = [[7, 8, 9], [7], [9, 8, 7, 5]]
+THREE_LIMITS = [9, 80, 70]
+CHOOSING = Sampling(temperature=1.3, top_k=6, top_p=0.95, min_p=0.01, epsilon=0.001, seed=3)
+
+
+def test_blocks_of_rows_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = random_table(3, 9, sharpness=0.2)
+    options = SearchOptions(n_best=40, strategy=CHOOSING, repetition_penalty=1.2, renormalize=True)
+    task = task_of(THREE_LIMITS, options, sources=THREE_SOURCES)
+    wanted = searched(TableStep(table, 3), task)
+    sizes: list[int] = []
+    probable = module.probable
+
+    def counted(scores: Array, sampling: Sampling) -> Array:
+        sizes.append(scores.size)
+        return probable(scores, sampling)
+
+    monkeypatch.setattr(module, "probable", counted)
+    for most in (1, 9, 20, 9 * 41, 9 * 120):
+        monkeypatch.setattr(module, "_NUMBERS_AT_ONCE", most)
+        sizes.clear()
+        assert searched(TableStep(table, 3), task) == wanted
+        assert max(sizes) <= max(most, 9)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7, 50, 119, 120])
+def test_parts_of_the_samples_are_the_samples(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    table = random_table(3, 9, sharpness=0.2)
+    task = task_of(THREE_LIMITS, SearchOptions(n_best=40, strategy=CHOOSING), sources=THREE_SOURCES)
+    wanted = searched(TableStep(table, 3), task)
+    steps: list[TableStep] = []
+
+    @contextmanager
+    def start() -> Iterator[StepFunction]:
+        steps.append(TableStep(table, 3))
+        yield steps[-1]
+
+    monkeypatch.setattr(module, "_ROWS_AT_ONCE", rows)
+    assert CHOOSING.search(start, replace(task, vocab_size=9)) == wanted
+    assert max(count for step in steps for count in step.row_counts) <= max(rows, 3)
+
+
+def test_random_numbers_can_be_drawn_from_anywhere() -> None:
+    whole = random_numbers(1, [5, 6], 2, 1000)
+    for start in (0, 4, 64, 640, 996):
+        assert np.array_equal(random_numbers(1, [5, 6], 2, 1000 - start, start=start), whole[start:])
+
+
+def test_a_large_vocabulary_leaves_fewer_samples_at_once() -> None:
+    assert samples_at_once(100) == 1024
+    assert samples_at_once(250_000) == 134
+    assert samples_at_once(2**40) == 1
+
+
+def test_no_tensor_has_all_samples_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_NUMBERS_AT_ONCE", 64 * 9)
+    largest: list[int] = []
+    softmax = module.softmax
+
+    def counted(array: Array) -> Array:
+        largest.append(array.size)
+        return softmax(array)
+
+    monkeypatch.setattr(module, "softmax", counted)
+    table = random_table(3, 9, sharpness=0.2)
+    task = task_of([9], SearchOptions(n_best=500, strategy=Sampling()), sources=[[7]])
+    found = searched(TableStep(table, 1), task)
+    assert len(found[0]) == 500
+    assert max(largest) <= 64 * 9
+    assert all(EOS not in each.ids for each in found[0])

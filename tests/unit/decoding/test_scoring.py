@@ -58,12 +58,6 @@ def test_what_a_search_may_not_write_is_impossible() -> None:
     ]
 
 
-def test_another_token_than_the_forced_one_is_impossible() -> None:
-    first, second = score([[8, 4, EOS], [4, EOS]], forced_first_id=8)
-    assert first.token_log_probs[0] == 0.0
-    assert second.token_log_probs[0] == -math.inf
-
-
 def test_the_last_token_is_forced_where_the_output_ends_at_its_limit_and_nowhere_else() -> None:
     outputs = [[8, 4, 5, EOS], [4, 5, 8, EOS]]
     free = score(outputs)
@@ -109,10 +103,6 @@ def test_any_step_function_will_do_and_outputs_that_end_leave_it() -> None:
         looked_up = [table(sentence, tuple(output[:place]))[i] for place, i in enumerate(output)]
         assert list(hypothesis.token_log_probs) == looked_up
     assert step.row_counts == [3, 2, 1, 1]
-
-
-def test_no_outputs_are_no_work() -> None:
-    assert score_outputs(TableStep(random_table(1, 5), 0), [], task_of([], SearchOptions())) == []
 
 
 def test_log_probabilities_that_are_no_numbers_are_reported() -> None:

@@ -1,23 +1,18 @@
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from heedful.decoding.generator import plan_batches
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.translator import Translator
-from heedful.errors import BundleError, InputError
+from heedful.errors import InputError
 from heedful.model.transformer import Transformer
 from heedful.settings.model import ModelConfig
 from heedful.settings.options import Precision
 from heedful.settings.run import Config, DecodeConfig, TokenizerConfig
 from heedful.storage.bundle import Bundle
-from heedful.storage.model_files import save_bundle
 from heedful.text import TokenizerPair, train_tokenizers
 
 pytestmark = pytest.mark.by_class
@@ -143,15 +138,6 @@ def test_the_shorter_of_both_limits_holds(bundle: Bundle) -> None:
     assert lengths == [len(bundle.tokenizers.src.encode("a")) + 1 + 4, 7]
 
 
-def test_sinusoids_take_a_line_of_any_length(bundle: Bundle) -> None:
-    long_line = "ab" * 400
-    [found] = Translator(bundle, batch_tokens=100).translations(
-        [long_line],
-        options=SearchOptions(strategy=BeamSearch(beam_size=1), min_length=1000, max_length_offset=300),
-    )
-    assert len(found.hypotheses[0].ids) >= 1000
-
-
 @pytest.mark.parametrize(("precision", "rel"), [("bf16", 0.1), ("fp16", 0.01)])
 def test_rounded_products_are_close_and_leave_the_weights_alone(
     bundle: Bundle, precision: Precision, rel: float
@@ -174,18 +160,6 @@ def test_a_model_in_training_is_left_in_training_and_translates_as_in_use(tokeni
     logits.sum().backward()  # nothing of the search stands in the way of the next training step
 
 
-def test_a_saved_bundle_translates_as_before(bundle: Bundle, tmp_path: Path) -> None:
-    save_bundle(bundle, tmp_path / "best", card="A test.")
-    expected = Translator(bundle).translate(LINES)
-    assert Translator.load(tmp_path / "best").translate(LINES) == expected
-    assert Translator.load(str(tmp_path)).translate(LINES) == expected
-
-
-def test_nothing_to_load_is_a_bundle_error(tmp_path: Path) -> None:
-    with pytest.raises(BundleError):
-        Translator.load(tmp_path / "nowhere")
-
-
 def test_bad_arguments_are_input_errors(bundle: Bundle) -> None:
     with pytest.raises(InputError, match="precision='int3'"):
         Translator(bundle, precision="int3")  # type: ignore[arg-type]
@@ -195,14 +169,6 @@ def test_bad_arguments_are_input_errors(bundle: Bundle) -> None:
         Translator(bundle).translate("ab")
     with pytest.raises(InputError, match="chunk_lines=0"):
         next(Translator(bundle).translate_lines(["ab"], chunk_lines=0))
-
-
-@given(st.lists(st.integers(0, 30)), st.integers(1, 60))
-def test_batches_hold_each_line_once_within_the_budget(lengths: list[int], tokens: int) -> None:
-    batches = plan_batches(lengths, tokens=tokens)
-    assert sorted(i for batch in batches for i in batch) == [i for i, length in enumerate(lengths) if length]
-    for batch in batches:
-        assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= tokens
 
 
 @pytest.mark.parametrize(

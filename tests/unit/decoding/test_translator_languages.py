@@ -7,12 +7,15 @@ import torch
 from machine_class import need_native
 from searches import searched
 from tagged_bundle import nllb_like
+from tiny_bundle import PAIRS, memorised
 
 from heedful.decoding.backends.native import NativeBackend
 from heedful.decoding.backends.torch import ModelStep
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
+from heedful.decoding.strategies.sampling import Sampling
 from heedful.decoding.task import SearchTask
+from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.storage.bundle import load_bundle
@@ -21,21 +24,9 @@ from heedful.verbs.attention import attention_of
 
 pytestmark = pytest.mark.by_class
 
+
 LINES = ["the house", "a cat and a dog", "the girl's lamp is broken"]
 GREEDY = SearchOptions(strategy=BeamSearch(beam_size=1), max_length_offset=6)
-
-
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_the_output_begins_with_the_tag_and_its_text_does_not(beam_size: int) -> None:
-    bundle = nllb_like()
-    german = bundle.tokenizers.tgt.tag_id("deu_Latn")
-    options = SearchOptions(strategy=BeamSearch(beam_size=beam_size), n_best=beam_size, max_length_offset=6)
-    for translation in Translator(bundle).translations(LINES, options=options):
-        for hypothesis in translation.hypotheses:
-            assert hypothesis.ids[0] == german
-            assert hypothesis.token_log_probs[0] == 0.0
-            assert "Latn" not in hypothesis.text
-            assert hypothesis.text == bundle.tokenizers.tgt.decode(hypothesis.ids[1:])
 
 
 def test_the_encoder_reads_the_framed_text_and_the_decoder_starts_as_the_model_says() -> None:
@@ -87,10 +78,6 @@ def test_other_languages_share_the_model(tmp_path: Path) -> None:
         Translator.load(tmp_path / "bundle", tgt_lang="ger")
 
 
-def test_an_empty_line_stays_empty_though_it_could_be_framed() -> None:
-    assert Translator(nllb_like()).translate(["", " \t"]) == ["", ""]
-
-
 def test_learned_positions_count_the_frame(caplog: pytest.LogCaptureFixture) -> None:
     words = "a a a a a"
     length = len(nllb_like().tokenizers.src.encode(words)) + 2
@@ -112,3 +99,80 @@ def test_attention_is_of_the_framed_pieces() -> None:
         assert maps.target_tokens[0] == "deu_Latn"
         assert (maps.target_tokens[-1], "Latn" in maps.target) == ("</s>", False)
         assert len(maps.target_in_tokens) == len(maps.target_tokens)
+
+
+SENTENCES = [source for source, _ in PAIRS]
+FREE = SearchOptions(n_best=4, strategy=Sampling(temperature=3.0, top_k=30), max_length_offset=5)
+
+
+def test_a_translation_begins_with_its_prefix() -> None:
+    translator = Translator(memorised())
+    prefixes = ["der Hund", "", "die Katze sieht die", "der", "", "schläft die"]
+    for beam_size in (1, 4):
+        options = SearchOptions(strategy=BeamSearch(beam_size=beam_size), n_best=beam_size)
+        found = translator.translations(SENTENCES, options=options, prefixes=prefixes)
+        free = translator.translations(SENTENCES, options=options)
+        for prefix, translation, without in zip(prefixes, found, free, strict=True):
+            assert all(each.text.startswith(prefix) for each in translation.hypotheses)
+            if not prefix:
+                assert translation.text == without.text
+    assert found[0].text == "der Hund schläft ."
+    assert found[0].hypotheses[0].token_log_probs[0] < -2  # the model's own: "der" is no guess of it
+
+
+def test_a_prefix_stands_after_the_language() -> None:
+    bundle = nllb_like()
+    tgt = bundle.tokenizers.tgt
+    options = SearchOptions(strategy=BeamSearch(beam_size=2), n_best=2, max_length_offset=6)
+    [found] = Translator(bundle).translations(["a cat and a dog"], options=options, prefixes=["the house"])
+    for each in found.hypotheses:
+        assert list(each.ids[:3]) == [tgt.tag_id("deu_Latn"), *tgt.encode("the house")][:3]
+        assert each.token_log_probs[0] == 0.0 > each.token_log_probs[1]
+
+
+def test_a_stream_takes_prefixes_line_by_line() -> None:
+    translator = Translator(memorised())
+    prefixes = ["der Hund", "", "die", "der", "", "schläft die"]
+    expected = translator.translations(SENTENCES, prefixes=prefixes)
+    for chunk_lines in (1, 4, 100):
+        given = (prefix + "\n" for prefix in prefixes)
+        stream = translator.translate_lines(SENTENCES, prefixes=given, chunk_lines=chunk_lines)
+        assert [each.text for each in stream] == [each.text for each in expected]
+
+
+def test_prefixes_that_cannot_be_are_named() -> None:
+    translator = Translator(memorised())
+    with pytest.raises(InputError, match=r"^prefixes: 1 for 2 texts"):
+        translator.translations(SENTENCES[:2], prefixes=["der"])
+    stream = translator.translate_lines(SENTENCES[:3], prefixes=["der", "die"], chunk_lines=2)
+    assert [next(stream).source, next(stream).source] == SENTENCES[:2]
+    with pytest.raises(InputError, match=r"^line 3: has no prefix"):
+        next(stream)
+
+
+def test_a_prefix_may_be_as_long_as_the_output_and_no_longer() -> None:
+    translator, prefix = Translator(memorised()), "die Katze sieht den Hund ."
+    length = len(translator.bundle.tokenizers.tgt.encode(prefix))
+    [found] = translator.translations(
+        SENTENCES[:1], options=SearchOptions(max_length=length), prefixes=[prefix]
+    )
+    assert (found.text, found.hypotheses[0].finished) == (prefix, False)
+    short = SearchOptions(max_length=length - 1)
+    message = rf"^line 2: a prefix of {length} tokens, but the translation may have {length - 1}; "
+    with pytest.raises(InputError, match=message):
+        translator.translations(SENTENCES[:2], options=short, prefixes=["", prefix])
+
+
+def hypotheses(translation: Translation) -> list[tuple[int, ...]]:
+    return [each.ids for each in translation.hypotheses]
+
+
+def test_samples_depend_on_their_own_line_alone() -> None:
+    bundle = memorised()
+    together = Translator(bundle).translations([*SENTENCES, "", SENTENCES[0]], options=FREE)
+    assert hypotheses(together[0]) == hypotheses(together[-1])
+    assert len({ids for each in together for ids in hypotheses(each)}) > 15
+    alone = Translator(bundle, batch_tokens=1).translations(SENTENCES, options=FREE)
+    turned = Translator(bundle, batch_tokens=20).translations(SENTENCES[::-1], options=FREE)[::-1]
+    for one, other, another in zip(together, alone, turned, strict=False):
+        assert hypotheses(one) == hypotheses(other) == hypotheses(another)

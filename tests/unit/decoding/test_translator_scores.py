@@ -1,14 +1,13 @@
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from tagged_bundle import nllb_like
-from tiny_bundle import PAIRS, memorised
+from tiny_bundle import PAIRS, SOURCES, TARGETS, memorised
 
-from heedful.decoding.backends.choice import EngineChoice, choose_backend
+from heedful.decoding.backends.choice import choose_backend
 from heedful.decoding.backends.torch import ForcedStep, ModelStep
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
@@ -24,7 +23,6 @@ from heedful.storage.bundle import Bundle
 
 pytestmark = pytest.mark.by_class
 
-SOURCES, TARGETS = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
 NOTHING = ScoredText("", 0.0, 0.0, (), (), finished=True, written_ids=(), model_log_probs=())
 
 
@@ -82,54 +80,6 @@ def test_a_translation_has_the_numbers_it_was_found_with(name: str) -> None:
     assert_scored_as_found(Translator(memorised(), engine="torch"), SEARCHES[name])
 
 
-@pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
-@pytest.mark.parametrize("name", SEARCHES)
-def test_so_it_has_in_every_precision_of_the_engine(
-    name: str, precision: Precision, use_engine: Callable[[Precision], None]
-) -> None:
-    use_engine(precision)
-    translator = Translator(memorised(), engine="native", precision=precision)
-    assert_scored_as_found(translator, SEARCHES[name])
-
-
-@pytest.mark.parametrize("engine", ["auto", "torch"])
-def test_so_it_has_from_several_models(engine: EngineChoice) -> None:
-    other = replace(memorised(), network=copy.deepcopy(memorised().model))
-    with torch.no_grad():
-        for weight in other.model.parameters():
-            weight.mul_(0.97)
-    together = Translator(memorised(), ensemble=[other], engine=engine)
-    assert_scored_as_found(together, SearchOptions(n_best=4))
-    [alone], [both] = (each.score(SOURCES[:1], TARGETS[:1]) for each in (Translator(memorised()), together))
-    assert alone.log_prob != pytest.approx(both.log_prob, abs=1e-4)
-
-
-@pytest.mark.parametrize("engine", ["auto", "torch"])
-def test_a_cut_output_and_a_prefix_have_theirs_as_ids(engine: EngineChoice) -> None:
-    translator, src = Translator(memorised(), engine=engine), memorised().tokenizers.src
-    options = SearchOptions(n_best=4, max_length=6, renormalize=True, suppressed_ids=(0, 1, 2, 9))
-    sources = [[*src.encode(line), src.eos_id] for line in SOURCES]
-    prefixes = [[9, 17], [], [30], [9], [], [5, 6, 7]]
-    found = translator.search_ids(sources, options=options, prefixes=prefixes)
-    rows = [row for row, hypotheses in enumerate(found) for _ in hypotheses]
-    flat = [each for hypotheses in found for each in hypotheses]
-    scored = translator.score_ids(
-        [sources[row] for row in rows],
-        [[*each.ids, *[src.eos_id] * each.finished] for each in flat],
-        options=options,
-        prefixes=[prefixes[row] for row in rows],
-    )
-    assert {each.finished for each in flat} == {True, False}
-    assert [each.ids for each in scored] == [each.ids for each in flat]
-    assert [each.score for each in scored] == pytest.approx([each.score for each in flat], abs=1e-5)
-
-
-def test_a_true_translation_is_more_probable_than_another() -> None:
-    right = Translator(memorised()).score(SOURCES, TARGETS)
-    wrong = Translator(memorised()).score(SOURCES, [*TARGETS[1:], TARGETS[0]])
-    assert all(one.score > -0.2 and other.score < -2 for one, other in zip(right, wrong, strict=True))
-
-
 def test_pairs_keep_their_order_and_a_pair_of_nothing_is_certain() -> None:
     translator = Translator(memorised())
     sources, targets = ["", *SOURCES, "  ", SOURCES[0]], ["", *TARGETS, "\t", TARGETS[0]]
@@ -150,14 +100,6 @@ def test_where_one_side_is_empty_the_model_is_asked() -> None:
     assert nothing_said.token_log_probs == pytest.approx([first.log_softmax(-1)[0, 0, tgt.eos_id].item()])
     assert len(nothing_read.token_log_probs) == len(tgt.encode(TARGETS[0])) + 1
     assert nothing_said.score < -2 and nothing_read.score < -2
-
-
-@pytest.mark.parametrize("batch_tokens", [1, 20, 50])
-def test_the_batch_size_changes_no_score(batch_tokens: int) -> None:
-    together = Translator(memorised()).score(SOURCES, TARGETS)
-    parted = Translator(memorised(), batch_tokens=batch_tokens).score(SOURCES, TARGETS)
-    assert [each.ids for each in parted] == [each.ids for each in together]
-    assert [each.score for each in parted] == pytest.approx([each.score for each in together], abs=1e-6)
 
 
 @pytest.mark.parametrize("chunk_lines", [1, 4, 1024])
@@ -222,14 +164,6 @@ def test_a_line_beyond_learned_positions_is_named_with_its_side() -> None:
         next(stream)
 
 
-def test_a_model_in_training_is_left_in_training_and_scores_as_in_use() -> None:
-    bundle = fresh(dropout=0.5)
-    expected = Translator(bundle).score(SOURCES, TARGETS)
-    bundle.model.train()
-    assert Translator(bundle).score(SOURCES, TARGETS) == expected
-    assert bundle.model.training
-
-
 @pytest.mark.parametrize(
     ("precision", "kind"), [("float32", ForcedStep), ("bf16", ModelStep), ("fp16", ModelStep)]
 )
@@ -247,14 +181,6 @@ def test_scores_are_computed_in_the_precision(precision: Precision, off: float) 
     rounded = Translator(memorised(), precision=precision).score(SOURCES, TARGETS)
     assert [each.score for each in rounded] != [each.score for each in exact]
     assert [each.score for each in rounded] == pytest.approx([each.score for each in exact], abs=off)
-
-
-@pytest.mark.parametrize("name", ["beam", "greedy"])
-def test_half_precision_scores_as_it_searches(name: str) -> None:
-    options = {"beam": SearchOptions(n_best=4), "greedy": SearchOptions(strategy=BeamSearch(beam_size=1))}[
-        name
-    ]
-    assert_scored_as_found(Translator(memorised(), precision="fp16"), options)
 
 
 def test_bad_arguments_are_input_errors() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.errors import ConfigError, CorpusError
-from heedful.evaluation.metrics import edit_distance, evaluate_texts
+from heedful.evaluation.metrics import EvaluationReport, edit_distance, evaluate_texts
 
 HYPOTHESES = ["Der Hund bellt.", "Ein Mann, der liest !", "Zwei Kinder spielen im Park", ""]
 REFERENCES = ["Der Hund bellt laut.", "Ein Mann, der liest!", "Zwei kinder spielen in dem Park", "Nichts."]
@@ -179,3 +179,15 @@ def test_the_edit_distance_equals_its_recursive_definition(left: list[str], righ
         return min(distance(i - 1, j) + 1, distance(i, j - 1) + 1, substituted)
 
     assert edit_distance(left, right) == distance(len(left), len(right))
+
+
+def test_a_report_becomes_one_flat_json_object() -> None:
+    report = EvaluationReport({"bleu": 31.5, "wer": 20.0}, {"bleu": "nrefs:1", "wer": "items:2"}, 2)
+    expected = {
+        "bleu": 31.5,
+        "wer": 20.0,
+        "signatures": {"bleu": "nrefs:1", "wer": "items:2"},
+        "sentences": 2,
+    }
+    assert report.as_dict() == expected
+    assert json.loads(json.dumps(report.as_dict(seconds=0.5))) == {**expected, "seconds": 0.5}

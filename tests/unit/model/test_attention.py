@@ -2,8 +2,13 @@
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
 
-from heedful.model.attention import MultiHeadAttention, attention_weights
+from heedful.model.attention import MultiHeadAttention, attention_weights, causal_mask, padding_mask
+from heedful.model.variants import RotaryPositions
 
 B, H, T, S, K = 2, 3, 5, 7, 11
 DTYPES = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -102,3 +107,89 @@ def test_heads_have_weights_of_their_own() -> None:
     changed = (maps[0] - maps[1]).abs().amax(dim=(0, 2, 3))
     assert changed[1] > 0.01
     assert changed[[0, 2]].max() == 0.0
+
+
+def test_a_padding_mask_allows_exactly_the_real_tokens_to_every_head_and_query() -> None:
+    ids = torch.tensor([[5, 9, 7], [9, 4, 4]])
+    mask = padding_mask(ids, pad_id=4)
+    assert mask.shape == (2, 1, 1, 3)
+    assert mask.dtype == torch.bool
+    assert mask[:, 0, 0].tolist() == [[True, True, True], [True, False, False]]
+
+
+def test_a_causal_mask_allows_the_past_and_the_present() -> None:
+    mask = causal_mask(5)
+    assert mask.shape == (1, 1, 5, 5)
+    assert mask.dtype == torch.bool
+    for t in range(5):
+        for s in range(5):
+            assert mask[0, 0, t, s] == (s <= t)
+
+
+def test_a_causal_mask_allows_all_keys_before_the_first_query() -> None:
+    assert torch.equal(causal_mask(2, past=3), causal_mask(5)[:, :, 3:])
+
+
+BATCH, QUERIES, KEYS, D = 2, 5, 7, 17
+GROUPS = pytest.mark.parametrize(("num_heads", "num_kv_heads"), [(6, 6), (6, 3), (6, 2), (6, 1), (4, 2)])
+SIZES = pytest.mark.parametrize("sizes", [{"d_k": 3, "d_v": 3}, {"d_k": 5, "d_v": 2}, {"d_k": 1, "d_v": 11}])
+
+
+def grouped_mask() -> Tensor:
+    mask = torch.ones(BATCH, 1, QUERIES, KEYS, dtype=torch.bool)
+    mask[1, :, :, 4:] = False
+    return mask
+
+
+def inputs() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(107)
+    return (
+        torch.randn(BATCH, QUERIES, D, dtype=torch.float64, requires_grad=True),
+        torch.randn(BATCH, KEYS, D, dtype=torch.float64, requires_grad=True),
+    )
+
+
+@GROUPS
+@SIZES
+def test_grouped_attention_equals_torchs(num_heads: int, num_kv_heads: int, sizes: dict[str, int]) -> None:
+    x, context = inputs()
+    attention = MultiHeadAttention(D, num_heads, num_kv_heads=num_kv_heads, **sizes).double()
+    assert attention.key.out_features == num_kv_heads * sizes["d_k"]
+    assert attention.value.out_features == num_kv_heads * sizes["d_v"]
+    queries = attention.query(x).view(BATCH, QUERIES, num_heads, sizes["d_k"]).transpose(1, 2)
+    keys = attention.key(context).view(BATCH, KEYS, num_kv_heads, sizes["d_k"]).transpose(1, 2)
+    values = attention.value(context).view(BATCH, KEYS, num_kv_heads, sizes["d_v"]).transpose(1, 2)
+    heads = scaled_dot_product_attention(queries, keys, values, grouped_mask(), enable_gqa=True)
+    wanted = attention.output(heads.transpose(1, 2).reshape(BATCH, QUERIES, num_heads * sizes["d_v"]))
+    found = attention(x, context, grouped_mask())
+    torch.testing.assert_close(found, wanted)
+    leaves = [x, context, *attention.parameters()]
+    coefficients = torch.randn_like(found)
+    for one, two in zip(
+        torch.autograd.grad(found, leaves, coefficients),
+        torch.autograd.grad(wanted, leaves, coefficients),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("bias", [False, True])
+def test_grouped_rotary_attention_equals_llamas(num_kv_heads: int, bias: bool) -> None:
+    config = LlamaConfig(
+        hidden_size=20, num_attention_heads=4, num_key_value_heads=num_kv_heads, head_dim=6,
+        attention_bias=bias, attn_implementation="eager",
+    )  # fmt: skip
+    torch.manual_seed(109)
+    theirs = LlamaAttention(config, layer_idx=0).eval()
+    sizes = {"d_k": 6, "d_v": 6, "num_kv_heads": num_kv_heads}
+    ours = MultiHeadAttention(20, 4, positions=RotaryPositions(), bias=bias, **sizes)
+    same = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj"}
+    for name, other in same.items():
+        ours.get_submodule(name).load_state_dict(theirs.get_submodule(other).state_dict())
+    x = torch.randn(BATCH, KEYS, 20)
+    angles = LlamaRotaryEmbedding(config)(x, torch.arange(KEYS)[None])
+    additive = torch.zeros(1, 1, KEYS, KEYS).masked_fill(~causal_mask(KEYS), float("-inf"))
+    wanted, _ = theirs(x, position_embeddings=angles, attention_mask=additive)
+    found = ours(x, x, causal_mask(KEYS))
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)

@@ -82,3 +82,76 @@ def test_layers_are_found_inside_of_wrappers_and_beside_adapters() -> None:
     assert len(layers) == 1 + 2
     assert {type(each.attention) for each in attentions} == {FusedAttention}
     assert {type(each.residual) for each in layers} == {FusedResidual}
+
+
+def dropped(p: float, x: torch.Tensor, seed: int) -> torch.Tensor:
+    torch.manual_seed(seed)
+    return FastDropout(p).train()(x)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.25, 0.5, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_rate_is_met_and_the_mean_is_kept(p: float, dtype: torch.dtype) -> None:
+    count = 1_000_003
+    y = dropped(p, torch.ones(count, dtype=dtype), seed=1)
+    deviation = (p * (1 - p) / count) ** 0.5
+    assert y.dtype == dtype
+    assert float((y == 0).double().mean()) == pytest.approx(p, abs=4.5 * deviation + 1 / 65_536)
+    assert float(y.double().mean()) == pytest.approx(1.0, abs=4.5 * deviation / (1 - p))
+    assert y.unique().tolist() == pytest.approx([0.0, 1 / (1 - p)], rel=2e-4)
+
+
+def test_the_scale_makes_up_for_the_rounding_of_the_rate() -> None:
+    p = 1 / 50_000  # met as 1 / 65,536
+    assert dropped(p, torch.ones(4, dtype=torch.float64), seed=1).max().item() == 65_536 / 65_535
+
+
+def test_a_half_is_exact_in_bf16_too() -> None:
+    y = dropped(0.5, torch.full((5, 7), 3.0, dtype=torch.bfloat16), seed=2)
+    assert y.dtype == torch.bfloat16
+    assert y.unique().tolist() == [0.0, 6.0]
+
+
+def test_elements_that_share_random_bits_are_dropped_independently() -> None:
+    """64 bits serve four neighbours: whether two of them fall together must be chance."""
+    kept = (dropped(0.5, torch.ones(400_000), seed=3) != 0).double().view(-1, 4)
+    correlations = torch.corrcoef(kept.T)
+    assert float((correlations - torch.eye(4)).abs().max()) < 5 / 100_000**0.5
+    assert kept.mean(dim=0).tolist() == pytest.approx([0.5] * 4, abs=0.008)
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (3,), (2, 3, 5, 7), (5, 0)])
+def test_every_size_keeps_its_shape(shape: tuple[int, ...]) -> None:
+    assert dropped(0.3, torch.ones(shape), seed=4).shape == shape
+
+
+def test_an_input_that_is_not_contiguous_is_dropped_like_any_other() -> None:
+    x = torch.randn(7, 5)
+    assert torch.equal(dropped(0.5, x.T, seed=5), dropped(0.5, x.T.contiguous(), seed=5))
+
+
+def test_each_call_draws_another_mask_and_a_seed_draws_the_same() -> None:
+    x = torch.ones(1000)
+    torch.manual_seed(6)
+    layer = FastDropout(0.5).train()
+    first, second = layer(x), layer(x)
+    assert not torch.equal(first, second)
+    assert torch.equal(first, dropped(0.5, x, seed=6))
+    assert not torch.equal(first, dropped(0.5, x, seed=7))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5])
+def test_evaluation_is_the_identity_and_draws_nothing(p: float) -> None:
+    x = torch.randn(11)
+    state = torch.get_rng_state()
+    assert FastDropout(p).eval()(x) is x
+    assert FastDropout(0.0).train()(x) is x
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_gradient_passes_through_the_same_mask() -> None:
+    x = torch.randn(1000, dtype=torch.float64, requires_grad=True)
+    y = dropped(0.3, x, seed=8)
+    y.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad * x, y)

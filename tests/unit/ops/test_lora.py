@@ -54,15 +54,6 @@ def test_a_layer_is_the_formula_written_out(bias: bool) -> None:
             assert found[row, o].item() == pytest.approx(wx + offset[o] + ALPHA / RANK * bax, rel=1e-12)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_merged_layer_computes_the_same(bias: bool) -> None:
-    layer = adapted_layer(bias=bias)
-    x = torch.randn(2, 5, IN, dtype=torch.float64)
-    merged = layer.merged()
-    assert type(merged) is nn.Linear
-    torch.testing.assert_close(merged(x), layer(x), rtol=1e-12, atol=1e-12)
-
-
 def test_dropout_falls_on_the_adapter_alone_and_in_training_alone() -> None:
     layer = adapted_layer(dropout=0.5)
     plain = nn.functional.linear(x := torch.randn(2, IN, dtype=torch.float64), layer.weight, layer.bias)
@@ -113,11 +104,3 @@ def test_only_targets_are_adapted_and_never_the_pre_softmax_matrix() -> None:
     attentions = ("encoder.layers.0.self", "decoder.layers.0.self", "decoder.layers.0.cross")
     assert layers == {f"{name}_attention.{last}" for name in attentions for last in ("output", "value")}
     assert type(adapted.output) is nn.Linear
-
-
-def test_cached_steps_go_through_the_adapters_too() -> None:
-    _, adapted, (src, tgt_in) = model_and_ids()
-    randomise(adapted)
-    cache = adapted.start_cache(adapted.encode(src))
-    steps = torch.stack([adapted.decode_step(tgt_in[:, t], cache) for t in range(tgt_in.shape[1])], dim=1)
-    torch.testing.assert_close(steps, adapted(src, tgt_in), rtol=1e-9, atol=1e-9)

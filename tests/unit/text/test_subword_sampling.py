@@ -37,14 +37,6 @@ def test_rate_0_is_the_tokenizers_own_segmentation(kind: str) -> None:
         assert sampler(line, rng) == tokenizer.encode(line)
 
 
-@pytest.mark.parametrize("byte_fallback", [False, True])
-def test_our_merging_equals_sentencepieces_when_nothing_is_dropped(byte_fallback: bool) -> None:
-    tokenizer = train("bpe", vocab_size=316 if byte_fallback else 60, byte_fallback=byte_fallback)
-    sampler = SegmentationSampler(tokenizer, 1e-300)
-    for line in LINES + ODD:
-        assert sampler(line, random.Random(1)) == tokenizer.encode(line)
-
-
 @pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
 def test_our_merging_equals_sentencepieces_on_real_text(real_data: Path, normalization: str) -> None:
     folder = real_data / "multi30k"
@@ -145,12 +137,6 @@ def test_unigram_sampling_has_the_smoothed_distribution_over_all_segmentations(r
     assert len(every) > 2
     assert set(ours) <= set(every)
     assert sum(abs(ours[p] / draws - w / total) for p, w in weights.items()) / 2 < 0.04
-
-
-def test_a_word_without_end_is_segmented_in_reasonable_time() -> None:
-    tokenizer = train("bpe")
-    ids = SegmentationSampler(tokenizer, 0.1)("thecat" * 300, random.Random(1))
-    assert tokenizer.decode(ids) == "thecat" * 300
 
 
 def test_a_rate_that_is_no_probability_is_refused() -> None:

@@ -47,12 +47,6 @@ def test_what_is_the_same_everywhere_stays_so_to_the_last_bit(tmp_path: Path) ->
     assert all(torch.equal(weight, unique_weights(model)[name]) for name, weight in average.weights.items())
 
 
-def test_the_mean_of_one_checkpoint_is_itself(tmp_path: Path) -> None:
-    weights = dict(unique_weights(small_model()))
-    save_file(weights, tmp_path / WEIGHTS_FILE)
-    assert all(torch.equal(weight, weights[name]) for name, weight in average_weights([tmp_path]).items())
-
-
 @pytest.mark.parametrize("decay", [0.5, 0.999])
 def test_the_moving_average_is_its_recursion_written_out(decay: float) -> None:
     model = small_model()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.training.events import EventLog, NoticeEvent, ValidationEvent
+from heedful.training.events import EndEvent, EventLog, NoticeEvent, StartEvent, StepEvent, ValidationEvent
 
 
 def line(step: int) -> str:
@@ -90,3 +90,28 @@ def test_a_log_that_cannot_be_rewritten_stays_whole(tmp_path: Path, monkeypatch:
     with pytest.raises(OSError, match="No space left"):
         log.drop_after(1)
     assert steps(log.path) == [1, 2]
+
+
+def test_an_event_is_one_flat_object_with_its_kind_first() -> None:
+    event = StepEvent(
+        step=50, seconds=1.5, epoch=0, loss=3.0, nll=2.5, learning_rate=1e-4, gradient_norm=0.5,
+        tokens_per_second=1e4, progress=0.1,
+    )  # fmt: skip
+    found = event.to_json()
+    assert list(found)[:3] == ["event", "step", "seconds"]
+    assert found["event"] == "step"
+    assert (found["loss"], found["nll"]) == (3.0, 2.5)  # the smoothed loss is not the likelihood
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_scores_stand_beside_the_other_fields() -> None:
+    found = ValidationEvent(step=7, seconds=2.0, scores={"nll": 1.5, "bleu": 30.0}, is_best=True).to_json()
+    assert found == {
+        "event": "validation", "step": 7, "seconds": 2.0, "is_best": True, "nll": 1.5, "bleu": 30.0,
+    }  # fmt: skip
+
+
+def test_kinds_differ() -> None:
+    assert {kind.kind for kind in (StartEvent, StepEvent, ValidationEvent, EndEvent)} == {
+        "start", "step", "validation", "end",
+    }  # fmt: skip

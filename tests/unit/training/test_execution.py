@@ -1,6 +1,10 @@
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
-from machine_class import as_class
+from machine_class import as_class, skip_here
 
 from heedful.runtime.native import Native
 from heedful.training import execution as module
@@ -13,6 +17,7 @@ from heedful.training.execution import (
 )
 
 pytestmark = pytest.mark.by_class
+
 
 CPU = torch.device("cpu")
 
@@ -124,3 +129,36 @@ def test_products_of_float32_on_a_gpu_are_settled_for_the_step_alone(
             assert torch.get_float32_matmul_precision() == other
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+SHAPES = 60  # more than are kept
+PROGRAM = f"""
+import torch
+from heedful.training.memory import limit_onednn_cache
+
+limit_onednn_cache()
+weight = torch.zeros(64, 64, dtype=torch.bfloat16)
+for _ in range(2):
+    for rows in range(8, 8 + 8 * {SHAPES}, 8):
+        torch.zeros(rows, 64, dtype=torch.bfloat16) @ weight
+"""
+
+
+def num_prepared(**settings: str) -> int:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEDNN_")}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**environment, "ONEDNN_VERBOSE": "profile_create", **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.count("create:cache_miss,cpu,matmul")
+
+
+def test_few_prepared_products_are_kept_unless_the_user_says_how_many() -> None:
+    with_as_many_as_shapes = num_prepared(ONEDNN_PRIMITIVE_CACHE_CAPACITY="1000")
+    if not with_as_many_as_shapes:
+        skip_here("oneDNN in bfloat16")
+    assert with_as_many_as_shapes == SHAPES
+    assert num_prepared() == 2 * SHAPES

@@ -1,6 +1,6 @@
 """What is due after a step: by counts of steps, or by fractions of a run's minutes."""
 
-from itertools import count, pairwise
+from itertools import count
 from typing import Any
 
 import pytest
@@ -48,19 +48,6 @@ def test_runs_with_another_limit_go_by_steps(limits: dict[str, Any]) -> None:
         assert due == Due(validation=step % 3 == 0, checkpoint=step % 5 == 0)
 
 
-def test_no_fraction_means_steps_for_runs_of_minutes_too() -> None:
-    config = settings({"every_fraction": None})
-    assert not Schedule(config).is_time_based
-    assert due_after(config, step=6, seconds=0.0, validated_at=0.0) == Due(True, False)
-    assert due_after(config, step=7, seconds=1e9, validated_at=0.0) == Due(False, False)
-
-
-def test_a_run_of_minutes_is_validated_at_each_tenth_of_them() -> None:
-    assert Schedule(settings()).is_time_based
-    times = times_of_validations(settings(), step=1.0, validation=5.0)
-    assert times == [60.0 * tenth for tenth in range(1, 11)]
-
-
 @pytest.mark.parametrize("step", [0.7, 7.0, 14.0])
 @pytest.mark.parametrize("fraction", [0.05, 0.1, 0.25])
 def test_each_multiple_of_the_fraction_is_met_by_the_next_step(step: float, fraction: float) -> None:
@@ -70,33 +57,8 @@ def test_each_multiple_of_the_fraction_is_met_by_the_next_step(step: float, frac
         assert 0.0 <= time - 600.0 * fraction * number <= step
 
 
-@pytest.mark.parametrize("validation", [20.0, 45.0, 59.0, 61.0, 95.0, 200.0])
-def test_long_validations_do_not_follow_upon_each_other(validation: float) -> None:
-    times = times_of_validations(settings(), step=1.0, validation=validation)
-    assert len(times) > 1
-    for one, other in pairwise(times):
-        assert 30.0 <= other - (one + validation) <= 91.0
-
-
 def test_steps_longer_than_the_fraction_are_validated_one_by_one() -> None:
     assert times_of_validations(settings(), step=150.0, validation=0.0) == [150.0, 300.0, 450.0, 600.0]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "validated_at", "is_due"),
-    [
-        (130.0, 122.0, False),  # resumed from the checkpoint that the validation at 120 left
-        (179.0, 122.0, False),
-        (180.0, 122.0, True),
-        (150.0, 0.0, True),  # resumed from a checkpoint of before the first validation
-        (20.0, 3.0, False),  # the unadapted model was validated before the first step
-    ],
-)
-def test_what_was_validated_before_is_not_due_again(
-    seconds: float, validated_at: float, is_due: bool
-) -> None:
-    due = due_after(settings(), step=1, seconds=seconds, validated_at=validated_at)
-    assert due.validation == is_due
 
 
 def test_more_minutes_for_a_resumed_run_move_what_is_due() -> None:

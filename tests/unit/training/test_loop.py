@@ -418,14 +418,6 @@ def test_a_run_that_was_too_short_says_so_at_its_end(tmp_path: Path) -> None:
     assert long.trainer.fit().warning == ""
 
 
-def test_a_finished_run_that_is_resumed_takes_no_step_and_says_so(tmp_path: Path) -> None:
-    make(tmp_path).trainer.fit()
-    resumed = make(tmp_path, train={"max_steps": 5})
-    resumed.trainer.resume(tmp_path / "checkpoints" / "step-12")
-    end = resumed.trainer.fit()
-    assert (end.reason, end.steps_taken) == ("12 steps done, train.max_steps=5", 0)
-
-
 def test_a_checkpoint_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     world = make(tmp_path)
     world.trainer.fit()

@@ -7,7 +7,6 @@ import torch
 from small_models import assert_same_weights, small_model
 from torch import Tensor, nn
 
-from heedful.settings.options import TrainingPrecision
 from heedful.settings.run import OptimizerConfig
 from heedful.training.optimizer import (
     Muon,
@@ -184,10 +183,3 @@ def test_frozen_matrices_are_not_muons_either() -> None:
     untouched = small_model()
     for after, before in zip(hidden_matrices(model), hidden_matrices(untouched), strict=True):
         assert torch.equal(after, before)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-def test_muon_computes_in_the_precision_of_the_run(precision: TrainingPrecision) -> None:
-    orthogonal, *others = build_optimizer(small_model(), MUON, precision=precision).param_groups
-    assert orthogonal["precision"] == precision
-    assert all("precision" not in group for group in others)

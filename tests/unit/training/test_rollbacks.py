@@ -76,7 +76,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_named(tmp_path: Path) -> None:
     json.dumps(skipped[0].to_json())
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_several_in_a_row_are_taken_again_at_half_the_rate(tmp_path: Path, processes: int) -> None:
     train = {"processes": processes, "checkpoint_every_steps": 4}
     plain = make(tmp_path / "plain", train=train | {"processes": 1})

@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import assert_same_weights, small_model
+from small_models import small_model
 from torch import nn
 
 from heedful.data.batches import collate
 from heedful.errors import ConfigError
 from heedful.model.transformer import Transformer
-from heedful.ops.lora import without_adapters
 from heedful.settings.run import Config
 from heedful.training.optimizer import build_optimizer, choose_trained_weights, num_trained
 from heedful.training.step import train_step
@@ -77,32 +76,6 @@ def test_a_step_changes_what_is_trained_and_nothing_else() -> None:
     }
     assert moved <= trained_names(model)
     assert {name for name in trained_names(model) if name.endswith("weight")} <= moved
-
-
-def test_the_optimizer_holds_what_is_trained() -> None:
-    model = chosen(("encoder.", "decoder.layers.0.self_attention.query.bias"))
-    groups = build_optimizer(model, settings().optimizer, precision="float32").param_groups
-    held = {id(weight) for group in groups for weight in group["params"]}
-    assert held == {id(weight) for weight in model.parameters() if weight.requires_grad}
-
-
-def test_adapters_alone_are_trained_and_merge_into_a_plain_model() -> None:
-    torch.manual_seed(5)
-    model, before = chosen(lora=LORA), small_model()
-    assert all(name.endswith(("lora_a", "lora_b")) for name in trained_names(model))
-    assert_same_weights(without_adapters(model), before)
-    step(model, settings(lora=LORA))
-    plain = without_adapters(model)
-    moved = {
-        name
-        for (name, one), (_, other) in zip(plain.named_parameters(), before.named_parameters(), strict=True)
-        if not torch.equal(one, other)
-    }
-    assert {name.rpartition(".")[0].rpartition(".")[2] for name in moved} == {"query", "outer"}
-    assert all(name.endswith(".weight") for name in moved)
-    assert len(moved) == 5  # three attentions and two feed-forward layers
-    assert without_adapters(plain) is plain
-    assert trained_names(model)  # the model itself goes on
 
 
 def test_frozen_parts_keep_their_adapters_at_nothing() -> None:

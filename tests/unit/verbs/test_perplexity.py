@@ -50,15 +50,6 @@ def test_it_is_that_of_validation_on_the_same_pairs(tmp_path: Path) -> None:
     assert found.per_token > 2
 
 
-def test_it_is_the_exponential_of_sums_over_all_pairs() -> None:
-    found = Perplexity()
-    found.add(pair("ein Haus", -1.0, -2.0, -0.5, -0.5))
-    found.add(pair("", -2.0))
-    assert (found.num_pairs, found.num_tokens, found.num_words) == (2, 5, 4)  # with both ends of lines
-    assert found.per_token == pytest.approx(math.exp(6 / 5))
-    assert found.per_word == pytest.approx(math.exp(6 / 4))
-
-
 def test_a_pair_of_nothing_is_not_counted() -> None:
     found = Perplexity()
     found.add(pair(""))

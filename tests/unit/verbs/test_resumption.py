@@ -90,7 +90,7 @@ CHANGES: dict[str, object] = {
     "decode.n_best": 2,
     "decode.batch_tokens": 512,
 }
-# In place of two files each, of a fraction (tests/unit/config), or of no use without another run.
+# In place of two files each, of a fraction (tests/unit/settings), or of no use without another run.
 ELSEWHERE = {"data.pairs", "data.valid_pairs", "schedule.warmup_steps", "train.init"}
 
 

@@ -1,12 +1,16 @@
 import gzip
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from heedful.data.files import (
+    PairFiles,
     ParallelText,
-    check_parallel,
+    Row,
+    holds_pairs,
     overlap,
     read_lines,
     read_pairs,
@@ -21,39 +25,46 @@ def write(path: Path, content: str | bytes) -> Path:
     return path
 
 
-def test_two_files_are_read_line_by_line(tmp_path: Path) -> None:
-    text = read_parallel(write(tmp_path / "a.en", "one\ntwo\n"), write(tmp_path / "a.de", "eins\nzwei"))
-    assert (text.src, text.tgt, text.num_empty, text.num_read, len(text)) == (
-        ["one", "two"],
-        ["eins", "zwei"],
-        0,
-        2,
-        2,
-    )
+def sources_of(path: Path) -> list[str]:
+    """The lines of a file as the reader of pairs gives them, which holds one pair at a time."""
+    return [row.src for row in PairFiles((path, path)).rows()]
 
 
+def rows_of(src: Path, tgt: Path) -> list[Row]:
+    return list(PairFiles((src, tgt)).rows())
+
+
+Reader = Callable[[Path], list[str]]
+EITHER = pytest.mark.parametrize("read", [read_lines, sources_of])
+
+
+@EITHER
 @pytest.mark.parametrize("name", ["text.gz", "text.txt"])
-def test_gzip_is_recognised_by_its_content(tmp_path: Path, name: str) -> None:
-    assert read_lines(write(tmp_path / name, gzip.compress("ü\nb\n".encode()))) == ["ü", "b"]
+def test_gzip_is_recognised_by_its_content(tmp_path: Path, name: str, read: Reader) -> None:
+    assert read(write(tmp_path / name, gzip.compress("ü\nb\n".encode()))) == ["ü", "b"]
 
 
-def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
+@EITHER
+def test_only_a_line_feed_ends_a_line(tmp_path: Path, read: Reader) -> None:
     strange = "a\u2028b\x85c\x0cd\x0be\x1cf\u2029g\rh"
-    assert read_lines(write(tmp_path / "x", f"{strange}\nsecond\n")) == [strange, "second"]
+    assert read(write(tmp_path / "x", f"{strange}\nsecond\n")) == [strange, "second"]
 
 
-def test_carriage_returns_before_line_feeds_go_with_them(tmp_path: Path) -> None:
-    assert read_lines(write(tmp_path / "x", "a\r\nb\r\n\r\nc")) == ["a", "b", "", "c"]
+@EITHER
+def test_carriage_returns_before_line_feeds_go_with_them(tmp_path: Path, read: Reader) -> None:
+    assert read(write(tmp_path / "x", "a\r\nb\r\n\r\nc")) == ["a", "b", "", "c"]
 
 
 def test_empty_lines_are_kept_and_the_final_line_feed_starts_no_line(tmp_path: Path) -> None:
     assert read_lines(write(tmp_path / "x", "a\n\n\nb\n\n")) == ["a", "", "", "b", ""]
 
 
-def test_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:
-    assert read_lines(write(tmp_path / "x", b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n")) == ["a", "\ufeffb"]
+@EITHER
+def test_a_byte_order_mark_is_dropped(tmp_path: Path, read: Reader) -> None:
+    assert read(write(tmp_path / "x", b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n")) == ["a", "\ufeffb"]
 
 
+@EITHER
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -69,41 +80,44 @@ def test_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:
         (gzip.compress(b"some text\n" * 500, mtime=0)[:-1] + b"\xaa", "gzip file is truncated or corrupt"),
     ],
 )
-def test_bad_content_is_named_with_its_place(tmp_path: Path, content: bytes, message: str) -> None:
+def test_bad_content_is_named_with_its_place(
+    tmp_path: Path, content: bytes, message: str, read: Reader
+) -> None:
     path = write(tmp_path / "bad.txt", content)
     with pytest.raises(CorpusError, match=message) as caught:
-        read_lines(path)
+        read(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
 
 
+@EITHER
 @pytest.mark.parametrize("name", ["text.gz", "text.GZ"])
-def test_a_plain_file_named_gz_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_plain_file_named_gz_is_refused(tmp_path: Path, read: Reader, name: str) -> None:
     with pytest.raises(CorpusError, match=rf"{name}: not a gzip file, although its name ends in \.gz"):
-        read_lines(write(tmp_path / name, "plain\n"))
+        read(write(tmp_path / name, "plain\n"))
 
 
-def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
+@EITHER
+def test_a_missing_file_and_a_directory_are_named(tmp_path: Path, read: Reader) -> None:
     with pytest.raises(CorpusError, match=r"nowhere\.de: no such file"):
-        read_lines(tmp_path / "nowhere.de")
+        read(tmp_path / "nowhere.de")
     with pytest.raises(CorpusError, match="is a directory"):
-        read_lines(tmp_path)
+        read(tmp_path)
 
 
+@pytest.mark.parametrize("read", [read_parallel, rows_of])
 @pytest.mark.parametrize("swap", [False, True])
-def test_unequal_sides_name_both_and_the_first_unmatched_line(tmp_path: Path, swap: bool) -> None:
+def test_unequal_sides_name_both_and_the_first_unmatched_line(
+    tmp_path: Path, swap: bool, read: Callable[[Path, Path], object]
+) -> None:
     short = write(tmp_path / "train.de", "x\n" * 1234)
     long = write(tmp_path / "train.en", "x\n" * 1236)
     with pytest.raises(CorpusError) as caught:
-        read_parallel(*((long, short) if swap else (short, long)))
+        read(*((long, short) if swap else (short, long)))
     assert str(caught.value) == (
         f"{short}: 1,234 lines but {long} has 1,236; "
         "source and target must be parallel (first unmatched line: 1,235)"
     )
-
-
-def test_equal_sides_pass_the_check() -> None:
-    check_parallel("a", ["x"], "b", ["y"])
 
 
 def test_pairs_with_an_empty_side_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -133,8 +147,10 @@ def test_tsv_has_source_then_target(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["no tab", "a\tb\tc", ""])
 def test_a_tsv_line_without_exactly_two_columns_is_named(tmp_path: Path, line: str) -> None:
-    with pytest.raises(CorpusError, match=r"pairs\.tsv: line 2: \d tab-separated columns"):
-        read_pairs(write(tmp_path / "pairs.tsv", f"a\tA\n{line}\nc\tC\n"))
+    path = write(tmp_path / "pairs.tsv", f"a\tA\n{line}\nc\tC\n")
+    for read in (read_pairs, lambda path: list(PairFiles((path,)).rows())):
+        with pytest.raises(CorpusError, match=r"pairs\.tsv: line 2: \d tab-separated columns"):
+            read(path)
 
 
 @pytest.mark.parametrize("packed", ["", ".gz", ".GZ"])
@@ -195,3 +211,72 @@ def test_real_corpora_are_read_whole(real_data: Path) -> None:
     assert overlap(train, test) < 10
     packed = real_data / "canada-laws-en-fr"
     assert len(read_parallel(packed / "valid.en.gz", packed / "valid.fr.gz")) == 3_000
+
+
+def test_pairs_come_with_their_line_and_their_bytes(tmp_path: Path) -> None:
+    src, tgt = (
+        write(tmp_path / "a.en", b"\xef\xbb\xbfone\r\n\ntwo"),
+        write(tmp_path / "a.de", "eins\nx\nzwei\n"),
+    )
+    assert list(PairFiles((src, tgt)).rows()) == [
+        (1, "one", "eins", (b"\xef\xbb\xbfone\r\n", b"eins\n")),
+        (2, "", "x", (b"\n", b"x\n")),
+        (3, "two", "zwei", (b"two", b"zwei\n")),
+    ]
+
+
+def test_it_reads_what_the_readers_of_whole_files_read(tmp_path: Path) -> None:
+    strange = "a\u2028b\x85c\x0cd\x0be\x1cf\u2029g\rh"
+    src = write(tmp_path / "s", f"{strange}\nsecond\r\n\nlast")
+    tgt = write(tmp_path / "t", "A\nB\nC\nD\n")
+    whole = read_parallel(src, tgt)
+    kept = [(row.src, row.tgt) for row in PairFiles((src, tgt)).rows() if row.src]
+    assert kept == list(zip(whole.src, whole.tgt, strict=True))
+    pairs = write(tmp_path / "p.jsonl", r'{"src": "a\nb", "tgt": "c"}' + "\n" + '{"src": "d", "tgt": "e"}\n')
+    whole = read_pairs(pairs)
+    assert [(row.src, row.tgt) for row in PairFiles((pairs,)).rows()] == list(
+        zip(whole.src, whole.tgt, strict=True)
+    )
+
+
+def test_tsv_and_jsonl_have_one_raw_line(tmp_path: Path) -> None:
+    tsv = write(tmp_path / "p.tsv.gz", gzip.compress(b"a\tA\n"))
+    assert list(PairFiles((tsv,)).rows()) == [(1, "a", "A", (b"a\tA\n",))]
+    line = json.dumps({"en": "a", "de": "A"}) + "\n"
+    pairs = PairFiles((write(tmp_path / "p.jsonl", line),), "en", "de")
+    assert list(pairs.rows()) == [(1, "a", "A", (line.encode(),))]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="has no named pipes")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    good = write(tmp_path / "good", "x\n")
+    with pytest.raises(CorpusError, match="pipe: is a pipe or device, and the text is read more than once"):
+        list(PairFiles((good, tmp_path / "pipe")).rows())
+
+
+def test_progress_is_told_and_ends_at_most_at_the_end(tmp_path: Path) -> None:
+    text = write(tmp_path / "a", "some words\n" * 5000)
+    told: list[float] = []
+    assert sum(1 for _ in PairFiles((text, text)).rows(told.append)) == 5000
+    assert told == sorted(told)
+    assert 0.0 < told[0] <= told[-1] <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("names", "suffixes"),
+    [
+        (("train.en", "train.de.gz"), (".en", ".de")),
+        (("src.txt", "tgt.txt"), (".src", ".tgt")),
+        (("english", "german"), (".src", ".tgt")),
+        (("pairs.tsv.gz",), (".tsv",)),
+        (("pairs.jsonl",), (".jsonl",)),
+    ],
+)
+def test_suffixes_tell_the_sides_apart(names: tuple[str, ...], suffixes: tuple[str, ...]) -> None:
+    assert PairFiles(tuple(map(Path, names))).suffixes == suffixes
+
+
+def test_files_of_pairs_are_known_by_name() -> None:
+    assert all(holds_pairs(Path(name)) for name in ("a.tsv", "a.jsonl", "a.b.tsv.gz", "a.jsonl.gz"))
+    assert not any(holds_pairs(Path(name)) for name in ("run", "a.gz", "a.en", "tsv"))
