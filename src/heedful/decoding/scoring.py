@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import Hypothesis, hypothesis_of
 from heedful.decoding.steps import Array, NextTokens, StepFunction, like, on_host
-from heedful.decoding.task import SearchTask, SharedOptions
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
+from heedful.settings.search import SharedOptions
 
 # In place of a 0, which only rounding makes: its logarithm is finite.
 _LEAST = float(np.finfo(np.float32).tiny)

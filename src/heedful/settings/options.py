@@ -1,15 +1,21 @@
-"""The options that commands share, each defined once, with its type, range, help text and default.
+"""Options: their ranges, how they are shown, and those that commands share.
 
-The command line makes its options from these classes (`cli/options.py`), which are fields of a verb's task. A
-key of the configuration that is the same setting has its text and range from here (`settings/run.py`), and a
-search its ranges (`decoding/ranges.py`). None leaves a setting as the bundle has it.
+A setting has its type, range, help text and default once, in a field of the dataclass that uses it: one of a
+search in `settings/search.py` or `decoding/strategies/`, one of a verb in its task. The command line
+(`cli/options.py`), the keys of a configuration (`settings/run.py`) and docs/reference/ are made from these
+fields. In the classes here, None leaves a setting as the bundle has it.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Literal, get_args, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from heedful.errors import InputError
 
 Precision = Literal["float32", "bf16", "fp16", "int8"]
 TrainingPrecision = Literal["float32", "bf16"]
@@ -18,12 +24,8 @@ TrainingPrecision = Literal["float32", "bf16"]
 # Headings of the help.
 SEARCH, OUTPUTS, SAMPLING, COMPUTING = "Search", "Output constraints", "Sampling", "Computing"
 TEXT = "Parallel text"
-_BUNDLE = "as in the bundle"
-# Where source and target are given, neither can be split; longer ones would take memory and time squared.
-PAIR_TOKENS = 2000
+BUNDLE = "as in the bundle"
 
-LengthNormalization = Literal["gnmt", "average"]
-EarlyStopping = Literal["optimal", "estimate", "first"]
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -36,9 +38,10 @@ class Option:
         heading: of the help, under which it stands; None: among the command's own options.
         minimum: of a number.
         maximum: of a number.
-        above: of a number that must be greater than this; the search says so, not the command line.
+        outer_maximum: of a number in a file or on the command line, where Python takes larger ones.
+        above: of a number that must be greater than this; `check_options` says so, not the command line.
         metavar: what stands for the value in the help; None: its type.
-        default: what holds where it is not set, in words; None: the value itself says so.
+        default: what holds where it is not set, in words; None: the field's default says so.
         flags: such as --output and -o; none: the name of the field.
         is_argument: whether the value stands by itself, without a flag.
     """
@@ -47,25 +50,73 @@ class Option:
     heading: str | None = None
     minimum: float | None = None
     maximum: float | None = None
+    outer_maximum: float | None = None
     above: float | None = None
     metavar: str | None = None
     default: str | None = None
     flags: tuple[str, ...] = ()
     is_argument: bool = False
 
+    def flags_of(self, name: str) -> tuple[str, ...]:
+        """Return the flags of the field with this name."""
+        return self.flags or (f"--{name.replace('_', '-')}",)
+
 
 @cache
 def options_of(group: type) -> Mapping[str, Option]:
     """Return the option of each field of a dataclass that has one, by the field's name."""
-    hints = get_type_hints(group, include_extras=True)
-    options = {
-        field.name: next((each for each in get_args(hints[field.name]) if isinstance(each, Option)), None)
-        for field in fields(group)
+    return {
+        name: option
+        for name, hint in get_type_hints(group, include_extras=True).items()
+        for option in get_args(hint)
+        if isinstance(option, Option)
     }
-    return {name: option for name, option in options.items() if option is not None}
 
 
-def _choices(*kinds: object) -> str:
+@cache
+def kinds_of(group: type) -> Mapping[str, Sequence[Any]]:
+    """Return the types of each field of a dataclass, or the values of a literal type, by the field's name."""
+    hints = get_type_hints(group)
+    return {
+        name: get_args(hint) if get_origin(hint) in (UnionType, Union, Literal) else (hint,)
+        for name, hint in hints.items()
+    }
+
+
+def check_options(group: object) -> None:
+    """Check the fields of a dataclass that have an option: numbers in their range, names that there are.
+
+    Raises:
+        InputError: naming the first that cannot be.
+    """
+    kind: type = type(group)
+    for name, option in options_of(kind).items():
+        value, kinds = getattr(group, name), kinds_of(kind)[name]
+        if value is None and type(None) in kinds:
+            continue
+        if isinstance(kinds[0], str) and value not in kinds:
+            raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, kinds))}")
+        if int in kinds or float in kinds:
+            _check_number(name, value, option, is_whole=int in kinds)
+
+
+def _check_number(name: str, number: object, option: Option, *, is_whole: bool) -> None:
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise InputError(f"{name}={number!r}: must be a {'whole ' * (is_whole and number is None)}number")
+    value = cast(float, number)
+    least, most, above = option.minimum, option.maximum or math.inf, option.above
+    if above is not None and not above < value <= most:
+        raise InputError(f"{name}={value}: must be above {above} and at most {most}")
+    if least is not None and not least <= value < math.inf:
+        expected = f"at least {least}" if value < least else "a finite number"
+        raise InputError(f"{name}={value}: must be {expected}")
+    if value > most:
+        raise InputError(f"{name}={value}: must be at most {most:,}")
+    if is_whole and not isinstance(value, Integral):
+        raise InputError(f"{name}={value}: must be a whole number")
+
+
+def choices(*kinds: object) -> str:
     """Return the values of literal types, as the help shows them."""
     return "|".join(value for kind in kinds for value in get_args(kind))
 
@@ -93,6 +144,15 @@ Ensemble = Annotated[
         metavar="RUN",
     ),
 ]
+ShortlistFile = Annotated[
+    Path | None,
+    Option(
+        "A file of heedful shortlist: write each sentence with a few tokens only; scores are those of a "
+        "model that knows no others.",
+        COMPUTING,
+        metavar="FILE",
+    ),
+]
 AsJson = Annotated[bool, Option("Print JSON.", flags=("--json",))]
 Overwrite = Annotated[bool, Option("Start anew; an existing run is renamed to NAME.old-N.")]
 PRESET = Option("tiny, small, base, big, a row of Table 3, or a published system.")
@@ -108,206 +168,12 @@ def settings_like(text: str) -> Option:
 class Languages:
     """The languages of a model that has many, as its own tags for them: fra_Latn, or fr."""
 
-    src_lang: Annotated[str | None, Option("Language to translate from.", metavar="TAG", default=_BUNDLE)] = (
+    src_lang: Annotated[str | None, Option("Language to translate from.", metavar="TAG", default=BUNDLE)] = (
         None
     )
-    tgt_lang: Annotated[str | None, Option("Language to translate into.", metavar="TAG", default=_BUNDLE)] = (
+    tgt_lang: Annotated[str | None, Option("Language to translate into.", metavar="TAG", default=BUNDLE)] = (
         None
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreRequest(Languages):
-    """Options that the score of an output depends on."""
-
-    length_penalty: Annotated[
-        float | None,
-        # A power of a length: a float holds it.
-        Option("Alpha of the length penalty.", SEARCH, minimum=0, maximum=30, default=_BUNDLE),
-    ] = None
-    length_normalization: Annotated[
-        str | None,
-        Option(
-            "Scores over ((5 + length) / 6)^alpha, or over length^alpha.",
-            SEARCH,
-            metavar=_choices(LengthNormalization),
-            default=_BUNDLE,
-        ),
-    ] = None
-    coverage_penalty: Annotated[
-        float | None,
-        Option(
-            "Beta of the coverage penalty: outputs should attend to all of the input; 0.2 where "
-            "--length-normalization is gnmt, and far less with average.",
-            SEARCH,
-            minimum=0,
-            maximum=1000,
-            default="0",
-        ),
-    ] = None
-    max_length_offset: Annotated[
-        int | None,
-        Option(
-            "Maximum output length beyond that of the input, in tokens.",
-            OUTPUTS,
-            minimum=0,
-            maximum=1_000_000,
-            default=_BUNDLE,
-        ),
-    ] = None
-    max_length: Annotated[
-        int | None,
-        Option("Maximum output length in tokens.", OUTPUTS, minimum=1, maximum=1_000_000, default=_BUNDLE),
-    ] = None
-    min_length: Annotated[
-        int | None,
-        Option("Minimum output length in tokens.", OUTPUTS, minimum=0, maximum=1_000_000, default=_BUNDLE),
-    ] = None
-    max_source_tokens: Annotated[
-        int | None,
-        Option(
-            "Maximum length of a source in tokens; longer lines are translated in segments, and refused "
-            "where a translation is given.",
-            SEARCH,
-            minimum=1,
-            maximum=1_000_000,
-            default=f"data.max_length of the training, and {PAIR_TOKENS:,} where a translation is given",
-        ),
-    ] = None
-    no_repeat_ngram_size: Annotated[
-        int | None,
-        Option("Forbid repeating any n-gram of this size; 0 disables.", OUTPUTS, minimum=0, default=_BUNDLE),
-    ] = None
-    shortlist: Annotated[
-        Path | None,
-        Option(
-            "A file of heedful shortlist: write each sentence with a few tokens only; scores are those of a "
-            "model that knows no others.",
-            COMPUTING,
-            metavar="FILE",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SamplingRequest:
-    """Strategies in place of beam search: sampling, minimum Bayes risk, or one by its registered name."""
-
-    strategy: Annotated[
-        str | None,
-        Option(
-            "Search strategy: greedy, beam, diverse-beam, sampling, mbr, or one that another package "
-            "registers, with its settings, as in mbr:samples=50,temperature=0.8; those not named are the "
-            "strategy's own defaults.",
-            SEARCH,
-            metavar="NAME[:KEY=VALUE,...]",
-            default="the bundle's beam search",
-        ),
-    ] = None
-    sample: Annotated[
-        bool, Option("Sample each next token; --n-best says how many outputs to draw.", SAMPLING)
-    ] = False
-    temperature: Annotated[
-        float | None, Option("Below 1, the probable becomes more probable.", SAMPLING, default="1")
-    ] = None
-    top_k: Annotated[int | None, Option("Only the k most probable tokens.", SAMPLING, minimum=1)] = None
-    top_p: Annotated[
-        float | None, Option("Only the most probable tokens that have this probability together.", SAMPLING)
-    ] = None
-    min_p: Annotated[
-        float | None, Option("Only tokens of at least this share of the best one's probability.", SAMPLING)
-    ] = None
-    epsilon: Annotated[float | None, Option("Only tokens of at least this probability.", SAMPLING)] = None
-    seed: Annotated[
-        int | None,
-        Option(
-            "Random seed; the samples of a line do not depend on the other lines.",
-            SAMPLING,
-            minimum=0,
-            default="0",
-        ),
-    ] = None
-    mbr: Annotated[
-        int | None,
-        Option(
-            "Sample so many outputs, and take the one that is most like all of them (minimum Bayes risk, "
-            "sentence chrF); scores are that likeness, 0 to 100.",
-            SAMPLING,
-            minimum=1,
-            metavar="N",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class BeamRequest:
-    """The width of a beam search, where that alone may be asked for."""
-
-    beam_size: Annotated[
-        int | None,
-        Option(
-            "Hypotheses kept in the search; 1 is greedy.", SEARCH, minimum=1, maximum=1000, default=_BUNDLE
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchRequest(BeamRequest, ScoreRequest):
-    """How outputs are searched.
-
-    Attributes:
-        n_best: how many hypotheses of each line.
-        sampling: the strategy in place of beam search.
-    """
-
-    early_stopping: Annotated[
-        str | None,
-        Option(
-            "When to end a sentence: optimal, when no live hypothesis can win; estimate, when none would win "
-            "now; first, when beam-size hypotheses have finished.",
-            SEARCH,
-            metavar=_choices(EarlyStopping),
-            default=_BUNDLE,
-        ),
-    ] = None
-    num_groups: Annotated[
-        int | None,
-        Option(
-            "Groups of diverse beam search, which divide the beam.",
-            SEARCH,
-            minimum=1,
-            maximum=1000,
-            default="2 with --diversity-penalty, else 1",
-        ),
-    ] = None
-    diversity_penalty: Annotated[
-        float | None,
-        Option(
-            "Penalty of a token that an earlier group writes in the same position.",
-            SEARCH,
-            minimum=0,
-            maximum=1000,
-            default="0.5 with --num-groups",
-        ),
-    ] = None
-    repetition_penalty: Annotated[
-        float | None,
-        Option(
-            "Above 1, tokens that were written already are penalised.",
-            OUTPUTS,
-            above=0,
-            maximum=1000,  # times a log-probability
-            default=_BUNDLE,
-        ),
-    ] = None
-    replace_unknown: Annotated[
-        bool,
-        Option(
-            "Write for an unknown word (or character) the one of the input that it attends to most.", OUTPUTS
-        ),
-    ] = False
-    n_best: int | None = None
-    sampling: SamplingRequest | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,7 +181,7 @@ class Runtime:
     """How to compute. Results may change: slightly with bf16 and fp16, more with int8."""
 
     batch_tokens: Annotated[
-        int | None, Option("Source tokens of a batch.", COMPUTING, minimum=1, default=_BUNDLE)
+        int | None, Option("Source tokens of a batch.", COMPUTING, minimum=1, default=BUNDLE)
     ] = None
     batch_size: Annotated[
         int | None,
@@ -330,7 +196,7 @@ class Runtime:
             "Arithmetic; bf16 and int8 are faster on some CPUs; auto is the fastest for this class of CPU "
             "that loses at most about 0.1 BLEU; fp16 is for GPUs, and slow elsewhere.",
             COMPUTING,
-            metavar=f"{_choices(Precision)}|auto",
+            metavar=f"{choices(Precision)}|auto",
         ),
     ] = "float32"
     engine: Annotated[
@@ -344,7 +210,7 @@ class Runtime:
     ] = "auto"
     device: Annotated[
         str,
-        Option("Where to compute; auto: a GPU where there is one.", COMPUTING, metavar=_choices(Device)),
+        Option("Where to compute; auto: a GPU where there is one.", COMPUTING, metavar=choices(Device)),
     ] = "auto"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli.streams import Lines, bar, count_pairs, open_input, open_output, write_line
-from heedful.settings.options import OUTPUT, Languages, Option, Run, Runtime, ScoreRequest
+from heedful.settings.options import OUTPUT, Languages, Option, Run, Runtime
 
 if TYPE_CHECKING:
     from heedful.decoding.alignment import Alignment
@@ -61,8 +61,7 @@ def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]
     from heedful.decoding.backends.protocol import attention_layer
     from heedful.verbs.loading import load_translator
 
-    request = ScoreRequest(src_lang=task.languages.src_lang, tgt_lang=task.languages.tgt_lang)
-    translator = load_translator(task.run, request, Runtime())
+    translator = load_translator(task.run, task.languages, Runtime())
     attention_layer(translator.bundle.config.model.num_decoder_layers, task.layer)
     method, pairs = AlignmentMethod(layer=task.layer, shift=task.shift), iter(pairs)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from heedful.cli.options import SearchOverrides
 from heedful.cli.streams import (
     open_output,
     print_precision,
@@ -15,7 +16,7 @@ from heedful.cli.streams import (
     write_line,
 )
 from heedful.errors import ConfigError, suggestion
-from heedful.settings.options import OUTPUT, AsJson, Option, Run, Runtime, SearchRequest
+from heedful.settings.options import OUTPUT, AsJson, Languages, Option, Run, Runtime, ShortlistFile
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
@@ -45,7 +46,9 @@ class Evaluate:
     lowercase: Annotated[bool, Option("Compare without case.")] = False
     as_json: AsJson = False
     output: Annotated[Path | None, Option("Write the outputs there.", flags=OUTPUT)] = None
-    search: SearchRequest = field(default_factory=SearchRequest)
+    languages: Languages = field(default_factory=Languages)
+    search: SearchOverrides = field(default_factory=dict)
+    shortlist: ShortlistFile = None
     runtime: Runtime = field(default_factory=Runtime)
 
 
@@ -67,7 +70,7 @@ def evaluate(task: Evaluate) -> "tuple[EvaluationReport, str]":
     from heedful.verbs.output_checks import check_output
 
     if task.output is not None:
-        check_output(task.output, [task.src, *task.ref, task.search.shortlist], models=[task.run])
+        check_output(task.output, [task.src, *task.ref, task.shortlist], models=[task.run])
     metrics = list(dict.fromkeys(name.strip() for name in task.metric.split(",") if name.strip()))
     for name in metrics:
         if name not in METRICS:
@@ -76,7 +79,7 @@ def evaluate(task: Evaluate) -> "tuple[EvaluationReport, str]":
     references = [read_lines(path) for path in task.ref]
     for path, lines in zip(task.ref, references, strict=True):
         check_parallel(str(task.src), sources, str(path), lines)
-    translator = load_translator(task.run, task.search, task.runtime)
+    translator = load_translator(task.run, task.languages, task.runtime, shortlist=task.shortlist)
     options = search_options(task.search, translator.bundle.config.decode)
     outputs = _translate_distinct(translator, sources, options)
     if task.output is not None:  # before they are scored, to keep them whatever comes

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heedful.cli.options import ScoreOverrides
 from heedful.cli.streams import Lines, bar, count_pairs, open_input, print_precision, write_line
 from heedful.errors import InputError
-from heedful.settings.options import Ensemble, Option, Prefix, Run, Runtime, ScoreRequest
+from heedful.settings.options import Ensemble, Languages, Option, Prefix, Run, Runtime, ShortlistFile
 
 if TYPE_CHECKING:
     from heedful.decoding.translation import ScoredText
@@ -61,7 +62,9 @@ class Score:
     ] = False
     as_json: Annotated[bool, Option("One JSON object for each pair.", flags=("--json",))] = False
     ensemble: Ensemble = None
-    search: ScoreRequest = field(default_factory=ScoreRequest)
+    languages: Languages = field(default_factory=Languages)
+    search: ScoreOverrides = field(default_factory=dict)
+    shortlist: ShortlistFile = None
     prefix: Prefix = None
     runtime: Runtime = field(default_factory=Runtime)
 
@@ -161,7 +164,9 @@ def score(
     """
     from heedful.verbs.loading import load_translator, search_options
 
-    translator = load_translator(task.run, task.search, task.runtime, ensemble=task.ensemble or ())
+    translator = load_translator(
+        task.run, task.languages, task.runtime, shortlist=task.shortlist, ensemble=task.ensemble or ()
+    )
     if task.runtime.precision == "auto":
         print_precision(translator.precision_in_use)
     options = search_options(task.search, translator.bundle.config.decode)
