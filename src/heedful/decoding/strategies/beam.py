@@ -20,7 +20,7 @@ from heedful.settings.search import BeamOptions, SharedOptions
 
 @dataclass(frozen=True, kw_only=True)
 class BeamSearch(BeamOptions, Strategy):
-    """Beam search; a beam of one is greedy search.
+    """Beam search with `BeamOptions`; a beam of one is greedy search.
 
     Of the extensions of its live hypotheses by one token, a sentence looks at the 2 * beam_size most
     probable. Those by the end token are finished, if they are among the first beam_size; the best beam_size
@@ -32,13 +32,6 @@ class BeamSearch(BeamOptions, Strategy):
     can score more than p / penalty(limit). A coverage penalty, 0 at most, is added when a hypothesis ends, so
     that bound holds with it too. A beam of one always ends with its first finished hypothesis. Sentences that
     ended leave the batch.
-
-    Attributes:
-        beam_size: live hypotheses of one sentence.
-        early_stopping: when to end a sentence. "optimal": when no live hypothesis can still enter its
-            n-best list. "estimate": when it has `beam_size` finished hypotheses and the best live one,
-            scored at its present length and as if it covered its source, is no better than the worst of
-            these. "first": when it has `beam_size` finished hypotheses.
     """
 
     @property
