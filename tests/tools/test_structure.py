@@ -11,15 +11,15 @@ from structure import ROOT, figures
 # Where a change makes a figure better, it is written here anew.
 MOST = {
     "modules": 173,
-    "lines of src": 34_200,
-    "lines of tests": 40_521,
+    "lines of src": 34_174,
+    "lines of tests": 40_715,
     "lines of tools": 1_010,
     "share of modules with one importer and below 150 lines": 0.073,
     "modules at the root": 4,
 }
 MEDIAN = 210  # lines of a module, at least
 # Of one line through `heedful translate`, with the native engine.
-MOST_OF_A_LINE = {"functions": 216, "files": 39, "modules": 64}
+MOST_OF_A_LINE = {"functions": 215, "files": 39, "modules": 64}
 
 
 def test_no_figure_gets_worse() -> None:

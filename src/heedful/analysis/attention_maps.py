@@ -57,10 +57,10 @@ class MapChoice:
     heads: tuple[Head, ...] | None = None
 
     @classmethod
-    def parse(cls, kinds: str = "cross", layers: str | None = None, heads: str | None = None) -> Self:
+    def parse(cls, kinds: str = "cross", *, layers: str | None = None, heads: str | None = None) -> Self:
         """Read a choice as the command line has it: names or numbers with commas, or `all`.
 
-        >>> MapChoice.parse("encoder,cross", "1,2", "mean,3")
+        >>> MapChoice.parse("encoder,cross", layers="1,2", heads="mean,3")
         MapChoice(kinds=('encoder', 'cross'), layers=(1, 2), heads=('mean', 3))
 
         Raises:

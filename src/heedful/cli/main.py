@@ -77,6 +77,7 @@ def _show_version(requested: bool) -> None:
 
 def heedful(
     context: typer.Context,
+    *,
     show_version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),

@@ -83,7 +83,7 @@ def align_words(
 
 
 def words_of_tokens(
-    tokenizer: Tokenizer, text: str, split: Callable[[str], list[Span]] = words_between_spaces
+    tokenizer: Tokenizer, text: str, *, split: Callable[[str], list[Span]] = words_between_spaces
 ) -> list[list[int]]:
     """Return, for each token of a text, the words that it is a part of; a space alone is part of the next."""
     words = split(text)

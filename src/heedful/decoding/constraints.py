@@ -94,7 +94,7 @@ class Constraints:
             own_values = values
         else:
             tokens = tokens.with_log_probs(tokens.log_probs())  # computed once
-            scores, own = self._scores(tokens.log_probs(), written, discounts)
+            scores, own = self._scores(tokens.log_probs(), written, discounts=discounts)
             values, ids = tokens.with_log_probs(scores).top(count, suppressed)
             own_values = values if own is scores else _values_of(own, ids)
         if not self._may_force(written):
@@ -166,7 +166,7 @@ class Constraints:
         return values, model_values
 
     def _scores(
-        self, log_probs: Array, written: NDArray[np.int64], discounts: NDArray[np.float64] | None = None
+        self, log_probs: Array, written: NDArray[np.int64], *, discounts: NDArray[np.float64] | None = None
     ) -> tuple[Array, Array]:
         """Return the scores to search by and the model's log-probabilities, each (rows, V); often equal."""
         own, penalised = self._possible(log_probs, written), log_probs

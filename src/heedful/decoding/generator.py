@@ -219,7 +219,7 @@ class Generator:
         """Return the task of a batch, and the ids that each output may be written with; None: all."""
         allowed = None
         if self.shortlist is not None:
-            allowed = [self.shortlist.ids(each.ids, each.prefix) for each in sources]
+            allowed = [self.shortlist.ids(each.ids, besides=each.prefix) for each in sources]
         task = SearchTask(
             max_lengths=[each.limit for each in sources],
             start_id=self.start_id,

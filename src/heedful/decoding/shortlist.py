@@ -92,7 +92,7 @@ class Shortlist:
             record={"candidates": candidates, "frequent": frequent, "pairs": len(src), **record},
         )
 
-    def ids(self, source: Sequence[int], besides: Sequence[int] = ()) -> NDArray[np.int64]:
+    def ids(self, source: Sequence[int], *, besides: Sequence[int] = ()) -> NDArray[np.int64]:
         """The target ids, ascending, that the translation of a source may be written with.
 
         Args:

@@ -53,7 +53,7 @@ def log_softmax(array: Array) -> Array:
         return array - logsumexp(array)
 
 
-def logsumexp(array: Array, axis: int = -1) -> Array:
+def logsumexp(array: Array, *, axis: int = -1) -> Array:
     """Return log(sum(exp(x))) over an axis, which stays with the size 1; -inf where there is nothing else."""
     xp = array_namespace(array)
     greatest = xp.max(array, axis=axis, keepdims=True)

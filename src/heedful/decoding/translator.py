@@ -325,8 +325,8 @@ class Translator:
         )
         alignments = [Alignment(())] * len(sources)
         for i, weights_TS in zip(pairs, weights, strict=True):
-            src_words = words_of_tokens(src, sources[i], split)
-            tgt_words = words_of_tokens(tgt, targets[i], split)
+            src_words = words_of_tokens(src, sources[i], split=split)
+            tgt_words = words_of_tokens(tgt, targets[i], split=split)
             # A token's own step is the one that predicts it; the end token is predicted last.
             last = len(written[i]) - len(codec.framing.tgt_suffix) + method.shift
             column = len(codec.framing.src_prefix)

@@ -165,7 +165,7 @@ def page_router() -> APIRouter:
 
     @routes.get("/")
     @routes.get("/static/{name}")
-    async def file(request: Request, name: str = "index.html") -> Response:
+    async def file(request: Request, *, name: str = "index.html") -> Response:
         response = await files.get_response(name, request.scope)
         response.headers["Cache-Control"] = "no-cache"  # a browser asks whether the file has changed
         return response

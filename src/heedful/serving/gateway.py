@@ -96,9 +96,7 @@ class Gateway:
         characters: that each client has had translated; "" stands for all without keys.
     """
 
-    def __init__(
-        self, service: TranslationService, keys: KeyRing | None = None, *, log_text: bool = False
-    ) -> None:
+    def __init__(self, service: TranslationService, keys: KeyRing | None, *, log_text: bool = False) -> None:
         """Take the service, the keys (None: everybody may ask), and whether texts are logged."""
         self.service = service
         self.characters: Counter[str] = Counter()
@@ -111,7 +109,7 @@ class Gateway:
         """Whether a request needs a key."""
         return self._keys is not None
 
-    def authorize(self, request: Request, key: str = "") -> str:
+    def authorize(self, request: Request, key: str) -> str:
         """Return the name of a client who may ask now: that of its key, or "" for everybody.
 
         Args:

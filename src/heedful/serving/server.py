@@ -59,6 +59,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
+        *,
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)

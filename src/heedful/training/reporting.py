@@ -141,15 +141,15 @@ def pace_message(config: Config, now: Moment, *, pace: float) -> str:
     if limits.max_minutes:
         fitting = step + max(0.0, 60.0 * limits.max_minutes - seconds) / pace
     steps = math.ceil(min(asked, fitting))
-    what = f"about {steps:,} steps ({steps / epoch_steps:.2g} epochs)"
+    what = f"about {steps:,} steps ({_about(steps / epoch_steps)} epochs)"
     if fitting < asked:
         said = f"{what} fit into {_short(limits.max_minutes or 0.0)} minutes"
     else:
-        said = f"{what} take {(seconds + (steps - step) * pace) / 60.0:.2g} minutes"
+        said = f"{what} take {_about((seconds + (steps - step) * pace) / 60.0)} minutes"
     if schedule.warmup_fraction is not None:
-        return f"{said}, {pace:.2g} s each; warm-up: the first {schedule.warmup_fraction:.0%}"
+        return f"{said}, {_about(pace)} s each; warm-up: the first {schedule.warmup_fraction:.0%}"
     is_longer = ", more than there are" if schedule.warmup_steps > steps else ""
-    return f"{said}, {pace:.2g} s each; warm-up: the first {schedule.warmup_steps:,}{is_longer}"
+    return f"{said}, {_about(pace)} s each; warm-up: the first {schedule.warmup_steps:,}{is_longer}"
 
 
 def shortfall(config: Config, progress: Progress, *, limit: str, done: float, seen: float) -> str:
@@ -180,3 +180,8 @@ def shortfall(config: Config, progress: Progress, *, limit: str, done: float, se
 def _short(value: float) -> str:
     """Return a number with three digits, or more where it is whole."""
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def _about(value: float) -> str:
+    """Return a number rounded to two digits."""
+    return _short(float(f"{value:.2g}"))

@@ -83,7 +83,7 @@ def command(task: Align) -> None:
     from heedful.data.files import parallel_lines
     from heedful.verbs.output_checks import check_output
 
-    check_output(task.output, [task.src, task.tgt], models=[task.run])
+    check_output(task.output, inputs=[task.src, task.tgt], models=[task.run])
     total = count_pairs(task.src, task.tgt)
     with ExitStack() as stack:
         src, src_name = stack.enter_context(open_input(task.src))

@@ -65,7 +65,7 @@ def attention(task: Attention) -> "AttentionMaps":
     from heedful.verbs.output_checks import check_output
 
     check_output(task.output, models=[task.run], makes_folder=True)
-    choice = MapChoice.parse(task.kind, task.layer, task.head)
+    choice = MapChoice.parse(task.kind, layers=task.layer, heads=task.head)
     source = argument_text(task.text, "TEXT")
     target = None if task.target is None else argument_text(task.target, "--target")
     suffix = task.output.suffix.lower()

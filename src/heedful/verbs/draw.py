@@ -168,7 +168,7 @@ def _checked(
     from heedful.verbs.output_checks import check_output
 
     path = output or Path(f"{name}.png")
-    check_output(path, inputs, models=models, makes_folder=True)
+    check_output(path, inputs=inputs, models=models, makes_folder=True)
     check_picture(path)
     return path
 

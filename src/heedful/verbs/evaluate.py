@@ -70,7 +70,7 @@ def evaluate(task: Evaluate) -> "tuple[EvaluationReport, str]":
     from heedful.verbs.output_checks import check_output
 
     if task.output is not None:
-        check_output(task.output, [task.src, *task.ref, task.shortlist], models=[task.run])
+        check_output(task.output, inputs=[task.src, *task.ref, task.shortlist], models=[task.run])
     metrics = list(dict.fromkeys(name.strip() for name in task.metric.split(",") if name.strip()))
     for name in metrics:
         if name not in METRICS:

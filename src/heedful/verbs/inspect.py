@@ -255,7 +255,9 @@ def command(task: Inspect) -> None:
         from heedful.verbs.inspect_text import inspect_text, report_lines
 
         with bar() as show:
-            result = text = inspect_text(paths, task.held_out, task.filtering, show)
+            result = text = inspect_text(
+                paths, held_out=task.held_out, filtering=task.filtering, on_progress=show
+            )
         lines = report_lines(text)
     else:
         if paths[0].is_file():

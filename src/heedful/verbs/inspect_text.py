@@ -128,6 +128,7 @@ class _Texts:
 
 def inspect_text(
     paths: Sequence[Path],
+    *,
     held_out: HeldOutText = HeldOutText(),
     filtering: Filtering = Filtering(),
     on_progress: Progress = lambda what, done: None,
@@ -154,7 +155,7 @@ def inspect_text(
         for row in texts.train.rows(
             lambda done: on_progress("checking", _OF_SURVEY + (1.0 - _OF_SURVEY) * done)
         ):
-            names = checker.faults(Pair(row.src, row.tgt, row.number - 1))
+            names = checker.faults(Pair(row.src, row.tgt, index=row.number - 1))
             for name in names:
                 _note(findings[name], row, filtering.examples, drawing)
             reasons = [name for name in names if name in removing]

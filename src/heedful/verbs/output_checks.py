@@ -15,8 +15,8 @@ _STDIN, _STDOUT = 0, 1
 
 def check_output(
     output: Path | None,
-    inputs: Iterable[Path | None] = (),
     *,
+    inputs: Iterable[Path | None] = (),
     models: Iterable[Path] = (),
     makes_folder: bool = False,
 ) -> None:

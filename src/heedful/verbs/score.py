@@ -210,7 +210,7 @@ def command(task: Score) -> None:
     from heedful.data.files import parallel_lines
     from heedful.verbs.output_checks import check_output
 
-    check_output(None, [task.src, task.tgt, task.prefix])
+    check_output(None, inputs=[task.src, task.tgt, task.prefix])
     total = count_pairs(task.src, task.tgt)
     perplexity = Perplexity()
     with ExitStack() as stack:

@@ -108,7 +108,7 @@ def learn_shortlist(task: LearnShortlist) -> ShortlistReport:
     output = task.output or task.run / _FILE
     if output.exists():
         raise RunError(f"{output}: already exists; remove it, or give another --output")
-    check_output(output, [task.src, task.tgt, task.check])
+    check_output(output, inputs=[task.src, task.tgt, task.check])
     checked = [] if task.check is None else [line for line in read_lines(task.check) if line.strip()]
     start = time.monotonic()
     shortlist = _learn(task)

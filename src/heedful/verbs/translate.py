@@ -184,7 +184,7 @@ def command(task: Translate) -> None:
 
     started = time.monotonic()
     inputs = [task.source or _STDIN, task.prefix, task.shortlist]
-    check_output(task.output, inputs, models=[task.run, *(task.ensemble or ())])
+    check_output(task.output, inputs=inputs, models=[task.run, *(task.ensemble or ())])
     with ExitStack() as stack:
         stack.enter_context(warnings_on_stderr())
         lines, prefixes = Lines(*stack.enter_context(open_input(task.source))), None

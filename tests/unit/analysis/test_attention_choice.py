@@ -61,10 +61,10 @@ def test_every_map_is_that_of_torchs_multi_head_attention(maps: AttentionMaps) -
 
 def test_a_choice_is_read_as_it_is_written() -> None:
     assert MapChoice.parse() == MapChoice(kinds=("cross",), layers=(), heads=None)
-    assert MapChoice.parse("all", "all", "all") == MapChoice(
+    assert MapChoice.parse("all", layers="all", heads="all") == MapChoice(
         kinds=("encoder", "decoder", "cross"), layers=None, heads=None
     )
-    assert MapChoice.parse("decoder", "2, 1,2", "mean,4") == MapChoice(
+    assert MapChoice.parse("decoder", layers="2, 1,2", heads="mean,4") == MapChoice(
         kinds=("decoder",), layers=(2, 1), heads=("mean", 4)
     )
 
@@ -78,7 +78,7 @@ def test_what_is_no_number_is_refused(wrong: str) -> None:
 
 
 def test_the_chosen_maps_are_selected_in_order(maps: AttentionMaps) -> None:
-    selected = maps.select(MapChoice.parse("decoder,cross", "2,1", "3,mean"))
+    selected = maps.select(MapChoice.parse("decoder,cross", layers="2,1", heads="3,mean"))
     assert [(layer.kind, layer.layer, heads) for layer, heads in selected] == [
         (kind, layer, (3, MEAN)) for kind in ("decoder", "cross") for layer in (2, 1)
     ]
@@ -87,7 +87,7 @@ def test_the_chosen_maps_are_selected_in_order(maps: AttentionMaps) -> None:
     np.testing.assert_array_equal(last.of_head(4), last.weights[3])
     np.testing.assert_allclose(last.of_head(MEAN), sum(last.weights) / 4, atol=1e-7)
     with pytest.raises(InputError, match="layer 3 does not exist; the encoder has layers 1 to 2"):
-        maps.select(MapChoice.parse("encoder", "1,3"))
+        maps.select(MapChoice.parse("encoder", layers="1,3"))
     with pytest.raises(InputError, match="head 5 does not exist; a layer has heads 1 to 4"):
         maps.select(MapChoice.parse(heads="5"))
 
@@ -107,7 +107,8 @@ def test_the_chosen_maps_are_selected_in_order(maps: AttentionMaps) -> None:
 def test_a_picture_shows_the_chosen_maps_and_no_others(
     maps: AttentionMaps, tmp_path: Path, choice: tuple[str, str | None, str], names: list[str]
 ) -> None:
-    draw_attention(maps, tmp_path / "a.svg", choice=MapChoice.parse(*choice))
+    kinds, layers, heads = choice
+    draw_attention(maps, tmp_path / "a.svg", choice=MapChoice.parse(kinds, layers=layers, heads=heads))
     shown = [text.split("  (")[0] for text in texts(tmp_path / "a.svg") if "head" in text]
     assert sorted(shown) == sorted(names)
     # matplotlib draws the scale of a single layer as an image too

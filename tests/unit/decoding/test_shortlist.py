@@ -33,7 +33,7 @@ def test_a_sentence_may_have_its_translation_the_special_pieces_and_its_own() ->
         assert set(target) | set(source) <= set(found.tolist())
         assert {tgt.pad_id, tgt.unk_id, tgt.bos_id, tgt.eos_id} <= set(found.tolist())
         assert len(found) < tgt.vocab_size
-    assert set(shortlist.ids([])) < set(shortlist.ids([], [40, 41])) >= {40, 41}
+    assert set(shortlist.ids([])) < set(shortlist.ids([], besides=[40, 41])) >= {40, 41}
 
 
 def test_the_frequent_pieces_come_first_and_all_of_them_are_the_vocabulary() -> None:
@@ -53,7 +53,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     check_shortlist(again, memorised())
     assert again.record == {"candidates": 3, "frequent": 2, "pairs": 6, "by": "me"}
     for source in [*SRC, [], [1, 2]]:
-        np.testing.assert_array_equal(again.ids(source, [7]), shortlist.ids(source, [7]))
+        np.testing.assert_array_equal(again.ids(source, besides=[7]), shortlist.ids(source, besides=[7]))
     assert [file.name for file in tmp_path.iterdir()] == ["list.safetensors"]
 
 

@@ -54,6 +54,8 @@ def test_a_run_that_was_over_already_names_the_setting() -> None:
         ({"max_epochs": 3}, LINEAR | {"warmup_steps": 600},
          "about 450 steps (3 epochs) take 6 minutes, 0.8 s each; warm-up: the first 600, more than there "
          "are"),
+        ({"max_epochs": 120}, LINEAR | {"warmup_fraction": 0.1},
+         "about 18,000 steps (120 epochs) take 240 minutes, 0.8 s each; warm-up: the first 10%"),
     ],
 )  # fmt: skip
 def test_the_pace_says_what_fits(train: dict[str, Any], schedule: dict[str, Any], message: str) -> None:

@@ -73,7 +73,7 @@ class Sentence:
 class Pair:
     """A source and a target sentence, and the index of the pair in its corpus, from 0."""
 
-    def __init__(self, src: str, tgt: str, index: int = 0) -> None:
+    def __init__(self, src: str, tgt: str, *, index: int = 0) -> None:
         self.src, self.tgt, self.index = Sentence(src), Sentence(tgt), index
         self.sentences = (self.src, self.tgt)
 

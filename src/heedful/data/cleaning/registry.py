@@ -120,7 +120,7 @@ class PairChecker:
         missing: the package that a filter needs and that is not installed, by filter.
     """
 
-    def __init__(self, survey: Survey, filters: Sequence[Filter] = FILTERS) -> None:
+    def __init__(self, survey: Survey, *, filters: Sequence[Filter] = FILTERS) -> None:
         self.missing = {f.name: f.needs for f in filters if f.needs and find_spec(f.needs) is None}
         built = [(each, each.build(survey)) for each in filters]
         checks = [(each, check) for each, check in built if check is not None]

@@ -136,7 +136,7 @@ def survey(
     sample: list[Pair] = []
     draw = random.Random(0)
     for index, row in enumerate(rows):
-        pair = Pair(row.src, row.tgt, index)
+        pair = Pair(row.src, row.tgt, index=index)
         pairs.append(pair_key(pair))
         shapes.append(shape_key(pair))
         sources.append(hash(row.src))

@@ -38,7 +38,7 @@ Table = NDArray[np.float32]
 
 
 def sinusoids(length: int, d_model: int) -> Table:
-    """Return the paper's sinusoids (length, d_model): see `nn.positions.sinusoids` (3.5)."""
+    """Return the paper's sinusoids (length, d_model): see `model.positions.sinusoids` (3.5)."""
     sines, cosines = _sines_and_cosines(length, d_model)
     return np.stack([sines, cosines], axis=-1).reshape(length, -1)
 
@@ -105,7 +105,7 @@ class Engine:
 
         Args:
             config: of the model; `why_not` has nothing against it.
-            weight: gives each weight by its name (`weight_format.py`).
+            weight: gives each weight by its name (`storage/stored_model.py`).
             precision: what matrices are multiplied in.
             level: of the native library; None: the one in use.
         """

@@ -73,8 +73,8 @@ class EngineTokens:
         engine: Engine,
         states: NDArray[np.float32],
         sentences: NDArray[np.int64],
-        shortlist: EngineShortlist | None = None,
         *,
+        shortlist: EngineShortlist | None = None,
         threads: int = 1,
     ) -> None:
         self.vocab_size = engine.vocab_size
@@ -118,7 +118,7 @@ class EngineTokens:
         """See `NextTokens`."""
         sentences, shortlist = self._referenced
         return EngineTokens(
-            self._engine, self._states[rows], sentences[rows], shortlist, threads=self._threads
+            self._engine, self._states[rows], sentences[rows], shortlist=shortlist, threads=self._threads
         )
 
 
@@ -207,7 +207,7 @@ class EngineStep:
         )  # fmt: skip
         self._keys_and_values.append(keys_and_values)
         sentences = self._sentences.take(outputs)
-        return EngineTokens(self._engine, states, sentences, self._shortlist, threads=self._threads)
+        return EngineTokens(self._engine, states, sentences, shortlist=self._shortlist, threads=self._threads)
 
     def _recorded(self, num_rows: int) -> Attention | None:
         if self._attention_layer is None:

@@ -43,7 +43,7 @@ class CrossAttention:
 
 @contextmanager
 def record_cross_attention(
-    models: Sequence[Transformer], layer: int | None = None
+    models: Sequence[Transformer], *, layer: int | None = None
 ) -> Iterator[CrossAttention]:
     """Record the forward passes inside the block, of a layer as `Backend.attention` counts them."""
     with ExitStack() as stack:
@@ -294,7 +294,7 @@ class TorchBackend(Backend):
         layer: int | None = None,
     ) -> list[NDArray[np.float64]]:
         """Return the cross-attention of outputs, recorded from one pass of each model."""
-        with self._inference(), record_cross_attention(self._models, layer) as attention:
+        with self._inference(), record_cross_attention(self._models, layer=layer) as attention:
             for model in self._models:
                 ForcedStep(model, self._pad(sources, model), outputs, start_id=start_id)
             weights_BTS = attention.latest().cpu().double().numpy()

@@ -99,7 +99,7 @@ def upload(
 
 def _download(repo: str, revision: str | None, names: list[str]) -> Path:
     """Download matching top-level files of a repository; their folder is named after the commit."""
-    with _hub_errors(repo, revision):
+    with _hub_errors(repo, revision=revision):
         from huggingface_hub import snapshot_download
 
         folder = snapshot_download(
@@ -126,7 +126,7 @@ def _check_format(repo: str, config: Path) -> None:
 
 
 @contextmanager
-def _hub_errors(repo: str, revision: str | None = None) -> Iterator[None]:
+def _hub_errors(repo: str, *, revision: str | None = None) -> Iterator[None]:
     """Raise all errors of the hub as one line.
 
     Raises:

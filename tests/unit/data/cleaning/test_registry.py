@@ -47,13 +47,16 @@ def test_the_page_lists_every_filter_and_whether_fix_removes_what_it_finds() -> 
 def test_good_pairs_have_no_fault() -> None:
     checker = PairChecker(survey_of(TEN))
     for index, (src, tgt) in enumerate(TEN):
-        assert checker.faults(Pair(src, tgt, index)) == []
+        assert checker.faults(Pair(src, tgt, index=index)) == []
 
 
 def test_an_empty_side_is_the_only_fault_of_a_pair() -> None:
     pairs = [("", "12 12 12"), ("", "12 12 12")]
     checker = PairChecker(survey_of(pairs))
-    assert [checker.faults(Pair(*pair, index)) for index, pair in enumerate(pairs)] == [["empty"], ["empty"]]
+    assert [checker.faults(Pair(*pair, index=index)) for index, pair in enumerate(pairs)] == [
+        ["empty"],
+        ["empty"],
+    ]
 
 
 def test_a_filter_without_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,422 @@
+"""The rules of the source that a machine can check: layers, sizes, names, values, and what importing may do.
+
+Each is a function from the source of a file to its violations; tests/test_architecture.py applies them.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PACKAGE = ROOT / "src" / "heedful"
+NATIVE = ROOT / "native"
+
+# errors is below everything, the package's own front (heedful/__init__.py, __main__.py) above everything.
+LAYERS: dict[str, int] = {
+    "errors": -1,
+    **dict.fromkeys(("settings", "runtime", "notebook_html"), 0),
+    **dict.fromkeys(("model", "text"), 1),
+    **dict.fromkeys(("ops", "data"), 2),
+    "storage": 3,
+    **dict.fromkeys(("training", "decoding"), 4),
+    **dict.fromkeys(("evaluation", "analysis", "interop"), 5),
+    "serving": 6,
+    "cli": 7,
+    "verbs": 8,
+    "__init__": 9,
+    "__main__": 9,
+}
+MAX_FILE_LINES = 600
+MAX_PAPER_LINES = 800  # of model/ without what is not in the paper (variants.py)
+# What model/ may import: no kernel, no native library, nothing of the operating system.
+PAPER_IMPORTS = re.compile(
+    r"(collections\.abc|dataclasses|functools|math|typing)(\..*)?"
+    r"|torch(\.Tensor|\.nn(\..*)?)?"
+    r"|heedful\.(model|settings|errors)(\..*)?"
+)
+MACHINERY = re.compile(
+    r"torch\.(compiler|cuda|cpu|backends|mps|ops|library|overrides|utils|autograd|get_num_threads)\b"
+    r"|.*\.(is_cuda|data_ptr)$"
+)
+MAX_FUNCTION_LINES = 80
+MAX_PARAMETERS = 8
+MAX_SUPPRESSIONS = 30
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+CODE_LOADERS = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "safetensors", "matplotlib", "pydantic"}
+# Parts of cli/ and verbs/ that no verb imports before it runs (tests/e2e/test_console_script.py sees to it).
+LAZY_PARTS = {"cli/progress.py"} | {
+    f"verbs/{name}.py"
+    for name in ("card", "inspect_text", "loading", "output_checks", "prepare", "profiling", "run_directory")
+}
+LIGHT = re.compile(r"heedful\.(cli|errors|settings\.options|serving\.limits)\b.*")
+# Imports inside a function that close a cycle: a stored model is built by what also writes models.
+LATE_IMPORTS = {("heedful.storage.stored_model", "heedful.storage.model_files")}
+TOLD_APART = re.compile(r"Strategy|Greedy|\w*BeamSearch|Sampling|MinimumBayesRisk|\w*Backend")
+# Dataclasses that remember something while work goes on, and so change; all others are values.
+REMEMBERING = {"LayerCache", "PeakMemory", "Progress", "Turn", "_Bucket", "_Node", "Finding"}
+SHAPE = re.compile(r"\w+_[BSTLDFHKV]{1,4}")
+SHAPED = re.compile(r"model/|ops/attention\.py|decoding/")  # where layouts meet
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
+# What takes its parameters from a protocol, or names what another object does for those who hold this one.
+NAMED_CALLS = {"with_log_probs", "decode", "project", "check", "install_hint"}
+ANYTHING = {"Exception", "BaseException", "RuntimeError"}
+# Optional packages, and the one folder that may import each; torch is what half of heedful is about.
+HOMES = {
+    **dict.fromkeys(("cachetools", "fastapi", "starlette", "uvicorn", "h11", "prometheus_client"), "serving"),
+    **dict.fromkeys(("langcodes", "syntok"), "serving"),
+    **dict.fromkeys(("ctranslate2", "onnx", "onnxscript", "onnxruntime", "huggingface_hub"), "interop"),
+    "transformers": "interop",
+    "matplotlib": "analysis",
+    "tokenizers": "text",
+    **dict.fromkeys(("ftfy", "py3langid"), "data"),
+}
+CLOCKS = re.compile(r"time\.(perf_counter|process_time)(_ns)?|resource\.getrusage|\w+\.memory_info")
+SIDE_EFFECTS = re.compile(
+    r"(os\.(environ|getenv|putenv)|getenv|environ)\b"
+    r"|(torch|random|np\.random|numpy\.random)\.(manual_)?seed\b"
+    r"|torch\.(cuda|backends|mps|xpu)\.|torch\.set_|logging\.basicConfig\b|warnings\.(filter|simplefilter)"
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file: its path inside src/heedful (as `model/attention.py`) and its text."""
+
+    path: str
+    text: str
+
+    @property
+    def package(self) -> str:
+        return self.path.split("/")[0].removesuffix(".py")
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+
+Rule = Callable[[Source], Iterator[str]]
+
+
+def imported_modules(source: Source, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every module that is imported anywhere in `tree`, inside functions too, as an absolute name."""
+    parent = ["heedful", *source.path.split("/")[:-1]]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = parent[: len(parent) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield node.lineno, f"{module}.{alias.name}"
+
+
+def statements_at_import(tree: ast.Module) -> Iterator[ast.AST]:
+    """Every node that runs when the module is imported: function bodies and type-checking blocks do not."""
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "__name__ == '__main__'"}:
+            continue
+        yield node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            waiting += [*node.decorator_list, *node.args.defaults, *[d for d in node.args.kw_defaults if d]]
+        elif not isinstance(node, ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+
+
+def imports_point_down(source: Source) -> Iterator[str]:
+    if source.package not in LAYERS:
+        yield f"{source.path}: {source.package} has no layer"
+        return
+    for line, name in imported_modules(source, source.tree):
+        parts = name.split(".")
+        if parts[0] != "heedful":
+            continue
+        target = parts[1] if len(parts) > 1 else "__init__"
+        target = target if target in LAYERS else "__init__"
+        if target != source.package and LAYERS[target] >= LAYERS[source.package]:
+            yield f"{source.path}:{line}: {source.package} imports {name}, which is not below it"
+
+
+def no_module_cycles(sources: list[Source]) -> Iterator[str]:
+    """No module imports itself through others, by any import: at the top, for types, or inside functions."""
+    known = {module_name(each.path): each for each in sources}
+    imports: dict[str, set[str]] = {name: set() for name in known}
+    for name, source in known.items():
+        for _, imported in imported_modules(source, source.tree):
+            target = imported if imported in known else imported.rpartition(".")[0]
+            if target in known and target != name and (name, target) not in LATE_IMPORTS:
+                imports[name].add(target)
+    reached = {name: reachable(name, imports) for name in known}
+    for name, source in known.items():
+        if name in reached[name]:
+            others = sorted(each for each in reached[name] if name in reached[each])
+            yield f"{source.path}: a cycle of {', '.join(others)}"
+
+
+def module_name(path: str) -> str:
+    return ".".join(["heedful", *path.removesuffix(".py").split("/")]).removesuffix(".__init__")
+
+
+def reachable(name: str, imports: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    waiting = [name]
+    while waiting:
+        new = imports[waiting.pop()] - reached
+        reached |= new
+        waiting += new
+    return reached
+
+
+def layers_are_pure(source: Source) -> Iterator[str]:
+    """The layers of model/ take numbers, not settings; settings/ and text/ know nothing of torch."""
+    forbidden = {"model": "heedful.settings", "settings": "torch", "text": "torch", "errors": "torch"}
+    name = None if source.path == "model/transformer.py" else forbidden.get(source.package)
+    for line, module in imported_modules(source, source.tree):
+        if name and (module == name or module.startswith(name + ".")):
+            yield f"{source.path}:{line}: {source.package} imports {module}"
+
+
+def the_paper_is_plain(source: Source) -> Iterator[str]:
+    """model/ holds formulas: what makes them fast, or loads them, is applied from outside (ops/)."""
+    if source.package != "model":
+        return
+    for line, module in imported_modules(source, source.tree):
+        if not PAPER_IMPORTS.fullmatch(module):
+            yield f"{source.path}:{line}: {source.package} imports {module}"
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and MACHINERY.match(ast.unparse(node)):
+            yield f"{source.path}:{node.lineno}: {ast.unparse(node)} is no formula"
+
+
+def the_paper_is_short(sources: list[Source]) -> Iterator[str]:
+    """A reader gets through model/ in one sitting."""
+    paper = [each for each in sources if each.package == "model" and each.path != "model/variants.py"]
+    lines = sum(len(each.text.splitlines()) for each in paper)
+    if lines >= MAX_PAPER_LINES:
+        yield f"model/ has {lines} lines, not below {MAX_PAPER_LINES}"
+
+
+def names_say_something(source: Source) -> Iterator[str]:
+    for part in source.path.removesuffix(".py").split("/"):
+        if part in VAGUE_NAMES:
+            yield f"{source.path}: a module called {part} says nothing about what is in it"
+
+
+def sizes_are_small(source: Source) -> Iterator[str]:
+    lines = len(source.text.splitlines())
+    if lines > MAX_FILE_LINES:
+        yield f"{source.path}: {lines} lines, more than {MAX_FILE_LINES}"
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        where = f"{source.path}:{node.lineno}: {node.name}"
+        length = (node.end_lineno or node.lineno) - node.lineno + 1
+        if length > MAX_FUNCTION_LINES:
+            yield f"{where} has {length} lines, more than {MAX_FUNCTION_LINES}"
+        args = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        count = sum(arg.arg not in {"self", "cls"} for arg in args)
+        if count > MAX_PARAMETERS:
+            yield f"{where} has {count} parameters, more than {MAX_PARAMETERS}"
+
+
+def native_files_are_small(source: Source) -> Iterator[str]:
+    """C and C++ have the limit of Python's files."""
+    lines = len(source.text.splitlines())
+    if lines > MAX_FILE_LINES:
+        yield f"native/{source.path}: {lines} lines, more than {MAX_FILE_LINES}"
+
+
+def only_the_command_line_prints(source: Source) -> Iterator[str]:
+    is_verb = source.package == "verbs" and source.path not in LAZY_PARTS
+    if is_verb or source.package in {"cli", "__main__"}:
+        return
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Call() if ast.unparse(node.func) in {"print", "rich.print", "typer.echo"}:
+                yield f"{source.path}:{node.lineno}: only cli/ and verbs print"
+            case ast.Attribute() if ast.unparse(node) in {"sys.stdout", "sys.stderr"}:
+                yield f"{source.path}:{node.lineno}: only cli/ and verbs touch {ast.unparse(node)}"
+
+
+def no_code_is_loaded(source: Source) -> Iterator[str]:
+    for line, module in imported_modules(source, source.tree):
+        if module.split(".")[0] in CODE_LOADERS:
+            yield f"{source.path}:{line}: {module} runs code that it finds in files"
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        if ast.unparse(node.func) == "torch.load" and keywords.get("weights_only") != "True":
+            yield f"{source.path}:{node.lineno}: torch.load without weights_only=True"
+        if keywords.get("allow_pickle") == "True":
+            yield f"{source.path}:{node.lineno}: allow_pickle=True"
+
+
+def importing_does_nothing(source: Source) -> Iterator[str]:
+    for node in statements_at_import(source.tree):
+        if isinstance(node, ast.Attribute | ast.Call) and SIDE_EFFECTS.match(ast.unparse(node)):
+            yield f"{source.path}:{node.lineno}: {ast.unparse(node)} runs at import"
+
+
+def the_command_line_is_light(source: Source) -> Iterator[str]:
+    """A verb's module imports only the light parts at its top, so that `heedful --help` is quick."""
+    if source.package not in {"cli", "verbs", "__init__", "__main__"} or source.path in LAZY_PARTS:
+        return
+    for top in statements_at_import(source.tree):
+        for line, module in imported_modules(source, top) if isinstance(top, ast.stmt) else ():
+            root = module.split(".")[0]
+            is_heavy = root in HEAVY or (root == "heedful" and not LIGHT.fullmatch(module))
+            if isinstance(top, ast.Import | ast.ImportFrom) and is_heavy:
+                yield f"{source.path}:{line}: {module} must be imported inside the function that needs it"
+
+
+def docstrings_say_what_is_done(source: Source) -> Iterator[str]:
+    """A first sentence that opens with "What" is a riddle; a noun phrase or a verb says it plainly."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = (ast.get_docstring(node) or "").split("\n", 1)[0]
+            if re.match(r"what\b", first, re.IGNORECASE):
+                line = 1 if isinstance(node, ast.Module) else node.lineno
+                yield f"{source.path}:{line}: a docstring says what is returned or done, not {first!r}"
+
+
+def strategies_and_backends_are_not_told_apart(source: Source) -> Iterator[str]:
+    """Whoever holds a strategy or a backend asks it; only its own folder knows of which class it is."""
+    if source.path.startswith(("decoding/strategies/", "decoding/backends/")):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"isinstance", "issubclass", "type"}:
+            for name in ast.walk(node):
+                if isinstance(name, ast.Name) and TOLD_APART.fullmatch(name.id):
+                    yield f"{source.path}:{node.lineno}: asks whether something is a {name.id}"
+
+
+def backends_know_no_strategy(source: Source) -> Iterator[str]:
+    """A strategy works on any backend, and a backend for any strategy: neither names the other."""
+    for mine, other in (("strategies", "backends"), ("backends", "strategies")):
+        if source.path.startswith(f"decoding/{mine}/"):
+            for line, module in imported_modules(source, source.tree):
+                if module.startswith(f"heedful.decoding.{other}"):
+                    yield f"{source.path}:{line}: {mine} import {module}"
+
+
+def one_file_makes_masks(source: Source) -> Iterator[str]:
+    """Later positions are hidden by `causal` in model/attention.py, and by nobody else."""
+    for node in ast.walk(source.tree):
+        is_mask = isinstance(node, ast.Attribute) and node.attr in {"tril", "triu", "tril_", "triu_"}
+        if is_mask and source.path != "model/attention.py":
+            yield f"{source.path}:{node.lineno}: {ast.unparse(node)[:60]} makes a mask of its own"
+
+
+def shapes_stand_where_layouts_meet(source: Source) -> Iterator[str]:
+    """A suffix such as _BHTS is for the few lines in which axes change places."""
+    for node in ast.walk(source.tree):
+        name = node.arg if isinstance(node, ast.arg) else node.id if isinstance(node, ast.Name) else ""
+        if SHAPE.fullmatch(name) and not name.isupper() and not SHAPED.match(source.path):
+            yield f"{source.path}:{node.lineno}: {name} has a shape in its name"
+
+
+def values_are_frozen(source: Source) -> Iterator[str]:
+    """What crosses a boundary is a frozen dataclass."""
+    for node in ast.walk(source.tree):
+        for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
+            text = ast.unparse(decorator)
+            if text.startswith("dataclass") and "frozen=True" not in text and node.name not in REMEMBERING:
+                yield f"{source.path}:{node.lineno}: {node.name} is not frozen"
+
+
+def optional_arguments_are_named(source: Source) -> Iterator[str]:
+    """An argument with a default is keyword-only, unless it is the first; a model's are its formula's."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or source.package == "model":
+            continue
+        arguments = [*node.args.posonlyargs, *node.args.args]
+        optional = arguments[len(arguments) - len(node.args.defaults) :]
+        first = next((each for each in arguments if each.arg not in {"self", "cls"}), None)
+        overrides = node.name.startswith("__") and node.name != "__init__"
+        if any(each is not first for each in optional) and not overrides:
+            yield f"{source.path}:{node.lineno}: {node.name} has optional arguments without names"
+
+
+def a_function_returns_one_type(source: Source) -> Iterator[str]:
+    """A union of classes makes every caller ask which one came; None, for nothing, is no class."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and isinstance(node.returns, ast.BinOp):
+            kinds = [each.strip() for each in ast.unparse(node.returns).split("|")]
+            is_answer = "Response" in kinds  # an HTTP answer may replace any value
+            if sum(kind != "None" for kind in kinds) > 1 and "[" not in "".join(kinds) and not is_answer:
+                yield f"{source.path}:{node.lineno}: {node.name} returns {' or '.join(kinds)}"
+
+
+def nothing_only_forwards(source: Source) -> Iterator[str]:
+    """A function that only passes its parameters on is a corridor."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.FunctionDef) or node.decorator_list:
+            continue
+        if node.name in NAMED_CALLS or node.name.startswith("__"):
+            continue
+        body = [each for each in node.body if not isinstance(getattr(each, "value", None), ast.Constant)]
+        call = getattr(body[0], "value", None) if len(body) == 1 else None
+        own = sorted(each.arg for each in [*node.args.args, *node.args.kwonlyargs])
+        own = [name for name in own if name not in {"self", "cls"}]
+        if isinstance(call, ast.Call) and own:
+            passed = [*call.args, *(each.value for each in call.keywords)]
+            if sorted(map(ast.unparse, passed)) == own:
+                yield f"{source.path}:{node.lineno}: {node.name} only calls {ast.unparse(call.func)}"
+
+
+def errors_say_what_went_wrong(source: Source) -> Iterator[str]:
+    """A mistake of a user has a class of errors.py; nothing raises an error of no kind."""
+    for node in ast.walk(source.tree):
+        raised = node.exc if isinstance(node, ast.Raise) else None
+        name = ast.unparse(raised.func if isinstance(raised, ast.Call) else raised) if raised else ""
+        if name in ANYTHING and source.package != "ops":  # of torch's kernels, whose errors are RuntimeErrors
+            yield f"{source.path}:{node.lineno}: raises {name}"
+
+
+def nothing_is_unfinished(source: Source) -> Iterator[str]:
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if UNFINISHED.search(line):
+            yield f"{source.path}:{number}: what is to be done stands in the tracker"
+
+
+def optional_packages_have_one_home(source: Source) -> Iterator[str]:
+    """Only one folder imports an optional package; verbs may inside a function."""
+    for top in statements_at_import(source.tree):
+        for line, module in imported_modules(source, top) if isinstance(top, ast.stmt) else ():
+            home = HOMES.get(module.split(".")[0], source.package)
+            if isinstance(top, ast.Import | ast.ImportFrom) and home != source.package:
+                yield f"{source.path}:{line}: {module} belongs in {home}/"
+
+
+RULES: list[Rule] = [
+    imports_point_down,
+    layers_are_pure,
+    the_paper_is_plain,
+    names_say_something,
+    sizes_are_small,
+    only_the_command_line_prints,
+    no_code_is_loaded,
+    importing_does_nothing,
+    the_command_line_is_light,
+    docstrings_say_what_is_done,
+    strategies_and_backends_are_not_told_apart,
+    backends_know_no_strategy,
+    one_file_makes_masks,
+    shapes_stand_where_layouts_meet,
+    values_are_frozen,
+    optional_arguments_are_named,
+    a_function_returns_one_type,
+    nothing_only_forwards,
+    errors_say_what_went_wrong,
+    nothing_is_unfinished,
+    optional_packages_have_one_home,
+]
+
+OF_NATIVE_FILES: list[Rule] = [native_files_are_small]
+NATIVE_SUFFIXES = {".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".inc", ".S"}
