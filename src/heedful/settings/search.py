@@ -16,7 +16,7 @@ PAIR_TOKENS = (
 _MAX_COUNT = 2**31
 
 
-def _length(text: str, least: int, heading: str = OUTPUTS, default: str = BUNDLE) -> Option:
+def _length(text: str, least: int, *, heading: str = OUTPUTS, default: str = BUNDLE) -> Option:
     return Option(text, heading, minimum=least, maximum=_MAX_COUNT, outer_maximum=1_000_000, default=default)
 
 
@@ -90,8 +90,8 @@ class SharedOptions:
             "Maximum length of a source in tokens; longer lines are translated in segments, and refused "
             "where a translation is given.",
             1,
-            SEARCH,
-            f"data.max_length of the training, and {PAIR_TOKENS:,} where a translation is given",
+            heading=SEARCH,
+            default=f"data.max_length of the training, and {PAIR_TOKENS:,} where a translation is given",
         ),
     ] = None
     forced_first_id: Annotated[
