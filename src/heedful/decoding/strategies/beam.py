@@ -6,6 +6,7 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, hypothesis_of
@@ -39,8 +40,8 @@ class BeamSearch(BeamOptions, Strategy):
         """The hypotheses of the whole beam."""
         return self.beam_size
 
+    @override
     def check(self, options: SharedOptions) -> None:
-        """See `Strategy`."""
         if options.n_best > self.beam_size:
             raise InputError(f"n_best={options.n_best}: must be at most beam_size={self.beam_size}")
 

@@ -7,6 +7,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
+from typing_extensions import override
 
 from heedful.decoding import strategies
 from heedful.decoding.constraints import Constraints
@@ -86,8 +87,8 @@ class Strategy(Protocol):
 class Greedy(Strategy):
     """Greedy search: take the most probable token, until the end token."""
 
+    @override
     def check(self, options: SharedOptions) -> None:
-        """See `Strategy`."""
         if options.n_best > 1:
             raise InputError(f"n_best={options.n_best}: greedy search has one output; search with a beam")
         if options.coverage_penalty:

@@ -10,6 +10,7 @@ from typing import Annotated
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, PartialOutputs
@@ -87,8 +88,8 @@ class Sampling(Strategy):
                 f"temperature={self.temperature}: must be a number above 0; to take the best, search greedily"
             )
 
+    @override
     def check(self, options: SharedOptions) -> None:
-        """See `Strategy`."""
         if options.coverage_penalty:
             raise InputError(
                 f"coverage_penalty={options.coverage_penalty}: ranks no samples; leave out one of the two"
@@ -98,8 +99,9 @@ class Sampling(Strategy):
         """Return as many as the bundle's list has."""
         return n_best
 
+    @override
     def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
-        """See `Strategy`: as many sentences as have all of their samples drawn at once."""
+        """As many sentences as have all of their samples drawn at once."""
         return max(1, samples_at_once(vocab_size) // n_best)
 
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
@@ -298,16 +300,16 @@ class MinimumBayesRisk(Strategy):
     def __post_init__(self) -> None:
         check_options(self)
 
+    @override
     def check(self, options: SharedOptions) -> None:
-        """See `Strategy`."""
         self.sampling.check(options)
 
     def num_hypotheses(self, n_best: int) -> int:
         """Return the number of samples, among which `choose` chooses."""
         return self.samples
 
+    @override
     def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
-        """See `Strategy`."""
         return self.sampling.batch_limit(self.samples, vocab_size)
 
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
@@ -315,8 +317,9 @@ class MinimumBayesRisk(Strategy):
         options = replace(task.options, n_best=self.samples)
         return self.sampling.search(start, replace(task, options=options))
 
+    @override
     def choose(self, translation: Translation, n_best: int) -> Translation:
-        """See `Strategy`; scores are expected utilities, from 0 to 100."""
+        """Scores are expected utilities, from 0 to 100."""
         return least_risk(translation, sentence_chrf, n_best=n_best)
 
 
