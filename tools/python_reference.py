@@ -18,8 +18,8 @@ What the documentation names besides, to be imported from the module that is sho
 FURTHER = {
     "Results of a search": ["decoding.translation.TextHypothesis", "decoding.translation.ScoredText"],
     "Search strategies": [
-        "settings.search.SharedOptions",
-        "settings.search.BeamOptions",
+        "settings.options.SharedOptions",
+        "settings.options.BeamOptions",
         "decoding.strategies.protocol.Greedy",
         "decoding.strategies.beam.BeamSearch",
         "decoding.strategies.beam.DiverseBeamSearch",

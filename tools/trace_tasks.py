@@ -1,19 +1,30 @@
-"""Count what a task runs through, for a line of text: python tools/trace_tasks.py BUNDLE [-v].
+"""Count what three tasks run through: python tools/trace_tasks.py BUNDLE [-v].
 
-Prints the number of distinct functions of heedful that `heedful translate` calls (what runs at import is not
-counted), of the files that they are in, and of the modules that it imports; with -v, their names too.
+The tasks: a line through `heedful translate`, a training step from batch to update, and a POST to /translate.
+Printed are the numbers of distinct functions of heedful that are called (what runs at import is not counted),
+of the files that they are in, and of the modules that the line imports; with -v, their names too.
 """
 
+import asyncio
 import contextlib
 import io
+import json
 import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
+from unittest import mock
 
 import heedful
 from heedful.cli.main import main
 
 PACKAGE = str(Path(heedful.__file__).parent)
+LINE = "the cat sleeps ."
+Names = dict[str, list[str]]
 
 
 def is_importing(frame: FrameType | None) -> bool:
@@ -25,8 +36,9 @@ def is_importing(frame: FrameType | None) -> bool:
     return False
 
 
-def trace_translation(bundle: Path, line: str) -> dict[str, list[str]]:
-    """Return the names of the functions, files and modules that the translation of a line needs."""
+@contextmanager
+def traced() -> Iterator[set[tuple[str, str]]]:
+    """Give the set of (file, function) to which each function is added that is called in the block."""
     functions: set[tuple[str, str]] = set()
 
     def on_call(frame: FrameType, event: str, argument: object) -> None:
@@ -35,25 +47,118 @@ def trace_translation(bundle: Path, line: str) -> dict[str, list[str]]:
         if event == "call" and is_named and not is_importing(frame):
             functions.add((code.co_filename[len(PACKAGE) + 1 :], code.co_qualname))
 
-    arguments, stdin = sys.argv, sys.stdin
-    sys.argv = ["heedful", "translate", str(bundle)]
-    sys.stdin = io.TextIOWrapper(io.BytesIO(f"{line}\n".encode()), encoding="utf-8")
+    threading.setprofile(on_call)
     sys.setprofile(on_call)
     try:
-        with contextlib.suppress(SystemExit):
-            main()
+        yield functions
     finally:
         sys.setprofile(None)
-        sys.argv, sys.stdin = arguments, stdin
+        threading.setprofile(None)
+
+
+def names_of(functions: set[tuple[str, str]]) -> Names:
+    """Return the names of functions and of their files, in order."""
     return {
         "functions": sorted(f"{file}: {name}" for file, name in functions),
         "files": sorted({file for file, _ in functions}),
-        "modules": sorted(name for name in sys.modules if name.partition(".")[0] == "heedful"),
     }
 
 
+def run(*arguments: str, stdin: str = "") -> None:
+    """Run a command of heedful in this process."""
+    with (
+        mock.patch.object(sys, "argv", ["heedful", *arguments]),
+        mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")),
+        contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")),
+        contextlib.redirect_stderr(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")),
+        contextlib.suppress(SystemExit),
+    ):
+        main()
+
+
+def trace_line(bundle: Path) -> Names:
+    """Return the names of functions, files and modules that the translation of a line needs."""
+    with traced() as functions:
+        run("translate", str(bundle), stdin=f"{LINE}\n")
+    modules = sorted(name for name in sys.modules if name.partition(".")[0] == "heedful")
+    return names_of(functions) | {"modules": modules}
+
+
+def trace_request(bundle: Path) -> Names:
+    """Return the names of functions and files that answer the first request of a service."""
+    applications: list[Any] = []
+    with (
+        traced() as functions,  # before the thread of the model is started
+        mock.patch("heedful.serving.server.run", lambda application, _: applications.append(application)),
+    ):
+        run("serve", f"en-de={bundle}", "--port", "0")
+        functions.clear()
+        assert asyncio.run(post(applications[0])) == 200
+    return names_of(functions)
+
+
+async def post(application: Callable[..., Any]) -> int:
+    """Return the status of the answer to a POST of a line to /translate."""
+    body = json.dumps({"q": LINE, "source": "en", "target": "de"}).encode()
+    statuses: list[int] = []
+    waiting = asyncio.Event()
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> dict[str, Any]:
+        for message in messages:
+            return message
+        await waiting.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        statuses.extend([message["status"]] if "status" in message else [])
+
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http",
+        "path": "/translate", "raw_path": b"/translate", "query_string": b"", "root_path": "",
+        "headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+    }  # fmt: skip
+    await application(scope, receive, send)
+    return statuses[0]
+
+
+def trace_step() -> Names:
+    """Return the names of functions and files of a training step in one process, from batch to update."""
+    from heedful.training.parallel.process_group import Rank, SingleProcess
+
+    steps: list[set[tuple[str, str]]] = []
+    step = SingleProcess.step
+
+    def traced_step(group: SingleProcess, plan: Any) -> Any:  # noqa: ANN401
+        with traced() as functions:
+            metrics = step(group, plan)
+        steps.append(functions)
+        return metrics
+
+    text = "\n".join(["the cat sleeps .", "a dog runs .", "the old woman reads a book ."] * 40)
+    settings = (
+        "train.max_steps=3", "train.processes=1", "tokenizer.vocab_size=60", "data.allow_overlap=true",
+        "train.device=cpu", "train.max_minutes=false",
+    )  # fmt: skip
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(SingleProcess, "step", traced_step),
+        mock.patch.object(Rank, "prefetch", lambda rank: None),  # the batch is made in this process
+    ):
+        (Path(folder) / "a").write_text(text, encoding="utf-8")
+        files = [
+            part for name in ("src", "tgt", "valid-src", "valid-tgt") for part in (f"--{name}", f"{folder}/a")
+        ]
+        given = [part for each in settings for part in ("--set", each)]
+        run("train", "--preset", "tiny", *files, *given, "--output", f"{folder}/run")
+    return names_of(steps[1])
+
+
 if __name__ == "__main__":
-    found = trace_translation(Path(sys.argv[1]), "the cat sleeps .")
-    if "-v" in sys.argv:
-        print("\n".join(each for names in found.values() for each in names))
-    print(", ".join(f"{len(names)} {kind}" for kind, names in found.items()))
+    bundle = Path(sys.argv[1])
+    tasks = {"a line": trace_line(bundle), "a step": trace_step(), "a request": trace_request(bundle)}
+    for task, found in tasks.items():
+        if "-v" in sys.argv:
+            print("\n".join(each for names in found.values() for each in names))
+        print(f"{task}: " + ", ".join(f"{len(names)} {kind}" for kind, names in found.items()))

@@ -10,9 +10,18 @@ import pytest
 
 import heedful
 from heedful.settings.model import Section
-from heedful.settings.options import HeldOutText, Runtime, TrainingRequest, kinds_of, options_of
+from heedful.settings.options import (
+    BeamOptions,
+    EarlyStopping,
+    HeldOutText,
+    LengthNormalization,
+    Runtime,
+    SharedOptions,
+    TrainingRequest,
+    kinds_of,
+    options_of,
+)
 from heedful.settings.run import Config, DataConfig, DecodeConfig, TrainConfig
-from heedful.settings.search import BeamOptions, EarlyStopping, LengthNormalization, SharedOptions
 from python_reference import at_commas
 from reference import PAGES, REFERENCE
 

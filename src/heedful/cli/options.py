@@ -41,7 +41,7 @@ class OptionsOf:
             seen |= options_of(group).keys()
 
 
-_SHARED, _STRATEGIES = "heedful.settings.search:SharedOptions", "heedful.decoding.strategies"
+_SHARED, _STRATEGIES = "heedful.settings.options:SharedOptions", "heedful.decoding.strategies"
 # Settings that only a configuration has, or Python.
 _INNER = ("n_best", "forced_first_id", "forced_last_id", "suppressed_ids", "renormalize")
 SearchOverrides = Annotated[
@@ -56,7 +56,7 @@ SamplingOverrides = Annotated[
     OptionsOf((f"{_STRATEGIES}.sampling:Sampling", f"{_STRATEGIES}.sampling:MinimumBayesRisk")),
 ]
 BeamOverrides = Annotated[
-    Mapping[str, Any], OptionsOf(("heedful.settings.search:BeamOptions",), ("early_stopping",))
+    Mapping[str, Any], OptionsOf(("heedful.settings.options:BeamOptions",), ("early_stopping",))
 ]
 
 

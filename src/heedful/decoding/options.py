@@ -6,8 +6,8 @@ from typing import Self
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.strategies.protocol import Strategy, with_settings
 from heedful.errors import InputError
+from heedful.settings.options import SharedOptions
 from heedful.settings.run import Config, DecodeConfig
-from heedful.settings.search import SharedOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from heedful.decoding.hypotheses import Hypothesis, hypothesis_of
 from heedful.decoding.steps import Array, NextTokens, StepFunction, like, on_host
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
-from heedful.settings.search import SharedOptions
+from heedful.settings.options import SharedOptions
 
 # In place of a 0, which only rounding makes: its logarithm is finite.
 _LEAST = float(np.finfo(np.float32).tiny)

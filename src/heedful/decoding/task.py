@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from heedful.settings.search import SharedOptions
+from heedful.settings.options import SharedOptions
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from heedful.decoding.texts import (
 )
 from heedful.decoding.translation import ScoredText, Translation
 from heedful.errors import InputError
-from heedful.settings.search import PAIR_TOKENS
+from heedful.settings.options import PAIR_TOKENS
 from heedful.storage.bundle import Bundle, load_bundle, resolve_bundle
 from heedful.text import SpecialTokens
 from heedful.text.pair import choose_languages

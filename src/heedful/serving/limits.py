@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from heedful.errors import InputError
-from heedful.settings.options import Option, options_of
-from heedful.settings.search import BeamOptions
+from heedful.settings.options import BeamOptions, Option, options_of
 
 _LIMITS = "Limits"
 _MOST = 10**9

@@ -24,14 +24,17 @@ from heedful.settings.model import (
     check_id,
 )
 from heedful.settings.options import (
+    BeamOptions,
     Device,
+    EarlyStopping,
     HeldOutText,
+    LengthNormalization,
     Runtime,
+    SharedOptions,
     TrainingPrecision,
     TrainingRequest,
     options_of,
 )
-from heedful.settings.search import BeamOptions, EarlyStopping, LengthNormalization, SharedOptions
 
 
 def _option(group: type, name: str, **default: Any) -> Any:  # noqa: ANN401

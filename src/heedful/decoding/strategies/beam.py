@@ -15,8 +15,7 @@ from heedful.decoding.steps import Start, StepFunction
 from heedful.decoding.strategies.protocol import Greedy, Strategy, with_settings
 from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
-from heedful.settings.options import SEARCH, Option
-from heedful.settings.search import BeamOptions, SharedOptions
+from heedful.settings.options import SEARCH, BeamOptions, Option, SharedOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,7 @@ from heedful.decoding.steps import Start
 from heedful.decoding.task import SearchTask
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError, suggestion
-from heedful.settings.options import kinds_of
-from heedful.settings.search import SharedOptions
+from heedful.settings.options import SharedOptions, kinds_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

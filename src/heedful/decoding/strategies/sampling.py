@@ -29,8 +29,7 @@ from heedful.decoding.strategies.protocol import Strategy
 from heedful.decoding.task import SearchTask
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError
-from heedful.settings.options import SAMPLING, Option, check_options
-from heedful.settings.search import SharedOptions
+from heedful.settings.options import SAMPLING, Option, SharedOptions, check_options
 
 _ROWS_AT_ONCE = 1024  # of a step: each has keys and values for all of its positions
 _LOG_PROBS_AT_ONCE = 1 << 25  # of a step, 128 MiB in float32, unless one row has more
