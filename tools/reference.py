@@ -108,7 +108,7 @@ def _row(kind: object, info: ArgumentInfo | OptionInfo, parameter: inspect.Param
         text, default = text[: written.start()], written[1]
     value, repeated = _type(kind)
     if info.metavar and isinstance(info, OptionInfo):
-        value = info.metavar
+        value = info.metavar.strip("<>")
     limits = f", at least {info.min:g}" if info.min is not None else ""
     limits += f", at most {info.max:,}" if info.max is not None else ""
     again = ", several times" if repeated and isinstance(info, OptionInfo) else ""

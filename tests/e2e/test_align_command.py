@@ -8,7 +8,9 @@ from command_line import Outcome, heedful
 from tiny_bundle import PAIRS, save_memorised
 
 from heedful.decoding.alignment import PENULTIMATE, AlignmentMethod
+from heedful.decoding.backends.choice import EngineChoice
 from heedful.decoding.translator import Translator
+from heedful.storage.bundle import load_bundle
 
 pytestmark = pytest.mark.by_class
 
@@ -31,10 +33,10 @@ def assert_one_clear_line(outcome: Outcome, code: int, *parts: str) -> None:
         assert part in outcome.err
 
 
-def expected(run: Path, method: AlignmentMethod = PENULTIMATE) -> str:
+def expected(run: Path, method: AlignmentMethod = PENULTIMATE, engine: EngineChoice = "auto") -> str:
     """Align with the stored bundle: the model in memory may be packed for a level of another test."""
     sources, targets = zip(*PAIRS, strict=True)
-    translator = Translator.load(run / "best")
+    translator = Translator(load_bundle(run / "best"), engine=engine)
     return "".join(f"{each}\n" for each in translator.align(sources, targets, method=method))
 
 
@@ -48,6 +50,16 @@ def test_files_and_stdin_are_aligned_line_by_line(run: Path, tmp_path: Path) -> 
     outcome = heedful(*files, tmp_path / "t.gz", "--layer", 2, "--shift", "--output", tmp_path / "out")
     assert outcome == Outcome(0, "", "")
     assert (tmp_path / "out").read_text(encoding="utf-8") == expected(run, chosen) != expected(run)
+
+
+def test_the_computation_is_chosen_as_for_a_translation(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "s").write_bytes(text(SOURCES))
+    files = ["align", run, "--src", tmp_path / "s", "--tgt", "-"]
+    chosen = heedful(*files, "--device", "cpu", "--engine", "torch", "--threads", 1, stdin=text(TARGETS))
+    assert chosen == Outcome(0, expected(run, engine="torch"), "")
+    for option, value in (("device", "abacus"), ("precision", "int3"), ("engine", "steam")):
+        outcome = heedful(*files, f"--{option}", value, stdin=text(TARGETS))
+        assert_one_clear_line(outcome, 1, f"{option}={value!r}: must be one of")
 
 
 def test_the_models_own_translations_can_be_aligned(run: Path, tmp_path: Path) -> None:

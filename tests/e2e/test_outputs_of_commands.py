@@ -79,6 +79,8 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(verb: str, run: Pat
     assert_one_clear_line(
         heedful(*command, "--output", files / "s" / f"out{ending}"), 1, f"out{ending}", "no directory"
     )
+    slash = heedful(*command, "--output", f"{files}/new{ending}/")
+    assert_one_clear_line(slash, 2, f"{files}/new{ending}/: is a directory; give the name of a file")
     if verb not in ("attention", "plot"):  # which make the directory
         missing = heedful(*command, "--output", files / "none" / "out")
         assert_one_clear_line(missing, 1, "there is no directory")

@@ -41,6 +41,22 @@ def shell(command: str, run: Path, folder: Path) -> "subprocess.CompletedProcess
 
 
 @pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("heedful translate MODEL --prefix /dev/stdin", "--input and --prefix"),
+        ("heedful translate MODEL -i - --prefix -", "--input and --prefix"),
+        ("ln -s /dev/stdin in; heedful translate MODEL --prefix in", "--input and --prefix"),
+        ("heedful align MODEL --src /dev/fd/0 --tgt -", "--src and --tgt"),
+        ("heedful score MODEL --src s --tgt - --prefix /dev/stdin", "--tgt and --prefix"),
+    ],
+)
+def test_stdin_is_read_for_one_thing(run: Path, files: Path, command: str, names: str) -> None:
+    outcome = shell(f"{command} < <(cat s)", run, files)
+    assert (outcome.returncode, outcome.stdout) == (2, "")
+    assert f"error: Invalid value: {names} cannot both be stdin; write one to a file" in outcome.stderr
+
+
+@pytest.mark.parametrize(
     ("command", "name"),
     [
         ("heedful translate MODEL < s -o s", "s"),
@@ -137,15 +153,16 @@ def test_a_name_that_ends_in_gz_is_written_compressed_and_can_be_read_back(
         "align": ["--src", source, "--tgt", target],
         "evaluate": ["--src", source, "--ref", target],
     }[verb]
-    for name in ("plain.tsv", "packed.gz"):
+    for name in ("plain.tsv", "packed.gz", "PACKED.GZ"):
         assert heedful(verb, run, *given, "-o", files / name).code == 0
     plain = (files / "plain.tsv").read_bytes()
     assert plain.count(b"\n") == len(PAIRS)
     assert gzip.decompress((files / "packed.gz").read_bytes()) == plain
+    assert (files / "PACKED.GZ").read_bytes() == (files / "packed.gz").read_bytes()
     read_back = heedful("translate", run, "-i", files / "packed.gz")
     assert read_back == heedful("translate", run, "-i", files / "plain.tsv")
     assert read_back.code == 0
-    assert sorted(each.name for each in files.iterdir()) == ["packed.gz", "plain.tsv", "s", "t"]
+    assert sorted(each.name for each in files.iterdir()) == ["PACKED.GZ", "packed.gz", "plain.tsv", "s", "t"]
 
 
 def test_a_compressed_output_that_an_error_ends_is_kept_and_readable(run: Path, files: Path) -> None:

@@ -185,7 +185,7 @@ def test_a_line_that_is_no_text_is_named(
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["--src", "-", "--tgt", "-"], 2, "cannot both be stdin"),
+        (["--src", "-", "--tgt", "-"], 2, "--src and --tgt cannot both be stdin"),
         (["--src", "nothing.txt", "--tgt", "-"], 1, "nothing.txt: cannot be read"),
         (["--src", "-"], 2, "--tgt"),
         (["--src", "-", "--tgt", "-", "--beam-size", "2"], 2, "--beam-size"),

@@ -62,12 +62,30 @@ def test_parameters_may_be_anywhere(server: TranslationServer, q: str | list[str
     assert [(reply.status, reply.json) for reply in replies] == [(200, expected)] * 5
 
 
-def test_a_multipart_form_is_one_too(server: TranslationServer) -> None:
-    fields = {"q": ENGLISH, "source": "en", "target": "de"}
+def multipart(**fields: str) -> str:
+    """The body of a form."""
     parts = (f'--x\r\nContent-Disposition: form-data; name="{n}"\r\n\r\n{v}\r\n' for n, v in fields.items())
-    body = "".join([*parts, "--x--\r\n"]).encode()
+    return "".join([*parts, "--x--\r\n"])
+
+
+def test_a_multipart_form_is_one_too(server: TranslationServer) -> None:
+    body = multipart(q=ENGLISH, source="en", target="de").encode()
     reply = server.ask("POST", "/translate", body, {"Content-Type": "multipart/form-data; boundary=x"})
     assert reply.json == {"translatedText": GERMAN}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("multipart/form-data; boundary=x", multipart(q="caf\xe9", source="en", target="de")),
+        ("multipart/form-data; boundary=x", multipart(q="a", source="en", target="de", **{"\xe9": "b"})),
+        ("application/x-www-form-urlencoded", "q=caf\xe9&source=en&target=de"),
+    ],
+)
+def test_a_form_that_is_not_utf_8_is_refused(server: TranslationServer, kind: str, body: str) -> None:
+    reply = server.ask("POST", "/translate", body.encode("latin-1"), {"Content-Type": kind})
+    assert reply.status == 400
+    assert "Invalid form: 'utf-8' codec can't decode byte 0xe9" in reply.json["error"]
 
 
 def test_libretranslate_tells_language_alternatives_and_pivot(server: TranslationServer) -> None:
@@ -166,10 +184,14 @@ def test_deepls_own_client_works(server: TranslationServer) -> None:
     [
         ({"source": "en", "target": "de"}, "Invalid request: missing q parameter"),
         ({"q": "", "source": "en", "target": "de"}, "Invalid request: missing q parameter"),
+        ({"q": [], "source": "en", "target": "de"}, "Invalid request: missing q parameter"),
+        ({"q": {}, "source": "en", "target": "de"}, "q parameter: Input should be a valid string"),
         ({"q": "a", "target": "de"}, "Invalid request: missing source parameter"),
         ({"q": "a", "source": "en"}, "Invalid request: missing target parameter"),
         ({"q": "a", "source": "zz", "target": "de"}, "zz is not supported"),
         ({"q": "a", "source": "de", "target": "en"}, "en is not supported"),
+        ({"q": "a", "source": "EN", "target": "en"}, "source and target are both en; give another target"),
+        ({"q": "a", "source": "fr", "target": "fr"}, "fr is not supported"),
         ({"q": "a", "source": "en", "target": "de", "alternatives": "x"}, "alternatives parameter is not"),
         ({"q": "a", "source": "en", "target": "de", "alternatives": 10_000}, "alternatives parameter must"),
         ({"q": "a" * 5001, "source": "en", "target": "de"}, "exceeds text limit"),

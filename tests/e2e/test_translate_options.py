@@ -123,6 +123,16 @@ def test_settings_that_cannot_be_get_one_line(
     assert outcome.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_an_unknown_value_of_heedful_bf16_is_named(
+    run: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    monkeypatch.setenv("HEEDFUL_BF16", "maybe")
+    outcome = heedful("translate", run, "--engine", engine, stdin=text(SOURCES))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == "error: HEEDFUL_BF16=maybe: must be on or off\n"
+
+
 def test_a_prefix_file_that_does_not_fit_is_named(run: Path, tmp_path: Path) -> None:
     file = tmp_path / "prefixes"
     for content, message in (

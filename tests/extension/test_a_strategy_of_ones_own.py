@@ -53,8 +53,7 @@ class Lookahead(Strategy):
                 values = best.scores.ravel() + np.where(ends, 0.0, after.scores[:, 0])
                 taken = values.reshape(num_live, width).argmax(axis=1) + width * np.arange(num_live)
                 rows = taken[outputs.append(ids[taken], best.log_probs.ravel()[taken])]
-                if len(rows):
-                    step.reorder(rows)
+                step.reorder(rows)
                 best = Candidates(after.scores[rows], after.log_probs[rows], after.ids[rows])
         return [[hypothesis] for hypothesis in outputs.hypotheses(task.options.penalty)]
 

@@ -61,7 +61,7 @@ SHAPE = re.compile(r"\w+_[BSTLDFHKV]{1,4}")
 SHAPED = re.compile(r"model/|ops/attention\.py|decoding/")  # where layouts meet
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 # What takes its parameters from a protocol, or names what another object does for those who hold this one.
-NAMED_CALLS = {"with_log_probs", "decode", "project", "check", "install_hint"}
+NAMED_CALLS = {"with_log_probs", "decode", "project", "check", "install_hint", "write"}
 ANYTHING = {"Exception", "BaseException", "RuntimeError"}
 # Optional packages, and the one folder that may import each; torch is what half of heedful is about.
 HOMES = {

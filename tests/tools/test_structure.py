@@ -10,17 +10,17 @@ from structure import ROOT, figures
 
 # Where a change makes a figure better, it is written here anew.
 MOST = {
-    "modules": 173,
-    "lines of src": 34_207,
-    "lines of tests": 40_745,
-    "lines of tools": 1_222,
+    "modules": 172,
+    "lines of src": 34_328,
+    "lines of tests": 41_075,
+    "lines of tools": 1_226,
     "share of modules with one importer and below 150 lines": 0.073,
     "modules at the root": 4,
 }
 MEDIAN = 210  # lines of a module, at least
 # Of what a task runs through, with the native engine and one process.
 MOST_OF_A_TASK = {
-    "a line": {"functions": 216, "files": 39, "modules": 64},
+    "a line": {"functions": 217, "files": 38, "modules": 63},
     "a step": {"functions": 78, "files": 17},
     "a request": {"functions": 158, "files": 31},
 }

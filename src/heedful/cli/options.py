@@ -3,11 +3,13 @@
 Help is plain: importing rich would slow `--help` down.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from inspect import Parameter, Signature
+from pathlib import Path
 from typing import Annotated, Any, Protocol, get_args, get_type_hints
 
 import typer
@@ -142,13 +144,20 @@ def _parameter(name: str, kind: Any, default: object, option: Option) -> Paramet
         *option.flags_of(name),
         min=option.minimum,
         max=option.outer_maximum or option.maximum,
-        metavar=option.metavar,
+        metavar=option.metavar or ("<path>" if option.is_file else None),
+        parser=_file if option.is_file else None,
         help=text.strip(),
         rich_help_panel=option.heading,
     )
     if option.is_argument:
         shown = typer.Argument(metavar=option.metavar, help=text)
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
+
+
+def _file(name: str | Path) -> Path:
+    if str(name).endswith(("/", os.sep)):  # which a path does not keep
+        raise typer.BadParameter(f"{name}: is a directory; give the name of a file")
+    return Path(name)
 
 
 class HelpFormatter(Protocol):

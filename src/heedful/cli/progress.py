@@ -71,8 +71,8 @@ class PlainDisplay:
             case SkippedEvent():
                 where = f"; its sentences are in {event.sentences}" if event.sentences else ""
                 self._write(
-                    f"warning: step {event.step:,} is skipped: its loss ({event.loss:g}) or its gradient "
-                    f"({event.gradient_norm:g}) is not finite{where}"
+                    f"warning: step {event.step:,} is skipped: at learning rate {event.rate:.2e}, its loss "
+                    f"({event.loss:g}) or its gradient ({event.gradient_norm:g}) is not finite{where}"
                 )
             case NoticeEvent():
                 self._write(event.message)
@@ -136,10 +136,14 @@ def _step_line(event: StepEvent, best: str) -> str:
 
 
 def _scores_line(event: ValidationEvent) -> str:
-    shown = [f"{name} {event.scores[name]:.2f}" for name in _SHOWN_SCORES if name in event.scores]
+    shown = [f"{name} {_score(event.scores[name])}" for name in _SHOWN_SCORES if name in event.scores]
     best = " · best so far" if event.is_best else ""
     learned = "" if has_learned(event.scores) else " · does not translate yet"
     return f"validation at step {event.step:,}: {', '.join(shown)}{best}{learned}"
+
+
+def _score(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 1e6 else f"{value:.2e}"
 
 
 def _clock(seconds: float) -> str:

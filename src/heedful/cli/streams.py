@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import typer
+
 from heedful.errors import CorpusError, HeedfulError, InputError
 
 _GZIP = b"\x1f\x8b"  # the first bytes of its files
 _LEVEL = 6  # that of gzip itself
-_STDOUT = 1
+_STDIN, _STDOUT = 0, 1
 _SEARCHES = "heedful.decoding"  # the logger of all engines
 _SHOWN = 5
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -42,6 +44,8 @@ class Lines:
 
         try:
             for number, raw in enumerate(self._stream, start=1):
+                if number == 1 and raw.startswith(_GZIP):  # a file is decompressed where it is opened
+                    raise CorpusError(f"{self._name}: is gzip; decompress it, as in zcat FILE | heedful ...")
                 line = raw.removeprefix(BYTE_ORDER_MARK) if number == 1 else raw
                 text = decode(line, self._name, line=number, offset=None)
                 yield text.removesuffix("\n").removesuffix("\r")
@@ -83,12 +87,32 @@ def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
         raise CorpusError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     with plain:
         is_gzip = plain.peek(2)[:2] == _GZIP
-        if path.suffix == ".gz" and not is_gzip and plain.peek(1):
+        if path.suffix.lower() == ".gz" and not is_gzip and plain.peek(1):
             raise CorpusError(
                 f"{path}: not a gzip file, although its name ends in .gz; rename or compress it"
             )
         with gzip.open(plain) if is_gzip else plain as file:
             yield cast(BinaryIO, file), str(path)
+
+
+def check_stdin_once(**inputs: Path | None) -> None:
+    """Check that at most one of the inputs is stdin, by whatever name.
+
+    Args:
+        inputs: files by their options; `-` is stdin, and None is ignored.
+
+    Raises:
+        BadParameter: they would share its lines.
+    """
+    from heedful.runtime.durable import descriptor_of
+
+    names = [
+        f"--{option}"
+        for option, path in inputs.items()
+        if path is not None and (str(path) == "-" or descriptor_of(path) == _STDIN)
+    ]
+    if len(names) > 1:
+        raise typer.BadParameter(f"{' and '.join(names)} cannot both be stdin; write one to a file")
 
 
 def count_lines(path: Path) -> int | None:
@@ -180,7 +204,7 @@ def _complete_or_beside(path: Path, *, name: str) -> Iterator[BinaryIO]:
 @contextmanager
 def _compressed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
     """Yield a stream into a file, which compresses if the name ends in .gz; the same text, the same bytes."""
-    if not name.endswith(".gz"):
+    if not name.lower().endswith(".gz"):
         yield file
         return
     with gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=file, mtime=0) as packed:

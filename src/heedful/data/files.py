@@ -80,7 +80,7 @@ def read_pairs(path: str | Path, *, src_key: str = "src", tgt_key: str = "tgt") 
     """
     name = str(path)
     lines = read_lines(path)
-    if name.removesuffix(".gz").endswith(".jsonl"):
+    if plain_name(Path(name)).suffix == ".jsonl":
         pairs = [parse_json(name, i, line, (src_key, tgt_key)) for i, line in enumerate(lines, start=1)]
         labels = (f"{name} (key {src_key!r})", f"{name} (key {tgt_key!r})")
     else:
@@ -185,7 +185,7 @@ def _open_text(path: Path) -> Iterator[tuple[BufferedReader, bool]]:
     with file:
         start = file.peek(len(_GZIP_MAGIC))
         packed = start.startswith(_GZIP_MAGIC)
-        if start and path.suffix == ".gz" and not packed:
+        if start and path.suffix.lower() == ".gz" and not packed:
             raise CorpusError(
                 f"{path}: not a gzip file, although its name ends in .gz; rename or compress it"
             )
@@ -366,7 +366,7 @@ class PairFiles:
     @property
     def suffixes(self) -> tuple[str, ...]:
         """The file-name suffixes of source and target, without `.gz`: `(".en", ".de")`; always different."""
-        suffixes = tuple(_plain(path).suffix for path in self.paths)
+        suffixes = tuple(plain_name(path).suffix for path in self.paths)
         ambiguous = len(suffixes) == 2 and ("" in suffixes or suffixes[0] == suffixes[1])
         return (".src", ".tgt") if ambiguous else suffixes
 
@@ -398,7 +398,7 @@ class PairFiles:
 
     def _rows_of_pairs(self, report: Callable[[float], None] | None) -> Iterator[Row]:
         name, keys = str(self.paths[0]), (self.src_key, self.tgt_key)
-        is_json = _plain(self.paths[0]).suffix == ".jsonl"
+        is_json = plain_name(self.paths[0]).suffix == ".jsonl"
         with _Lines.open(self.paths[0]) as lines:
             for number, (raw, line) in enumerate(lines, start=1):
                 src, tgt = parse_json(name, number, line, keys) if is_json else parse_tsv(name, number, line)
@@ -409,7 +409,7 @@ class PairFiles:
 
 def holds_pairs(path: Path) -> bool:
     """Return whether a file holds pairs, by its name: `.tsv` or `.jsonl`, gzipped or not."""
-    return _plain(path).suffix in _PAIRS_SUFFIXES
+    return plain_name(path).suffix in _PAIRS_SUFFIXES
 
 
 class _Lines:
@@ -450,5 +450,6 @@ class _Lines:
                 offset += len(raw)
 
 
-def _plain(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix == ".gz" else path
+def plain_name(path: Path) -> Path:
+    """Return a path without `.gz` or `.GZ`."""
+    return path.with_suffix("") if path.suffix.lower() == ".gz" else path

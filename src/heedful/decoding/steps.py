@@ -121,7 +121,7 @@ class StepFunction(Protocol):
         ...
 
     def reorder(self, rows: NDArray[np.int64]) -> None:
-        """Let row i continue as row `rows[i]` was; rows may be repeated, dropped, moved."""
+        """Let row i continue as row `rows[i]` was; rows may be repeated, moved, and dropped, all too."""
         ...
 
 

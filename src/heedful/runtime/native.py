@@ -209,6 +209,18 @@ def functions_of(level: str) -> Functions:
     return functions
 
 
+def chosen_bf16() -> str:
+    """Return what HEEDFUL_BF16 says: `on`, `off` or nothing.
+
+    Raises:
+        ConfigError: it says something else.
+    """
+    chosen = os.environ.get(BF16_VARIABLE, "").strip().lower()
+    if chosen not in ("", "on", "off"):
+        raise ConfigError(f"{BF16_VARIABLE}={chosen}: must be on or off")
+    return chosen
+
+
 def cpu_has_bf16() -> bool:
     """Return whether the CPU has instructions for bfloat16 that are to be used; see `why_no_bf16`."""
     return why_no_bf16() is None
@@ -223,10 +235,7 @@ def why_no_bf16() -> str | None:
     Raises:
         ConfigError: HEEDFUL_BF16 is something else, or HEEDFUL_ISA names a level that is not possible.
     """
-    chosen = os.environ.get(BF16_VARIABLE, "").strip().lower()
-    if chosen not in ("", "on", "off"):
-        raise ConfigError(f"{BF16_VARIABLE}={chosen}: must be on or off")
-    if chosen:
+    if chosen := chosen_bf16():
         return None if chosen == "on" else f"{BF16_VARIABLE}=off forbids bf16"
     import torch  # as everything else here works without it
 

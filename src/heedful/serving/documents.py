@@ -94,7 +94,8 @@ _NAME = r"(?:[^\W\d]|:)[\w:.\-]*"
 _XML = re.compile(
     rf"""
     (?P<opening> <!-- | <!\[CDATA\[ | <\? | <!DOCTYPE )
-    | (?P<tag> <(?P<close>/?+) (?P<name>{_NAME}) (?P<rest> (?> [^<>"'] | "[^<"]*" | '[^<']*' )*+ ) > )
+    | (?P<tag> <(?P<close>/?+) (?P<name>{_NAME})
+        (?P<rest> (?> [^<>"'] | "[^"]*" | '[^']*' )*+ (?= > ) | [^<>]*+ ) > )  # or a quote has no end
     | & (?P<entity>{_NAME}) ;
     """,
     re.VERBOSE,
@@ -267,7 +268,7 @@ _UNTRANSLATED_ELEMENTS = frozenset({
 _PREFORMATTED = frozenset(("pre", "textarea", "listing"))
 _BEFORE_XML = ("!DOCTYPE", "?xml")  # which stay where they are
 _MAX_DEPTH = 50  # of inline elements inside each other; deeper ones are tags without content
-_TAG_IN_TEXT = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z0-9][\w.-]*)[^<>]*?(?P<single>/?)>")
+_TAG_IN_TEXT = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z0-9][\w.-]*).*?(?P<single>/?)>", re.DOTALL)
 _BLANKS = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 
 
@@ -310,7 +311,7 @@ def plain_document(text: str) -> Document:
     at = 0
     placeholders = find(text)
     for start, end in placeholders:
-        tag = _TAG_IN_TEXT.match(text, start, end)
+        tag = _TAG_IN_TEXT.fullmatch(text, start, end)
         if tag:
             tokens.append(Token(Kind.TEXT, text[at:start]))
             kind = Kind.POINT if tag["single"] else Kind.CLOSE if tag["close"] else Kind.OPEN

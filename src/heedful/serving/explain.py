@@ -193,7 +193,7 @@ class Explainer:
 
     def _pair(self, request: ExplainRequest) -> Pair:
         catalogue = self._service.catalogue
-        target = catalogue.target(request.target)
+        target = catalogue.target(request.target, source=request.source)
         if request.source is not None:
             return Pair(catalogue.source(request.source, target=target), target)
         detected = self._service.detector.source(request.text, catalogue.sources_of(target), target)

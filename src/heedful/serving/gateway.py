@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -40,6 +41,7 @@ _MAX_FIELDS = 1000
 _JSON = re.compile(r"application/([\w.+-]*\+)?json")
 _FORM = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
+_EMPTY = ("missing", "string_too_short", "too_short")  # types of pydantic's errors
 _NO_OBJECT = "Invalid JSON format: must be an object"
 _SCHEMES = ("deepl-auth-key", "bearer")
 _log = logging.getLogger("heedful.serving")
@@ -132,8 +134,8 @@ class Gateway:
         if api_key is not None and api_key.requests_per_minute:
             per_minute = api_key.requests_per_minute
         if per_minute:
-            address = request.client.host if request.client else ""
-            self._rates.take(f"key {api_key.name}" if api_key else f"address {address}", per_minute)
+            host = request.client.host if request.client else ""
+            self._rates.take(f"key {api_key.name}" if api_key else f"address {_network(host)}", per_minute)
         return api_key.name if api_key else ""
 
     async def translate(self, request: Request, client: str, asked: TranslationRequest) -> list[Answer]:
@@ -147,6 +149,15 @@ class Gateway:
         answers = await unless_gone(request, self.service.translate(asked))
         self.characters[client] += sum(map(len, asked.texts))
         return answers
+
+
+def _network(host: str) -> str:
+    """Return an address, or the /64 of an IPv6 one: a client has all addresses of it."""
+    try:
+        address = IPv6Address(host)
+    except ValueError:  # an IPv4 address, or none
+        return host
+    return str(address.ipv4_mapped or IPv6Network((int(address), 64), strict=False))
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
@@ -238,9 +249,10 @@ def validated(model: type[M], fields: Fields) -> M:
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        first, *others = error.errors(include_url=False, include_input=False)
         name = str(first["loc"][0]) if first["loc"] else "request"
-        if first["type"] in ("missing", "string_too_short", "too_short"):
+        # A text or a list of them has an error for each of the two.
+        if any(each["type"] in _EMPTY and each["loc"][:1] == first["loc"][:1] for each in (first, *others)):
             raise InvalidError(f"Invalid request: missing {name} parameter") from None
         if first["type"].startswith("int_"):
             raise InvalidError(f"Invalid request: {name} parameter is not a number") from None
@@ -285,6 +297,7 @@ async def _multipart(request: Request, body: bytes) -> list[tuple[str, str]]:
         return {"type": "http.request", "body": body, "more_body": False}
 
     try:
+        body.decode("utf-8")  # starlette would take it for Latin-1
         form: FormData = await Request(request.scope, receive).form(
             max_files=0, max_fields=_MAX_FIELDS, max_part_size=len(body)
         )

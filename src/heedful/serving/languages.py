@@ -133,13 +133,24 @@ class Catalogue:
         """
         return _known_language(name, {*self.sources, *([target] if target else [])}, "source")
 
-    def target(self, name: str) -> str:
+    def target(self, name: str, *, source: str | None = None) -> str:
         """Return the language that a client means by the name of a target.
+
+        Args:
+            name: of the target.
+            source: name of the source, for the message; None: it is to be identified.
 
         Raises:
             LanguageError: nothing translates into it.
         """
-        return _known_language(name, self.targets, "target")
+        try:
+            return _known_language(name, self.targets, "target")
+        except LanguageError:
+            if source and (code := language_code(source)) == language_code(name) and code in self.sources:
+                raise LanguageError(
+                    f"source and target are both {code}; give another target", parameter="target"
+                ) from None
+            raise
 
     def required_route(self, src: str, tgt: str) -> Route:
         """Return the way between two languages.

@@ -55,7 +55,8 @@ class Limits:
     requests_per_minute: Annotated[
         int,
         _most(
-            "Requests per minute per key or address; 0 is unlimited.",
+            "Requests per minute per key or address (IPv6: per /64); a sixth of them, at least one, may come "
+            "at once; 0 is unlimited.",
             "--rate",
             least=0,
             most=10**6,

@@ -78,9 +78,17 @@ _FLAGS = rf"[-+#0']{{0,4}}+ {_NUMBER} (?: \. {_NUMBER} )?+"  # of printf, with w
 _CONVERTED = (
     rf"(?: \#@ \w++ @ | {_FLAGS} (?: {_NO_ADDRESS} [A-Za-z] (?: {_NO_MAIL} {_NO_ADDRESS} {_WORD} )*+ | @ ) )"
 )
-_NO_CONVERSION = rf"(?! [-+\#]?+ (?: \.? \d++ )*+ (?: [A-Za-z$] | \( \w++ \) [A-Za-z] | @ (?! {_LETTER} ) ) )"
+_NO_CONVERSION = (
+    r"(?! [-+\#]?+ (?: \.? \d++ )*+ (?: [A-Za-z$] | \( \w++ \) [A-Za-z]"
+    rf"| @ (?! [:.]?+ (?: [{{(] | {_LETTER} ) ) ) )"
+)
 _PERCENT = r"(?: %{1,2} (?! [%0-9A-Za-z_(@{<\#.*+'-] ) )"
-_TAG = r"""< /?+ [A-Za-z0-9][\w.-]*+ (?: \s++ [\w:.-]++ = (?: "[^"<>]*+" | '[^'<>]*+' ) )*+ \s*+ /?+ >"""
+_LINK = rf"@ (?: \. {_NAME} )?+ :"  # of Vue: @:key, @.lower:key
+_TAG_NAME = r"[A-Za-z0-9][\w.-]*+"
+_VALUE = r"""= (?: "[^"]*+" | '[^']*+' | [^\s<>=]++ )"""
+_TAG = rf"< /?+ {_TAG_NAME} (?: \s++ [\w:.-]++ {_VALUE} )*+ \s*+ /?+ >"
+# With attributes that have no value, it can be prose: <see below>.
+_BARE = rf"< (?P<name> {_TAG_NAME} ) (?: \s++ [\w:.-]++ (?: {_VALUE} )?+ )++ \s*+ (?: /> | (?P<bare> > ) )"
 # Signs, arrows and pictures; not those of currencies, which translations may spell out.
 _SYMBOL = (
     r"\u00a6\u00a9\u00ac\u00ae\u00b0\u00b1\u00d7\u00f7\u2020-\u2023\u2117\u2122\u2190-\u2767\u2776-\u27e5"
@@ -91,19 +99,19 @@ _CANDIDATE = re.compile(
     rf"""
     (?P<address> (?: https?:// | www\. ) [^\s<>"\u3001\u3002\uff01-\uff20\u300a-\u3011]*+ )
     | @?+ [0-9A-Za-z_.+\u00c0-\u024f-]{{1,64}}+ (?: @ {_HOST} (?: \. {_HOST} ){{1,4}}+ )++  # of people
-    | {_TAG} | <% [^<>]*? %>
+    | {_TAG} | {_BARE} | <% [^<>]*? %>
     | % {_NAME} (?: \. {_NAME} )*+ % {_NO_CONVERSION}  # %name%, not %d%%
         (?<! %{_WORD}% ) (?<! %[hlLjzt][a-zA-Z]% ) (?<! %(?:ll|hh)[a-zA-Z]% )
     | % \d{{1,3}}+ \$ {_CONVERTED}  # %1$s
     | (?P<percent> % {_CONVERTED} )  # %s, %.2f, %@, and %dMB
     | % (?: \( [^()]{{1,60}}+ \) | < [\w.]{{1,60}}+ > ) [ ]?+ {_FLAGS} [hlL]?+ [a-zA-Z]  # %(name)s
     | (?: %{{1,2}}+ L?+ \d{{1,2}}+ (?! \d | \$ (?! \{{ ) ) )++ {_PERCENT}?+ | %%  # %1, %1%
-    | (?P<block> [$\#%@]?+ \{{ )  # {{name}} and all that is in braces
+    | (?P<block> (?: {_LINK} | [$\#%@] )?+ \{{ )  # {{name}} and all that is in braces
     | \$ (?: {_NAME} )?+ \( [^()]{{0,200}}+ \)  # $t(name)
     | \$ {_NAME} (?: -> {_NAME} | \. [a-z_] {_REST} )*+ (?: \$ (?! {_WORD} | [{{(] ) )?+  # $name, $name$
     | (?P<prose> \$ \d (?! \d | [.,]\d | (?: [kKmMbB] | bn | tn ) \b )  # $1
         | (?: : {_NAME} )++ (?: : (?! \w ) )?+  # :name
-        | (?: @ (?: (?: \. {_NAME} )?+ : )?+ {_NAME} (?: \. {_NAME} )*+ )++  # @name
+        | (?: (?: {_LINK} \( [^()]{{1,60}}+ \) | (?: {_LINK} | @ ) {_NAME} (?: \. {_NAME} )*+ ) )++  # @name
     )
     | & (?: \# \d{{1,7}}+ | \# [xX] [0-9A-Fa-f]{{1,6}}+ | [A-Za-z][0-9A-Za-z]{{1,31}}+ ) ;
     | [0-9\#*] \ufe0f?+ \u20e3 | [{_SYMBOL}] [{_SYMBOL}{_JOINED}]*+
@@ -122,6 +130,7 @@ _FIELD = re.compile(
         [$-]?+ [\w.-]*+ (?: \[ [^\[\]]*+ \] [\w.]*+ )*+ (?: \s*+ \( [^()]*+ \) )?+ \s*+ (?: ! \w++ )?+
         (?: : (?! \s++ [^\W\d_] ) .* | [|] .* | , \s*+ -?+ \d .* )?+
         | [#/@:] [A-Za-z] .*
+        | '[^']*+' | "[^"]*+"
     ) \s*+""",
     re.VERBOSE,
 )
@@ -136,7 +145,11 @@ _MESSAGE = re.compile(
     )""",
     re.VERBOSE,
 )
+_END_TAG = re.compile(rf"</({_TAG_NAME})\s*+>")
 _BLOCK = re.compile(r"[$#%@]?{")
+_CODE = re.compile(r"(?<=[{$#%@]){|{(?=[%'])")  # a brace of an expression, whose strings may have braces
+_BRACE = re.compile(r"[{}]")
+_IN_CODE = re.compile(r"""[{}] | (?<![\w\\]) (["'`]) (?: [^\\] | \\. ){0,80}? \1""", re.VERBOSE | re.DOTALL)
 _LINE_OF_ADDRESS = re.compile(r"(?:https?://|www\.)\S+")
 _LAST_OF_SENTENCE = ".,;:!?'»”’"
 _CLOSED_BY = {")": "(", "]": "[", "}": "{"}
@@ -148,6 +161,7 @@ def find(text: str) -> list[Span]:
     """Return where the placeholders of a text begin and end, from left to right."""
     spans: list[Span] = []
     ends: Mapping[int, int] | None = None
+    closed: set[str] | None = None
     at = 0
     while match := _CANDIDATE.search(text, at):
         start, end = match.span()
@@ -159,6 +173,9 @@ def find(text: str) -> list[Span]:
             end = ends.get(end - 1, -1)
             if end >= 0 and text[start] == "{" and not is_block(text, start, end):
                 end = -1
+        elif kind == "bare":
+            closed = set(_END_TAG.findall(text)) if closed is None else closed
+            end = end if match["name"] in closed else -1
         elif kind == "address":
             ends = blocks(text) if ends is None else ends
             is_word = text[start] == "w" and _IS_WORD.match(text[max(behind, start - 1) : start])
@@ -200,11 +217,13 @@ def blocks(text: str) -> dict[int, int]:
     """Return for each brace that is closed the end of its block, behind the brace that closes it."""
     ends: dict[int, int] = {}
     waiting: list[int] = []
-    for brace in re.finditer(r"[{}]", text):
-        if brace.group() == "{":
-            waiting.append(brace.start())
-        elif waiting:
-            ends[waiting.pop()] = brace.end()
+    at = 0
+    while match := (_IN_CODE if waiting and _CODE.match(text, waiting[-1]) else _BRACE).search(text, at):
+        at = match.end()
+        if match.group() == "{":
+            waiting.append(match.start())
+        elif match.group() == "}" and waiting:
+            ends[waiting.pop()] = at
     return ends
 
 

@@ -30,6 +30,7 @@ from uvicorn.server import ServerState
 from heedful.errors import InputError
 
 CLOSING = "heedful.closing"  # in the scope of a request that is its connection's last
+_VERSION = b"HTTP/1.1 "  # with which every answer begins, to clients of HTTP/1.0 too
 _GONE_SECONDS = 0.2  # between two looks at whether a client that sends no more is still there
 _LINGERING_BYTES = 2**26  # that are read of a request that is refused
 _SECONDS_BETWEEN_LINES = 60.0  # about connections that cannot be accepted
@@ -69,6 +70,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         self._unsent = 0  # bytes, when the clock of writing was set
         self._lingering: int | None = None  # bytes that were read since the refusal
         self._half_closed = False  # by a client that has sent all, and waits for answers
+        self._sent_version = False  # before the rest of the answer
         self._ending = False  # the server is
         self._waiting_since = 0.0  # for the client
 
@@ -101,16 +103,23 @@ class HeaderTimeoutProtocol(H11Protocol):
         """Keep the connection for the answers that are asked for; says whether it does.
 
         A client that is gone looks like one that only sends no more, until it gets something: it answers that
-        with a reset. Every client of HTTP/1.1 takes an interim answer, asked for or not (RFC 9110, 15.2).
+        with a reset. So it gets the first bytes of its answer, which are the same whatever follows.
         """
         cycle: Any = self.cycle
-        if self.waits_for_client or self._lingering is not None or self.conn.their_http_version == b"1.0":
+        if self.waits_for_client or self._lingering is not None:
             return False
         self._half_closed = True
         if not cycle.response_started:
-            self._socket.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self._socket.write(_VERSION)
+            self._sent_version = True
         self._check_gone()
         return True
+
+    def write(self, data: bytes) -> None:
+        """Send part of an answer, without what was sent of it before it was known."""
+        if self._sent_version and data:
+            self._sent_version, data = False, data.removeprefix(_VERSION)
+        self._socket.write(data)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, or for the rest of the body, or close the connection."""
@@ -263,6 +272,9 @@ class _LingeringTransport:
 
     def is_closing(self) -> bool:
         return self._protocol.is_closing
+
+    def write(self, data: bytes) -> None:
+        self._protocol.write(data)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._transport, name)

@@ -161,7 +161,7 @@ class TranslationService:
             raise TextTooLongError(f"request ({characters}) exceeds text limit ({limits.characters})")
         if not 0 <= request.alternatives <= limits.alternatives:
             raise InvalidError(f"alternatives parameter must be from 0 to {limits.alternatives}")
-        target = self.catalogue.target(request.target)
+        target = self.catalogue.target(request.target, source=request.source)
         fixed = None if request.source is None else self.catalogue.source(request.source, target=target)
         if fixed not in (None, target):
             self.catalogue.required_route(fixed, target)

@@ -38,7 +38,7 @@ def load_config(
     """
     settings = _read_recipe(path) if path is not None else {}
     named = settings.pop("preset", None)
-    name = str(preset or named or "base")
+    name: str = preset or ("base" if named is None else named)
     if name not in PRESETS:
         raise ConfigError(f"preset {shown(name)} does not exist{suggestion(name, PRESETS)}")
     merged = _merge(PRESETS[name], settings)
@@ -103,7 +103,12 @@ def _read_recipe(path: Path, *, changed_by: tuple[Path, ...] = ()) -> Settings:
     """Read a TOML file, merged over the file that its `preset` names, if that is a file."""
     settings = _read_toml(path)
     named = settings.get("preset")
-    if not isinstance(named, str) or not named.endswith(".toml"):
+    if not isinstance(named, str | None):
+        raise ConfigError(
+            f"{path}: preset={_as_json(named)}: must be the name of a preset or of a file, as in "
+            'preset = "small", before the first section'
+        )
+    if named is None or not named.endswith(".toml"):
         return settings
     changed_by = (*changed_by, path.resolve())
     if (path.parent / named).resolve() in changed_by:

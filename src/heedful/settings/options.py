@@ -51,6 +51,7 @@ class Option:
         default: what holds where it is not set, in words; None: the field's default says so.
         flags: such as --output and -o; none: the name of the field.
         is_argument: whether the value stands by itself, without a flag.
+        is_file: whether it names a file that is written, and so does not end in a slash.
     """
 
     help: str
@@ -63,6 +64,7 @@ class Option:
     default: str | None = None
     flags: tuple[str, ...] = ()
     is_argument: bool = False
+    is_file: bool = False
 
     def flags_of(self, name: str) -> tuple[str, ...]:
         """Return the flags of the field with this name."""
@@ -123,7 +125,7 @@ def _check_number(name: str, number: object, option: Option, *, is_whole: bool) 
         raise InputError(f"{name}={value}: must be a whole number")
 
 
-def choices(*kinds: object) -> str:
+def _choices(*kinds: object) -> str:
     """Return the values of literal types, as the help shows them."""
     return "|".join(value for kind in kinds for value in get_args(kind))
 
@@ -332,6 +334,7 @@ ShortlistFile = Annotated[
 AsJson = Annotated[bool, Option("Print JSON.", flags=("--json",))]
 Overwrite = Annotated[bool, Option("Start anew; an existing run is renamed to NAME.old-N.")]
 PRESET = Option("tiny, small, base, big, a row of Table 3, or a published system.")
+DEVICE = Option("Where to compute; auto: a GPU where there is one.", COMPUTING, metavar=_choices(Device))
 OUTPUT = ("--output", "-o")
 
 
@@ -372,7 +375,7 @@ class Runtime:
             "Arithmetic; bf16 and int8 are faster on some CPUs; auto is the fastest for this class of CPU "
             "that loses at most about 0.1 BLEU; fp16 is for GPUs, and slow elsewhere.",
             COMPUTING,
-            metavar=f"{choices(Precision)}|auto",
+            metavar=f"{_choices(Precision)}|auto",
         ),
     ] = "float32"
     engine: Annotated[
@@ -384,10 +387,7 @@ class Runtime:
             metavar="auto|native|torch",
         ),
     ] = "auto"
-    device: Annotated[
-        str,
-        Option("Where to compute; auto: a GPU where there is one.", COMPUTING, metavar=choices(Device)),
-    ] = "auto"
+    device: Annotated[str, DEVICE] = "auto"
 
 
 ValidSrc = Annotated[Path | None, Option("Source side of the validation text.", TEXT)]

@@ -43,7 +43,7 @@ from heedful.training.optimizer import build_optimizer, num_trained
 from heedful.training.parallel.choice import describe, start_process_group
 from heedful.training.parallel.distributed import in_process_group
 from heedful.training.parallel.process_group import ProcessGroup, StepPlan
-from heedful.training.reporting import StepLog, end_reason, shortfall
+from heedful.training.reporting import StepLog, end_reason, rate_advice, shortfall
 from heedful.training.schedule import Moment, Schedule, recovered_rate
 from heedful.training.step import StepMetrics
 
@@ -82,10 +82,7 @@ class DivergedError(Exception):
     """`MAX_SKIPPED` steps in a row were not finite."""
 
     def __init__(self, step: int) -> None:
-        super().__init__(
-            f"step {step}: the loss is not finite, {MAX_SKIPPED} steps in a row; lower schedule.peak "
-            "(schedule.scale) or set optimizer.clip_norm=1, then --resume from the last checkpoint"
-        )
+        super().__init__(f"step {step}: the loss or its gradient is not finite, {MAX_SKIPPED} steps in a row")
         self.step = step
 
 
@@ -259,7 +256,8 @@ class Trainer:
         """
         checkpoint = latest_checkpoint(self.callbacks.checkpoints)
         if checkpoint is None or self.progress.rollbacks == MAX_ROLLBACKS or in_process_group():
-            raise TrainingError(str(error))
+            again = "start anew" if checkpoint is None else "--resume from the last checkpoint"
+            raise TrainingError(f"{error}; {rate_advice(self.config)}, then {again}")
         factor, rollbacks = self.progress.rate_factor / 2, self.progress.rollbacks + 1
         seconds, was = self._seconds(), replace(self.progress)
         self.resume(checkpoint)

@@ -10,6 +10,7 @@ from heedful.training.events import Event, NoticeEvent, ProgressEvent, StepEvent
 from heedful.training.schedule import Moment, Schedule, warmup_done
 from heedful.training.step import StepMetrics
 
+_DIVERGED = 10.0  # times the loss of guessing
 _TRANSLATES = 1.0  # BLEU; below it, outputs have next to nothing in common with the references
 _TIMED_STEPS = 5  # before the first line; or two in half of these seconds, or one
 _TIMED_SECONDS = 8.0
@@ -32,6 +33,7 @@ class StepLog:
         self._rate = 0.0
         self._has_shown_pace = False
         self._has_halved = False  # a batch
+        self._has_diverged = False
         self._shown_at = 0.0  # the seconds of the last line
 
     def start(self, seconds: float) -> None:
@@ -72,7 +74,17 @@ class StepLog:
 
     def flush(self, now: Moment) -> Iterator[Event]:
         """Yield the means over the steps since the last event of this kind, if there are any."""
-        yield from self._means(now, StepEvent)
+        guessing = math.log(self._config.model.tgt_vocab_size)
+        for event in self._means(now, StepEvent):
+            yield event
+            if event.nll > _DIVERGED * guessing and not self._has_diverged:
+                self._has_diverged = True
+                yield WarningEvent(
+                    event.step,
+                    event.seconds,
+                    f"the loss is {event.nll:,.0f} per token, and that of guessing {guessing:.1f}: training "
+                    f"diverges; {rate_advice(self._config)}",
+                )
         self._unlogged = []
 
     def _is_timed(self) -> bool:
@@ -99,6 +111,14 @@ class StepLog:
             tokens_per_second=num_tokens / sum(seconds for _, seconds in steps),
             progress=min(1.0, self._schedule.fraction_done(now)),
         )
+
+
+def rate_advice(config: Config) -> str:
+    """Return what to do where the weights change too much in a step."""
+    schedule = config.schedule
+    name = "scale" if schedule.name == "paper" else "peak"
+    clip = "" if config.optimizer.clip_norm else " or set optimizer.clip_norm=1"
+    return f"lower schedule.{name}={getattr(schedule, name):g}{clip}"
 
 
 def end_reason(config: Config, limit: str, *, step: int, steps_taken: int) -> str:

@@ -8,9 +8,16 @@ from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from heedful.cli.streams import Lines, bar, count_pairs, open_input, open_output, write_line
+from heedful.cli.streams import (
+    Lines,
+    bar,
+    check_stdin_once,
+    count_pairs,
+    open_input,
+    open_output,
+    print_precision,
+    write_line,
+)
 from heedful.settings.options import OUTPUT, Languages, Option, Run, Runtime
 
 if TYPE_CHECKING:
@@ -46,8 +53,9 @@ class Align:
             "layers of deep models."
         ),
     ] = False
-    output: Annotated[Path | None, Option("", default="stdout", flags=OUTPUT)] = None
+    output: Annotated[Path | None, Option("", default="stdout", flags=OUTPUT, is_file=True)] = None
     languages: Languages = field(default_factory=Languages)
+    runtime: Runtime = field(default_factory=Runtime)
 
 
 def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]":
@@ -61,7 +69,9 @@ def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]
     from heedful.decoding.backends.protocol import attention_layer
     from heedful.verbs.loading import load_translator
 
-    translator = load_translator(task.run, task.languages, Runtime())
+    translator = load_translator(task.run, task.languages, task.runtime)
+    if task.runtime.precision == "auto":
+        print_precision(translator.precision_in_use)
     attention_layer(translator.bundle.config.model.num_decoder_layers, task.layer)
     method, pairs = AlignmentMethod(layer=task.layer, shift=task.shift), iter(pairs)
 
@@ -78,8 +88,7 @@ def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]
 
 def command(task: Align) -> None:
     """Align files; earlier pairs come out where a later line is bad."""
-    if str(task.src) == str(task.tgt) == "-":
-        raise typer.BadParameter("--src and --tgt cannot both be stdin")
+    check_stdin_once(src=task.src, tgt=task.tgt)
     from heedful.data.files import parallel_lines
     from heedful.verbs.output_checks import check_output
 

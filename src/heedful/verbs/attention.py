@@ -26,9 +26,9 @@ class Attention:
 
     run: Run
     text: Annotated[str, Option("The source sentence.", metavar="TEXT", is_argument=True)]
-    output: Annotated[Path, Option("A .png or .svg file, or .html or .json (everything).", flags=OUTPUT)] = (
-        Path("attention.png")
-    )
+    output: Annotated[
+        Path, Option("A .png or .svg file, or .html or .json (everything).", flags=OUTPUT, is_file=True)
+    ] = Path("attention.png")
     target: Annotated[str | None, Option("The translation to explain.", default="the model's own")] = None
     kind: Annotated[
         str,

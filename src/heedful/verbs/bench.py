@@ -310,13 +310,15 @@ class _TrainingBench:
         return metrics, seconds, memory
 
     def _take(self, group: "ProcessGroup", plans: "list[StepPlan]", what: str) -> "list[StepMetrics]":
+        from heedful.training.reporting import rate_advice
+
         taken = []
         for plan in plans:
             metrics = group.step(plan)
             if not metrics.is_finite:
                 raise TrainingError(
-                    f"step {plan.number}: the loss is not finite; lower schedule.peak (schedule.scale) "
-                    "or set optimizer.clip_norm=1"
+                    f"step {plan.number}: the loss or its gradient is not finite; "
+                    f"{rate_advice(self._run.config)}"
                 )
             taken.append(metrics)
             self._report(what)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from heedful.data.files import plain_name
 from heedful.data.store import ParallelStore
 from heedful.settings.run import Config, DataConfig
 from heedful.verbs.loading import hub_repo
@@ -86,7 +87,7 @@ def _languages(config: Config) -> list[str]:
     codes: Sequence[str] = [match[1] for match in tags if match]
     if not codes:
         files = (config.data.src or "", config.data.tgt or "")
-        codes = [Path(file.removesuffix(".gz")).suffix[1:] for file in files]
+        codes = [plain_name(Path(file)).suffix[1:] for file in files]
         codes = codes if set(codes) <= set(_ISO_639_1.split()) else []
     return list(dict.fromkeys(codes))
 

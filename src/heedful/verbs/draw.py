@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from heedful.cli.streams import bar
 from heedful.errors import CorpusError
 from heedful.settings.options import (
+    DEVICE,
     OUTPUT,
     PRESET,
     Languages,
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle
 
-_Output = Annotated[Path | None, Option("A .png or .svg file.", default="NAME.png", flags=OUTPUT)]
+_Output = Annotated[
+    Path | None, Option("A .png or .svg file.", default="NAME.png", flags=OUTPUT, is_file=True)
+]
 _Preset = Annotated[str, PRESET]
 _Settings = Annotated[
     list[str] | None, settings_like("A setting of heedful train, such as model.d_model=128.")
@@ -94,6 +97,7 @@ class Heads:
     pairs: Annotated[int, Option("Measure on the first pairs only, so many.", minimum=1)] = 200
     output: _Output = None
     languages: Languages = field(default_factory=Languages)
+    device: Annotated[str, DEVICE] = "auto"
 
 
 def draw_positions(task: Positions) -> None:
@@ -202,7 +206,7 @@ def _importance(task: Heads, on_progress: Callable[[str, float], None]) -> "Head
     from heedful.verbs.loading import load_translator
 
     text = read_parallel(task.src, task.tgt)
-    translator = load_translator(task.run, task.languages, Runtime())
+    translator = load_translator(task.run, task.languages, Runtime(device=task.device))
     batches = list(_batches(translator.bundle, text, task.pairs, translator.batch_tokens))
     return head_importance(translator.bundle.model, batches, on_progress=on_progress)
 

@@ -45,7 +45,7 @@ class Evaluate:
     ] = "bleu,chrf"
     lowercase: Annotated[bool, Option("Compare without case.")] = False
     as_json: AsJson = False
-    output: Annotated[Path | None, Option("Write the outputs there.", flags=OUTPUT)] = None
+    output: Annotated[Path | None, Option("Write the outputs there.", flags=OUTPUT, is_file=True)] = None
     languages: Languages = field(default_factory=Languages)
     search: SearchOverrides = field(default_factory=dict)
     shortlist: ShortlistFile = None

@@ -25,6 +25,7 @@ class Plot:
             "A .png or .svg file.",
             default=f"{PICTURE}, in RUN if there is one, else here",
             flags=OUTPUT,
+            is_file=True,
         ),
     ] = None
 

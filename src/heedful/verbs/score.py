@@ -10,10 +10,16 @@ from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from heedful.cli.options import ScoreOverrides
-from heedful.cli.streams import Lines, bar, count_pairs, open_input, print_precision, write_line
+from heedful.cli.streams import (
+    Lines,
+    bar,
+    check_stdin_once,
+    count_pairs,
+    open_input,
+    print_precision,
+    write_line,
+)
 from heedful.errors import InputError
 from heedful.settings.options import Ensemble, Languages, Option, Prefix, Run, Runtime, ShortlistFile
 
@@ -205,8 +211,7 @@ def _tokens(scored: "ScoredText", tokenizer: "Tokenizer") -> tuple[ScoredToken, 
 
 def command(task: Score) -> None:
     """Score files, and print their perplexity; earlier pairs come out where a later line is bad."""
-    if str(task.src) == str(task.tgt) == "-":
-        raise typer.BadParameter("--src and --tgt cannot both be stdin")
+    check_stdin_once(src=task.src, tgt=task.tgt, prefix=task.prefix)
     from heedful.data.files import parallel_lines
     from heedful.verbs.output_checks import check_output
 

@@ -340,10 +340,11 @@ def _pairs_of_files(config: "Config") -> "list[Pair]":
 
 
 def _ending(name: str) -> str | None:
+    from heedful.data.files import plain_name
     from heedful.serving.languages import language_code
 
-    suffixes = [each[1:] for each in Path(name).suffixes if each != ".gz"]
-    return language_code(suffixes[-1]) if suffixes and len(suffixes[-1]) <= 3 else None
+    ending = plain_name(Path(name)).suffix[1:]
+    return language_code(ending) if len(ending) <= 3 else None
 
 
 def command(task: Serve) -> None:

@@ -35,9 +35,9 @@ class LearnShortlist:
     run: Run
     src: Annotated[Path, Option("Source lines, such as those of the training; .gz too.")]
     tgt: Annotated[Path, Option("Their translations, line by line.")]
-    output: Annotated[Path | None, Option("The file to write.", default=f"{_FILE} in RUN", flags=OUTPUT)] = (
-        None
-    )
+    output: Annotated[
+        Path | None, Option("The file to write.", default=f"{_FILE} in RUN", flags=OUTPUT, is_file=True)
+    ] = None
     candidates: Annotated[int, Option("Most probable target tokens for each source token.", minimum=0)] = 100
     frequent: Annotated[int, Option("Most frequent target tokens, for every sentence.", minimum=0)] = 100
     pairs: Annotated[

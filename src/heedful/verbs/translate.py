@@ -14,6 +14,7 @@ import typer
 from heedful.cli.options import SamplingOverrides, SearchOverrides
 from heedful.cli.streams import (
     Lines,
+    check_stdin_once,
     open_input,
     open_output,
     print_precision,
@@ -66,7 +67,7 @@ class Translate:
         Path | None,
         Option("Lines to translate; .gz too.", default="stdin", flags=("--input", "-i")),
     ] = None
-    output: Annotated[Path | None, Option("", default="stdout", flags=OUTPUT)] = None
+    output: Annotated[Path | None, Option("", default="stdout", flags=OUTPUT, is_file=True)] = None
     n_best: Annotated[
         int,
         Option("Outputs for each line; above 1 as lines of `number ||| text ||| score`.", minimum=1),
@@ -179,6 +180,7 @@ def command(task: Translate) -> None:
     """Translate a file or stdin; the lines before a bad one come out."""
     if task.scores and task.json:
         raise typer.BadParameter("--scores and --json exclude each other; JSON holds the scores")
+    check_stdin_once(input=task.source or _STDIN, prefix=task.prefix)
     _sampling(task)
     from heedful.verbs.output_checks import check_output
 

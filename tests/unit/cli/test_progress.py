@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from heedful.cli.progress import PlainDisplay
-from heedful.training.events import EndEvent, Event, ProgressEvent, StepEvent, ValidationEvent
+from heedful.training.events import EndEvent, Event, ProgressEvent, SkippedEvent, StepEvent, ValidationEvent
 
 STEP = {
     "epoch": 0, "loss": 5.0, "nll": 4.0, "learning_rate": 1e-3, "gradient_norm": 1.0,
@@ -35,6 +35,14 @@ def test_a_run_that_was_over_has_nothing_to_do() -> None:
     assert lines(end) == ["nothing to do: 102 steps done, train.max_steps=50"]
 
 
+def test_a_step_that_is_skipped_has_its_learning_rate() -> None:
+    skipped = SkippedEvent(3, 1.0, float("nan"), 2.0, 0.5, [1], "skipped.tsv")
+    assert lines(skipped) == [
+        "warning: step 3 is skipped: at learning rate 5.00e-01, its loss (nan) or its gradient (2) is not "
+        "finite; its sentences are in skipped.tsv"
+    ]
+
+
 @pytest.mark.parametrize("kind", [StepEvent, ProgressEvent])
 def test_a_step_is_a_line_whether_it_is_logged_or_not(kind: type[StepEvent]) -> None:
     [line] = lines(kind(7, 60.0, **STEP))  # type: ignore[arg-type]
@@ -47,6 +55,7 @@ def test_a_step_is_a_line_whether_it_is_logged_or_not(kind: type[StepEvent]) -> 
         ({"bleu": 0.0}, "bleu 0.00 · best so far · does not translate yet"),
         ({"bleu": 3.0}, "bleu 3.00 · best so far"),
         ({"nll": 3.0}, "nll 3.00 · best so far"),
+        ({"perplexity": 1e304}, "perplexity 1.00e+304 · best so far"),
     ],
 )
 def test_the_best_so_far_may_not_translate_yet(scores: dict[str, float], end: str) -> None:

@@ -77,9 +77,10 @@ def test_bad_content_is_named_with_its_place(tmp_path: Path, content: bytes, mes
     assert "\n" not in str(caught.value)
 
 
-def test_a_plain_file_named_gz_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"text\.gz: not a gzip file, although its name ends in \.gz"):
-        read_lines(write(tmp_path / "text.gz", "plain\n"))
+@pytest.mark.parametrize("name", ["text.gz", "text.GZ"])
+def test_a_plain_file_named_gz_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CorpusError, match=rf"{name}: not a gzip file, although its name ends in \.gz"):
+        read_lines(write(tmp_path / name, "plain\n"))
 
 
 def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
@@ -136,10 +137,10 @@ def test_a_tsv_line_without_exactly_two_columns_is_named(tmp_path: Path, line: s
         read_pairs(write(tmp_path / "pairs.tsv", f"a\tA\n{line}\nc\tC\n"))
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_jsonl_takes_the_named_keys(tmp_path: Path, packed: bool) -> None:
+@pytest.mark.parametrize("packed", ["", ".gz", ".GZ"])
+def test_jsonl_takes_the_named_keys(tmp_path: Path, packed: str) -> None:
     content = "".join(json.dumps({"en": f"a{i}", "de": f"ü{i}", "id": i}) + "\n" for i in range(3)).encode()
-    path = write(tmp_path / f"p.jsonl{'.gz' * packed}", gzip.compress(content) if packed else content)
+    path = write(tmp_path / f"p.jsonl{packed}", gzip.compress(content) if packed else content)
     text = read_pairs(path, src_key="en", tgt_key="de")
     assert (text.src, text.tgt) == (["a0", "a1", "a2"], ["ü0", "ü1", "ü2"])
 

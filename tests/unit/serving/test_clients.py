@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import stat
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -96,6 +97,38 @@ def test_requests_come_at_their_rate_and_a_few_at_once(clock: list[float]) -> No
     authorize(clients, "", "a")
     with pytest.raises(TooManyRequestsError):
         authorize(clients, "", "a")
+
+
+@pytest.mark.parametrize(("per_minute", "at_once"), [(1, 1), (3, 1), (12, 2), (60, 10), (100, 16)])
+def test_a_sixth_of_a_rate_and_at_least_one_request_may_come_at_once(
+    clock: list[float], per_minute: int, at_once: int
+) -> None:
+    clients = gateway(requests_per_minute=per_minute)
+    for _ in range(at_once):
+        authorize(clients, "", "a")
+    with pytest.raises(TooManyRequestsError):
+        authorize(clients, "", "a")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_one"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:0:0:1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:1.2.3.4", "1.2.3.4", True),
+        ("::ffff:1.2.3.4", "::ffff:1.2.3.5", False),
+        ("fe80::1%eth0", "fe80::2", True),
+        ("1.2.3.4", "1.2.3.5", False),
+        ("", "unix", False),
+    ],
+)
+def test_clients_are_counted_by_the_network_that_is_theirs(
+    clock: list[float], one: str, other: str, are_one: bool
+) -> None:
+    clients = gateway(requests_per_minute=1)
+    authorize(clients, "", one)
+    with pytest.raises(TooManyRequestsError) if are_one else nullcontext():
+        authorize(clients, "", other)
 
 
 def test_a_key_may_have_a_rate_of_its_own(tmp_path: Path, clock: list[float]) -> None:

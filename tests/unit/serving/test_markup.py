@@ -308,7 +308,18 @@ def test_names_of_xml_have_capital_letters() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["<!DOCTYPE a [", "<!DOCTYPE a [<!-- ' -->", "<!--", "<?", "<![CDATA[", "<a b='"]
+    "start", ["<b a='<'>", '<b a="</b>">', "<b a='x>", "<b a=x c=y>", "<b a>", "<b a='x>y'>"]
+)
+@pytest.mark.parametrize("rules", [xml_rules(), html_rules(), None])
+def test_an_element_has_both_of_its_tags_whatever_its_attributes_are(
+    start: str, rules: TagRules | None
+) -> None:
+    assert sentences(segment(f"{start}A man</b> runs.", rules)) == ["A man runs."]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["<!DOCTYPE a [", "<!DOCTYPE a [<!-- ' -->", "<!--", "<?", "<![CDATA[", "<a b='", "<a \"'", "<a '\"'"],
 )
 def test_markup_of_xml_without_an_end_is_text(unit: str) -> None:
     document = unit * 100_000  # which would take hours if each looked for its end by itself
@@ -346,7 +357,8 @@ def test_html_without_an_end_takes_no_longer_than_other_html(unit: str) -> None:
             "%",
             "%1",
         ),
-        *("%a.", "%(", "%<", "$a", "$a(", "<a b='", "<%", "&a", "\u00a9", "a"),
+        *("%a.", "%(", "%<", "$a", "$a(", "<a b='", "<a b='<a b=\"", "<%", "&a", "\u00a9", "a"),
+        *("{{'", "{{ '", "{{ 'a\\'b\"", "@:(", "@.a:", "<a b ", "<a b>", "<a b></c>"),
     ],
 )
 def test_placeholders_are_found_in_one_pass(unit: str) -> None:
@@ -406,7 +418,20 @@ def test_untranslated_elements_stand_where_they_stood() -> None:
         ("$1 of $2, but $5.00, $1,000, $5m, US$5", "$1 $2"),
         (":name is :Attribute, note:this, 12:30, std::string", ":name :Attribute"),
         ("@count of @:a.key, at a@b", "@count @:a.key"),
+        ("{'@'} @:(a.b) @.lower:(a.b) @:{'a b'}, a@:b", "{'@'} @:(a.b) @.lower:(a.b) @:{'a b'}"),
+        # braces in the strings of an expression, or in an inner one
+        ("{{ x | default('}}') }} {% if x == '%}' %}", "{{ x | default('}}') }} {% if x == '%}' %}"),
+        ("${a${b}} ${`a${'}'}`} {'{'} a {'}'}", "${a${b}} ${`a${'}'}`} {'{'} {'}'}"),
+        (
+            "{{ name's }} it's {n, plural, one {it's {x}} other {'a'}}",
+            "{{ name's }} {n, plural, one {it's {x}} other {'a'}}",
+        ),
         # elements in a text
+        (
+            "<b translate=no>a</b> <a href='x>y'>b</a> <a b='<'/>",
+            "<b translate=no> </b> <a href='x>y'> </a> <a b='<'/>",
+        ),
+        ("<p a b=c d>x</p>, <see below>, <q r/> <a b", "<p a b=c d> </p> <q r/>"),
         ('<0>cat</0> <a href="x">b</a> <br/> a < b > c <3', '<0> </0> <a href="x"> </a> <br/>'),
         # addresses
         ("See https://example.org/a?b=c. Or www.x.org!", "https://example.org/a?b=c www.x.org"),

@@ -264,10 +264,29 @@ def test_a_client_that_sends_no_more_gets_its_answers(server: Running, questions
     assert answers.count(b'{"translatedText":"A"}') == questions
 
 
-def test_a_client_that_is_gone_is_not_waited_for(server: Running) -> None:
+FORM = b"POST /translate HTTP/%b\r\nHost: x\r\n%bContent-Length: 23\r\n\r\nq=a&source=en&target=de"
+ONE_VERSION_EACH = [FORM % (b"1.1", b""), FORM % (b"1.1", b"Connection: close\r\n"), FORM % (b"1.0", b"")]
+
+
+@pytest.mark.parametrize("question", ONE_VERSION_EACH)
+def test_a_client_that_sends_no_more_gets_nothing_but_its_answer(server: Running, question: bytes) -> None:
     server.translator.gate.clear()
-    server.connect(QUESTION).close()
-    with server.connect(QUESTION) as other:
+    with server.connect(question) as connection:
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.recv(1)  # before there is one
+        server.translator.gate.set()
+        answer += read_all(connection)
+    head, body = answer.split(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert head.count(b"HTTP/1.1") == 1
+    assert body == b'{"translatedText":"A"}'
+
+
+@pytest.mark.parametrize("question", ONE_VERSION_EACH)
+def test_a_client_that_is_gone_is_not_waited_for(server: Running, question: bytes) -> None:
+    server.translator.gate.clear()
+    server.connect(question).close()
+    with server.connect(question) as other:
         other.shutdown(socket.SHUT_WR)
         wait_until(lambda: server.num_connections() == 1)
         wait_until(lambda: len(server.server.server_state.tasks) == 1)  # of the client who is still there

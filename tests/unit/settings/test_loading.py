@@ -92,7 +92,10 @@ def test_a_file_may_name_its_preset_and_the_argument_wins(tmp_path: Path) -> Non
     ("text", "message"),
     [
         ("preset = 'tinny'", "preset 'tinny' does not exist; did you mean 'tiny'"),
-        ("preset = ['tiny']", "does not exist"),
+        ("preset = ['tiny']", 'preset=["tiny"]: must be the name of a preset or of a file'),
+        ("[preset]\nname = 'tiny'", 'preset={"name": "tiny"}: must be the name of a preset or of a file'),
+        ("[preset]", "preset={}: must be the name of a preset or of a file"),
+        ("preset = ''", "preset '' does not exist"),
         ("x =", "config.toml: not valid TOML: "),
         ("[model]\nsize = 3", "unknown key 'model.size'"),
         ("[model.deep]\nd_model = 3", "unknown key 'model.deep'"),

@@ -8,6 +8,7 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Protocol
 
+from heedful.data.files import plain_name
 from heedful.errors import ConfigError, suggestion
 
 
@@ -164,8 +165,8 @@ def _passages(sentences: Iterable[Sentence]) -> Iterator[str]:
 
 def language_of_name(path: Path, identifier: Identifier) -> str | None:
     """Return the language that the end of a file's name says, as in `train.en` and `train.en.gz`."""
-    endings = [suffix[1:] for suffix in path.suffixes if suffix != ".gz"]
-    return endings[-1] if endings and endings[-1] in identifier.probabilities("") else None
+    ending = plain_name(path).suffix[1:]
+    return ending if ending in identifier.probabilities("") else None
 
 
 def known_language(name: str, identifier: Identifier) -> str:

@@ -186,7 +186,8 @@ class EngineStep(StepFunction):
     def reorder(self, rows: NDArray[np.int64]) -> None:
         self._table, self._sentences = self._table.take(rows, axis=0), self._sentences.take(rows)
         self._lengths, self._rows = self._lengths.take(rows), np.arange(len(rows))
-        self._past = self._pointers()
+        if len(rows):
+            self._past = self._pointers()
 
     def _decode(
         self, ids: NDArray[np.int64], outputs: NDArray[np.int64], at_positions: NDArray[np.int64]
