@@ -134,12 +134,59 @@ def test_evaluate_prints_each_score_with_its_signature(run: Path, tmp_path: Path
     outcome = heedful(*args, "--metric", ",".join(names), "--json", "--output", tmp_path / "hyp")
     report = json.loads(outcome.out)
     assert [report[name] for name in names] == pytest.approx([100, 100, 0, 0, 0, 0, 100])
-    assert set(report) == {*names, "signatures", "sentences", "seconds"}
+    assert set(report) == {*names, "signatures", "sentences", "seconds", "confidence"}
     assert "tok:13a" in report["signatures"]["bleu"]
     assert report["sentences"] == len(SOURCES)
     assert (tmp_path / "hyp").read_bytes() == text(TARGETS)
     plain = heedful(*args).out.splitlines()
-    assert plain[0] == f"bleu 100.00  {report['signatures']['bleu']}"
+    assert plain[0] == f"bleu 100.00 ± 0.00  {report['signatures']['bleu']}"
+    assert heedful(*args, "--resamples", 0).out.startswith("bleu 100.00  nrefs:1")
+
+
+def test_systems_are_compared_in_one_table(run: Path, tmp_path: Path) -> None:
+    worse = [line.replace("e", "o", 1) for line in TARGETS]
+    for name, lines in (("s", SOURCES), ("r", TARGETS), ("worse", worse)):
+        (tmp_path / name).write_bytes(text(lines))
+    args = ["evaluate", "--ref", tmp_path / "r", "--metric", "bleu,exact"]
+    ours = heedful(*args, run, "--src", tmp_path / "s", "--compare", tmp_path / "worse", "--json")
+    first, second = json.loads(ours.out)["systems"]
+    assert (first["system"], second["system"]) == (str(run), str(tmp_path / "worse"))
+    assert first["bleu"] == pytest.approx(100)
+    assert second["bleu"] < 100
+    assert (first["exact"], second["exact"], second["p_values"]["exact"]) == (100, 0, pytest.approx(1 / 1001))
+    assert "p_values" not in first
+    # Files alone need no model and no sources, and their scores are the same.
+    files = heedful(*args, "--hyp", tmp_path / "worse", "--hyp", tmp_path / "r", "--resamples", 0).out
+    assert files.splitlines()[1].split() == [str(tmp_path / "worse"), f"{second['bleu']:.2f}", "0.00"]
+    assert files.splitlines()[2].split() == [str(tmp_path / "r"), "100.00", "100.00"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "nothing to score: give RUN, or a file of outputs with --hyp"),
+        (
+            ["--hyp", "R", "--metric", "per"],
+            "the sources are needed to find the lines of one item: give --src",
+        ),
+        (["--hyp", "R", "--compare", "RUN"], "needed to translate them by"),
+        (["--hyp", "R", "--output", "out"], "--output is for the outputs of RUN"),
+        (["--hyp", "SHORT"], "SHORT"),
+        (["--hyp", "R", "--metric", "blue"], "metric 'blue' does not exist; did you mean 'bleu'?"),
+    ],
+)
+def test_systems_that_cannot_be_compared_are_refused(
+    run: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    (tmp_path / "R").write_bytes(text(TARGETS))
+    (tmp_path / "SHORT").write_bytes(text(TARGETS[1:]))
+    named = [
+        str(run) if each == "RUN" else str(tmp_path / each) if each.isupper() else each for each in options
+    ]
+    outcome = heedful("evaluate", "--ref", tmp_path / "R", *named)
+    assert outcome.code in (1, 2)
+    assert message in outcome.err
+    assert "Traceback" not in outcome.err
 
 
 def test_evaluate_has_the_coverage_penalty_of_translate(run: Path, tmp_path: Path) -> None:

@@ -1,16 +1,26 @@
-"""Scores of plain text against references: sacreBLEU's metrics, and error rates."""
+"""Scores of plain text against references, with confidence intervals: sacreBLEU's metrics, and error rates.
 
-import difflib
+A metric is a function from `Texts` to a `Measurement`. Other packages add theirs as entry points of the group
+`heedful.metrics`, by name.
+"""
+
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points, version
+from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
+from sacrebleu.significance import estimate_ci
 
-from heedful.errors import ConfigError, CorpusError
+from heedful.errors import ConfigError, CorpusError, suggestion
 from heedful.notebook_html import text_table
+
+ENTRY_POINTS = "heedful.metrics"
+SEED = 12345  # of the resamples: sacreBLEU's
 
 
 @dataclass(frozen=True)
@@ -21,11 +31,15 @@ class EvaluationReport:
         scores: by metric, in the requested order.
         signatures: by metric: how the score was computed.
         num_sentences: the number of scored lines.
+        confidence: by metric: half the width of the 95 % interval; empty where nothing was resampled.
+        p_values: by metric: of the difference to the baseline; empty without one.
     """
 
     scores: dict[str, float]
     signatures: dict[str, str]
     num_sentences: int
+    confidence: dict[str, float] = field(default_factory=dict)
+    p_values: dict[str, float] = field(default_factory=dict)
 
     def as_dict(self, *, seconds: float | None = None) -> dict[str, object]:
         """Return the report for `--json`; `seconds` is the time of the whole evaluation.
@@ -38,6 +52,8 @@ class EvaluationReport:
             "signatures": dict(self.signatures),
             "sentences": self.num_sentences,
         }
+        report |= {"confidence": dict(self.confidence)} if self.confidence else {}
+        report |= {"p_values": dict(self.p_values)} if self.p_values else {}
         if seconds is not None:
             report["seconds"] = seconds
         return report
@@ -59,6 +75,55 @@ class Texts:
 
 
 @dataclass(frozen=True)
+class Measurement:
+    """A score, and the rows of statistics whose sum it is computed from, so that it can be resampled.
+
+    Attributes:
+        score: of all rows.
+        signature: says how it was computed.
+        rows: (N, K), one for each line, or for each item.
+        score_of: returns the score of a sum (K,) of rows.
+    """
+
+    score: float
+    signature: str
+    rows: NDArray[np.float64]
+    score_of: Callable[[NDArray[np.float64]], float]
+
+    @classmethod
+    def percentage(cls, pairs: Sequence[tuple[float, float]], signature: str) -> Self:
+        """Return 100 times the sum of the first numbers over that of the second, of a pair for each row."""
+        rows = np.array(pairs, dtype=np.float64)
+        return cls(_percentage(rows.sum(0)), signature, rows, _percentage)
+
+    def resampled(self, num_resamples: int) -> NDArray[np.float64]:
+        """Return the scores of bootstrap resamples: each has as many rows, drawn with replacement."""
+        generator = np.random.default_rng(SEED)
+        draws = (generator.choice(len(self.rows), size=len(self.rows)) for _ in range(num_resamples))
+        return np.array([self.score_of(self.rows[drawn].sum(0)) for drawn in draws])
+
+
+def _percentage(sums: NDArray[np.float64]) -> float:
+    return float(100.0 * sums[0] / max(sums[1], 1.0))
+
+
+def p_value(baseline: Measurement, other: Measurement, num_resamples: int) -> float:
+    """Return the p-value of a difference by paired bootstrap resampling (Koehn, 2004); sacreBLEU's.
+
+    Args:
+        baseline: of a system.
+        other: of another one, by the same metric on the same lines.
+        num_resamples: how often the lines are drawn.
+    """
+    difference = abs(baseline.score - other.score)
+    if difference == 0.0:
+        return 1.0  # where sacreBLEU has 1 / (num_resamples + 1), as if equal systems differed for sure
+    differences = np.abs(baseline.resampled(num_resamples) - other.resampled(num_resamples))
+    more = int((differences - differences.mean() > difference).sum())
+    return (more + 1) / (num_resamples + 1)
+
+
+@dataclass(frozen=True)
 class _Item:
     """One distinct source with its outputs and references."""
 
@@ -74,7 +139,23 @@ def evaluate_texts(
     *,
     lowercase: bool = False,
 ) -> EvaluationReport:
-    """Score outputs against references.
+    """Score outputs against references; `compare_systems` says the rest, and adds confidence intervals."""
+    [report] = compare_systems(
+        sources, [hypotheses], references, metrics, lowercase=lowercase, num_resamples=0
+    )
+    return report
+
+
+def compare_systems(
+    sources: Sequence[str],
+    systems: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[str],
+    *,
+    lowercase: bool = False,
+    num_resamples: int = 1000,
+) -> list[EvaluationReport]:
+    """Score the outputs of one or more systems against references; the first is the baseline of the others.
 
     `bleu`, `chrf` and `ter` are sacreBLEU's, on plain text, with its signatures; `ter` is case-sensitive like
     the others, unlike sacreBLEU's default. `wer` is the word error rate: the edit distance of each line to
@@ -88,35 +169,56 @@ def evaluate_texts(
     the items. If a source has several different outputs, the worst counts. All but sacreBLEU's normalise
     white space.
 
+    Intervals and p-values are those of bootstrap resamples (Koehn, 2004); sacreBLEU's commands give the same.
+
     Args:
         sources: N lines.
-        hypotheses: N lines, the outputs.
+        systems: N lines of outputs for each system.
         references: one list of N lines for each reference file.
         metrics: distinct names.
         lowercase: whether to ignore case.
+        num_resamples: of the bootstrap; 0: no intervals and no p-values.
 
     Raises:
-        ConfigError: a metric does not exist, or there is none.
+        ConfigError: a metric does not exist or cannot be imported, or there is none.
         CorpusError: the numbers of lines differ, or there is nothing to score.
     """
-    for name in metrics:
-        _check_name(name)
+    functions = {name: metric_of(name) for name in metrics}
     if not metrics:
         raise ConfigError(f"metrics: none given; choose from {', '.join(METRICS)}")
-    _check_numbers(sources, hypotheses, references)
-    texts = Texts(sources, hypotheses, references, lowercase)
-    scores: dict[str, float] = {}
-    signatures: dict[str, str] = {}
-    for name in metrics:
-        scores[name], signatures[name] = METRICS[name](texts)
-    return EvaluationReport(scores, signatures, len(hypotheses))
+    reports, baseline = list[EvaluationReport](), dict[str, Measurement]()
+    for hypotheses in systems:
+        _check_numbers(sources, hypotheses, references)
+        texts = Texts(sources, hypotheses, references, lowercase)
+        measured = {name: function(texts) for name, function in functions.items()}
+        confidence, p_values = dict[str, float](), dict[str, float]()
+        for name, each in measured.items() if num_resamples else ():
+            confidence[name] = float(estimate_ci(each.resampled(num_resamples))[1])
+            if baseline:
+                p_values[name] = p_value(baseline[name], each, num_resamples)
+        baseline = baseline or measured
+        scores = {name: each.score for name, each in measured.items()}
+        signatures = {name: each.signature for name, each in measured.items()}
+        reports.append(EvaluationReport(scores, signatures, len(hypotheses), confidence, p_values))
+    return reports
 
 
-def _check_name(name: str) -> None:
-    if name not in METRICS:
-        close = difflib.get_close_matches(name.lower(), METRICS, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(METRICS)}"
-        raise ConfigError(f"metrics: unknown metric '{name}'; {hint}")
+def metric_of(name: str) -> "Metric":
+    """Return the metric of this name: one of heedful's, or of another package.
+
+    Raises:
+        ConfigError: it does not exist, or cannot be imported.
+    """
+    if name in METRICS:
+        return METRICS[name]
+    others = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
+    if name not in others:
+        raise ConfigError(f"metric {name!r} does not exist{suggestion(name, [*METRICS, *others])}")
+    try:
+        function: Metric = others[name].load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"metric {name!r}: cannot import {others[name].value}: {error}") from error
+    return function
 
 
 def _check_numbers(
@@ -137,59 +239,60 @@ def _check_numbers(
             )
 
 
-def _bleu(texts: Texts) -> tuple[float, str]:
+def _bleu(texts: Texts) -> Measurement:
     return _sacrebleu(BLEU(lowercase=texts.lowercase), texts)
 
 
-def _chrf(texts: Texts) -> tuple[float, str]:
+def _chrf(texts: Texts) -> Measurement:
     return _sacrebleu(CHRF(lowercase=texts.lowercase), texts)
 
 
-def _ter(texts: Texts) -> tuple[float, str]:
+def _ter(texts: Texts) -> Measurement:
     return _sacrebleu(TER(case_sensitive=not texts.lowercase), texts)
 
 
-def _sacrebleu(metric: BLEU | CHRF | TER, texts: Texts) -> tuple[float, str]:
-    score = metric.corpus_score(list(texts.hypotheses), [list(lines) for lines in texts.references])
-    return float(score.score), str(metric.get_signature())
+def _sacrebleu(metric: BLEU | CHRF | TER, texts: Texts) -> Measurement:
+    references = [list(lines) for lines in texts.references]
+    score = metric.corpus_score(list(texts.hypotheses), references)
+    # The statistics of each line, as sacreBLEU's own resampling takes them; it has no public name for them.
+    rows = np.array(metric._extract_corpus_statistics(list(texts.hypotheses), references), dtype=np.float64)
+
+    def score_of(sums: NDArray[np.float64]) -> float:
+        return float(metric._compute_score_from_stats(sums.tolist()).score)
+
+    return Measurement(float(score.score), str(metric.get_signature()), rows, score_of)
 
 
-def _exact(texts: Texts) -> tuple[float, str]:
+def _exact(texts: Texts) -> Measurement:
     outputs = _normalised(texts.hypotheses, texts)
-    references = [_normalised(lines, texts) for lines in texts.references]
-    matches = sum(output in line for output, line in zip(outputs, zip(*references, strict=True), strict=True))
+    references = zip(*(_normalised(lines, texts) for lines in texts.references), strict=True)
+    matches = [output in line for output, line in zip(outputs, references, strict=True)]
     signature = f"lines:{len(outputs)}|correct:any reference|unit:line|{_suffix(texts)}"
-    return 100 * matches / len(outputs), signature
+    return Measurement.percentage([(match, 1) for match in matches], signature)
 
 
-def _wer(texts: Texts) -> tuple[float, str]:
+def _wer(texts: Texts) -> Measurement:
     outputs = _normalised(texts.hypotheses, texts)
     references = zip(*(_normalised(lines, texts) for lines in texts.references), strict=True)
     pairs = [_closest(output, set(line)) for output, line in zip(outputs, references, strict=True)]
-    distances, lengths = map(sum, zip(*pairs, strict=True))
     signature = f"lines:{len(outputs)}|distance:closest reference|unit:word|{_suffix(texts)}"
-    return 100 * distances / max(lengths, 1), signature
+    return Measurement.percentage(pairs, signature)
 
 
-def _item_error_rate(texts: Texts) -> tuple[float, str]:
+def _item_error_rate(texts: Texts) -> Measurement:
     items = _items(texts)
-    errors = sum(not item.outputs <= item.references for item in items)
+    errors = [not item.outputs <= item.references for item in items]
     signature = f"items:{len(items)}|correct:any listed reference|sources:grouped|unit:line|{_suffix(texts)}"
-    return 100 * errors / len(items), signature
+    return Measurement.percentage([(error, 1) for error in errors], signature)
 
 
-def _per(texts: Texts) -> tuple[float, str]:
+def _per(texts: Texts) -> Measurement:
     items = _items(texts)
-    distances = 0
-    lengths = 0
-    for item in items:
-        distance, length = max(_closest(output, item.references) for output in item.outputs)
-        distances += distance
-        lengths += length
+    pairs = [max(_closest(output, item.references) for output in item.outputs) for item in items]
     signature = (
         f"items:{len(items)}|distance:closest listed reference|sources:grouped|unit:token|{_suffix(texts)}"
     )
-    return 100 * distances / max(lengths, 1), signature
+    return Measurement.percentage(pairs, signature)
 
 
 def _items(texts: Texts) -> list[_Item]:
@@ -237,7 +340,9 @@ def edit_distance(left: Sequence[str], right: Sequence[str]) -> int:
     return previous[-1]
 
 
-METRICS: dict[str, Callable[[Texts], tuple[float, str]]] = {
+OVER_ITEMS = {"item_error_rate", "per"}  # metrics that need the sources
+Metric = Callable[[Texts], Measurement]
+METRICS: dict[str, Metric] = {
     "bleu": _bleu,
     "chrf": _chrf,
     "ter": _ter,

@@ -1,4 +1,4 @@
-"""`heedful evaluate`: translate a test set and score the outputs."""
+"""`heedful evaluate`: score the outputs of models, or of files, for a test set."""
 
 import json
 import time
@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from heedful.cli.options import SearchOverrides
 from heedful.cli.streams import (
+    check_stdin_once,
     open_output,
     print_precision,
     suggest_auto_precision,
     warnings_on_stderr,
     write_line,
 )
-from heedful.errors import ConfigError, suggestion
-from heedful.settings.options import OUTPUT, AsJson, Languages, Option, Run, Runtime, ShortlistFile
+from heedful.errors import InputError
+from heedful.settings.options import OUTPUT, AsJson, Languages, Option, Runtime, ShortlistFile
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
@@ -26,37 +27,91 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Translate a test set and score the outputs.
+    """Translate a test set and score the outputs; or score outputs that are there (--hyp).
 
-    Each score comes with its signature. bleu, chrf and ter are sacreBLEU's. wer is the word error rate, in
-    percent: the edit distance to the closest reference over its length, in words. exact is the percentage of
-    lines that equal one of their references. item_error_rate and per are for dictionaries, where a source
-    that occurs several times is one item with several references: item_error_rate is the percentage of
-    sources with no correct output (wer, in earlier versions), and per the token error rate.
+    Each score comes with its 95 % confidence interval and its signature. bleu, chrf and ter are sacreBLEU's.
+    wer is the word error rate, in percent: the edit distance to the closest reference over its length, in
+    words. exact is the percentage of lines that equal one of their references. item_error_rate and per are
+    for dictionaries, where a source that occurs several times is one item with several references:
+    item_error_rate is the percentage of sources with no correct output (wer, in earlier versions), and per
+    the token error rate.
+
+    Several systems share a table, with the p-value of each difference to the first (paired bootstrap).
     """
 
-    run: Run
-    src: Annotated[Path, Option("Source lines; .gz too.")]
+    run: Annotated[
+        Path | None,
+        Option(
+            "A run directory (its best bundle is used), a bundle, or USER/MODEL[@REVISION] on the hub.",
+            metavar="[RUN]",
+            is_argument=True,
+        ),
+    ] = None
+    src: Annotated[
+        Path | None, Option("Source lines; .gz too. Not needed to score --hyp by metrics of lines.")
+    ] = None
     ref: Annotated[
         list[Path], Option("Reference lines; give it again for more references.", metavar="<path>")
     ]
+    hyp: Annotated[
+        list[Path] | None,
+        Option("Score the outputs in this file; give it again for more systems.", metavar="<path>"),
+    ] = None
+    compare: Annotated[
+        list[Path] | None,
+        Option(
+            "Another run or bundle, or a file of outputs, to compare with the first system; give it again "
+            "for more.",
+            metavar="OTHER",
+        ),
+    ] = None
     metric: Annotated[
         str, Option("Of bleu, chrf, ter, wer, item_error_rate, per, exact; with commas.", metavar="NAMES")
     ] = "bleu,chrf"
     lowercase: Annotated[bool, Option("Compare without case.")] = False
+    resamples: Annotated[
+        int,
+        Option(
+            "Bootstrap resamples for confidence intervals and p-values; 0: neither.",
+            minimum=0,
+            maximum=100_000,
+        ),
+    ] = 1000
     as_json: AsJson = False
-    output: Annotated[Path | None, Option("Write the outputs there.", flags=OUTPUT, is_file=True)] = None
+    output: Annotated[Path | None, Option("Write the outputs of RUN there.", flags=OUTPUT, is_file=True)] = (
+        None
+    )
     languages: Languages = field(default_factory=Languages)
     search: SearchOverrides = field(default_factory=dict)
     shortlist: ShortlistFile = None
     runtime: Runtime = field(default_factory=Runtime)
 
+    def __post_init__(self) -> None:
+        """Check that there is something to score.
 
-def evaluate(task: Evaluate) -> "tuple[EvaluationReport, str]":
+        Raises:
+            InputError: neither a run nor a file of outputs, or an option of a run without one.
+        """
+        if self.run is None and not self.hyp:
+            raise InputError("nothing to score: give RUN, or a file of outputs with --hyp")
+        if self.run is None and self.output is not None:
+            raise InputError("--output is for the outputs of RUN, and there is none")
+
+
+@dataclass(frozen=True)
+class System:
+    """The outputs of a system by its name, and the precision of the computation; None for those of a file."""
+
+    name: str
+    outputs: Sequence[str]
+    precision: str | None = None
+
+
+def evaluate(task: Evaluate) -> "tuple[list[System], list[EvaluationReport]]":
     """Read everything, check it, translate, write the outputs, score.
 
     Returns:
-        The report, and the precision of the matrix multiplications.
+        The systems, RUN first, then those of --hyp, then those of --compare; and a report for each.
 
     Raises:
         BundleError: no usable bundle.
@@ -65,29 +120,51 @@ def evaluate(task: Evaluate) -> "tuple[EvaluationReport, str]":
         InputError: settings that cannot be, or an output that cannot be written.
     """
     from heedful.data.files import check_parallel, read_lines
-    from heedful.evaluation.metrics import METRICS, evaluate_texts
-    from heedful.verbs.loading import load_translator, search_options
+    from heedful.evaluation.metrics import OVER_ITEMS, compare_systems, metric_of
     from heedful.verbs.output_checks import check_output
 
+    others = list(task.compare or ())
+    runs = [path for path in (task.run, *others) if path is not None and not path.is_file()]
+    files = [*(task.hyp or ()), *(path for path in others if path.is_file())]
     if task.output is not None:
-        check_output(task.output, inputs=[task.src, *task.ref, task.shortlist], models=[task.run])
+        inputs = [task.src, *task.ref, *files, task.shortlist]
+        check_output(task.output, inputs=inputs, models=runs)
     metrics = list(dict.fromkeys(name.strip() for name in task.metric.split(",") if name.strip()))
     for name in metrics:
-        if name not in METRICS:
-            raise ConfigError(f"metric {name!r} does not exist{suggestion(name, METRICS)}")
-    sources = read_lines(task.src)
+        metric_of(name)  # refused before anything is translated
     references = [read_lines(path) for path in task.ref]
-    for path, lines in zip(task.ref, references, strict=True):
-        check_parallel(str(task.src), sources, str(path), lines)
-    translator = load_translator(task.run, task.languages, task.runtime, shortlist=task.shortlist)
-    options = search_options(task.search, translator.bundle.config.decode)
-    outputs = _translate_distinct(translator, sources, options)
+    if task.src is None and (runs or OVER_ITEMS.intersection(metrics)):
+        needed = f"to translate them by {runs[0]}" if runs else "to find the lines of one item"
+        raise InputError(f"the sources are needed {needed}: give --src")
+    first = task.src or task.ref[0]
+    sources = read_lines(first)
+    written = {path: read_lines(path) for path in files}
+    for path, lines in (*zip(task.ref, references, strict=True), *written.items()):
+        check_parallel(str(first), sources, str(path), lines)
+    systems = [_translated(task.run, sources, task)] if task.run is not None else []
     if task.output is not None:  # before they are scored, to keep them whatever comes
         with open_output(task.output) as file:
-            for text in outputs:
+            for text in systems[0].outputs:
                 write_line(file, text)
-    report = evaluate_texts(sources, outputs, references, metrics, lowercase=task.lowercase)
-    return report, translator.precision_in_use
+    systems += [System(str(path), written[path]) for path in task.hyp or ()]
+    systems += [
+        System(str(path), written[path]) if path in written else _translated(path, sources, task)
+        for path in others
+    ]
+    outputs = [system.outputs for system in systems]
+    reports = compare_systems(
+        sources, outputs, references, metrics, lowercase=task.lowercase, num_resamples=task.resamples
+    )
+    return systems, reports
+
+
+def _translated(run: Path, sources: Sequence[str], task: Evaluate) -> System:
+    from heedful.verbs.loading import load_translator, search_options
+
+    translator = load_translator(run, task.languages, task.runtime, shortlist=task.shortlist)
+    options = search_options(task.search, translator.bundle.config.decode)
+    outputs = _translate_distinct(translator, sources, options)
+    return System(str(run), outputs, translator.precision_in_use)
 
 
 def _translate_distinct(
@@ -104,16 +181,53 @@ def _translate_distinct(
 def command(task: Evaluate) -> None:
     """Evaluate, and print the scores."""
     started = time.monotonic()
+    check_stdin_once(src=task.src, ref=task.ref[0], hyp=task.hyp[0] if task.hyp else None)
     with warnings_on_stderr():
-        report, precision = evaluate(task)
-    if task.runtime.precision == "auto":
+        systems, reports = evaluate(task)
+    precision, report = systems[0].precision, reports[0]
+    if task.runtime.precision == "auto" and precision is not None:
         print_precision(precision)
     seconds = round(time.monotonic() - started, 3)
     if task.as_json:
-        print(json.dumps(report.as_dict(seconds=seconds), ensure_ascii=False))
+        if len(systems) == 1:
+            print(json.dumps(report.as_dict(seconds=seconds), ensure_ascii=False))
+            return
+        rows = [
+            {"system": system.name} | each.as_dict() for system, each in zip(systems, reports, strict=True)
+        ]
+        print(json.dumps({"systems": rows, "seconds": seconds}, ensure_ascii=False))
         return
-    for name, score in report.scores.items():
-        print(f"{name} {score:.2f}  {report.signatures[name]}")
-    print(f"{report.num_sentences:,} sentences in {seconds:.1f} s, in {precision}")
-    if task.runtime.precision != "auto":
+    if len(systems) == 1:
+        for name in report.scores:
+            print(f"{name} {_shown(report, name)}  {report.signatures[name]}")
+    else:
+        _print_table(systems, reports, task.resamples)
+    used = f", in {precision}" if precision is not None else ""
+    print(f"{report.num_sentences:,} sentences in {seconds:.1f} s{used}")
+    if precision is not None and task.runtime.precision != "auto":
         suggest_auto_precision(precision, seconds)
+
+
+def _shown(report: "EvaluationReport", name: str) -> str:
+    """Return a score, half the width of its interval, and the p-value of its difference to the baseline."""
+    shown = f"{report.scores[name]:.2f}"
+    shown += f" ± {report.confidence[name]:.2f}" if name in report.confidence else ""
+    return shown + (f" (p = {report.p_values[name]:.4f})" if name in report.p_values else "")
+
+
+def _print_table(
+    systems: Sequence[System], reports: "Sequence[EvaluationReport]", num_resamples: int
+) -> None:
+    names = list(reports[0].scores)
+    rows = [["system", *names]]
+    rows += [
+        [system.name, *(_shown(report, name) for name in names)]
+        for system, report in zip(systems, reports, strict=True)
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for name, signature in reports[0].signatures.items():
+        print(f"{name}: {signature}")
+    if num_resamples:
+        print(f"p: paired bootstrap against {systems[0].name}, {num_resamples:,} resamples")

@@ -1,0 +1,74 @@
+"""Confidence intervals and p-values are sacreBLEU's; those of our own metrics follow the same resamples."""
+
+import sys
+from importlib.metadata import EntryPoint
+from types import ModuleType
+
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+from sacrebleu.significance import PairedTest
+
+from heedful.errors import ConfigError
+from heedful.evaluation import metrics
+from heedful.evaluation.metrics import Measurement, Texts, compare_systems, evaluate_texts, p_value
+
+NOUNS = ("dog", "old woman", "child", "man in a red coat", "bird")
+REFERENCES = [f"the {NOUNS[i % 5]} sees {i % 7} of the {NOUNS[i % 3]}s ." for i in range(31)]
+GOOD = [line.replace("sees", "watches") if i % 4 == 0 else line for i, line in enumerate(REFERENCES)]
+BAD = [line.replace("the", "a") if i % 3 == 0 else line for i, line in enumerate(REFERENCES)]
+
+
+def test_intervals_and_p_values_equal_those_of_sacrebleu() -> None:
+    theirs = {"bleu": BLEU(), "chrf": CHRF(), "ter": TER(case_sensitive=True)}
+    tested = PairedTest([("good", GOOD), ("bad", BAD)], theirs, [REFERENCES], "bs", n_samples=200)
+    _, found = tested()
+    good, bad = compare_systems(REFERENCES, [GOOD, BAD], [REFERENCES], list(theirs), num_resamples=200)
+    for name, shown in (("bleu", "BLEU"), ("chrf", "chrF2"), ("ter", "TER")):
+        first, second = found[shown]
+        assert good.confidence[name] == pytest.approx(first.ci, rel=1e-4)
+        assert bad.confidence[name] == pytest.approx(second.ci, rel=1e-4)
+        assert bad.p_values[name] == pytest.approx(second.p_value, abs=1e-9)
+        assert (good.scores[name], bad.scores[name]) == pytest.approx((first.score, second.score))
+    assert good.p_values == {}
+
+
+def test_the_interval_of_one_system_is_that_of_corpus_score() -> None:
+    [report] = compare_systems(REFERENCES, [GOOD], [REFERENCES], ["bleu"])
+    theirs = BLEU().corpus_score(GOOD, [REFERENCES], n_bootstrap=1000)
+    assert report.confidence["bleu"] == pytest.approx(theirs._ci, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", metrics.METRICS)
+def test_a_score_is_that_of_the_sum_of_its_rows(name: str) -> None:
+    measured = metrics.METRICS[name](Texts(REFERENCES, BAD, [REFERENCES], lowercase=False))
+    assert measured.score == pytest.approx(measured.score_of(measured.rows.sum(0)))
+    assert len(measured.rows) == len(REFERENCES if name not in metrics.OVER_ITEMS else set(REFERENCES))
+
+
+def test_what_is_not_resampled_has_no_interval() -> None:
+    report = evaluate_texts(REFERENCES, GOOD, [REFERENCES], ["exact"])
+    assert (report.confidence, report.p_values) == ({}, {})
+    assert "confidence" not in report.as_dict()
+
+
+def test_equal_systems_do_not_differ_and_unequal_ones_do() -> None:
+    half = Measurement.percentage([(i % 2, 1) for i in range(100)], "")
+    nothing = Measurement.percentage([(0, 1)] * 100, "")
+    assert p_value(half, half, 100) == 1.0
+    assert p_value(half, nothing, 100) == pytest.approx(1 / 101)
+    assert half.score == 50.0
+
+
+def test_a_metric_of_another_package_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("others")
+    module.zero = lambda texts: Measurement.percentage([(0, 1) for _ in texts.hypotheses], "none")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "others", module)
+    entries = [EntryPoint(name, f"others:{name}", metrics.ENTRY_POINTS) for name in ("zero", "missing")]
+    monkeypatch.setattr(metrics, "entry_points", lambda group: entries)
+    assert evaluate_texts(GOOD, GOOD, [GOOD], ["zero", "exact"]).scores == {"zero": 0.0, "exact": 100.0}
+    with pytest.raises(ConfigError, match="'missing': cannot import others:missing"):
+        evaluate_texts(GOOD, GOOD, [GOOD], ["missing"])
+    with pytest.raises(ConfigError, match="did you mean 'zero'"):
+        evaluate_texts(GOOD, GOOD, [GOOD], ["zeroo"])
