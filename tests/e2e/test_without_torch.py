@@ -168,8 +168,8 @@ NEED_TORCH = {
 }  # fmt: skip
 # The value of an option, by its name in the program, and the options that it needs. Flags have none.
 VALUES = {
-    "source": "SRC", "src": "SRC", "tgt": "TGT", "ref": "TGT", "prefix": "EMPTY", "check": "SRC", "hyp": "TGT",
-    "compare": "BUNDLE", "resamples": "10",
+    "source": "SRC", "src": "SRC", "tgt": "TGT", "ref": "TGT", "prefix": "EMPTY", "check": "SRC",
+    "hyp": "TGT", "compare": "BUNDLE", "resamples": "10",
     "output": "NEW", "fix": "NEW", "shortlist": "SHORTLIST", "ensemble": "BUNDLE", "keys": "NEW",
     "make_key": "bob",
     "n_best": "2", "metric": "bleu,wer,item_error_rate,per", "layer": "1", "candidates": "5", "frequent": "5",
