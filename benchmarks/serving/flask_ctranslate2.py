@@ -17,16 +17,19 @@ import sentencepiece
 import waitress
 from flask import Flask, request
 
+CORES = os.cpu_count() or 1
 SPECIAL = ("<pad>", "<s>", "</s>")
 
 
-def application(directory: Path, beam_size: int, compute_type: str) -> Flask:
+def application(directory: Path, beam_size: int, compute_type: str, threads: int) -> Flask:
     """Return the service of an exported model."""
     app = Flask(__name__)
     tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(directory / "tokenizer.model"))
-    # One translation at a time, on all cores, as Argos Translate has it by default.
     translator = ctranslate2.Translator(
-        str(directory), inter_threads=1, intra_threads=os.cpu_count() or 1, compute_type=compute_type
+        str(directory),
+        inter_threads=max(1, CORES // threads),
+        intra_threads=threads,
+        compute_type=compute_type,
     )
 
     @app.post("/translate")
@@ -52,9 +55,11 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--beam-size", type=int, default=5)
     parser.add_argument("--compute-type", default="float32")
+    # By default one translation at a time, on all cores, as Argos Translate has it.
+    parser.add_argument("--threads", type=int, default=CORES, help="of a translation; as many at once as fit")
     options = parser.parse_args()
     server = waitress.create_server(
-        application(options.directory, options.beam_size, options.compute_type),
+        application(options.directory, options.beam_size, options.compute_type, options.threads),
         host="127.0.0.1",
         port=0,
         threads=4,

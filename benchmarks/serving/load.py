@@ -208,6 +208,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="*", default=[1, 8, 64])
     parser.add_argument("--requests", type=int, help="in one more phase, for the memory")
     parser.add_argument("--peer", help="a Python with requirements-flask.txt")
+    parser.add_argument("--peer-threads", default="", help="of one of the peer's translations; all cores")
     parser.add_argument("--precision", default="float32", help="of both servers")
     options = parser.parse_args()
     precision = ("--precision", options.precision)
@@ -221,7 +222,11 @@ def main() -> None:
         servers = {"heedful": serve(model, *precision)}
         if options.peer:
             servers["flask and ctranslate2"] = peer(
-                options.peer, options.bundle, Path(folder) / "exported", options.precision
+                options.peer,
+                options.bundle,
+                Path(folder) / "exported",
+                options.precision,
+                threads=options.peer_threads,
             )
         for server in servers.values():
             asyncio.run(run_phase(server, texts, pair, 2, 2))
@@ -275,12 +280,13 @@ def main() -> None:
     small.stop()
 
 
-def peer(python: str, bundle: str, exported: Path, precision: str) -> Server:
+def peer(python: str, bundle: str, exported: Path, precision: str, *, threads: str) -> Server:
     """Export a model, and serve it by Flask and CTranslate2."""
     command = [*HEEDFUL, "export", bundle, "--to", "ctranslate2", "--output", str(exported)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     script = Path(__file__).parent / "flask_ctranslate2.py"
-    return Server(python, str(script), str(exported), "--compute-type", precision)
+    settings = ["--compute-type", precision, *(["--threads", threads] if threads else [])]
+    return Server(python, str(script), str(exported), *settings)
 
 
 if __name__ == "__main__":
