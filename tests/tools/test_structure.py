@@ -12,7 +12,7 @@ from structure import ROOT, figures
 MOST = {
     "modules": 172,
     "lines of src": 34_547,
-    "lines of tests": 41_197,
+    "lines of tests": 41_233,
     "lines of tools": 1_226,
     "share of modules with one importer and below 150 lines": 0.073,
     "modules at the root": 4,

@@ -134,7 +134,7 @@ def _overriding(group: type, name: str) -> Parameter:
     if isinstance(kinds[0], str):
         option, kinds = replace(option, metavar="|".join(kinds)), (str,)
     if option.default is None and default is not None:
-        option = replace(option, default=f"{default:g}")
+        option = replace(option, default=default if isinstance(default, str) else f"{default:g}")
     return _parameter(name, kinds[0] | None, None, option)
 
 
