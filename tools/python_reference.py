@@ -18,7 +18,8 @@ What the documentation names besides, to be imported from the module that is sho
 FURTHER = {
     "Results of a search": ["decoding.translation.TextHypothesis", "decoding.translation.ScoredText"],
     "Search strategies": [
-        "decoding.task.SharedOptions",
+        "settings.options.SharedOptions",
+        "settings.options.BeamOptions",
         "decoding.strategies.protocol.Greedy",
         "decoding.strategies.beam.BeamSearch",
         "decoding.strategies.beam.DiverseBeamSearch",
@@ -84,6 +85,9 @@ def signature(thing: griffe.Object) -> str:
     """Return the signature of a class, function or property; a long one has a parameter in each line."""
     if not isinstance(thing, griffe.Class | griffe.Function):
         return f"{thing.name}: {getattr(thing, 'annotation', '')}"
+    for each in thing.parameters:
+        if isinstance(each.annotation, griffe.ExprSubscript) and str(each.annotation.left) == "Annotated":
+            each.annotation = each.annotation.slice.elements[0]  # type: ignore[union-attr]
     text = thing.signature()
     if len(text) > WIDTH:
         start, end = text.index("(") + 1, text.rindex(")")

@@ -33,7 +33,7 @@ The keys of a recipe (`heedful train CONFIG.toml`) and of `--set section.key=val
 `config.toml` has all of them. Numbers in parentheses are sections of the paper. A default of none is no
 value: such a key is left out; where another default is to be none, the value is `false`. `preset =
 "small"` at the top of a file names other defaults."""
-LARGE = 2**62  # a limit from here on is that of the machine's integers, not of the setting
+LARGE = 2**31  # a limit from here on is that of the machine's integers, not of the setting
 TYPES = {int: "integer", float: "number", str: "text", Path: "path"}
 JSON_TYPES = {"integer": "integer", "number": "number", "string": "text", "boolean": "`true` or `false`"}
 DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
@@ -52,11 +52,7 @@ def command_line() -> str:
 
 def configuration() -> str:
     """Return the page of the keys of a configuration."""
-    parts = [
-        "# Configuration",
-        NOT_BY_HAND,
-        OF_KEYS,
-    ]
+    parts = ["# Configuration", NOT_BY_HAND, OF_KEYS]
     for name, field in Config.model_fields.items():
         schema = type(field.default).model_json_schema()
         rows = [[f"`{name}.{key}`", *_key(entry)] for key, entry in schema["properties"].items()]

@@ -89,7 +89,7 @@ def test_evaluate_keeps_its_outputs_whatever_becomes_of_the_scores(
     def failing(*_: object, **__: object) -> None:
         raise OSError("no score")
 
-    monkeypatch.setattr(metrics, "evaluate_texts", failing)
+    monkeypatch.setattr(metrics, "compare_systems", failing)
     args = ["evaluate", run, "--src", files / "s", "--ref", files / "r", "--output", files / "out"]
     assert heedful(*args).code == 1
     assert (files / "out").read_bytes() == text(TARGETS)

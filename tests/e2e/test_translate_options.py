@@ -109,7 +109,7 @@ def test_lengths_and_repetitions_are_held_to_what_is_asked(run: Path) -> None:
         (["--strategy", "sampling", "--seed", 4], 2, "--strategy excludes the options of other searches"),
         (["--strategy", "beem"], 1, "strategy 'beem': unknown; did you mean 'beam'?"),
         (["--strategy", "greedy", "--n-best", 2], 1, "n_best=2: greedy search has one output"),
-        (["--sample", "--top-p", 2], 1, "top_p=2.0: must be above 0"),
+        (["--sample", "--top-p", 2], 2, "Invalid value for '--top-p'"),
         (["--repetition-penalty", 0], 1, "repetition_penalty=0.0: must be above 0 and at most 1000"),
     ],
 )

@@ -131,7 +131,7 @@ VALUES = {
     "coverage_penalty": "0.2", "max_length_offset": "9", "max_length": "30", "min_length": "2",
     "max_source_tokens": "50", "no_repeat_ngram_size": "2", "early_stopping": "first", "num_groups": "2",
     "diversity_penalty": "0.3", "repetition_penalty": "1.1", "strategy": "sampling", "temperature": "0.9",
-    "top_k": "3", "top_p": "0.9", "min_p": "0.1", "epsilon": "0.01", "seed": "3", "mbr": "3",
+    "top_k": "3", "top_p": "0.9", "min_p": "0.1", "epsilon": "0.01", "seed": "3", "samples": "3",
     "batch_tokens": "100", "batch_size": "2", "threads": "1", "precision": "int8", "engine": "native",
     "device": "cpu", "examples": "1", "keep": "empty", "remove": "empty", "src_key": "src", "tgt_key": "tgt",
     "revision": "new", "message": "A bundle", "host": "127.0.0.1", "port": "0", "workers": "1", "cors": "*",

@@ -27,7 +27,7 @@ from heedful.model.transformer import Transformer
 from heedful.ops import use_fused_ops
 from heedful.ops.fused import FastDropout
 from heedful.runtime.memory import peak_memory
-from heedful.settings.options import Runtime, ScoreRequest, TrainingPrecision
+from heedful.settings.options import Languages, Runtime, TrainingPrecision
 from heedful.settings.run import Config
 from heedful.training.checkpoint import latest_checkpoint, list_checkpoints
 from heedful.training.execution import compile_layers, compiles
@@ -245,7 +245,7 @@ def test_compiled_layers_have_the_gradients_of_others(device: str) -> None:
 def test_auto_is_the_gpu(tmp_path: Path) -> None:
     skip_without_gpu("cuda")
     bundle = save_memorised(tmp_path / "bundle")
-    assert load_translator(bundle, ScoreRequest(), Runtime(device="auto")).device == "cuda"
+    assert load_translator(bundle, Languages(), Runtime(device="auto")).device == "cuda"
 
 
 SETTINGS: dict[str, object] = {

@@ -27,7 +27,7 @@ from heedful.decoding.translation import Translation
 from heedful.decoding.translator import Translator
 from heedful.model.transformer import Memory, Transformer
 from heedful.ops.attention import attention_implementation
-from heedful.settings.options import Precision, Runtime, ScoreRequest
+from heedful.settings.options import Languages, Precision, Runtime
 from heedful.storage.bundle import Bundle
 from heedful.training.parallel import process_group
 from heedful.verbs.loading import load_translator
@@ -269,7 +269,7 @@ def _commands(device: str, folder: Path) -> Result:
         (folder / f"test.{side}").write_text("\n".join([*texts, ""]), encoding="utf-8")
     where = ("--device", device, "--engine", "torch")
     runtime = Runtime(device=device, engine="torch")
-    assert load_translator(bundle, ScoreRequest(), runtime).device == device
+    assert load_translator(bundle, Languages(), runtime).device == device
     texts = folder / "test.en", folder / "test.de"
     scored = told("score", bundle, "--src", texts[0], "--tgt", texts[1], *where)
     told("attention", bundle, SOURCES[0], "-o", folder / "maps.json", *where)

@@ -33,7 +33,7 @@ MAX_FILE_LINES = 600
 MAX_PAPER_LINES = 800  # of model/ without what is not in the paper (variants.py)
 # What model/ may import: no kernel, no native library, nothing of the operating system.
 PAPER_IMPORTS = re.compile(
-    r"(collections\.abc|dataclasses|functools|math|typing)(\..*)?"
+    r"(collections\.abc|dataclasses|functools|math|typing|typing_extensions)(\..*)?"
     r"|torch(\.Tensor|\.nn(\..*)?)?"
     r"|heedful\.(model|settings|errors)(\..*)?"
 )

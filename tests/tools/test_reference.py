@@ -11,12 +11,14 @@ import pytest
 import heedful
 from heedful.settings.model import Section
 from heedful.settings.options import (
+    BeamOptions,
     EarlyStopping,
     HeldOutText,
     LengthNormalization,
     Runtime,
-    SearchRequest,
+    SharedOptions,
     TrainingRequest,
+    kinds_of,
     options_of,
 )
 from heedful.settings.run import Config, DataConfig, DecodeConfig, TrainConfig
@@ -60,14 +62,14 @@ def test_every_key_says_what_it_is_in_one_sentence() -> None:
             assert not re.search(r"\. [A-Z]", text), f"{name}.{key}: {text!r}"
 
 
-SHARED = [(SearchRequest, DecodeConfig), (Runtime, DecodeConfig), (Runtime, TrainConfig)]
+SHARED = [(group, DecodeConfig) for group in (SharedOptions, BeamOptions, Runtime)] + [(Runtime, TrainConfig)]
 SHARED += [(TrainingRequest, DataConfig), (TrainingRequest, TrainConfig), (HeldOutText, DataConfig)]
 # Of the same name, and other settings: a key that counts threads from 0, a precision of training.
 OTHERS = {(Runtime, TrainConfig): {"threads", "precision"}}
 
 
 @pytest.mark.parametrize(("group", "section"), SHARED)
-def test_a_key_that_an_option_sets_too_has_the_options_own_help_and_range(
+def test_a_key_that_an_option_sets_too_has_the_options_own_default_help_and_range(
     group: type, section: type[Section]
 ) -> None:
     names = options_of(group).keys() & section.model_fields.keys() - OTHERS.get((group, section), set())
@@ -75,7 +77,10 @@ def test_a_key_that_an_option_sets_too_has_the_options_own_help_and_range(
     for name in names:
         option, field = options_of(group)[name], section.model_fields[name]
         assert field.description is option.help, name
-        for limit, attribute in ((option.minimum, "ge"), (option.above, "gt"), (option.maximum, "le")):
+        if (group, name) != (Runtime, "batch_tokens"):  # None there: as the bundle has it
+            assert field.default == getattr(group, name)
+        most = option.outer_maximum or option.maximum
+        for limit, attribute in ((option.minimum, "ge"), (option.above, "gt"), (most, "le")):
             limits = [getattr(each, attribute) for each in field.metadata if hasattr(each, attribute)]
             assert limits == ([limit] if limit is not None else []), (name, attribute)
 
@@ -85,7 +90,7 @@ def test_a_key_that_an_option_sets_too_has_the_options_own_help_and_range(
 )
 def test_the_choices_of_a_setting_are_one_type(name: str, choices: object) -> None:
     assert DecodeConfig.model_fields[name].annotation is choices
-    assert options_of(SearchRequest)[name].metavar == "|".join(get_args(choices))
+    assert {**kinds_of(SharedOptions), **kinds_of(BeamOptions)}[name] == get_args(choices)
 
 
 def test_no_description_of_a_key_is_written_twice() -> None:

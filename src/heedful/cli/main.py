@@ -61,7 +61,9 @@ def program(arguments: Sequence[str]) -> typer.Typer:
         *group, verb = name.split()
         parent = groups[group[0]] if group else app
         # Reported here too, inside of click, which would make an Abort of its own from Ctrl-C.
-        parent.command(verb, cls=GroupedCommand)(report_errors()(command_of(run)))
+        parent.command(verb, cls=GroupedCommand)(
+            report_errors()(command_of(run, has_options=names is not every))
+        )
     for name, app_of_group in groups.items():
         app.add_typer(app_of_group, name=name, help=GROUPS[name])
     return app

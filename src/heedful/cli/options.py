@@ -4,9 +4,10 @@ Help is plain: importing rich would slow `--help` down.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from importlib import import_module
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, Protocol, get_args, get_type_hints
@@ -15,21 +16,62 @@ import typer
 from typer.core import TyperCommand
 
 from heedful.errors import InputError
-from heedful.settings.options import COMPUTING, OUTPUTS, SAMPLING, SEARCH, Option, options_of
+from heedful.settings.options import COMPUTING, OUTPUTS, SAMPLING, SEARCH, Option, kinds_of, options_of
 
 Context = Any  # click's in older versions of typer, of its own copy of click in newer ones
 _ORDER = ("Arguments", "Options", SEARCH, OUTPUTS, SAMPLING, COMPUTING)  # others follow
 
 
-def command_of(run: Callable[[Any], None]) -> Callable[..., None]:
+@dataclass(frozen=True)
+class OptionsOf:
+    """Marks a field of a task that maps names of settings to values: those that the command line sets.
+
+    Attributes:
+        classes: whose settings they are, as `module:Class`: imported when the command is called.
+        without: names of settings that the command does not have.
+    """
+
+    classes: tuple[str, ...]
+    without: tuple[str, ...] = ()
+
+    def settings(self) -> Iterator[tuple[type, str]]:
+        """Yield each setting, as its dataclass and its name."""
+        seen = {*self.without}
+        for module, _, name in (each.partition(":") for each in self.classes):
+            group = getattr(import_module(module), name)
+            yield from ((group, name) for name in options_of(group) if name not in seen)
+            seen |= options_of(group).keys()
+
+
+_SHARED, _STRATEGIES = "heedful.settings.options:SharedOptions", "heedful.decoding.strategies"
+# Settings that only a configuration has, or Python.
+_INNER = ("n_best", "forced_first_id", "forced_last_id", "suppressed_ids", "renormalize")
+SearchOverrides = Annotated[
+    Mapping[str, Any],
+    OptionsOf((_SHARED, f"{_STRATEGIES}.beam:BeamSearch", f"{_STRATEGIES}.beam:DiverseBeamSearch"), _INNER),
+]
+ScoreOverrides = Annotated[
+    Mapping[str, Any], OptionsOf((_SHARED,), (*_INNER, "repetition_penalty", "replace_unknown"))
+]
+SamplingOverrides = Annotated[
+    Mapping[str, Any],
+    OptionsOf((f"{_STRATEGIES}.sampling:Sampling", f"{_STRATEGIES}.sampling:MinimumBayesRisk")),
+]
+BeamOverrides = Annotated[
+    Mapping[str, Any], OptionsOf(("heedful.settings.options:BeamOptions",), ("early_stopping",))
+]
+
+
+def command_of(run: Callable[[Any], None], *, has_options: bool = True) -> Callable[..., None]:
     """Return the function that typer makes a command of: with a parameter for each option of a task.
 
     Args:
         run: does the task, a dataclass. Its docstring is the help. A field with an `Option` is an option, one
-            that is a dataclass a group of them; all others keep their defaults.
+            that is a dataclass or has `OptionsOf` a group of them; all others keep their defaults.
+        has_options: not where the command is only listed: options of searches take time to import.
     """
     task = task_of(run)
-    parameters = {parameter.name: parameter for parameter in _parameters_of(task)}
+    parameters = {each.name: each for each in (_parameters_of(task) if has_options else ())}
 
     def command(**values: Any) -> None:  # noqa: ANN401
         run(_made(task, values))
@@ -50,8 +92,11 @@ def task_of(run: Callable[[Any], None]) -> type:
     return task
 
 
-def _made(task: type, values: dict[str, Any]) -> Any:  # noqa: ANN401
+def _made(task: type | OptionsOf, values: dict[str, Any]) -> Any:  # noqa: ANN401
     """Return the task with these options."""
+    if isinstance(task, OptionsOf):
+        own = {name: values[name] for _, name in task.settings()}
+        return {name: value for name, value in own.items() if value is not None and value is not False}
     groups = {name: _made(group, values) for name, group in _groups_of(task)}
     try:
         return task(**groups, **{name: values[name] for name in options_of(task)})
@@ -59,45 +104,54 @@ def _made(task: type, values: dict[str, Any]) -> Any:  # noqa: ANN401
         raise typer.BadParameter(str(error)) from None
 
 
-def _groups_of(task: type) -> Iterator[tuple[str, type]]:
-    for name, hint in get_type_hints(task).items():
+def _groups_of(task: type) -> Iterator[tuple[str, type | OptionsOf]]:
+    for name, hint in get_type_hints(task, include_extras=True).items():
+        yield from ((name, each) for each in get_args(hint) if isinstance(each, OptionsOf))
         if is_dataclass(hint) and isinstance(hint, type):
             yield name, hint
 
 
-def _parameters_of(task: type) -> Iterator[Parameter]:
+def _parameters_of(task: type | OptionsOf) -> Iterator[Parameter]:
     """Yield a parameter for each field that has an `Option`, those of a group where the group stands."""
-    hints, options, groups = (
-        get_type_hints(task, include_extras=True),
-        options_of(task),
-        dict(_groups_of(task)),
-    )
+    if isinstance(task, OptionsOf):
+        yield from (_overriding(group, name) for group, name in task.settings())
+        return
+    hints, options = get_type_hints(task, include_extras=True), options_of(task)
+    groups = dict(_groups_of(task))
     for field in fields(task):
         if field.name in groups:
             yield from _parameters_of(groups[field.name])
         elif (option := options.get(field.name)) is not None:
-            kind = get_args(hints[field.name])[0]
-            yield Parameter(
-                field.name,
-                Parameter.KEYWORD_ONLY,
-                default=Parameter.empty if field.default is MISSING else field.default,
-                annotation=Annotated[kind, _as_typer_has_it(field, option)],
-            )
+            default = Parameter.empty if field.default is MISSING else field.default
+            yield _parameter(field.name, get_args(hints[field.name])[0], default, option)
 
 
-def _as_typer_has_it(field: Field[Any], option: Option) -> Any:  # noqa: ANN401
+def _overriding(group: type, name: str) -> Parameter:
+    """Return the parameter of a setting that need not be set."""
+    option, kinds, default = options_of(group)[name], kinds_of(group)[name], getattr(group, name)
+    if bool in kinds:
+        return _parameter(name, bool, False, option)
+    if isinstance(kinds[0], str):
+        option, kinds = replace(option, metavar="|".join(kinds)), (str,)
+    if option.default is None and default is not None:
+        option = replace(option, default=default if isinstance(default, str) else f"{default:g}")
+    return _parameter(name, kinds[0] | None, None, option)
+
+
+def _parameter(name: str, kind: Any, default: object, option: Option) -> Parameter:  # noqa: ANN401
     text = f"{option.help} [default: {option.default}]" if option.default is not None else option.help
-    if option.is_argument:
-        return typer.Argument(metavar=option.metavar, help=text)
-    return typer.Option(
-        *(option.flags or (f"--{field.name.replace('_', '-')}",)),
+    shown = typer.Option(
+        *option.flags_of(name),
         min=option.minimum,
-        max=option.maximum,
+        max=option.outer_maximum or option.maximum,
         metavar=option.metavar or ("<path>" if option.is_file else None),
         parser=_file if option.is_file else None,
         help=text.strip(),
         rich_help_panel=option.heading,
     )
+    if option.is_argument:
+        shown = typer.Argument(metavar=option.metavar, help=text)
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown])
 
 
 def _file(name: str | Path) -> Path:

@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from typing_extensions import override
 
 from heedful.training import (
     CheckpointEvent,
@@ -42,8 +43,9 @@ def training_display() -> Iterator[Callable[[Event], None]]:
 class _LastingConsole(Console):
     """A console that becomes silent on a broken pipe instead of ending the program."""
 
+    @override
     def on_broken_pipe(self) -> None:
-        """See `Console`, from rich 13.8 on."""
+        """Rich calls this from version 13.8 on."""
         self.quiet = True
 
 

@@ -1,13 +1,13 @@
 """The options of a search: its strategy, and what all strategies share."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Self
 
 from heedful.decoding.strategies.beam import BeamSearch
-from heedful.decoding.strategies.protocol import Strategy
-from heedful.decoding.task import SharedOptions
+from heedful.decoding.strategies.protocol import Strategy, with_settings
 from heedful.errors import InputError
-from heedful.settings.run import DecodeConfig
+from heedful.settings.options import SharedOptions
+from heedful.settings.run import Config, DecodeConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,9 @@ class SearchOptions(SharedOptions):
     @classmethod
     def from_config(cls, config: DecodeConfig) -> Self:
         """Return the search that a configuration asks for."""
-        shared = [each.name for each in fields(SharedOptions) if each.name in DecodeConfig.model_fields]
-        return cls(
-            strategy=BeamSearch(beam_size=config.beam_size, early_stopping=config.early_stopping),
-            **{name: getattr(config, name) for name in shared},
-        )
+        values = dict(config)
+        return with_settings(cls, values | {"strategy": with_settings(BeamSearch, values)})
+
+    def source_limit(self, config: Config) -> int:
+        """Return `max_source_tokens`; where it is not set, that of the bundle or of its training."""
+        return self.max_source_tokens or config.decode.max_source_tokens or config.data.max_length

@@ -5,18 +5,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import Hypothesis, hypothesis_of
 from heedful.decoding.steps import Array, NextTokens, StepFunction, like, on_host
-from heedful.decoding.task import SearchTask, SharedOptions
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
+from heedful.settings.options import SharedOptions
 
 # In place of a 0, which only rounding makes: its logarithm is finite.
 _LEAST = float(np.finfo(np.float32).tiny)
 
 
-class CoverageTracker:
+class CoverageTracker(StepFunction):
     """A step function that sums up what its rows attend to, for the coverage penalty."""
 
     def __init__(self, step: StepFunction, latest: Callable[[], Array], *, lengths: Sequence[int]) -> None:
@@ -32,8 +34,8 @@ class CoverageTracker:
         is_padding_BS = np.arange(max(lengths)) >= np.asarray(lengths)[:, None]
         self._sums_BS: Array = is_padding_BS.astype(np.float32)  # what pads counts as covered
 
+    @override
     def __call__(self, last_ids: NDArray[np.int64]) -> NextTokens:
-        """See `StepFunction`."""
         tokens = self._step(last_ids)
         weights_BS = self._latest()
         if isinstance(self._sums_BS, np.ndarray):
@@ -41,8 +43,8 @@ class CoverageTracker:
         self._sums_BS = self._sums_BS + weights_BS
         return tokens
 
+    @override
     def reorder(self, rows: NDArray[np.int64]) -> None:
-        """See `StepFunction`."""
         self._step.reorder(rows)
         self._sums_BS = self._sums_BS[like(rows, self._sums_BS)]
 

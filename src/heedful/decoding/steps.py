@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from array_api_compat import array_namespace, device, to_device
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from heedful.errors import InputError
 
@@ -67,12 +68,13 @@ NOT_NUMBERS = "search: the model's log-probabilities are not numbers; its weight
 
 
 class NextTokens(Protocol):
-    """Next-token log-probabilities of each row, computed only as far as they are asked for."""
+    """Next-token log-probabilities of each row, computed only as far as they are asked for.
 
-    @property
-    def vocab_size(self) -> int:
-        """The number of tokens, V."""
-        ...
+    Attributes:
+        vocab_size: the number of tokens, V.
+    """
+
+    vocab_size: int
 
     def top(
         self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
@@ -127,22 +129,18 @@ class StepFunction(Protocol):
 Start = Callable[[], AbstractContextManager[StepFunction]]
 
 
-class ArrayTokens:
+class ArrayTokens(NextTokens):
     """Next-token log-probabilities in an array of numpy: see `NextTokens`."""
 
     def __init__(self, log_probs: NDArray[np.floating]) -> None:
         """Take log-probabilities (rows, V)."""
         self._log_probs = log_probs
+        self.vocab_size = int(log_probs.shape[-1])
 
-    @property
-    def vocab_size(self) -> int:
-        """See `NextTokens`."""
-        return int(self._log_probs.shape[-1])
-
+    @override
     def top(
         self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """See `NextTokens`."""
         log_probs, vocab_size = self._log_probs, self.vocab_size
         if np.isnan(log_probs).any():
             raise InputError(NOT_NUMBERS)
@@ -164,16 +162,16 @@ class ArrayTokens:
             values = np.take_along_axis(log_probs, ids, axis=-1)
         return best_first(values.astype(np.float64), ids, count)
 
+    @override
     def log_probs(self) -> NDArray[np.floating]:
-        """See `NextTokens`."""
         return self._log_probs
 
+    @override
     def with_log_probs(self, log_probs: Array) -> Self:
-        """See `NextTokens`."""
         return type(self)(log_probs)
 
+    @override
     def __getitem__(self, rows: NDArray[np.int64]) -> Self:
-        """See `NextTokens`."""
         return type(self)(self._log_probs[rows])
 
 
@@ -185,7 +183,7 @@ def best_first(
     return np.take_along_axis(values, order, axis=1), np.take_along_axis(ids, order, axis=1)
 
 
-class EnsembleStep:
+class EnsembleStep(StepFunction):
     """The step function of several: a token has the mean of the probabilities that they give it.
 
     The arithmetic mean, as in fairseq and Sockeye (Marian adds log-probabilities: the geometric one), so what
@@ -196,15 +194,15 @@ class EnsembleStep:
         """Combine step functions of the same sentences and one vocabulary, at least one."""
         self._steps = steps
 
+    @override
     def __call__(self, last_ids: NDArray[np.int64]) -> NextTokens:
-        """See `StepFunction`."""
         tokens = [step(last_ids) for step in self._steps]
         of_models = [each.log_probs() for each in tokens]
         log_probs = logsumexp(array_namespace(of_models[0]).stack(of_models), axis=0)[0]
         return tokens[0].with_log_probs(log_probs - math.log(len(self._steps)))
 
+    @override
     def reorder(self, rows: NDArray[np.int64]) -> None:
-        """See `StepFunction`."""
         for step in self._steps:
             step.reorder(rows)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.model.positions import AttentionPositions
 
@@ -189,8 +190,8 @@ class KeyValueCache:
 class GrowingCache(KeyValueCache):
     """The keys and values of all positions so far, for self-attention: each call adds its context's."""
 
+    @override
     def update(self, project: Projection, context: Tensor) -> tuple[Tensor, Tensor]:
-        """See `KeyValueCache`."""
         added = project(context, self.length)
         start, self.length = self.length, self.length + context.shape[1]
         if not self.tensors:

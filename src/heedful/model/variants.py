@@ -8,6 +8,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.model.layers import FeedForward
 from heedful.model.positions import AttentionPositions, sinusoids
@@ -40,8 +41,9 @@ class RotaryPositions(AttentionPositions):
     depends on their distance.
     """
 
+    @override
     def rotate(self, heads_BHLK: Tensor, start: int) -> Tensor:
-        """See `AttentionPositions`; the angles are computed in float64."""
+        """The angles are computed in float64."""
         length, d_k = heads_BHLK.shape[-2:]
         positions = torch.arange(start, start + length, dtype=torch.float64, device=heads_BHLK.device)
         pairs = torch.arange(0, d_k, 2, dtype=torch.float64, device=heads_BHLK.device)
@@ -62,8 +64,8 @@ class LinearBiases(AttentionPositions):
         super().__init__()
         self.slopes = alibi_slopes(num_heads)
 
+    @override
     def bias(self, start: int, num_queries: int, num_keys: int, like: Tensor) -> Tensor:
-        """See `AttentionPositions`."""
         distances_TS = relative_distances(start, num_queries, num_keys, like.device).abs()
         slopes_H11 = torch.tensor(self.slopes, device=like.device)[:, None, None]
         return (-slopes_H11 * distances_TS).type_as(like)
@@ -85,8 +87,8 @@ class BucketedBiases(AttentionPositions):
         self.bidirectional = bidirectional
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
 
+    @override
     def bias(self, start: int, num_queries: int, num_keys: int, like: Tensor) -> Tensor:
-        """See `AttentionPositions`."""
         distances_TS = relative_distances(start, num_queries, num_keys, like.device)
         return self.weight[self.buckets(distances_TS)].permute(2, 0, 1).type_as(like)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.errors import InputError
 from heedful.model.layers import Residual
@@ -100,8 +101,8 @@ class FusedResidual(Residual):
         fused = cls(residual.dropout, norm_first=residual.norm_first, kernels=kernels)
         return fused.train(residual.training)
 
+    @override
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.Module) -> Tensor:
-        """See `Residual`."""
         if self.norm_first or not (self.kernels and self.training):
             return super().forward(x, sublayer, norm)
         return residual_norm(x, sublayer(x), self.dropout, norm)

@@ -7,8 +7,10 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from html import escape
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Request
@@ -21,8 +23,9 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from heedful import serving
 from heedful.analysis import AttentionKind
-from heedful.serving import deepl, libretranslate
+from heedful.serving import libretranslate
 from heedful.serving.explain import Explainer, ExplainRequest
 from heedful.serving.gateway import (
     AUTO,
@@ -285,7 +288,10 @@ def application(gateway: Gateway, *, origins: Sequence[str] = ()) -> FastAPI:
     add_error_answers(app)
     app.include_router(libretranslate.router(gateway))
     app.include_router(operations_router(app, gateway))
-    app.include_router(deepl.router(gateway))
+    for each in iter_modules(serving.__path__):  # a dialect is a module of this folder with a router
+        module = import_module(f"{serving.__name__}.{each.name}")
+        if module is not libretranslate and hasattr(module, "router"):
+            app.include_router(module.router(gateway))
     app.include_router(explanations_router(gateway, explainer))
     app.include_router(page_router())
     if origins:

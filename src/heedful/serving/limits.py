@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from heedful.errors import InputError
-from heedful.settings.options import Option, options_of
+from heedful.settings.options import BeamOptions, Option, options_of
 
 _LIMITS = "Limits"
 _MOST = 10**9
+_MOST_HYPOTHESES = options_of(BeamOptions)["beam_size"].maximum or _MOST
 
 
-def _most(text: str, flag: str, *, least: int = 1, most: int = _MOST, heading: str = _LIMITS) -> Option:
+def _most(text: str, flag: str, *, least: int = 1, most: float = _MOST, heading: str = _LIMITS) -> Option:
     return Option(text, heading, minimum=least, maximum=most, flags=(flag,))
 
 
@@ -40,8 +41,8 @@ class Limits:
     texts: Annotated[int, _most("Texts of a request.", "--max-texts", most=10**6)] = 128
     body_bytes: int = 2**17
     alternatives: Annotated[
-        int,  # a search keeps at most 1,000 hypotheses
-        _most("Alternatives of a text.", "--max-alternatives", least=0, most=999),
+        int,  # of the hypotheses of a beam, one is the translation
+        _most("Alternatives of a text.", "--max-alternatives", least=0, most=_MOST_HYPOTHESES - 1),
     ] = 5
     waiting_characters: Annotated[
         int,

@@ -1,15 +1,21 @@
-"""The options that commands share, each defined once, with its type, range, help text and default.
+"""Options: their ranges, how they are shown, and those that searches or commands share.
 
-The command line makes its options from these classes (`cli/options.py`), which are fields of a verb's task. A
-key of the configuration that is the same setting has its text and range from here (`settings/run.py`), and a
-search its ranges (`decoding/ranges.py`). None leaves a setting as the bundle has it.
+A setting has its type, range, help text and default once, in a field of the dataclass that uses it: one of a
+search in `settings/options.py` or `decoding/strategies/`, one of a verb in its task. The command line
+(`cli/options.py`), the keys of a configuration (`settings/run.py`) and docs/reference/ are made from these
+fields. In the classes here, None leaves a setting as the bundle has it.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cache
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Literal, get_args, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from heedful.errors import InputError, SearchCancelledError
 
 Precision = Literal["float32", "bf16", "fp16", "int8"]
 TrainingPrecision = Literal["float32", "bf16"]
@@ -18,13 +24,16 @@ TrainingPrecision = Literal["float32", "bf16"]
 # Headings of the help.
 SEARCH, OUTPUTS, SAMPLING, COMPUTING = "Search", "Output constraints", "Sampling", "Computing"
 TEXT = "Parallel text"
-_BUNDLE = "as in the bundle"
-# Where source and target are given, neither can be split; longer ones would take memory and time squared.
-PAIR_TOKENS = 2000
+BUNDLE = "as in the bundle"
 
 LengthNormalization = Literal["gnmt", "average"]
 EarlyStopping = Literal["optimal", "estimate", "first"]
 Device = Literal["auto", "cpu", "cuda"]
+
+PAIR_TOKENS = (
+    2000  # where source and target are given, neither can be split; memory and time grow by the square
+)
+_MAX_COUNT = 2**31
 
 
 @dataclass(frozen=True)
@@ -36,9 +45,10 @@ class Option:
         heading: of the help, under which it stands; None: among the command's own options.
         minimum: of a number.
         maximum: of a number.
-        above: of a number that must be greater than this; the search says so, not the command line.
+        outer_maximum: of a number in a file or on the command line, where Python takes larger ones.
+        above: of a number that must be greater than this; `check_options` says so, not the command line.
         metavar: what stands for the value in the help; None: its type.
-        default: what holds where it is not set, in words; None: the value itself says so.
+        default: what holds where it is not set, in words; None: the field's default says so.
         flags: such as --output and -o; none: the name of the field.
         is_argument: whether the value stands by itself, without a flag.
         is_file: whether it names a file that is written, and so does not end in a slash.
@@ -48,6 +58,7 @@ class Option:
     heading: str | None = None
     minimum: float | None = None
     maximum: float | None = None
+    outer_maximum: float | None = None
     above: float | None = None
     metavar: str | None = None
     default: str | None = None
@@ -55,21 +66,237 @@ class Option:
     is_argument: bool = False
     is_file: bool = False
 
+    def flags_of(self, name: str) -> tuple[str, ...]:
+        """Return the flags of the field with this name."""
+        return self.flags or (f"--{name.replace('_', '-')}",)
+
 
 @cache
 def options_of(group: type) -> Mapping[str, Option]:
     """Return the option of each field of a dataclass that has one, by the field's name."""
-    hints = get_type_hints(group, include_extras=True)
-    options = {
-        field.name: next((each for each in get_args(hints[field.name]) if isinstance(each, Option)), None)
-        for field in fields(group)
+    return {
+        name: option
+        for name, hint in get_type_hints(group, include_extras=True).items()
+        for option in get_args(hint)
+        if isinstance(option, Option)
     }
-    return {name: option for name, option in options.items() if option is not None}
+
+
+@cache
+def kinds_of(group: type) -> Mapping[str, Sequence[Any]]:
+    """Return the types of each field of a dataclass, or the values of a literal type, by the field's name."""
+    hints = get_type_hints(group)
+    return {
+        name: get_args(hint) if get_origin(hint) in (UnionType, Union, Literal) else (hint,)
+        for name, hint in hints.items()
+    }
+
+
+def check_options(group: object) -> None:
+    """Check the fields of a dataclass that have an option: numbers in their range, names that there are.
+
+    Raises:
+        InputError: naming the first that cannot be.
+    """
+    kind: type = type(group)
+    for name, option in options_of(kind).items():
+        value, kinds = getattr(group, name), kinds_of(kind)[name]
+        if value is None and type(None) in kinds:
+            continue
+        if isinstance(kinds[0], str) and value not in kinds:
+            raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, kinds))}")
+        if int in kinds or float in kinds:
+            _check_number(name, value, option, is_whole=int in kinds)
+
+
+def _check_number(name: str, number: object, option: Option, *, is_whole: bool) -> None:
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise InputError(f"{name}={number!r}: must be a {'whole ' * (is_whole and number is None)}number")
+    value = cast(float, number)
+    least, most, above = option.minimum, option.maximum or math.inf, option.above
+    if above is not None and not above < value <= most:
+        raise InputError(f"{name}={value}: must be above {above} and at most {most}")
+    if least is not None and not least <= value < math.inf:
+        expected = f"at least {least}" if value < least else "a finite number"
+        raise InputError(f"{name}={value}: must be {expected}")
+    if value > most:
+        raise InputError(f"{name}={value}: must be at most {most:,}")
+    if is_whole and not isinstance(value, Integral):
+        raise InputError(f"{name}={value}: must be a whole number")
 
 
 def _choices(*kinds: object) -> str:
     """Return the values of literal types, as the help shows them."""
     return "|".join(value for kind in kinds for value in get_args(kind))
+
+
+def _length(text: str, least: int, *, heading: str = OUTPUTS, default: str = BUNDLE) -> Option:
+    return Option(text, heading, minimum=least, maximum=_MAX_COUNT, outer_maximum=1_000_000, default=default)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedOptions:
+    """The options that all strategies share; the defaults are the paper's (section 6.1).
+
+    Lengths count the end-of-sequence token of source and target, as the model does, and never the start
+    token.
+
+    Attributes:
+        n_best: how many hypotheses to return; a beam has no more than its size.
+        length_penalty: alpha of the penalty that divides log-probabilities, at least 0.
+        length_normalization: the penalty of an output Y: "gnmt" is ((5 + |Y|) / 6) ** alpha, "average"
+            |Y| ** alpha, which for alpha = 1 makes scores the mean log-probability of a token.
+        coverage_penalty: beta of GNMT's (Wu et al., 2016, equation 14), at least 0. An output that ends has
+            beta * sum over i of log(min(sum over j of p_ij, 1)) added to its score, where p_ij is the
+            attention that its token j pays to token i of the source (see `Backend.attention`). Live
+            hypotheses are compared without it, as in the paper: they may still cover the rest.
+        max_length_offset: an output is at most this much longer than its input.
+        max_length: the maximum output length in tokens; None sets no such limit.
+        min_length: the fewest tokens before the end of the output.
+        max_source_tokens: the maximum length of a source in tokens, its special tokens included. A longer
+            text is split at ends of sentences, else at punctuation, spaces or between tokens, and each
+            segment is searched by itself; where the target is given, it is refused. None: as the bundle says.
+        forced_first_id: the first token of every output; None leaves the choice to the model.
+        forced_last_id: the token at the last position that the length limit allows; None leaves the choice to
+            the model, whose output may then be truncated, without an end token.
+        suppressed_ids: tokens that are never chosen; None: the start and padding tokens.
+        renormalize: whether the probabilities of the tokens that may be chosen are scaled up to a sum of 1.
+        no_repeat_ngram_size: forbids repeating any n-gram of this size; 0 disables it.
+        repetition_penalty: multiplies the log-probability of each token that the output has already, as far
+            as the search chooses by it (Keskar et al., 2019, section 4.1, on log-probabilities, as beam
+            search in transformers has it); above 1 repeats less, and 1 changes nothing.
+        replace_unknown: whether texts have, instead of an unknown token, the word of the source that it
+            attends to most (see `translations_of`); ids and numbers are as without it.
+        cancelled: whether the caller no longer needs the outputs; searches ask before each step. None: they
+            run to their end.
+    """
+
+    n_best: Annotated[
+        int, Option("Outputs of each sentence.", minimum=1, maximum=100_000, outer_maximum=1000)
+    ] = 1
+    length_penalty: Annotated[
+        float,
+        # A power of a length: a float holds it.
+        Option("Alpha of the length penalty.", SEARCH, minimum=0, maximum=30, default=BUNDLE),
+    ] = 0.6
+    length_normalization: Annotated[
+        LengthNormalization,
+        Option("Scores over ((5 + length) / 6)^alpha, or over length^alpha.", SEARCH, default=BUNDLE),
+    ] = "gnmt"
+    coverage_penalty: Annotated[
+        float,
+        Option(
+            "Beta of the coverage penalty: outputs should attend to all of the input; 0.2 where "
+            "--length-normalization is gnmt, and far less with average.",
+            SEARCH,
+            minimum=0,
+            maximum=1000,
+        ),
+    ] = 0.0
+    max_length_offset: Annotated[
+        int, _length("Maximum output length beyond that of the input, in tokens.", 0)
+    ] = 50
+    max_length: Annotated[int | None, _length("Maximum output length in tokens.", 1)] = None
+    min_length: Annotated[int, _length("Minimum output length in tokens.", 0)] = 0
+    max_source_tokens: Annotated[
+        int | None,
+        _length(
+            "Maximum length of a source in tokens; longer lines are translated in segments, and refused "
+            "where a translation is given.",
+            1,
+            heading=SEARCH,
+            default=f"data.max_length of the training, and {PAIR_TOKENS:,} where a translation is given",
+        ),
+    ] = None
+    forced_first_id: Annotated[
+        int | None, Option("First token of every output.", minimum=0, maximum=_MAX_COUNT)
+    ] = None
+    forced_last_id: Annotated[
+        int | None,
+        Option("Last token of an output that is as long as allowed.", minimum=0, maximum=_MAX_COUNT),
+    ] = None
+    suppressed_ids: Annotated[
+        tuple[int, ...] | None, Option("Tokens that are never written; none: the begin and padding tokens.")
+    ] = None
+    renormalize: Annotated[
+        bool, Option("Scale the probabilities of the tokens that may be written to a sum of 1.")
+    ] = False
+    no_repeat_ngram_size: Annotated[
+        int,
+        Option("Forbid repeating any n-gram of this size; 0 disables.", OUTPUTS, minimum=0, default=BUNDLE),
+    ] = 0
+    repetition_penalty: Annotated[
+        float,
+        Option(
+            "Above 1, tokens that were written already are penalised.",
+            OUTPUTS,
+            above=0,
+            maximum=1000,  # times a log-probability
+            default=BUNDLE,
+        ),
+    ] = 1.0
+    replace_unknown: Annotated[
+        bool,
+        Option(
+            "Write for an unknown word (or character) the one of the input that it attends to most.", OUTPUTS
+        ),
+    ] = False
+    cancelled: Callable[[], bool] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if min(self.suppressed_ids or (), default=0) < 0:
+            raise InputError(f"suppressed_ids={self.suppressed_ids}: must be at least 0")
+
+    def check_cancelled(self) -> None:
+        """Check that the outputs are still needed; strategies do so before each step.
+
+        Raises:
+            SearchCancelledError: they are not.
+        """
+        if self.cancelled is not None and self.cancelled():
+            raise SearchCancelledError("the search was cancelled")
+
+    def penalty(self, length: int) -> float:
+        """Return the divisor of the log-probability of an output of `length` tokens, its end token counted.
+
+        ((5 + length) / 6) ** alpha of GNMT (Wu et al., 2016, section 7), or length ** alpha; an output of the
+        end token alone has the penalty 1.
+        """
+        base = length if self.length_normalization == "average" else (5 + length) / 6
+        return float(base**self.length_penalty)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeamOptions:
+    """The options of every beam search.
+
+    Attributes:
+        beam_size: live hypotheses of one sentence.
+        early_stopping: when to end a sentence. "optimal": when no live hypothesis can still enter its
+            n-best list. "estimate": when it has `beam_size` finished hypotheses and the best live one,
+            scored at its present length and as if it covered its source, is no better than the worst of
+            these. "first": when it has `beam_size` finished hypotheses.
+    """
+
+    beam_size: Annotated[
+        int,
+        Option(
+            "Hypotheses kept in the search; 1 is greedy.", SEARCH, minimum=1, maximum=1000, default=BUNDLE
+        ),
+    ] = 4
+    early_stopping: Annotated[
+        EarlyStopping,
+        Option(
+            "When to end a sentence: optimal, when no live hypothesis can win; estimate, when none would win "
+            "now; first, when beam-size hypotheses have finished.",
+            SEARCH,
+            default=BUNDLE,
+        ),
+    ] = "optimal"
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 Run = Annotated[
@@ -95,6 +322,15 @@ Ensemble = Annotated[
         metavar="RUN",
     ),
 ]
+ShortlistFile = Annotated[
+    Path | None,
+    Option(
+        "A file of heedful shortlist: write each sentence with a few tokens only; scores are those of a "
+        "model that knows no others.",
+        COMPUTING,
+        metavar="FILE",
+    ),
+]
 AsJson = Annotated[bool, Option("Print JSON.", flags=("--json",))]
 Overwrite = Annotated[bool, Option("Start anew; an existing run is renamed to NAME.old-N.")]
 PRESET = Option("tiny, small, base, big, a row of Table 3, or a published system.")
@@ -111,206 +347,12 @@ def settings_like(text: str) -> Option:
 class Languages:
     """The languages of a model that has many, as its own tags for them: fra_Latn, or fr."""
 
-    src_lang: Annotated[str | None, Option("Language to translate from.", metavar="TAG", default=_BUNDLE)] = (
+    src_lang: Annotated[str | None, Option("Language to translate from.", metavar="TAG", default=BUNDLE)] = (
         None
     )
-    tgt_lang: Annotated[str | None, Option("Language to translate into.", metavar="TAG", default=_BUNDLE)] = (
+    tgt_lang: Annotated[str | None, Option("Language to translate into.", metavar="TAG", default=BUNDLE)] = (
         None
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreRequest(Languages):
-    """Options that the score of an output depends on."""
-
-    length_penalty: Annotated[
-        float | None,
-        # A power of a length: a float holds it.
-        Option("Alpha of the length penalty.", SEARCH, minimum=0, maximum=30, default=_BUNDLE),
-    ] = None
-    length_normalization: Annotated[
-        str | None,
-        Option(
-            "Scores over ((5 + length) / 6)^alpha, or over length^alpha.",
-            SEARCH,
-            metavar=_choices(LengthNormalization),
-            default=_BUNDLE,
-        ),
-    ] = None
-    coverage_penalty: Annotated[
-        float | None,
-        Option(
-            "Beta of the coverage penalty: outputs should attend to all of the input; 0.2 where "
-            "--length-normalization is gnmt, and far less with average.",
-            SEARCH,
-            minimum=0,
-            maximum=1000,
-            default="0",
-        ),
-    ] = None
-    max_length_offset: Annotated[
-        int | None,
-        Option(
-            "Maximum output length beyond that of the input, in tokens.",
-            OUTPUTS,
-            minimum=0,
-            maximum=1_000_000,
-            default=_BUNDLE,
-        ),
-    ] = None
-    max_length: Annotated[
-        int | None,
-        Option("Maximum output length in tokens.", OUTPUTS, minimum=1, maximum=1_000_000, default=_BUNDLE),
-    ] = None
-    min_length: Annotated[
-        int | None,
-        Option("Minimum output length in tokens.", OUTPUTS, minimum=0, maximum=1_000_000, default=_BUNDLE),
-    ] = None
-    max_source_tokens: Annotated[
-        int | None,
-        Option(
-            "Maximum length of a source in tokens; longer lines are translated in segments, and refused "
-            "where a translation is given.",
-            SEARCH,
-            minimum=1,
-            maximum=1_000_000,
-            default=f"data.max_length of the training, and {PAIR_TOKENS:,} where a translation is given",
-        ),
-    ] = None
-    no_repeat_ngram_size: Annotated[
-        int | None,
-        Option("Forbid repeating any n-gram of this size; 0 disables.", OUTPUTS, minimum=0, default=_BUNDLE),
-    ] = None
-    shortlist: Annotated[
-        Path | None,
-        Option(
-            "A file of heedful shortlist: write each sentence with a few tokens only; scores are those of a "
-            "model that knows no others.",
-            COMPUTING,
-            metavar="FILE",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SamplingRequest:
-    """Strategies in place of beam search: sampling, minimum Bayes risk, or one by its registered name."""
-
-    strategy: Annotated[
-        str | None,
-        Option(
-            "Search strategy: greedy, beam, diverse-beam, sampling, mbr, or one that another package "
-            "registers, with its settings, as in mbr:samples=50,temperature=0.8; those not named are the "
-            "strategy's own defaults.",
-            SEARCH,
-            metavar="NAME[:KEY=VALUE,...]",
-            default="the bundle's beam search",
-        ),
-    ] = None
-    sample: Annotated[
-        bool, Option("Sample each next token; --n-best says how many outputs to draw.", SAMPLING)
-    ] = False
-    temperature: Annotated[
-        float | None, Option("Below 1, the probable becomes more probable.", SAMPLING, default="1")
-    ] = None
-    top_k: Annotated[int | None, Option("Only the k most probable tokens.", SAMPLING, minimum=1)] = None
-    top_p: Annotated[
-        float | None, Option("Only the most probable tokens that have this probability together.", SAMPLING)
-    ] = None
-    min_p: Annotated[
-        float | None, Option("Only tokens of at least this share of the best one's probability.", SAMPLING)
-    ] = None
-    epsilon: Annotated[float | None, Option("Only tokens of at least this probability.", SAMPLING)] = None
-    seed: Annotated[
-        int | None,
-        Option(
-            "Random seed; the samples of a line do not depend on the other lines.",
-            SAMPLING,
-            minimum=0,
-            default="0",
-        ),
-    ] = None
-    mbr: Annotated[
-        int | None,
-        Option(
-            "Sample so many outputs, and take the one that is most like all of them (minimum Bayes risk, "
-            "sentence chrF); scores are that likeness, 0 to 100.",
-            SAMPLING,
-            minimum=1,
-            metavar="N",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class BeamRequest:
-    """The width of a beam search, where that alone may be asked for."""
-
-    beam_size: Annotated[
-        int | None,
-        Option(
-            "Hypotheses kept in the search; 1 is greedy.", SEARCH, minimum=1, maximum=1000, default=_BUNDLE
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchRequest(BeamRequest, ScoreRequest):
-    """How outputs are searched.
-
-    Attributes:
-        n_best: how many hypotheses of each line.
-        sampling: the strategy in place of beam search.
-    """
-
-    early_stopping: Annotated[
-        str | None,
-        Option(
-            "When to end a sentence: optimal, when no live hypothesis can win; estimate, when none would win "
-            "now; first, when beam-size hypotheses have finished.",
-            SEARCH,
-            metavar=_choices(EarlyStopping),
-            default=_BUNDLE,
-        ),
-    ] = None
-    num_groups: Annotated[
-        int | None,
-        Option(
-            "Groups of diverse beam search, which divide the beam.",
-            SEARCH,
-            minimum=1,
-            maximum=1000,
-            default="2 with --diversity-penalty, else 1",
-        ),
-    ] = None
-    diversity_penalty: Annotated[
-        float | None,
-        Option(
-            "Penalty of a token that an earlier group writes in the same position.",
-            SEARCH,
-            minimum=0,
-            maximum=1000,
-            default="0.5 with --num-groups",
-        ),
-    ] = None
-    repetition_penalty: Annotated[
-        float | None,
-        Option(
-            "Above 1, tokens that were written already are penalised.",
-            OUTPUTS,
-            above=0,
-            maximum=1000,  # times a log-probability
-            default=_BUNDLE,
-        ),
-    ] = None
-    replace_unknown: Annotated[
-        bool,
-        Option(
-            "Write for an unknown word (or character) the one of the input that it attends to most.", OUTPUTS
-        ),
-    ] = False
-    n_best: int | None = None
-    sampling: SamplingRequest | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,7 +360,7 @@ class Runtime:
     """How to compute. Results may change: slightly with bf16 and fp16, more with int8."""
 
     batch_tokens: Annotated[
-        int | None, Option("Source tokens of a batch.", COMPUTING, minimum=1, default=_BUNDLE)
+        int | None, Option("Source tokens of a batch.", COMPUTING, minimum=1, default=BUNDLE)
     ] = None
     batch_size: Annotated[
         int | None,

@@ -4,15 +4,14 @@ A number from "Attention Is All You Need" has its section beside it. An invalid 
 of its key: `model.num_heads=7 must divide model.d_model=512`.
 
 docs/reference/configuration.md is made from these classes: a key's type, range, default and description. A
-key that an option of commands sets too has the range and the description of that option (`options.py`).
+key that is a setting of another dataclass too, such as a search's, has all of them from there.
 """
 
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from heedful.settings.model import (
-    Beam,
     Count,
     ModelConfig,
     NonNegativeFloat,
@@ -25,25 +24,29 @@ from heedful.settings.model import (
     check_id,
 )
 from heedful.settings.options import (
+    BeamOptions,
     Device,
     EarlyStopping,
     HeldOutText,
     LengthNormalization,
     Runtime,
-    SearchRequest,
+    SharedOptions,
     TrainingPrecision,
     TrainingRequest,
     options_of,
 )
 
-T = TypeVar("T")
 
-
-def _option(group: type, name: str, default: T) -> T:
-    """Return the field of a key that the option `name` of commands sets too."""
+def _option(group: type, name: str, **default: Any) -> Any:  # noqa: ANN401
+    """Return the field of a key that is the setting `name` of a dataclass: its default, text and range."""
     option = options_of(group)[name]
-    field: T = Field(default, description=option.help, ge=option.minimum, gt=option.above, le=option.maximum)
-    return field
+    return Field(
+        default.get("default", getattr(group, name)),
+        description=option.help,
+        ge=option.minimum,
+        gt=option.above,
+        le=option.outer_maximum or option.maximum,
+    )
 
 
 class TokenizerConfig(Section):
@@ -72,14 +75,14 @@ class TokenizerConfig(Section):
 class DataConfig(Section):
     """The files of parallel text."""
 
-    src: str | None = _option(TrainingRequest, "src", None)
-    tgt: str | None = _option(TrainingRequest, "tgt", None)
-    valid_src: str | None = _option(TrainingRequest, "valid_src", None)
-    valid_tgt: str | None = _option(TrainingRequest, "valid_tgt", None)
-    pairs: str | None = _option(TrainingRequest, "pairs", None)
-    valid_pairs: str | None = _option(TrainingRequest, "valid_pairs", None)
-    src_key: str = _option(HeldOutText, "src_key", "src")
-    tgt_key: str = _option(HeldOutText, "tgt_key", "tgt")
+    src: str | None = _option(TrainingRequest, "src")
+    tgt: str | None = _option(TrainingRequest, "tgt")
+    valid_src: str | None = _option(TrainingRequest, "valid_src")
+    valid_tgt: str | None = _option(TrainingRequest, "valid_tgt")
+    pairs: str | None = _option(TrainingRequest, "pairs")
+    valid_pairs: str | None = _option(TrainingRequest, "valid_pairs")
+    src_key: str = _option(HeldOutText, "src_key")
+    tgt_key: str = _option(HeldOutText, "tgt_key")
     max_length: Positive = Field(
         256,
         description="Maximum length of source and target in tokens, the end token included; longer pairs are "
@@ -242,7 +245,7 @@ class TrainConfig(Section):
         "auto",
         description="Precision of matrix multiplications; auto: bf16 where the hardware computes in it.",
     )
-    device: Device = _option(Runtime, "device", "auto")
+    device: Device = _option(Runtime, "device")
     compile: Literal["auto", True, False] = Field(
         "auto", description="Compile the layers by torch.compile; auto: on a GPU, where it works."
     )
@@ -253,7 +256,7 @@ class TrainConfig(Section):
     processes: Count = Field(
         0, description="Processes that share the threads and the work; 0: on a CPU one for each core."
     )
-    init: str | None = _option(TrainingRequest, "init", None)
+    init: str | None = _option(TrainingRequest, "init")
     freeze: tuple[str, ...] = Field(
         (), description='Prefixes of the names of weights that stay as they are, such as "encoder.".'
     )
@@ -328,28 +331,22 @@ class LanguageConfig(Section):
 class DecodeConfig(Section):
     """Decoding (6.1)."""
 
-    beam_size: int = _option(SearchRequest, "beam_size", 4)
-    length_penalty: float = _option(SearchRequest, "length_penalty", 0.6)
-    length_normalization: LengthNormalization = _option(SearchRequest, "length_normalization", "gnmt")
-    early_stopping: EarlyStopping = _option(SearchRequest, "early_stopping", "optimal")
-    max_length_offset: int = _option(SearchRequest, "max_length_offset", 50)
-    max_length: int | None = _option(SearchRequest, "max_length", None)
-    min_length: int = _option(SearchRequest, "min_length", 0)
-    max_source_tokens: int | None = _option(SearchRequest, "max_source_tokens", None)
-    forced_first_id: Count | None = Field(None, description="First token of every output.")
-    forced_last_id: Count | None = Field(
-        None, description="Last token of an output that is as long as allowed."
-    )
-    suppressed_ids: tuple[Count, ...] | None = Field(
-        None, description="Tokens that are never written; none: the begin and padding tokens."
-    )
-    renormalize: bool = Field(
-        default=False, description="Scale the probabilities of the tokens that may be written to a sum of 1."
-    )
-    no_repeat_ngram_size: Whole = _option(SearchRequest, "no_repeat_ngram_size", 0)
-    repetition_penalty: float = _option(SearchRequest, "repetition_penalty", 1.0)
-    n_best: Beam = Field(1, description="Outputs of each sentence.")
-    batch_tokens: Whole = _option(Runtime, "batch_tokens", 4096)
+    beam_size: int = _option(BeamOptions, "beam_size")
+    length_penalty: float = _option(SharedOptions, "length_penalty")
+    length_normalization: LengthNormalization = _option(SharedOptions, "length_normalization")
+    early_stopping: EarlyStopping = _option(BeamOptions, "early_stopping")
+    max_length_offset: int = _option(SharedOptions, "max_length_offset")
+    max_length: int | None = _option(SharedOptions, "max_length")
+    min_length: int = _option(SharedOptions, "min_length")
+    max_source_tokens: int | None = _option(SharedOptions, "max_source_tokens")
+    forced_first_id: int | None = _option(SharedOptions, "forced_first_id")
+    forced_last_id: int | None = _option(SharedOptions, "forced_last_id")
+    suppressed_ids: tuple[Count, ...] | None = _option(SharedOptions, "suppressed_ids")
+    renormalize: bool = _option(SharedOptions, "renormalize")
+    no_repeat_ngram_size: Whole = _option(SharedOptions, "no_repeat_ngram_size")
+    repetition_penalty: float = _option(SharedOptions, "repetition_penalty")
+    n_best: int = _option(SharedOptions, "n_best")
+    batch_tokens: Whole = _option(Runtime, "batch_tokens", default=4096)
 
 
 class Config(Section):

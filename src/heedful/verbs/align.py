@@ -18,7 +18,7 @@ from heedful.cli.streams import (
     print_precision,
     write_line,
 )
-from heedful.settings.options import OUTPUT, Languages, Option, Run, Runtime, ScoreRequest
+from heedful.settings.options import OUTPUT, Languages, Option, Run, Runtime
 
 if TYPE_CHECKING:
     from heedful.decoding.alignment import Alignment
@@ -69,8 +69,7 @@ def align(task: Align, pairs: Iterable[tuple[str, str]]) -> "Iterator[Alignment]
     from heedful.decoding.backends.protocol import attention_layer
     from heedful.verbs.loading import load_translator
 
-    request = ScoreRequest(src_lang=task.languages.src_lang, tgt_lang=task.languages.tgt_lang)
-    translator = load_translator(task.run, request, task.runtime)
+    translator = load_translator(task.run, task.languages, task.runtime)
     if task.runtime.precision == "auto":
         print_precision(translator.precision_in_use)
     attention_layer(translator.bundle.config.model.num_decoder_layers, task.layer)

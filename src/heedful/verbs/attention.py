@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from heedful.cli.options import SearchOverrides
 from heedful.cli.streams import argument_text
 from heedful.errors import InputError
-from heedful.settings.options import OUTPUT, Option, Run, Runtime, SearchRequest
+from heedful.settings.options import OUTPUT, Languages, Option, Run, Runtime, ShortlistFile
 
 if TYPE_CHECKING:
     from heedful.analysis.attention_maps import AttentionMaps, MapChoice
+    from heedful.decoding.options import SearchOptions
     from heedful.decoding.translator import Translator
 
 
@@ -43,7 +45,9 @@ class Attention:
     head: Annotated[
         str, Option("Heads of the picture; all: their mean, and each.", metavar="N,...|mean|all")
     ] = "all"
-    search: SearchRequest = field(default_factory=SearchRequest)
+    languages: Languages = field(default_factory=Languages)
+    search: SearchOverrides = field(default_factory=dict)
+    shortlist: ShortlistFile = None
     runtime: Runtime = field(default_factory=Runtime)
 
 
@@ -57,7 +61,7 @@ def attention(task: Attention) -> "AttentionMaps":
     """
     from heedful.analysis.attention_maps import MapChoice
     from heedful.analysis.plotting import FORMATS, check_picture
-    from heedful.verbs.loading import load_translator
+    from heedful.verbs.loading import load_translator, search_options
     from heedful.verbs.output_checks import check_output
 
     check_output(task.output, models=[task.run], makes_folder=True)
@@ -71,8 +75,9 @@ def attention(task: Attention) -> "AttentionMaps":
         check_picture(task.output)
     if not source.strip():
         raise InputError("attention: the sentence is empty; give one")
-    translator = load_translator(task.run, task.search, task.runtime)
-    maps = attention_of(translator, source, target=target, request=task.search)
+    translator = load_translator(task.run, task.languages, task.runtime, shortlist=task.shortlist)
+    options = search_options(task.search, translator.bundle.config.decode)
+    maps = attention_of(translator, source, target=target, options=options)
     write_attention(maps, task.output, choice=choice)
     return maps
 
@@ -82,7 +87,7 @@ def attention_of(
     source: str,
     *,
     target: str | None = None,
-    request: SearchRequest = SearchRequest(),
+    options: "SearchOptions | None" = None,
 ) -> "AttentionMaps":
     """Record the attention of a loaded model for one sentence, and its translation or a given one.
 
@@ -90,13 +95,13 @@ def attention_of(
         InputError: no sentence, or a text that is too long.
     """
     from heedful.analysis.attention_maps import attention_maps
+    from heedful.decoding.options import SearchOptions
     from heedful.decoding.texts import check_unsplit
     from heedful.text import SpecialTokens
-    from heedful.verbs.loading import search_options
 
     bundle = translator.bundle
     framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
-    options = search_options(request, bundle.config.decode)
+    options = options or SearchOptions.from_config(bundle.config.decode)
     limit = options.source_limit(bundle.config)
     check_unsplit("attention: TEXT", framing.source(bundle.tokenizers.src.encode(source)), limit)
     if target is not None:

@@ -12,15 +12,17 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Annotated
 
+from heedful.cli.options import SearchOverrides
 from heedful.cli.streams import Lines, bar, open_input
 from heedful.errors import ConfigError, InputError, TrainingError
 from heedful.settings.options import (
     PRESET,
     AsJson,
+    Languages,
     Option,
     Run,
     Runtime,
-    SearchRequest,
+    ShortlistFile,
     TrainingText,
     settings_like,
 )
@@ -83,7 +85,9 @@ class BenchDecode:
 
     run: Run
     src: Annotated[Path, Option("Sentences to translate; .gz too.")]
-    search: SearchRequest = field(default_factory=SearchRequest)
+    languages: Languages = field(default_factory=Languages)
+    search: SearchOverrides = field(default_factory=dict)
+    shortlist: ShortlistFile = None
     runtime: Runtime = field(default_factory=Runtime)
     as_json: AsJson = False
 
@@ -434,7 +438,7 @@ def bench_decoding(
     if not texts:
         raise InputError("bench decode: there is no text in the source; give a file of sentences")
     on_progress("loading", 0.0)
-    translator = load_translator(task.run, task.search, task.runtime)
+    translator = load_translator(task.run, task.languages, task.runtime, shortlist=task.shortlist)
     options = search_options(task.search, translator.bundle.config.decode)
     single = texts[:: max(1, len(texts) // _SINGLE)][:_SINGLE]
     to_do = _ROUNDS + 4
@@ -457,7 +461,7 @@ def bench_decoding(
         precision=translator.precision_in_use,
         engine=translator.engine_in_use,
         native=native().describe(),
-        shortlist=None if task.search.shortlist is None else str(task.search.shortlist),
+        shortlist=None if task.shortlist is None else str(task.shortlist),
         threads=num_threads(),
         batch_size=task.runtime.batch_size,
         batch_tokens=translator.batch_tokens,
@@ -484,7 +488,9 @@ def _faster(
     ratios = {}
     for precision in engine_precisions():
         if precision != translator.precision_in_use:
-            other = load_translator(task.run, task.search, replace(task.runtime, precision=precision))
+            other = load_translator(
+                task.run, task.languages, replace(task.runtime, precision=precision), shortlist=task.shortlist
+            )
             other.translations(texts, options=options)  # warm-up
             ratios[f"--precision {precision}"] = now / min(_seconds(other, texts, options) for _ in range(2))
     faster = {option: round(times, 2) for option, times in ratios.items() if times > _FASTER}

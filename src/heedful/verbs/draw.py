@@ -16,7 +16,6 @@ from heedful.settings.options import (
     Option,
     Run,
     Runtime,
-    ScoreRequest,
     settings_like,
 )
 
@@ -207,8 +206,7 @@ def _importance(task: Heads, on_progress: Callable[[str, float], None]) -> "Head
     from heedful.verbs.loading import load_translator
 
     text = read_parallel(task.src, task.tgt)
-    request = ScoreRequest(src_lang=task.languages.src_lang, tgt_lang=task.languages.tgt_lang)
-    translator = load_translator(task.run, request, Runtime(device=task.device))
+    translator = load_translator(task.run, task.languages, Runtime(device=task.device))
     batches = list(_batches(translator.bundle, text, task.pairs, translator.batch_tokens))
     return head_importance(translator.bundle.model, batches, on_progress=on_progress)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from heedful.cli.options import SearchOverrides
 from heedful.cli.streams import (
     check_stdin_once,
     open_output,
@@ -16,7 +17,7 @@ from heedful.cli.streams import (
     write_line,
 )
 from heedful.errors import InputError
-from heedful.settings.options import OUTPUT, AsJson, Option, Runtime, SearchRequest
+from heedful.settings.options import OUTPUT, AsJson, Languages, Option, Runtime, ShortlistFile
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
@@ -77,8 +78,12 @@ class Evaluate:
         ),
     ] = 1000
     as_json: AsJson = False
-    output: Annotated[Path | None, Option("Write the outputs of RUN there.", flags=OUTPUT)] = None
-    search: SearchRequest = field(default_factory=SearchRequest)
+    output: Annotated[Path | None, Option("Write the outputs of RUN there.", flags=OUTPUT, is_file=True)] = (
+        None
+    )
+    languages: Languages = field(default_factory=Languages)
+    search: SearchOverrides = field(default_factory=dict)
+    shortlist: ShortlistFile = None
     runtime: Runtime = field(default_factory=Runtime)
 
     def __post_init__(self) -> None:
@@ -122,7 +127,7 @@ def evaluate(task: Evaluate) -> "tuple[list[System], list[EvaluationReport]]":
     runs = [path for path in (task.run, *others) if path is not None and not path.is_file()]
     files = [*(task.hyp or ()), *(path for path in others if path.is_file())]
     if task.output is not None:
-        inputs = [task.src, *task.ref, *files, task.search.shortlist]
+        inputs = [task.src, *task.ref, *files, task.shortlist]
         check_output(task.output, inputs=inputs, models=runs)
     metrics = list(dict.fromkeys(name.strip() for name in task.metric.split(",") if name.strip()))
     for name in metrics:
@@ -156,7 +161,7 @@ def evaluate(task: Evaluate) -> "tuple[list[System], list[EvaluationReport]]":
 def _translated(run: Path, sources: Sequence[str], task: Evaluate) -> System:
     from heedful.verbs.loading import load_translator, search_options
 
-    translator = load_translator(run, task.search, task.runtime)
+    translator = load_translator(run, task.languages, task.runtime, shortlist=task.shortlist)
     options = search_options(task.search, translator.bundle.config.decode)
     outputs = _translate_distinct(translator, sources, options)
     return System(str(run), outputs, translator.precision_in_use)

@@ -1,25 +1,25 @@
 """From a path and a request to a translator: what every verb that uses a trained model starts with."""
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
 from heedful.decoding.backends.choice import EngineChoice, PrecisionChoice, has_torch
 from heedful.decoding.options import SearchOptions
-from heedful.decoding.ranges import range_of
 from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
-from heedful.decoding.strategies.protocol import Strategy, parse_strategy
+from heedful.decoding.strategies.protocol import parse_strategy, with_settings
 from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.decoding.translator import Translator
 from heedful.errors import HubError, InputError, MissingExtraError, install_hint
 from heedful.interop.huggingface.hub import download_bundle, download_source
 from heedful.runtime.threads import may_have_gpu, set_threads
-from heedful.settings.options import Device, Runtime, SamplingRequest, ScoreRequest
+from heedful.settings.options import Device, Languages, Runtime, options_of
 from heedful.settings.run import DecodeConfig
 from heedful.storage.bundle import load_bundle
 
@@ -95,59 +95,57 @@ _PRECISIONS: dict[str, PrecisionChoice] = {name: name for name in get_args(Preci
 _ENGINES: dict[str, EngineChoice] = {name: name for name in get_args(EngineChoice)}
 _NEEDS_TORCH = f"this needs torch: {install_hint('torch')}"
 _DEVICES = get_args(Device)
+_DIVERSITY = options_of(DiverseBeamSearch).keys() - options_of(BeamSearch).keys()
 
 
-def search_options(request: ScoreRequest, config: DecodeConfig) -> SearchOptions:
-    """Return the options of a search: those of a request, and the bundle's where it says nothing.
+def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> SearchOptions:
+    """Return the options of a search: the bundle's, and over them those that are set for this one.
 
     Where only the n-best list grows, so does the beam.
+
+    Args:
+        overrides: values of `SearchOptions` and of strategies, by the names of their settings; and what
+            chooses another strategy than the bundle's beam: `strategy` (its name), `sample` or `samples`.
+        config: of the bundle.
 
     Raises:
         InputError: values that cannot be or cannot go together.
     """
-    asked = {name: value for name, value in vars(request).items() if value is not None}
-    if (sampling := asked.get("sampling")) is not None:
-        strategy = _sampled_or_named(sampling)
+    if overrides.keys() & {"strategy", "sample", "samples"}:
+        sampling = MinimumBayesRisk if "samples" in overrides else Sampling
+        name = overrides.get("strategy")
+        strategy = with_settings(sampling, overrides) if name is None else parse_strategy(name)
         # The bundle's n-best list is for a beam; samples are as many, where nothing else is asked for.
-        n_best = asked.get("n_best", strategy.default_n_best(config.n_best))
+        n_best = overrides.get("n_best", strategy.default_n_best(config.n_best))
     else:
-        if "beam_size" not in asked and asked.get("n_best", 1) > (most := int(range_of("beam_size")[1])):
+        most = options_of(BeamSearch)["beam_size"].maximum or math.inf
+        if "beam_size" not in overrides and overrides.get("n_best", 1) > most:
             raise InputError(
-                f"n_best={asked['n_best']:,}: a beam has at most {most:,} hypotheses; more can be sampled"
+                f"n_best={overrides['n_best']:,}: a beam has at most {most:,} hypotheses; more can be sampled"
             )
-        beam_size = asked.get("beam_size", max(config.beam_size, asked.get("n_best", config.n_best)))
-        strategy = _beam(asked, beam_size, config)
-        n_best = asked.get("n_best", min(config.n_best, beam_size))
-    changes = {each.name: asked[each.name] for each in fields(SearchOptions) if each.name in asked}
-    options = SearchOptions.from_config(config.model_copy(update={"n_best": 1}))
-    return replace(options, **{**changes, "strategy": strategy, "n_best": n_best})
-
-
-def _beam(asked: Mapping[str, Any], beam_size: int, config: DecodeConfig) -> Strategy:
-    early_stopping = asked.get("early_stopping", config.early_stopping)
-    diversity = {name: asked[name] for name in ("num_groups", "diversity_penalty") if name in asked}
-    if not diversity:
-        return BeamSearch(beam_size=beam_size, early_stopping=early_stopping)
-    return DiverseBeamSearch(beam_size=beam_size, early_stopping=early_stopping, **diversity)
-
-
-def _sampled_or_named(request: SamplingRequest) -> Strategy:
-    if request.strategy is not None:
-        return parse_strategy(request.strategy)
-    values = {each.name: getattr(request, each.name) for each in fields(Sampling)}
-    sampling = Sampling(**{name: value for name, value in values.items() if value is not None})
-    return sampling if request.mbr is None else MinimumBayesRisk(samples=request.mbr, sampling=sampling)
+        beam_size = overrides.get("beam_size", max(config.beam_size, overrides.get("n_best", config.n_best)))
+        kind = BeamSearch if _DIVERSITY.isdisjoint(overrides) else DiverseBeamSearch
+        strategy = with_settings(kind, {**dict(config), **overrides, "beam_size": beam_size})
+        n_best = overrides.get("n_best", min(config.n_best, beam_size))
+    shared = {**dict(config), **overrides, "strategy": strategy, "n_best": n_best}
+    return with_settings(SearchOptions, shared)
 
 
 def load_translator(
-    run: Path, request: ScoreRequest, runtime: Runtime, *, ensemble: Sequence[Path] = ()
+    run: Path,
+    languages: Languages,
+    runtime: Runtime,
+    *,
+    shortlist: Path | None = None,
+    ensemble: Sequence[Path] = (),
 ) -> Translator:
     """Load the best bundle of a run, a bundle, or one of the hub, onto its device.
 
     Args:
         run: where the bundle is.
-        request: the languages of a model that has many, and the shortlist; the rest is for the search.
+        languages: of a model that has many.
         runtime: how to compute.
+        shortlist: where the file is.
         ensemble: where more bundles are, whose models translate with that one.
 
     Raises:
@@ -176,9 +174,9 @@ def load_translator(
         batch_size=runtime.batch_size,
         ensemble=others,
         engine=_ENGINES[runtime.engine],
-        shortlist=None if request.shortlist is None else Shortlist.load(request.shortlist),
+        shortlist=None if shortlist is None else Shortlist.load(shortlist),
     )
-    return translator.for_languages(src_lang=request.src_lang, tgt_lang=request.tgt_lang)
+    return translator.for_languages(src_lang=languages.src_lang, tgt_lang=languages.tgt_lang)
 
 
 def _device(name: str) -> str:

@@ -10,6 +10,7 @@ from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from heedful.cli.options import ScoreOverrides
 from heedful.cli.streams import (
     Lines,
     bar,
@@ -20,7 +21,7 @@ from heedful.cli.streams import (
     write_line,
 )
 from heedful.errors import InputError
-from heedful.settings.options import Ensemble, Option, Prefix, Run, Runtime, ScoreRequest
+from heedful.settings.options import Ensemble, Languages, Option, Prefix, Run, Runtime, ShortlistFile
 
 if TYPE_CHECKING:
     from heedful.decoding.translation import ScoredText
@@ -67,7 +68,9 @@ class Score:
     ] = False
     as_json: Annotated[bool, Option("One JSON object for each pair.", flags=("--json",))] = False
     ensemble: Ensemble = None
-    search: ScoreRequest = field(default_factory=ScoreRequest)
+    languages: Languages = field(default_factory=Languages)
+    search: ScoreOverrides = field(default_factory=dict)
+    shortlist: ShortlistFile = None
     prefix: Prefix = None
     runtime: Runtime = field(default_factory=Runtime)
 
@@ -167,7 +170,9 @@ def score(
     """
     from heedful.verbs.loading import load_translator, search_options
 
-    translator = load_translator(task.run, task.search, task.runtime, ensemble=task.ensemble or ())
+    translator = load_translator(
+        task.run, task.languages, task.runtime, shortlist=task.shortlist, ensemble=task.ensemble or ()
+    )
     if task.runtime.precision == "auto":
         print_precision(translator.precision_in_use)
     options = search_options(task.search, translator.bundle.config.decode)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from heedful.cli.options import BeamOverrides
 from heedful.errors import HeedfulError, InputError, MissingExtraError, install_hint
 from heedful.serving.limits import Limits
-from heedful.settings.options import BeamRequest, Option, Runtime, SearchRequest
+from heedful.settings.options import Languages, Option, Runtime
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -107,7 +108,7 @@ class Serve:
             "Processes; each loads the models, with a queue and limits of its own.", minimum=1, maximum=64
         ),
     ] = 1
-    beam: BeamRequest = field(default_factory=BeamRequest)
+    search: BeamOverrides = field(default_factory=dict)
     access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)
     logging: Logging = field(default_factory=Logging)
@@ -165,7 +166,7 @@ def application_of_worker() -> "FastAPI":
             parent starts another process then, and the others go on.
     """
     settings = json.loads(os.environ[_VARIABLE])
-    groups = {"beam": BeamRequest, "access": Access, "limits": Limits, "logging": Logging, "runtime": Runtime}
+    groups = {"access": Access, "limits": Limits, "logging": Logging, "runtime": Runtime}
     task = Serve(**settings | {name: group(**settings[name]) for name, group in groups.items()})
     try:
         return _application(task, load_models(task, lambda _: None), _key_ring(task))
@@ -246,8 +247,7 @@ def load_served(argument: str, task: Serve) -> "ServedModel":
     from heedful.verbs.loading import load_translator, search_options
 
     said, path = _parse(argument)
-    search = SearchRequest(n_best=1, beam_size=task.beam.beam_size)
-    translator = load_translator(Path(path), search, task.runtime)
+    translator = load_translator(Path(path), Languages(), task.runtime)
     config, tokenizers = translator.bundle.config, translator.bundle.tokenizers
     tags = _tags(config, tokenizers.src, tokenizers.tgt)
     if not tags:
@@ -263,7 +263,7 @@ def load_served(argument: str, task: Serve) -> "ServedModel":
             raise InputError(f"{path}: does not translate {pair}; heedful inspect shows what it has")
 
     def options(n_best: int) -> "SearchOptions":
-        return search_options(replace(search, n_best=n_best), config.decode)
+        return search_options({**task.search, "n_best": n_best}, config.decode)
 
     def open_pair(pair: "Pair") -> ServedPair:
         src, tgt = tags[pair]

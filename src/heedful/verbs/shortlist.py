@@ -8,16 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from heedful.cli.options import BeamOverrides
 from heedful.errors import CorpusError, InputError, RunError
-from heedful.settings.options import (
-    OUTPUT,
-    AsJson,
-    BeamRequest,
-    Option,
-    Run,
-    Runtime,
-    SearchRequest,
-)
+from heedful.settings.options import OUTPUT, AsJson, Languages, Option, Run, Runtime
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
@@ -54,7 +47,7 @@ class LearnShortlist:
         Path | None,
         Option("Sentences to translate without and with it, to compare the outputs.", metavar="FILE"),
     ] = None
-    beam: BeamRequest = field(default_factory=BeamRequest)
+    search: BeamOverrides = field(default_factory=dict)
     runtime: Runtime = field(default_factory=Runtime)
     as_json: AsJson = False
 
@@ -123,9 +116,8 @@ def learn_shortlist(task: LearnShortlist) -> ShortlistReport:
     shortlist.save(output)
     effect = None
     if checked:
-        request = SearchRequest(beam_size=task.beam.beam_size)
-        translator = load_translator(task.run, request, task.runtime)
-        options = search_options(request, translator.bundle.config.decode)
+        translator = load_translator(task.run, Languages(), task.runtime)
+        options = search_options(task.search, translator.bundle.config.decode)
         effect = effect_of(shortlist, translator, checked, options)
     return ShortlistReport(
         path=str(output),

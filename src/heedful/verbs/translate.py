@@ -5,12 +5,13 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heedful.cli.options import SamplingOverrides, SearchOverrides
 from heedful.cli.streams import (
     Lines,
     check_stdin_once,
@@ -24,13 +25,16 @@ from heedful.cli.streams import (
 from heedful.errors import InputError
 from heedful.settings.options import (
     OUTPUT,
+    SAMPLING,
+    SEARCH,
     Ensemble,
+    Languages,
     Option,
     Prefix,
     Run,
     Runtime,
-    SamplingRequest,
-    SearchRequest,
+    ShortlistFile,
+    options_of,
 )
 
 if TYPE_CHECKING:
@@ -78,9 +82,25 @@ class Translate:
         ),
     ] = False
     ensemble: Ensemble = None
-    search: SearchRequest = field(default_factory=SearchRequest)
+    languages: Languages = field(default_factory=Languages)
+    search: SearchOverrides = field(default_factory=dict)
     prefix: Prefix = None
-    sampling: SamplingRequest = field(default_factory=SamplingRequest)
+    strategy: Annotated[
+        str | None,
+        Option(
+            "Search strategy: greedy, beam, diverse-beam, sampling, mbr, or one that another package "
+            "registers, with its settings, as in mbr:samples=50,temperature=0.8; those not named are the "
+            "strategy's own defaults.",
+            SEARCH,
+            metavar="NAME[:KEY=VALUE,...]",
+            default="the bundle's beam search",
+        ),
+    ] = None
+    sample: Annotated[
+        bool, Option("Sample each next token; --n-best says how many outputs to draw.", SAMPLING)
+    ] = False
+    sampling: SamplingOverrides = field(default_factory=dict)
+    shortlist: ShortlistFile = None
     runtime: Runtime = field(default_factory=Runtime)
 
 
@@ -110,45 +130,50 @@ def translate(
     """
     from heedful.verbs.loading import load_translator, search_options
 
-    search = replace(task.search, n_best=task.n_best, sampling=_sampling(task))
-    translator = load_translator(task.run, search, task.runtime, ensemble=task.ensemble or ())
+    overrides = {**task.search, **_sampling(task), "n_best": task.n_best}
+    translator = load_translator(
+        task.run, task.languages, task.runtime, shortlist=task.shortlist, ensemble=task.ensemble or ()
+    )
     if task.runtime.precision == "auto":
         print_precision(translator.precision_in_use)
-    options = search_options(search, translator.bundle.config.decode)
+    options = search_options(overrides, translator.bundle.config.decode)
     at_once = max(1, _HYPOTHESES_AT_ONCE // options.strategy.num_hypotheses(options.n_best))
     return translator.translate_lines(
         lines, options=options, prefixes=prefixes, chunk_lines=min(chunk_lines, at_once)
     )
 
 
-def _sampling(task: Translate) -> SamplingRequest | None:
-    """Return the strategy in place of beam search; None where there is none.
+def _sampling(task: Translate) -> dict[str, Any]:
+    """Return the strategy in place of beam search and its settings; nothing where there is none.
 
     Raises:
         BadParameter: options that say nothing together, or that exclude each other.
     """
-    search, sampling = task.search, task.sampling
-    beam = (search.beam_size, search.early_stopping, search.num_groups, search.diversity_penalty)
-    has_beam = any(each is not None for each in beam)
-    if sampling.strategy is not None:
-        if sampling != SamplingRequest(strategy=sampling.strategy) or has_beam:
+    from heedful.decoding.strategies.beam import DiverseBeamSearch
+    from heedful.decoding.strategies.sampling import Sampling
+
+    has_beam = not options_of(DiverseBeamSearch).keys().isdisjoint(task.search)
+    if task.strategy is not None:
+        if task.sampling or task.sample or has_beam:
             raise typer.BadParameter(
                 "--strategy excludes the options of other searches; its settings follow its name, as in "
                 "--strategy beam:beam_size=8"
             )
-        return sampling
-    if not sampling.sample and sampling.mbr is None:
-        if sampling != SamplingRequest():
-            raise typer.BadParameter(
-                "--temperature, --top-k, --top-p, --min-p, --epsilon, --seed need --sample or --mbr"
-            )
-        return None
+        return {"strategy": task.strategy}
+    if not task.sample and "samples" not in task.sampling:
+        if task.sampling:
+            raise typer.BadParameter(f"{', '.join(_flags(Sampling))} need --sample or --mbr")
+        return {}
     if has_beam:
+        *others, last = _flags(DiverseBeamSearch)
         raise typer.BadParameter(
-            "--sample and --mbr exclude --beam-size, --early-stopping, --num-groups and --diversity-penalty; "
-            "sampling needs no beam"
+            f"--sample and --mbr exclude {', '.join(others)} and {last}; sampling needs no beam"
         )
-    return sampling
+    return {"sample": True, **task.sampling}
+
+
+def _flags(strategy: type) -> list[str]:
+    return [flag for name, option in options_of(strategy).items() for flag in option.flags_of(name)]
 
 
 def command(task: Translate) -> None:
@@ -160,7 +185,7 @@ def command(task: Translate) -> None:
     from heedful.verbs.output_checks import check_output
 
     started = time.monotonic()
-    inputs = [task.source or _STDIN, task.prefix, task.search.shortlist]
+    inputs = [task.source or _STDIN, task.prefix, task.shortlist]
     check_output(task.output, inputs=inputs, models=[task.run, *(task.ensemble or ())])
     with ExitStack() as stack:
         stack.enter_context(warnings_on_stderr())

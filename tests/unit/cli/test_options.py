@@ -1,11 +1,12 @@
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from heedful.cli.options import GroupedCommand, command_of
+from heedful.cli.options import GroupedCommand, OptionsOf, command_of
 from heedful.errors import InputError
 from heedful.settings.options import Option
 
@@ -85,3 +86,38 @@ def test_a_group_has_the_options_of_the_class_below_it() -> None:
 
     command_of(command)(width=3, is_tall=False, name="blue")
     assert seen == [Colour(width=3, name="blue")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    size: Annotated[int, Option("Of it.", maximum=9)] = 4
+    share: Annotated[float, Option("Of all.", default="a half")] = 0.5
+    kind: Annotated[Literal["plain", "fancy"], Option("Of two.")] = "plain"
+    is_quick: Annotated[bool, Option("Faster.")] = False
+    hidden: Annotated[int, Option("Not here.")] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overriding:
+    """Show."""
+
+    search: Annotated[Mapping[str, Any], OptionsOf((f"{__name__}:Search",), without=("hidden",))]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [("", {}), ("--size 0 --kind fancy", {"size": 0, "kind": "fancy"}), ("--is-quick", {"is_quick": True})],
+)
+def test_settings_of_other_classes_are_absent_unless_they_are_set(
+    arguments: str, wanted: dict[str, object]
+) -> None:
+    def command(task: Overriding) -> None:
+        typer.echo(task.search)
+
+    app = typer.Typer(rich_markup_mode=None)
+    app.command(cls=GroupedCommand)(command_of(command))
+    assert CliRunner().invoke(app, arguments.split()).output == f"{wanted}\n"
+    shown = CliRunner().invoke(app, ["--help"]).output
+    for each in ("Of it. [default: 4]", "[x<=9]", "Of all. [default: a half]", "--kind plain|fancy"):
+        assert each in " ".join(shown.split())
+    assert "--hidden" not in shown

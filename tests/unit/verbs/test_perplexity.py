@@ -10,7 +10,7 @@ from heedful.data.files import ParallelText, parallel_lines
 from heedful.data.store import build_store
 from heedful.decoding.translator import Translator
 from heedful.errors import CorpusError
-from heedful.settings.options import Runtime, ScoreRequest
+from heedful.settings.options import Runtime
 from heedful.training import measure_nll
 from heedful.verbs.score import Perplexity, Score, ScoredPair, ScoredToken, score
 
@@ -23,11 +23,9 @@ def pair(target: str, *log_probs: float) -> ScoredPair:
 
 
 def scored(
-    path: Path, sources: list[str], targets: list[str], request: ScoreRequest | None = None
+    path: Path, sources: list[str], targets: list[str], overrides: dict[str, object] | None = None
 ) -> list[ScoredPair]:
-    task = Score(
-        run=path, src=Path(), tgt=Path(), search=request or ScoreRequest(), runtime=Runtime(device="cpu")
-    )
+    task = Score(run=path, src=Path(), tgt=Path(), search=overrides or {}, runtime=Runtime(device="cpu"))
     pairs = parallel_lines(sources, targets, src_name="sources", tgt_name="targets")
     return list(score(task, pairs))
 
@@ -67,8 +65,8 @@ def test_beyond_what_numbers_hold_it_is_infinite(log_prob: float) -> None:
 
 def test_pairs_have_the_numbers_of_the_translator_and_the_pieces_of_the_target(tmp_path: Path) -> None:
     sources, targets = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
-    request = ScoreRequest(length_penalty=1.0, length_normalization="average")
-    found = scored(save_memorised(tmp_path / "bundle"), [*sources, ""], [*targets, ""], request)
+    overrides = {"length_penalty": 1.0, "length_normalization": "average"}
+    found = scored(save_memorised(tmp_path / "bundle"), [*sources, ""], [*targets, ""], overrides)
     wanted = Translator(memorised()).score(sources, targets)
     tokenizer = memorised().tokenizers.tgt
     for one, other, target in zip(found, wanted, targets, strict=False):

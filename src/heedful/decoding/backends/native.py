@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from heedful.decoding.backends.engine import (
     ALL_TOKENS,
@@ -18,7 +19,7 @@ from heedful.decoding.backends.engine import (
 )
 from heedful.decoding.backends.protocol import Allowed, Backend, attention_layer
 from heedful.decoding.scoring import CoverageTracker
-from heedful.decoding.steps import NOT_NUMBERS, ArrayTokens, StepFunction, average_steps
+from heedful.decoding.steps import NOT_NUMBERS, ArrayTokens, NextTokens, StepFunction, average_steps
 from heedful.errors import InputError
 from heedful.runtime.native import Attention, Past, Shortlist
 from heedful.runtime.threads import num_threads
@@ -65,7 +66,7 @@ class EngineShortlist:
         self.address = ctypes.addressof(self._pointers)  # of a HeedfulShortlist
 
 
-class EngineTokens:
+class EngineTokens(NextTokens):
     """Next-token log-probabilities, computed on demand: see `NextTokens`."""
 
     def __init__(
@@ -86,14 +87,10 @@ class EngineTokens:
         if shortlist is not None:
             self._candidates = CandidateTokens(shortlist.address, sentences.ctypes.data)
 
+    @override
     def top(
         self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """See `NextTokens`.
-
-        Raises:
-            InputError: a log-probability is not a number.
-        """
         values, ids = self._engine.top(
             self._states,
             count,
@@ -106,23 +103,23 @@ class EngineTokens:
             raise InputError(NOT_NUMBERS)
         return values.astype(np.float64), ids
 
+    @override
     def log_probs(self) -> NDArray[np.float32]:
-        """See `NextTokens`."""
         return self._engine.log_probs(self._states, threads=self._threads, candidates=self._candidates)
 
+    @override
     def with_log_probs(self, log_probs: NDArray[np.floating]) -> ArrayTokens:
-        """See `NextTokens`."""
         return ArrayTokens(log_probs)
 
+    @override
     def __getitem__(self, rows: NDArray[np.int64]) -> "EngineTokens":
-        """See `NextTokens`."""
         sentences, shortlist = self._referenced
         return EngineTokens(
             self._engine, self._states[rows], sentences[rows], shortlist=shortlist, threads=self._threads
         )
 
 
-class EngineStep:
+class EngineStep(StepFunction):
     """The steps of an engine: they neither copy nor move keys and values of earlier positions.
 
     These stay where they were computed. A table says where that is for each position of each output, and only
@@ -162,8 +159,8 @@ class EngineStep:
         self._table = np.zeros((len(sources), FIRST_POSITIONS), np.intp)  # where those of each position are
         self._past = self._pointers()
 
+    @override
     def __call__(self, last_ids: NDArray[np.int64]) -> EngineTokens:
-        """See `StepFunction`."""
         self._end += 1
         tokens = self._decode(last_ids, self._rows, self._lengths)
         self._lengths += 1
@@ -185,8 +182,8 @@ class EngineStep:
         self._end = int(self._lengths.max())
         return self._decode(ids, self._rows.repeat(counts), at_positions)
 
+    @override
     def reorder(self, rows: NDArray[np.int64]) -> None:
-        """See `StepFunction`."""
         self._table, self._sentences = self._table.take(rows, axis=0), self._sentences.take(rows)
         self._lengths, self._rows = self._lengths.take(rows), np.arange(len(rows))
         if len(rows):
@@ -224,7 +221,7 @@ class EngineStep:
         )
 
 
-class ForcedEngineStep:
+class ForcedEngineStep(StepFunction):
     """The steps of an engine in teacher forcing: all positions are computed in one call."""
 
     def __init__(
@@ -257,14 +254,15 @@ class ForcedEngineStep:
         latest: NDArray[np.float32] = self.attention_of_all[self._latest]
         return latest
 
+    @override
     def __call__(self, last_ids: NDArray[np.int64]) -> EngineTokens:
-        """See `StepFunction`; the ids are known."""
+        """The ids are known."""
         tokens, self._latest = self._tokens[self._rows], self._rows
         self._rows = self._rows + 1
         return tokens
 
+    @override
     def reorder(self, rows: NDArray[np.int64]) -> None:
-        """See `StepFunction`."""
         self._rows = self._rows[rows]
 
 

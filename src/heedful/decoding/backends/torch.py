@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+from typing_extensions import override
 
 from heedful.decoding.backends.protocol import Allowed, Backend, attention_layer
 from heedful.decoding.scoring import CoverageTracker
-from heedful.decoding.steps import NOT_NUMBERS, SPARE, StepFunction, average_steps, best_first
+from heedful.decoding.steps import NOT_NUMBERS, SPARE, NextTokens, StepFunction, average_steps, best_first
 from heedful.errors import InputError
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer
@@ -62,25 +63,21 @@ _NUMBERS_AT_ONCE = 1 << 22  # log-probabilities at once, 16 MiB in float32, unle
 _ROWS_MULTIPLE = 64
 
 
-class TorchTokens:
+class TorchTokens(NextTokens):
     """Next-token log-probabilities in a tensor on any device: see `NextTokens`."""
 
     def __init__(self, log_probs: Tensor) -> None:
         """Take log-probabilities (rows, V)."""
         self._log_probs = log_probs
+        self.vocab_size = log_probs.shape[-1]
 
-    @property
-    def vocab_size(self) -> int:
-        """See `NextTokens`."""
-        return self._log_probs.shape[-1]
-
+    @override
     def top(
         self, count: int, suppressed: Sequence[int], *, renormalize: bool = False
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """See `NextTokens`.
+        """Make one transfer from the device, but for rows where more candidates tie than are to spare.
 
-        One transfer from the device, but for rows where more candidates tie than there are to spare; logits
-        in bfloat16 often tie.
+        Logits in bfloat16 often tie.
         """
         log_probs, vocab_size = self._log_probs, self.vocab_size
         if renormalize:
@@ -104,20 +101,20 @@ class TorchTokens:
             values = np.where(np.isin(ids, suppressed), -np.inf, values)
         return best_first(values, ids, count)
 
+    @override
     def log_probs(self) -> Tensor:
-        """See `NextTokens`."""
         return self._log_probs
 
+    @override
     def with_log_probs(self, log_probs: Tensor) -> "TorchTokens":
-        """See `NextTokens`."""
         return TorchTokens(log_probs)
 
+    @override
     def __getitem__(self, rows: NDArray[np.int64]) -> "TorchTokens":
-        """See `NextTokens`."""
         return TorchTokens(self._log_probs[torch.as_tensor(rows).to(self._log_probs.device)])
 
 
-class RestrictedStep:
+class RestrictedStep(StepFunction):
     """Another step function, of which each sentence may be written with some tokens only.
 
     The others have the log-probability -inf, and the probabilities of those that are left sum to 1. Where all
@@ -139,19 +136,19 @@ class RestrictedStep:
         self._step = step
         self._is_out = is_out.to(device)
 
+    @override
     def __call__(self, last_ids: NDArray[np.int64]) -> TorchTokens:
-        """See `StepFunction`."""
         left = self._step(last_ids).log_probs().masked_fill(self._is_out, -torch.inf)
         is_some_out = self._is_out.any(dim=-1, keepdim=True)
         return TorchTokens(left - left.logsumexp(dim=-1, keepdim=True).masked_fill(~is_some_out, 0.0))
 
+    @override
     def reorder(self, rows: NDArray[np.int64]) -> None:
-        """See `StepFunction`."""
         self._step.reorder(rows)
         self._is_out = self._is_out[torch.as_tensor(rows).to(self._is_out.device, non_blocking=True)]
 
 
-class ModelStep:
+class ModelStep(StepFunction):
     """The step function of a Transformer, over the key/value cache of its decoder."""
 
     def __init__(self, model: Transformer, src: Tensor) -> None:
@@ -160,17 +157,17 @@ class ModelStep:
         self._device = src.device
         self._cache = model.start_cache(model.encode(src))
 
+    @override
     def __call__(self, last_ids: NDArray[np.int64]) -> "TorchTokens":
-        """See `StepFunction`."""
         ids = torch.as_tensor(last_ids).to(self._device, non_blocking=True)
         return TorchTokens(_log_softmax(self._model.decode_step(ids, self._cache)))
 
+    @override
     def reorder(self, rows: NDArray[np.int64]) -> None:
-        """See `StepFunction`."""
         self._cache.reorder(torch.as_tensor(rows))
 
 
-class ForcedStep:
+class ForcedStep(StepFunction):
     """The step function of a Transformer in teacher forcing.
 
     All states are computed at once, and the log-probabilities of a few positions at a time: there never is a
@@ -191,8 +188,9 @@ class ForcedStep:
         self._ready: list[Tensor] = []  # log-probabilities (rows, V) of the positions that come next
         self._ready_rows = self._rows
 
+    @override
     def __call__(self, last_ids: NDArray[np.int64]) -> "TorchTokens":
-        """See `StepFunction`; the ids are known."""
+        """The ids are known."""
         if not self._ready:
             num_rows = len(self._rows)
             num_positions = max(1, _NUMBERS_AT_ONCE // (num_rows * self._model.config.tgt_vocab_size))
@@ -205,8 +203,8 @@ class ForcedStep:
             self._ready_rows = torch.arange(num_rows, device=log_probs.device)
         return TorchTokens(self._ready.pop(0)[self._ready_rows])
 
+    @override
     def reorder(self, rows: NDArray[np.int64]) -> None:
-        """See `StepFunction`."""
         chosen = torch.as_tensor(rows).to(self._rows.device, non_blocking=True)
         self._rows, self._ready_rows = self._rows[chosen], self._ready_rows[chosen]
 

@@ -2,25 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from heedful.decoding.constraints import Candidates, Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, hypothesis_of
-from heedful.decoding.ranges import check_choice, check_range, check_whole, range_of
 from heedful.decoding.scoring import coverage_penalties
 from heedful.decoding.steps import Start, StepFunction
-from heedful.decoding.strategies.protocol import Greedy, Strategy
-from heedful.decoding.task import SearchTask, SharedOptions
+from heedful.decoding.strategies.protocol import Greedy, Strategy, with_settings
+from heedful.decoding.task import SearchTask
 from heedful.errors import InputError
-from heedful.settings.options import EarlyStopping
+from heedful.settings.options import SEARCH, BeamOptions, Option, SharedOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class BeamSearch(Strategy):
-    """Beam search; a beam of one is greedy search.
+class BeamSearch(BeamOptions, Strategy):
+    """Beam search with `BeamOptions`; a beam of one is greedy search.
 
     Of the extensions of its live hypotheses by one token, a sentence looks at the 2 * beam_size most
     probable. Those by the end token are finished, if they are among the first beam_size; the best beam_size
@@ -32,29 +32,17 @@ class BeamSearch(Strategy):
     can score more than p / penalty(limit). A coverage penalty, 0 at most, is added when a hypothesis ends, so
     that bound holds with it too. A beam of one always ends with its first finished hypothesis. Sentences that
     ended leave the batch.
-
-    Attributes:
-        beam_size: live hypotheses of one sentence.
-        early_stopping: when to end a sentence. "optimal": when no live hypothesis can still enter its
-            n-best list. "estimate": when it has `beam_size` finished hypotheses and the best live one,
-            scored at its present length and as if it covered its source, is no better than the worst of
-            these. "first": when it has `beam_size` finished hypotheses.
     """
-
-    beam_size: int = 4
-    early_stopping: EarlyStopping = "optimal"
-
-    def __post_init__(self) -> None:
-        check_beam(self.beam_size, self.early_stopping)
 
     @property
     def width(self) -> int:
         """The hypotheses of the whole beam."""
         return self.beam_size
 
+    @override
     def check(self, options: SharedOptions) -> None:
-        """See `Strategy`."""
-        check_n_best(options.n_best, self.beam_size)
+        if options.n_best > self.beam_size:
+            raise InputError(f"n_best={options.n_best}: must be at most beam_size={self.beam_size}")
 
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
         """Search the best outputs of each sentence: see `Strategy`.
@@ -82,26 +70,6 @@ class BeamSearch(Strategy):
                 step.reorder(rows)
             last_ids = next_ids
         return best_of(beam.finished, task.options.n_best)
-
-
-def check_beam(beam_size: int, early_stopping: str) -> None:
-    """Check the settings that every beam search has.
-
-    Raises:
-        InputError: naming the first that cannot be.
-    """
-    check_whole("beam_size", beam_size, *range_of("beam_size"))
-    check_choice("early_stopping", early_stopping, get_args(EarlyStopping))
-
-
-def check_n_best(n_best: int, beam_size: int) -> None:
-    """Check that a beam has so many hypotheses to return.
-
-    Raises:
-        InputError: it has fewer.
-    """
-    if n_best > beam_size:
-        raise InputError(f"n_best={n_best}: must be at most beam_size={beam_size}")
 
 
 def best_of(finished: Sequence[Sequence[tuple[float, Hypothesis]]], n_best: int) -> list[list[Hypothesis]]:
@@ -254,57 +222,53 @@ class Beam:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiverseBeamSearch(Strategy):
+class DiverseBeamSearch(BeamSearch):
     """Diverse beam search: outputs that differ, from groups (Vijayakumar et al., 2016, algorithm 1).
 
     Each group is a beam of its own. At each position the groups choose one after the other, and a token costs
     `diversity_penalty` for each hypothesis of an earlier group that goes on with it at this position
-    (Hamming diversity). The first group is beam search with its share of `beam_size`.
+    (Hamming diversity). The first group is beam search with its share of `beam_size`. A group ends as a beam
+    does, by `early_stopping`. The hypotheses are those of all groups, best first by what the search went by;
+    their numbers are the model's own, without what diversity costs.
 
     Attributes:
-        beam_size: live hypotheses of one sentence, in all groups.
         num_groups: of the beam, each with an equal share of it; one group is beam search.
         diversity_penalty: lambda: what a token costs in a group for each hypothesis of the groups before it
             that goes on with the same token at the same position.
-        early_stopping: when a group ends: see `BeamSearch`.
     """
 
-    beam_size: int = 4
-    num_groups: int = 2
-    diversity_penalty: float = 0.5
-    early_stopping: EarlyStopping = "optimal"
+    num_groups: Annotated[
+        int,
+        Option(
+            "Groups of diverse beam search, which divide the beam.",
+            SEARCH,
+            minimum=1,
+            maximum=1000,
+            default="2 with --diversity-penalty, else 1",
+        ),
+    ] = 2
+    diversity_penalty: Annotated[
+        float,
+        Option(
+            "Penalty of a token that an earlier group writes in the same position.",
+            SEARCH,
+            minimum=0,
+            maximum=1000,
+            default="0.5 with --num-groups",
+        ),
+    ] = 0.5
 
     def __post_init__(self) -> None:
-        check_beam(self.beam_size, self.early_stopping)
-        check_whole("num_groups", self.num_groups, *range_of("num_groups"))
-        check_range("diversity_penalty", self.diversity_penalty, *range_of("diversity_penalty"))
+        super().__post_init__()
         if self.beam_size % self.num_groups:
             raise InputError(f"num_groups={self.num_groups}: must divide beam_size={self.beam_size}")
 
-    @property
-    def width(self) -> int:
-        """The hypotheses of the whole beam."""
-        return self.beam_size
-
-    def check(self, options: SharedOptions) -> None:
-        """See `Strategy`."""
-        check_n_best(options.n_best, self.beam_size)
-
-    def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
-        """Search different outputs of each sentence: see `Strategy`.
-
-        The hypotheses are those of all groups, best first by what the search went by. Their numbers are the
-        model's own, without what diversity costs.
-        """
+    def search_beam(self, step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
+        """Search different outputs of each sentence."""
         if self.num_groups == 1:
-            beam = BeamSearch(beam_size=self.beam_size, early_stopping=self.early_stopping)
-            return beam.search(start, task)
-        with start() as step:
-            return self._search(step, task)
-
-    def _search(self, step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
+            return super().search_beam(step, task)
         constraints, options, size = Constraints(task), task.options, self.beam_size // self.num_groups
-        share = BeamSearch(beam_size=size, early_stopping=self.early_stopping)
+        share = with_settings(BeamSearch, {**vars(self), "beam_size": size})
         of_group = replace(options, n_best=min(size, options.n_best))
         groups = [Beam(replace(task, options=of_group), share) for _ in range(self.num_groups)]
         starts = [0] * self.num_groups  # the first row of each group; they share the rows of the first step
@@ -344,3 +308,6 @@ def _merged(
             best.setdefault((ranked[1].ids, ranked[1].finished), ranked)
         merged.append(list(best.values()))
     return merged
+
+
+STRATEGIES = {"beam": BeamSearch, "diverse-beam": DiverseBeamSearch}

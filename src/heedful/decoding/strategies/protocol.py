@@ -1,28 +1,29 @@
 """The protocol of search strategies, those that have a name, and the simplest one, greedy search."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args, get_origin, get_type_hints
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
+from typing_extensions import override
 
+from heedful.decoding import strategies
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, PartialOutputs
 from heedful.decoding.steps import Start
-from heedful.decoding.task import SearchTask, SharedOptions
+from heedful.decoding.task import SearchTask
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError, suggestion
+from heedful.settings.options import SharedOptions, kinds_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "heedful.strategies"  # the group by which other packages register strategies
-_BUILT_IN = {
-    "greedy": "heedful.decoding.strategies.protocol:Greedy",
-    "beam": "heedful.decoding.strategies.beam:BeamSearch",
-    "diverse-beam": "heedful.decoding.strategies.beam:DiverseBeamSearch",
-    "sampling": "heedful.decoding.strategies.sampling:Sampling",
-    "mbr": "heedful.decoding.strategies.sampling:MinimumBayesRisk",
-}
+
+T = TypeVar("T")
 
 
 class Strategy(Protocol):
@@ -85,8 +86,8 @@ class Strategy(Protocol):
 class Greedy(Strategy):
     """Greedy search: take the most probable token, until the end token."""
 
+    @override
     def check(self, options: SharedOptions) -> None:
-        """See `Strategy`."""
         if options.n_best > 1:
             raise InputError(f"n_best={options.n_best}: greedy search has one output; search with a beam")
         if options.coverage_penalty:
@@ -119,6 +120,9 @@ class Greedy(Strategy):
             return [[hypothesis] for hypothesis in outputs.hypotheses(task.options.penalty)]
 
 
+STRATEGIES: dict[str, type[Strategy]] = {"greedy": Greedy}
+
+
 def strategy_names() -> list[str]:
     """Return the names of all registered strategies."""
     return list(_registered())
@@ -135,7 +139,7 @@ def parse_strategy(text: str) -> Strategy:
     if name not in registered:
         raise InputError(f"strategy {name!r}: unknown{suggestion(name, registered)}")
     strategy = _loaded(registered[name])
-    known, values = _hints(strategy), dict[str, str]()
+    known, values = _settings_of(strategy), dict[str, object]()
     for setting in settings.split(",") if settings else ():
         key, equals, value = setting.partition("=")
         if not equals:
@@ -145,20 +149,42 @@ def parse_strategy(text: str) -> Strategy:
             raise InputError(f"strategy {name!r}: unknown setting {key!r}{hint}")
         if key in values:
             raise InputError(f"strategy {name!r}: {key!r} is set twice")
-        values[key] = value
-    return cast(Strategy, _with_settings(strategy, values))
+        values[key] = _value(key, value, known[key])
+    return with_settings(strategy, values)
 
 
-def _registered() -> "dict[str, EntryPoint]":
-    """The strategies by name: heedful's own, then those of other packages."""
-    from importlib.metadata import EntryPoint, entry_points  # slow to import, and needed for --strategy alone
+def with_settings(kind: type[T], values: Mapping[str, object]) -> T:
+    """Return a dataclass of settings with those of the values that are its own, or of a dataclass inside it.
 
-    own = [EntryPoint(name, value, ENTRY_POINTS) for name, value in _BUILT_IN.items()]
-    others = [each for each in entry_points(group=ENTRY_POINTS) if each.name not in _BUILT_IN]
-    return {each.name: each for each in (*own, *others)}
+    Raises:
+        InputError: a setting that has neither a value nor a default.
+    """
+    own, kinds = dict[str, object](), kinds_of(cast(type, kind))
+    for each in fields(cast(Any, kind)):
+        inner = kinds[each.name][0]
+        if each.name in values:
+            own[each.name] = values[each.name]
+        elif is_dataclass(inner):
+            own[each.name] = with_settings(cast(type, inner), values)
+        elif each.default is MISSING and each.default_factory is MISSING:
+            raise InputError(f"{each.name}: missing; this strategy has no default for it")
+    return kind(**own)
 
 
-def _loaded(entry: "EntryPoint") -> type:
+def _registered() -> "dict[str, type[Strategy] | EntryPoint]":
+    """The strategies by name: those of the modules of this folder, then those of other packages."""
+    from importlib.metadata import entry_points  # slow to import, and needed for --strategy alone
+
+    own = dict(STRATEGIES)
+    for module in iter_modules(strategies.__path__):
+        own |= import_module(f"{strategies.__name__}.{module.name}").STRATEGIES
+    others = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
+    return {**own, **{name: each for name, each in others.items() if name not in own}}
+
+
+def _loaded(entry: "type[Strategy] | EntryPoint") -> type[Strategy]:
+    if isinstance(entry, type):
+        return entry
     try:
         strategy = entry.load()
     except (ImportError, AttributeError) as error:
@@ -167,35 +193,22 @@ def _loaded(entry: "EntryPoint") -> type:
         raise InputError(
             f"strategy {entry.name!r}: {entry.value} is no strategy: a dataclass with the method search"
         )
-    return strategy
+    return cast(type[Strategy], strategy)
 
 
-def _hints(strategy: type) -> dict[str, Any]:
+def _settings_of(kind: type) -> dict[str, Sequence[object]]:
     """The types of the settings, with those of a strategy inside another, as MBR has one."""
-    hints, settings = get_type_hints(strategy), dict[str, Any]()
-    for each in fields(strategy):
-        hint = hints[each.name]
-        settings |= _hints(cast(type, hint)) if is_dataclass(hint) else {each.name: hint}
+    settings = dict[str, Sequence[object]]()
+    for each in fields(kind):
+        kinds = kinds_of(kind)[each.name]
+        settings |= _settings_of(cast(type, kinds[0])) if is_dataclass(kinds[0]) else {each.name: kinds}
     return settings
 
 
-def _with_settings(strategy: type, texts: dict[str, str]) -> object:
-    hints, values = get_type_hints(strategy), dict[str, object]()
-    for each in fields(strategy):
-        if is_dataclass(hint := hints[each.name]):
-            values[each.name] = _with_settings(cast(type, hint), texts)
-        elif each.name in texts:
-            values[each.name] = _value(each.name, texts[each.name], hint)
-        elif each.default is MISSING and each.default_factory is MISSING:
-            raise InputError(f"{each.name}: missing; this strategy has no default for it")
-    return strategy(**values)
-
-
-def _value(name: str, text: str, hint: object) -> object:
-    """The value of a setting of this type: a number, a truth value, a text, or none."""
-    if get_origin(hint) is Literal:
+def _value(name: str, text: str, kinds: Sequence[object]) -> object:
+    """The value of a setting of these types: a number, a truth value, a text, or none."""
+    if isinstance(kinds[0], str):  # the values of a literal type
         return text
-    kinds = get_args(hint) or (hint,)
     if type(None) in kinds and text == "none":
         return None
     if bool in kinds:

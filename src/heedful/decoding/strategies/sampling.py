@@ -5,14 +5,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypotheses import NO_CONTINUATION, Hypothesis, PartialOutputs
-from heedful.decoding.ranges import check_number, check_whole
 from heedful.decoding.steps import (
     NOT_NUMBERS,
     Array,
@@ -25,9 +26,10 @@ from heedful.decoding.steps import (
     softmax,
 )
 from heedful.decoding.strategies.protocol import Strategy
-from heedful.decoding.task import SearchTask, SharedOptions
+from heedful.decoding.task import SearchTask
 from heedful.decoding.translation import Translation
 from heedful.errors import InputError
+from heedful.settings.options import SAMPLING, Option, SharedOptions, check_options
 
 _ROWS_AT_ONCE = 1024  # of a step: each has keys and values for all of its positions
 _LOG_PROBS_AT_ONCE = 1 << 25  # of a step, 128 MiB in float32, unless one row has more
@@ -53,31 +55,40 @@ class Sampling(Strategy):
         seed: of the random generator.
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
-    min_p: float = 0.0
-    epsilon: float = 0.0
-    seed: int = 0
+    temperature: Annotated[float, Option("Below 1, the probable becomes more probable.", SAMPLING)] = 1.0
+    top_k: Annotated[int | None, Option("Only the k most probable tokens.", SAMPLING, minimum=1)] = None
+    top_p: Annotated[
+        float,
+        Option(
+            "Only the most probable tokens that have this probability together.", SAMPLING, above=0, maximum=1
+        ),
+    ] = 1.0
+    min_p: Annotated[
+        float,
+        Option(
+            "Only tokens of at least this share of the best one's probability.",
+            SAMPLING,
+            minimum=0,
+            maximum=1,
+        ),
+    ] = 0.0
+    epsilon: Annotated[
+        float, Option("Only tokens of at least this probability.", SAMPLING, minimum=0, maximum=1)
+    ] = 0.0
+    seed: Annotated[
+        int,
+        Option("Random seed; the samples of a line do not depend on the other lines.", SAMPLING, minimum=0),
+    ] = 0
 
     def __post_init__(self) -> None:
-        check_whole("top_k", self.top_k, 1, math.inf)
-        for name in ("temperature", "top_p", "min_p", "epsilon"):
-            check_number(name, getattr(self, name))
+        check_options(self)
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise InputError(
                 f"temperature={self.temperature}: must be a number above 0; to take the best, search greedily"
             )
-        if not 0 < self.top_p <= 1:
-            raise InputError(f"top_p={self.top_p}: must be above 0 and at most 1")
-        for name in ("min_p", "epsilon"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name}={getattr(self, name)}: must lie between 0 and 1")
-        if self.seed < 0:
-            raise InputError(f"seed={self.seed}: must be at least 0")
 
+    @override
     def check(self, options: SharedOptions) -> None:
-        """See `Strategy`."""
         if options.coverage_penalty:
             raise InputError(
                 f"coverage_penalty={options.coverage_penalty}: ranks no samples; leave out one of the two"
@@ -87,8 +98,9 @@ class Sampling(Strategy):
         """Return as many as the bundle's list has."""
         return n_best
 
+    @override
     def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
-        """See `Strategy`: as many sentences as have all of their samples drawn at once."""
+        """As many sentences as have all of their samples drawn at once."""
         return max(1, samples_at_once(vocab_size) // n_best)
 
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
@@ -269,22 +281,34 @@ class MinimumBayesRisk(Strategy):
         sampling: how to draw them.
     """
 
-    samples: int = 100
+    samples: Annotated[
+        int,
+        Option(
+            "Sample so many outputs, and take the one that is most like all of them (minimum Bayes risk, "
+            "sentence chrF); scores are that likeness, 0 to 100.",
+            SAMPLING,
+            minimum=1,
+            maximum=100_000,
+            metavar="N",
+            default="none",
+            flags=("--mbr",),
+        ),
+    ] = 100
     sampling: Sampling = field(default_factory=Sampling)
 
     def __post_init__(self) -> None:
-        check_whole("samples", self.samples, 1, 100_000)
+        check_options(self)
 
+    @override
     def check(self, options: SharedOptions) -> None:
-        """See `Strategy`."""
         self.sampling.check(options)
 
     def num_hypotheses(self, n_best: int) -> int:
         """Return the number of samples, among which `choose` chooses."""
         return self.samples
 
+    @override
     def batch_limit(self, n_best: int, vocab_size: int) -> int | None:
-        """See `Strategy`."""
         return self.sampling.batch_limit(self.samples, vocab_size)
 
     def search(self, start: Start, task: SearchTask) -> list[list[Hypothesis]]:
@@ -292,8 +316,9 @@ class MinimumBayesRisk(Strategy):
         options = replace(task.options, n_best=self.samples)
         return self.sampling.search(start, replace(task, options=options))
 
+    @override
     def choose(self, translation: Translation, n_best: int) -> Translation:
-        """See `Strategy`; scores are expected utilities, from 0 to 100."""
+        """Scores are expected utilities, from 0 to 100."""
         return least_risk(translation, sentence_chrf, n_best=n_best)
 
 
@@ -332,3 +357,6 @@ def least_risk(
         return translation
     hypotheses = tuple(replace(first_drawn[text], score=expected[text]) for text in ranked)
     return Translation(translation.source, hypotheses[0].text, hypotheses[0].score, hypotheses)
+
+
+STRATEGIES = {"sampling": Sampling, "mbr": MinimumBayesRisk}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from typing_extensions import override
 
 from heedful.errors import InteropError, MissingExtraError, install_hint
 from heedful.interop.exporting import write_readme
@@ -274,8 +275,8 @@ class LookedUpPositions(LearnedPositions):
 class ComputedRotations(RotaryPositions):
     """Rotary positions without float64 cosines, which not every engine has."""
 
+    @override
     def rotate(self, heads: Tensor, start: int) -> Tensor:
-        """See `AttentionPositions`."""
         length, d_k = heads.shape[-2:]
         rates = 10_000 ** -(torch.arange(0, d_k, 2, dtype=torch.float64) / d_k)
         sines, cosines = _sines_and_cosines(start, length, rates)
@@ -297,8 +298,8 @@ class DistanceBiases(AttentionPositions):
         distances = torch.arange(-self.furthest, self.furthest + 1)
         self.register_buffer("biases", positions.weight.detach()[positions.buckets(distances)])
 
+    @override
     def bias(self, start: int, num_queries: int, num_keys: int, like: Tensor) -> Tensor:
-        """See `AttentionPositions`."""
         distances = relative_distances(start, num_queries, num_keys, like.device)
         rows = distances.clamp(-self.furthest, self.furthest) + self.furthest
         return F.embedding(rows, self.biases).permute(2, 0, 1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
+from typing_extensions import override
 
 from heedful.decoding.backends.protocol import Allowed, Backend
 from heedful.decoding.generator import Generator
@@ -195,7 +196,7 @@ class OnnxBackend(Backend):
             yield step
 
 
-class OnnxStep:
+class OnnxStep(StepFunction):
     """The step function of an exported model (see `heedful.decoding.steps.StepFunction`)."""
 
     def __init__(
@@ -213,14 +214,15 @@ class OnnxStep:
                 self._past[each.name] = np.zeros((num_rows, heads, 0, size), dtype=np.float32)
         self._sentences = np.arange(num_rows)
 
+    @override
     def __call__(self, last_ids: NDArray[np.int64]) -> ArrayTokens:
-        """See `StepFunction`."""
         log_probs, *present = self._decoder.run(None, {"ids": last_ids} | self._source | self._past)
         self._past = dict(zip(self._past, present, strict=True))
         return ArrayTokens(log_probs)
 
+    @override
     def reorder(self, rows: NDArray[np.int64]) -> None:
-        """See `StepFunction`; if every row stays with its sentence, the encoder's output is not copied."""
+        """If every row stays with its sentence, the encoder's output is not copied."""
         self._past = {name: past[rows] for name, past in self._past.items()}
         sentences = self._sentences[rows]
         if not np.array_equal(sentences, self._sentences):
