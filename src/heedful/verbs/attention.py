@@ -19,7 +19,7 @@ class Attention:
     """Show the attention of a model while it translates a sentence.
 
     Prints the translation. A map of cross-attention has a row for each output token and a column for each
-    input token. A page (.html) begins with the first map of the chosen ones, and has all others too.
+    input token. A page (.html) has all maps, and begins with the first one that you chose.
     """
 
     run: Run
@@ -31,17 +31,17 @@ class Attention:
     kind: Annotated[
         str,
         Option(
-            "Attention of the picture: cross (decoder on source), encoder, decoder.",
+            "Kinds of attention to draw: cross (decoder on source), encoder, decoder.",
             metavar="KIND,...|all",
             flags=("--attention",),
         ),
     ] = "cross"
     layer: Annotated[
         str | None,
-        Option("Layers of the picture, from 1.", metavar="N,...|all", default="the last"),
+        Option("Layers to draw, counted from 1.", metavar="N,...|all", default="the last"),
     ] = None
     head: Annotated[
-        str, Option("Heads of the picture; all: their mean, and each.", metavar="N,...|mean|all")
+        str, Option("Heads to draw; all draws their mean and each.", metavar="N,...|mean|all")
     ] = "all"
     search: SearchRequest = field(default_factory=SearchRequest)
     runtime: Runtime = field(default_factory=Runtime)

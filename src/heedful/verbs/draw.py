@@ -73,7 +73,7 @@ class Smoothing:
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """Draw histograms of the lengths of parallel text, in words, which are what is between spaces."""
+    """Draw histograms of the lengths of parallel text, in words separated by spaces."""
 
     src: Annotated[Path, Option("Source lines; .gz too.")]
     tgt: Annotated[Path, Option("Their translations, line by line.")]
@@ -84,15 +84,15 @@ class Lengths:
 class Heads:
     """Draw the importance of each head: how much the loss rises without it (Michel et al., 2019).
 
-    The loss is the negative log-likelihood of the translations, in nats per target token; each head in turn
-    is masked, its output set to zero. Prints a line for each head: the kind of attention, the layer, the head
-    and the increase, between tabs.
+    Masks each head in turn by setting its output to zero. The loss is the negative log-likelihood of the
+    translations, in nats per target token. Prints a line for each head, with tabs between the kind of
+    attention, the layer, the head and the increase.
     """
 
     run: Run
     src: Annotated[Path, Option("Source lines to measure on; .gz too.")]
     tgt: Annotated[Path, Option("Their translations, line by line.")]
-    pairs: Annotated[int, Option("Measure on the first pairs only, so many.", minimum=1)] = 200
+    pairs: Annotated[int, Option("Measure on this number of pairs, from the first on.", minimum=1)] = 200
     output: _Output = None
     languages: Languages = field(default_factory=Languages)
 

@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 class Evaluate:
     """Translate a test set and score the outputs.
 
-    Each score comes with its signature. bleu, chrf and ter are sacreBLEU's. wer is the word error rate, in
-    percent: the edit distance to the closest reference over its length, in words. exact is the percentage of
-    lines that equal one of their references. item_error_rate and per are for dictionaries, where a source
-    that occurs several times is one item with several references: item_error_rate is the percentage of
-    sources with no correct output (wer, in earlier versions), and per the token error rate.
+    Each score comes with its signature. `bleu`, `chrf` and `ter` are sacreBLEU's. `wer` is the word error
+    rate, in percent: edit distance to the closest reference over its length, in words. `exact` is the
+    percentage of lines that equal one of their references. The others are for dictionaries, where a source
+    that occurs several times is one item with several references. `item_error_rate` is the percentage of
+    sources with no correct output (`wer` in earlier versions). `per` is the token error rate.
     """
 
     run: Run
     src: Annotated[Path, Option("Source lines; .gz too.")]
     ref: Annotated[
-        list[Path], Option("Reference lines; give it again for more references.", metavar="<path>")
+        list[Path], Option("Reference lines; repeatable, for several references.", metavar="<path>")
     ]
     metric: Annotated[
-        str, Option("Of bleu, chrf, ter, wer, item_error_rate, per, exact; with commas.", metavar="NAMES")
+        str, Option("bleu, chrf, ter, wer, item_error_rate, per, exact; comma-separated.", metavar="NAMES")
     ] = "bleu,chrf"
-    lowercase: Annotated[bool, Option("Compare without case.")] = False
+    lowercase: Annotated[bool, Option("Ignore case.")] = False
     as_json: AsJson = False
-    output: Annotated[Path | None, Option("Write the outputs there.", flags=OUTPUT)] = None
+    output: Annotated[Path | None, Option("Write the outputs to this file.", flags=OUTPUT)] = None
     search: SearchRequest = field(default_factory=SearchRequest)
     runtime: Runtime = field(default_factory=Runtime)
 

@@ -48,10 +48,10 @@ _LOGGER = logging.getLogger("heedful.serving")
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Who may ask."""
+    """Access control."""
 
     keys: Annotated[
-        Path | None, Option("API keys, of which each request needs one.", _ACCESS, metavar="FILE")
+        Path | None, Option("API keys; each request needs one of them.", _ACCESS, metavar="FILE")
     ] = None
     make_key: Annotated[
         str | None, Option("Print a new key, and add its hash to --keys.", _ACCESS, metavar="NAME")
@@ -59,7 +59,7 @@ class Access:
     cors: Annotated[
         list[str] | None,
         Option(
-            "Let pages of this origin ask from a browser, * of all; give it again for more.",
+            "Allow browser requests from this origin (* = any); repeatable.",
             _ACCESS,
             metavar="ORIGIN",
         ),
@@ -67,7 +67,7 @@ class Access:
     trust_proxy: Annotated[
         list[str] | None,
         Option(
-            "Take the clients' addresses from X-Forwarded-For of this proxy or network; repeatable.",
+            "Read clients' addresses from X-Forwarded-For of this proxy or network; repeatable.",
             _ACCESS,
             metavar="ADDRESS",
         ),
@@ -78,34 +78,32 @@ class Access:
 class Logging:
     """Lines in the log beside those of how the server does."""
 
-    log_requests: Annotated[bool, Option("A line for each request, without texts.", _LOG)] = False
-    log_text: Annotated[bool, Option("A line for each request, with its texts.", _LOG)] = False
+    log_requests: Annotated[bool, Option("Log a line for each request, without texts.", _LOG)] = False
+    log_text: Annotated[bool, Option("Log a line for each request, with its texts.", _LOG)] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serve:
-    """Translate over HTTP, as LibreTranslate, DeepL and Microsoft's translator are asked.
+    """Serve over HTTP with the LibreTranslate, DeepL and Microsoft Translator APIs.
 
-    Clients of those work with the server's address in place of theirs; /docs on the server lists what it
-    answers, and /spec describes it in OpenAPI's form. SIGTERM and Ctrl-C end the server when what has started
-    is done.
+    Clients of these services work if you give them the server's address. /docs on the server lists all paths,
+    and /spec describes them as an OpenAPI document. SIGTERM and Ctrl-C end the server after it has answered
+    the requests it has received.
     """
 
     models: Annotated[
         list[str] | None,
         Option(
-            "Runs, bundles or models of the hub. Write en-de=RUN where its languages are not known.",
+            "Runs, bundles or models of the hub. Write en-de=RUN if the model's languages are not known.",
             metavar="[PAIR=]RUN",
             is_argument=True,
         ),
     ] = None
-    host: Annotated[str, Option("Address to listen on; 0.0.0.0: from everywhere.")] = "127.0.0.1"
-    port: Annotated[int, Option("0: any that is free.", minimum=0, maximum=65535)] = 5000
+    host: Annotated[str, Option("Address to listen on; 0.0.0.0 listens on all.")] = "127.0.0.1"
+    port: Annotated[int, Option("Port to listen on; 0 picks a free port.", minimum=0, maximum=65535)] = 5000
     workers: Annotated[
         int,
-        Option(
-            "Processes; each loads the models, with a queue and limits of its own.", minimum=1, maximum=64
-        ),
+        Option("Number of processes; each has its own models, queue and limits.", minimum=1, maximum=64),
     ] = 1
     beam: BeamRequest = field(default_factory=BeamRequest)
     access: Access = field(default_factory=Access)

@@ -32,27 +32,27 @@ _ENOUGH_PAIRS = 10_000
 class LearnShortlist:
     """Learn which target tokens may translate which source tokens, for translate --shortlist.
 
-    It limits the output of each sentence to a few hundred tokens: the most probable translations of its
-    tokens (IBM Model 1), the most frequent ones and, with a joint vocabulary, its own. The search is faster;
-    all other tokens have probability 0, and those of the shortlist sum to 1, in scores too. --check measures
-    the effect, by a search with --beam-size; tokens outside are those of a search without the shortlist that
-    are not in it.
+    A shortlist limits the output of each sentence to a few hundred tokens, which makes the search faster.
+    These are the most probable translations of the sentence's tokens (IBM Model 1), the most frequent tokens
+    and, with a joint vocabulary, the sentence's own. All other tokens have probability 0; the rest sums to 1,
+    in scores too. --check measures the effect, by a search with --beam-size. It counts as outside the tokens
+    that a search without the shortlist writes and that are not in it.
     """
 
     run: Run
-    src: Annotated[Path, Option("Source lines, such as those of the training; .gz too.")]
+    src: Annotated[Path, Option("Source lines, such as the training text; .gz too.")]
     tgt: Annotated[Path, Option("Their translations, line by line.")]
     output: Annotated[Path | None, Option("The file to write.", default=f"{_FILE} in RUN", flags=OUTPUT)] = (
         None
     )
-    candidates: Annotated[int, Option("Most probable target tokens for each source token.", minimum=0)] = 100
-    frequent: Annotated[int, Option("Most frequent target tokens, for every sentence.", minimum=0)] = 100
+    candidates: Annotated[int, Option("Number of likely target tokens per source token.", minimum=0)] = 100
+    frequent: Annotated[int, Option("Number of frequent target tokens in each shortlist.", minimum=0)] = 100
     pairs: Annotated[
         int, Option("Maximum number of lines to learn from, spread over the text.", minimum=1)
     ] = 200_000
     check: Annotated[
         Path | None,
-        Option("Sentences to translate without and with it, to compare the outputs.", metavar="FILE"),
+        Option("Sentences to translate with and without the shortlist, to compare.", metavar="FILE"),
     ] = None
     beam: BeamRequest = field(default_factory=BeamRequest)
     runtime: Runtime = field(default_factory=Runtime)
