@@ -11,9 +11,9 @@ from structure import ROOT, figures
 # Where a change makes a figure better, it is written here anew.
 MOST = {
     "modules": 173,
-    "lines of src": 34_207,
-    "lines of tests": 40_745,
-    "lines of tools": 1_115,
+    "lines of src": 34_204,
+    "lines of tests": 40_804,
+    "lines of tools": 1_226,
     "share of modules with one importer and below 150 lines": 0.073,
     "modules at the root": 4,
 }

@@ -392,7 +392,7 @@ def checked_ids(
             if not 0 <= each < vocab_size:
                 shown = f"{each:,}" if abs(each) < 1 << 63 else "a huge number"
                 raise InputError(
-                    f"{where}: {shown}, at place {position:,}, is no id; the model has those from 0 to "
+                    f"{where}: {shown}, at position {position:,}, is not an id; the ids go from 0 to "
                     f"{vocab_size - 1:,}"
                 )
         _check_length(where, ids, longest)
@@ -469,7 +469,7 @@ def _check_ids(name: str, ids: Sequence[int], tokenizer: Tokenizer) -> None:
         raise InputError(f"{name}: ids are whole numbers from 0 to {tokenizer.vocab_size - 1:,}")
     if tokenizer.eos_id in ids[:-1]:
         raise InputError(
-            f"{name}: the end token, {tokenizer.eos_id}, before the last place; it ends an output"
+            f"{name}: the end token, {tokenizer.eos_id}, before the last position; it ends an output"
         )
 
 

@@ -463,6 +463,6 @@ def _check_quantization(quantization: str | None) -> None:
         ) from None
     if quantization is not None and quantization not in ACCEPTED_MODEL_TYPES:
         raise InteropError(
-            f"quantization {quantization!r}: CTranslate2 has none of that name"
+            f"quantization {quantization!r}: CTranslate2 has no such type"
             + suggestion(quantization, ACCEPTED_MODEL_TYPES)
         )

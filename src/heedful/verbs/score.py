@@ -40,8 +40,8 @@ class Score:
     with other tokens, its score differs; use --tgt-ids.
 
     With --json, each line is an object with the keys source, target, score, log_prob (that of the score,
-    before the penalties), model_log_prob and tokens (each with piece, log_prob and model_log_prob). null
-    stands for the logarithm of 0. With --shortlist, all tokens outside the shortlist are impossible.
+    before the penalties), model_log_prob and tokens (each with piece, log_prob and model_log_prob). The
+    logarithm of 0 is null. With --shortlist, all tokens outside the shortlist are impossible.
 
     The last line on stderr has the perplexity of all pairs, from the model's own log-probabilities, per token
     and per word. Words are separated by spaces, and the end of each line counts as one. With --json it is an

@@ -204,7 +204,7 @@ def _check(task: Serve) -> None:
     for argument in task.models or ():
         for pair in _parse(argument)[0]:
             if pair in said:
-                raise InputError(f"{argument}: {pair} is said by {said[pair]} already; leave one out")
+                raise InputError(f"{argument}: {pair} is already listed by {said[pair]}; leave one out")
             said[pair] = argument
 
 
@@ -224,8 +224,8 @@ def load_models(task: Serve, report: Callable[[str], None]) -> "list[ServedModel
             others = ", ".join(dict.fromkeys(first[pair] for pair in shared))
             if len(shared) == len(model.pairs):
                 raise InputError(
-                    f"{argument}: {others}, named before it, translates {names} already; put the one that is "
-                    "to answer first, or give the other one other pairs"
+                    f"{argument}: all of its pairs ({names}) are taken by {others}, listed before it; change "
+                    "the order, or name other pairs"
                 )
             report(f"{argument}: {names} ({len(shared)} of {len(model.pairs)} pairs): {others} answers")
         first |= dict.fromkeys(model.pairs - first.keys(), argument)
@@ -237,7 +237,7 @@ def load_served(argument: str, task: Serve) -> "ServedModel":
     """Return a model of the command line, loaded.
 
     Raises:
-        InputError: nothing says which languages it translates, it has others, or the engine does not have
+        InputError: the languages it translates are not known, it has others, or the engine does not have
             its search.
     """
     from heedful.serving.model_queue import ServedModel, ServedPair
@@ -252,8 +252,8 @@ def load_served(argument: str, task: Serve) -> "ServedModel":
         pairs = said or _pairs_of_files(config)
         if not pairs:
             raise InputError(
-                f"{path}: nothing says which languages it translates; "
-                f"say it with a source and a target: heedful serve en-de={path}"
+                f"{path}: the languages of this model are not known; "
+                f"name source and target: heedful serve en-de={path}"
             )
         tags = dict.fromkeys(pairs, (None, None))
     for pair in said:
@@ -294,7 +294,7 @@ def _parse_pair(text: str) -> "Pair":
     for at in range(1, len(parts)):
         src, tgt = (language_code("-".join(half)) for half in (parts[:at], parts[at:]))
         if src is not None and src == tgt:
-            raise InputError(f"{text!r}: a language and itself; texts in it would stay as they are")
+            raise InputError(f"{text!r}: source and target are the same language; give two")
         if src is not None and tgt is not None:
             return Pair(src, tgt)
     raise InputError(f"{text!r}: no pair of languages; write the codes of both, as en-de")

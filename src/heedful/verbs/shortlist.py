@@ -111,7 +111,7 @@ def learn_shortlist(task: LearnShortlist) -> ShortlistReport:
     from heedful.verbs.output_checks import check_output
 
     if task.output is None and not task.run.is_dir():
-        raise InputError(f"{task.run}: is no directory here; say where the shortlist goes with --output")
+        raise InputError(f"{task.run}: is not a local directory; name the shortlist with --output")
     output = task.output or task.run / _FILE
     if output.exists():
         raise RunError(f"{output}: already exists; remove it, or give another --output")
