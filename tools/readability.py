@@ -1,8 +1,8 @@
 """Print how long the sentences are: `python tools/readability.py [-v]`; -v lists those of more than 30 words.
 
-Counted are the sentences of README and of the pages of docs/ (without the decisions, the log and what is made
-from the code), of the help of all commands, and of the messages of errors. A piece of code, a link and a number are
-a word each. Code blocks, tables and headings are no sentences.
+It counts the sentences of README and of the pages of docs/ (without the decisions, the log and what is made
+from the code), of the help of all commands, and of the messages of errors. Code and numbers count as one word
+each. Code blocks, tables and headings are not counted.
 """
 
 import ast

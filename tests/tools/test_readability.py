@@ -9,8 +9,8 @@ from readability import figures, help_texts, messages, num_words, pages, sentenc
 # Where a change makes a figure better, it is written here anew.
 MOST = {
     pages: {"median": 12, "long": 0.002},
-    help_texts: {"median": 9.5, "long": 0.022},
-    messages: {"median": 10, "long": 0.005},
+    help_texts: {"median": 9, "long": 0.021},
+    messages: {"median": 10, "long": 0},
 }
 PAGE = """# A heading is no sentence. Nor are two.
 

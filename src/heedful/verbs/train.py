@@ -222,9 +222,9 @@ def _resume(trainer: "Trainer", run: "RunDirectory", notices: "Notices") -> None
         trainer.resume(checkpoint)
     elif run.has_had_checkpoints():
         raise CheckpointError(
-            f"{run.checkpoints}: no intact checkpoint is left, and starting again would replace the run's "
-            f"results; continue from its weights with --init {run.path} and another --output, or give "
-            "--overwrite instead of --resume to start again"
+            f"{run.checkpoints}: no intact checkpoint is left, and a new start would replace the "
+            f"results; continue from the weights with --init {run.path} and another --output, or give "
+            "--overwrite instead of --resume"
         )
 
 
