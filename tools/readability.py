@@ -1,16 +1,18 @@
 """Print how long the sentences are: `python tools/readability.py [-v]`; -v lists those of more than 30 words.
 
-Counted are the sentences of README and of the pages of docs/ (without the decisions, the log and what is made
-from the code), of the help of all commands, and of the messages of errors. Code, a link and a number are
-a word each. Code blocks, tables and headings are no sentences.
+It counts the sentences of README and of the pages of docs/ (without the decisions, the log and what is made
+from the code), of the help of all commands, and of the messages of errors. Code and numbers count as one word
+each. Code blocks, tables and headings are not counted.
 """
 
 import ast
+import inspect
 import re
 import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 ROOT = Path(__file__).resolve().parent.parent
 LONG = 30  # words
@@ -46,20 +48,13 @@ def pages() -> dict[str, str]:
 def help_texts() -> dict[str, str]:
     """Return the help of each command, as a page with a paragraph for each option."""
     from heedful.cli.main import commands
-    from heedful.cli.options import task_of
-    from heedful.settings.options import options_of
+    from heedful.cli.options import command_of
 
     texts = {}
     for name, run in commands().items():
-        task = task_of(run)
-        groups = [task, *(each for each in task.__annotations__.values() if isinstance(each, type))]
-        options = [
-            each.help
-            for group in groups
-            if hasattr(group, "__dataclass_fields__")
-            for each in options_of(group).values()
-        ]
-        texts[name] = "\n\n".join([task.__doc__ or "", *options])
+        parameters = inspect.signature(command_of(run)).parameters.values()
+        options = [get_args(each.annotation)[1].help for each in parameters]
+        texts[name] = "\n\n".join([command_of(run).__doc__ or "", *options])
     return texts
 
 

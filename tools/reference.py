@@ -25,14 +25,14 @@ from python_reference import python_names
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
 NOT_BY_HAND = "<!-- Written by tools/reference.py (make docs) from the code; changes here are lost. -->"
 OF_COMMANDS = """\
-Text flows from stdin to stdout; progress goes to stderr. Exit code 0: done; 1: failure, with one line on
-stderr that says where, what and what to do; 2: usage. `heedful --version` shows the version, and
-`heedful COMMAND --help` what is here."""
+Text flows from stdin to stdout; progress goes to stderr. The exit code is 0 on success, 1 on failure and 2
+on wrong usage. After a failure, one line on stderr says where and what it was, and what to do.
+`heedful --version` shows the version, and `heedful COMMAND --help` shows the same options as this page."""
 OF_KEYS = """\
-The keys of a recipe (`heedful train CONFIG.toml`) and of `--set section.key=value`; a run's
-`config.toml` has all of them. Numbers in parentheses are sections of the paper. A default of none is no
-value: such a key is left out; where another default is to be none, the value is `false`. `preset =
-"small"` at the top of a file names other defaults."""
+These are the keys of a recipe (`heedful train CONFIG.toml`) and of `--set section.key=value`. A run's
+`config.toml` has all of them. Numbers in parentheses are sections of the paper. A default of none means
+that the key has no value. To set another key to none, give it the value `false`. `preset = "small"` at the
+top of a file selects other defaults."""
 LARGE = 2**31  # a limit from here on is that of the machine's integers, not of the setting
 TYPES = {int: "integer", float: "number", str: "text", Path: "path"}
 JSON_TYPES = {"integer": "integer", "number": "number", "string": "text", "boolean": "`true` or `false`"}

@@ -395,7 +395,7 @@ def test_a_model_without_languages_is_one_line(bundle: Path) -> None:
     outcome = heedful("serve", bundle, "--port", 0)
     assert outcome.code == 1
     assert outcome.err.splitlines() == [
-        f"error: {bundle}: nothing says which languages it translates; say it with a source and a target: "
+        f"error: {bundle}: the languages of this model are not known; name source and target: "
         f"heedful serve en-de={bundle}"
     ]
 
@@ -419,8 +419,8 @@ def test_a_model_without_languages_is_one_line(bundle: Path) -> None:
         (["en-de=x", "--rate", 10**30], "'--rate': Input should be less than or equal to"),
         (["en-de=x", "--beam-size", 10**6], "--beam-size"),
         (["en-de=x", "--cors", "https://a.org", "--cors", "b.org"], "'b.org': no origin"),
-        (["en-de=x", "de-en=y", "en-de=z"], "en-de=z: en-de is said by en-de=x already"),
-        (["en-de,deu_Latn-fr,de-fr=x"], "de-fr is said by"),
+        (["en-de=x", "de-en=y", "en-de=z"], "en-de=z: en-de is already listed by en-de=x"),
+        (["en-de,deu_Latn-fr,de-fr=x"], "de-fr is already listed by"),
         (
             ["--make-key", "ann", "--keys", "nothing.json", "--rate", 10**30],
             "'--rate': Input should be less than or equal to",

@@ -74,9 +74,9 @@ ADDRESS = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
     [
         ({}, "WORLD_SIZE=2, but RANK, MASTER_ADDR, MASTER_PORT not set: torchrun sets RANK"),
         ({"RANK": "0"}, "WORLD_SIZE=2, but MASTER_ADDR, MASTER_PORT not set: torchrun sets RANK"),
-        ({"RANK": "first"} | ADDRESS, "RANK='first' is no number"),
+        ({"RANK": "first"} | ADDRESS, "RANK='first' is not a number"),
         ({"RANK": "2"} | ADDRESS, "RANK=2 is not below WORLD_SIZE=2"),
-        ({"RANK": "0", "WORLD_SIZE": "two"} | ADDRESS, "WORLD_SIZE='two' is no number"),
+        ({"RANK": "0", "WORLD_SIZE": "two"} | ADDRESS, "WORLD_SIZE='two' is not a number"),
     ],
 )
 def test_half_of_the_environment_of_torchrun_is_one_line(

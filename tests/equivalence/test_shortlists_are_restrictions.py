@@ -185,7 +185,7 @@ def assert_same(found: Sequence[Translation], wanted: Sequence[Translation]) -> 
 @pytest.mark.parametrize("name", ["greedy", "beam", "sampled"])
 def test_a_sentence_is_searched_as_if_all_else_were_suppressed(name: str, engine: str) -> None:
     bundle = memorised()
-    shortlist, framing = (
+    shortlist, special_tokens = (
         shortlist_of(bundle, candidates=1),
         SpecialTokens.of(bundle.config, bundle.tokenizers),
     )
@@ -193,7 +193,7 @@ def test_a_sentence_is_searched_as_if_all_else_were_suppressed(name: str, engine
     found = translator(engine, shortlist).translations(SOURCES, options=options)
     unrestricted = translator(engine, None)
     for source, ours in zip(SOURCES, found, strict=True):
-        allowed = shortlist.ids(framing.source(bundle.tokenizers.src.encode(source))).tolist()
+        allowed = shortlist.ids(special_tokens.source(bundle.tokenizers.src.encode(source))).tolist()
         others = set(range(tgt.vocab_size)) - set(allowed) | {tgt.pad_id, tgt.bos_id}
         same = replace(options, suppressed_ids=tuple(others))
         assert_same([ours], unrestricted.translations([source], options=same))

@@ -178,7 +178,7 @@ def refusal_of(path: Path) -> str:
         (torch.zeros(2, 2).to_sparse(), "not of plain numbers"),
         (torch.zeros(2, device="meta"), "not of plain numbers"),
         (torch.zeros(2, dtype=torch.complex64), "not of plain numbers"),
-        ([1.0], "is no tensor but of type list"),
+        ([1.0], "is not a tensor but of type list"),
     ],
 )
 def test_tensors_that_are_more_than_their_file_are_refused(

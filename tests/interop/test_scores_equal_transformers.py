@@ -77,9 +77,12 @@ def test_what_generate_finds_has_the_score_that_generate_gave_it(name: str, tmp_
     batch, theirs = generated(name, tmp_path / "model")
     found, model = imported(FAMILIES[name].layout, tmp_path / "model")
     config, tgt = found.config, found.tokenizers.tgt
-    framing, options = SpecialTokens.of(config, found.tokenizers), SearchOptions.from_config(config.decode)
-    if framing.tgt_prefix:
-        options = replace(options, forced_first_id=framing.tgt_prefix[0])
+    special_tokens, options = (
+        SpecialTokens.of(config, found.tokenizers),
+        SearchOptions.from_config(config.decode),
+    )
+    if special_tokens.tgt_prefix:
+        options = replace(options, forced_first_id=special_tokens.tgt_prefix[0])
     outputs = []
     for ids in theirs.sequences[:, 1:].tolist():
         end = ids.index(tgt.eos_id) + 1

@@ -164,7 +164,7 @@ def test_shortlists(cases: int, tmp_path: Path) -> None:
             damaged = save(arrays | {name: others[number % len(others)]}, metadata=metadata)
         with replaced(file, damaged):
             shortlist = Shortlist.load(file)
-            shortlist.ids([i for i in range(shortlist.src_vocab_size)][:9], [0, 10**6])
+            shortlist.ids([i for i in range(shortlist.src_vocab_size)][:9], besides=[0, 10**6])
             check_shortlist(shortlist, memorised())
 
     read_many(cases * 4, st.tuples(WOUNDS, CHANGES, st.integers(0, 7)), read)

@@ -1,4 +1,4 @@
-"""A small model of many languages with random weights, and NLLB's tokenizer and framing."""
+"""A small model of many languages with random weights, and NLLB's tokenizer and special tokens."""
 
 from functools import cache
 

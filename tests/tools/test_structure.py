@@ -11,9 +11,9 @@ from structure import ROOT, figures
 # Where a change makes a figure better, it is written here anew.
 MOST = {
     "modules": 172,
-    "lines of src": 34_553,
-    "lines of tests": 39_442,
-    "lines of tools": 1_235,
+    "lines of src": 34_566,
+    "lines of tests": 39_510,
+    "lines of tools": 1_230,
     "share of modules with one importer and below 150 lines": 0.067,
     "modules at the root": 4,
 }

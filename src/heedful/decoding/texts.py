@@ -62,14 +62,14 @@ class TextCodec:
 
     Attributes:
         tokenizers: of the model.
-        framing: its special-token template.
+        special_tokens: its special-token template.
         default: the search where none is asked for.
         trained_length: the limit of sources where neither search says `max_source_tokens`; None: none.
         position_limit: the most tokens of a source or an output; None: as many as memory allows.
     """
 
     tokenizers: TokenizerPair
-    framing: SpecialTokens
+    special_tokens: SpecialTokens
     default: SearchOptions
     trained_length: int | None = None
     position_limit: int | None = None
@@ -81,7 +81,7 @@ class TextCodec:
             options: of the search.
             least: the limit of sources is no lower, unless the options say so.
         """
-        options, tag = options or self.default, self.framing.tgt_prefix
+        options, tag = options or self.default, self.special_tokens.tgt_prefix
         limit = options.max_source_tokens or self.default.max_source_tokens
         if limit is None and (self.trained_length or least):
             limit = max(self.trained_length or 0, least)
@@ -106,7 +106,7 @@ class TextCodec:
         encoded = _encoded(self.tokenizers.src, texts)
         beginnings = self._prefixes(prefixes, texts)
         most = min(options.max_source_tokens or sys.maxsize, self.position_limit or sys.maxsize)
-        num_special = len(self.framing.source(()))
+        num_special = len(self.special_tokens.source(()))
         lines = Lines(texts)
         for number, (text, ids, beginning) in enumerate(
             zip(texts, encoded, beginnings, strict=True), start=first_line
@@ -124,7 +124,7 @@ class TextCodec:
                 encoded_segments = _encoded(self.tokenizers.src, segments)
             lines.gaps.append(gaps)
             for segment, ids_of_segment in zip(segments, encoded_segments, strict=True):
-                framed = self.framing.source(ids_of_segment) if ids_of_segment else []
+                framed = self.special_tokens.source(ids_of_segment) if ids_of_segment else []
                 _check_length(f"line {number:,}", framed, self.position_limit)
                 source = Source.of(framed, options, prefix=prefix, longest=self.position_limit)
                 _check_prefix(number, prefix, source.limit - (options.forced_first_id is not None))
@@ -202,11 +202,11 @@ class TextCodec:
         encoded = zip(_encoded(self.tokenizers.src, sources), _encoded(tgt, texts), targets, strict=True)
         for line, (src_ids, tgt_ids, target) in enumerate(encoded, start=first_line):
             if isinstance(target, str):
-                output = _with_forced_first_id(self.framing.target(tgt_ids), options)
+                output = _with_forced_first_id(self.special_tokens.target(tgt_ids), options)
             else:
                 output = [*target]
             is_nothing = not src_ids and not (tgt_ids if isinstance(target, str) else target)
-            read.append([] if is_nothing else self.framing.source(src_ids))
+            read.append([] if is_nothing else self.special_tokens.source(src_ids))
             written.append([] if is_nothing else output)
             if not isinstance(target, str) and not is_nothing:
                 _check_ids(f"target line {line:,}", output, tgt)
@@ -251,7 +251,7 @@ class TextCodec:
         )
         for (i, k, each), weights_TS in zip(incomplete, attention, strict=True):
             unknown = [position for position, token in enumerate(each.ids) if token == tgt.unk_id]
-            weights_US = weights_TS[unknown, len(self.framing.src_prefix) :]
+            weights_US = weights_TS[unknown, len(self.special_tokens.src_prefix) :]
             words = attended_words(weights_US, lines.segments[i], src, whole=tgt.kind == "word")
             texts[i][k] = tgt.decode(each.ids, unknown=words)
 
@@ -392,7 +392,7 @@ def checked_ids(
             if not 0 <= each < vocab_size:
                 shown = f"{each:,}" if abs(each) < 1 << 63 else "a huge number"
                 raise InputError(
-                    f"{where}: {shown}, at place {position:,}, is no id; the model has those from 0 to "
+                    f"{where}: {shown}, at position {position:,}, is not an id; the ids go from 0 to "
                     f"{vocab_size - 1:,}"
                 )
         _check_length(where, ids, longest)
@@ -469,7 +469,7 @@ def _check_ids(name: str, ids: Sequence[int], tokenizer: Tokenizer) -> None:
         raise InputError(f"{name}: ids are whole numbers from 0 to {tokenizer.vocab_size - 1:,}")
     if tokenizer.eos_id in ids[:-1]:
         raise InputError(
-            f"{name}: the end token, {tokenizer.eos_id}, before the last place; it ends an output"
+            f"{name}: the end token, {tokenizer.eos_id}, before the last position; it ends an output"
         )
 
 

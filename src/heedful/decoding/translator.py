@@ -95,10 +95,10 @@ class Translator:
         networks = [each.network for each in (bundle, *ensemble)]
         configs = [each.config for each in networks]
         self._src_vocab_size = min(each.src_vocab_size for each in configs)
-        framing, tgt = SpecialTokens.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
+        special_tokens, tgt = SpecialTokens.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
         self.codec = TextCodec(
             tokenizers=bundle.tokenizers,
-            framing=framing,
+            special_tokens=special_tokens,
             default=SearchOptions.from_config(bundle.config.decode),
             trained_length=bundle.config.data.max_length,
             position_limit=min(
@@ -109,7 +109,7 @@ class Translator:
             engine = choose_backend(networks, precision=precision, engine=engine)
         self.generator = Generator(
             backend=engine,
-            start_id=framing.start_id,
+            start_id=special_tokens.start_id,
             eos_id=tgt.eos_id,
             pad_id=tgt.pad_id,
             vocab_size=configs[0].tgt_vocab_size,
@@ -328,8 +328,8 @@ class Translator:
             src_words = words_of_tokens(src, sources[i], split=split)
             tgt_words = words_of_tokens(tgt, targets[i], split=split)
             # A token's own step is the one that predicts it; the end token is predicted last.
-            last = len(written[i]) - len(codec.framing.tgt_suffix) + method.shift
-            column = len(codec.framing.src_prefix)
+            last = len(written[i]) - len(codec.special_tokens.tgt_suffix) + method.shift
+            column = len(codec.special_tokens.src_prefix)
             own_TS = relative_weights(weights_TS)[
                 last - len(tgt_words) : last, column : column + len(src_words)
             ]

@@ -132,12 +132,12 @@ $notes
 """)
 
 
-def readme(bundle: Bundle, framing: SpecialTokens, names: TokenNames, *, weights: str) -> str:
+def readme(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames, *, weights: str) -> str:
     """Write it, in Markdown.
 
     Args:
         bundle: what was exported.
-        framing: the special-token template.
+        special_tokens: the special-token template.
         names: of the tokens.
         weights: the type in which they are stored.
     """
@@ -153,11 +153,11 @@ def readme(bundle: Bundle, framing: SpecialTokens, names: TokenNames, *, weights
         packages=" ".join(packages),
         imports="\n".join(f"import {package}" for package in packages),
         tokenizers="\n".join(f"{variable} = {_loading(*file)}" for variable, file in files.items()),
-        special=_literal(_special(bundle, framing, names)),
-        source=_cutting(tokenizers.src, first, framing, names),
-        arguments=",\n        ".join(_arguments(bundle, framing, names)),
+        special=_literal(_special(bundle, special_tokens, names)),
+        source=_cutting(tokenizers.src, first, special_tokens, names),
+        arguments=",\n        ".join(_arguments(bundle, special_tokens, names)),
         text=_joining(tokenizers.tgt, last),
-        notes="\n".join(f"- {note}" for note in _notes(bundle.config, framing, names)),
+        notes="\n".join(f"- {note}" for note in _notes(bundle.config, special_tokens, names)),
     )
 
 
@@ -173,13 +173,13 @@ def _loading(tokenizer: Tokenizer, stem: str) -> str:
     return f"sentencepiece.SentencePieceProcessor(model_file={file})"
 
 
-def _cutting(tokenizer: Tokenizer, variable: str, framing: SpecialTokens, names: TokenNames) -> str:
+def _cutting(tokenizer: Tokenizer, variable: str, special_tokens: SpecialTokens, names: TokenNames) -> str:
     """Python that turns `line` into tokens; the end token is CTranslate2's own affair where it comes last."""
     is_library = isinstance(tokenizer, HuggingFaceTokenizer)
     cut = "encode(line, add_special_tokens=False).tokens" if is_library else "encode(line, out_type=str)"
-    before = [names.src[i] for i in framing.src_prefix]
-    after = [names.src[i] for i in framing.src_suffix]
-    if framing.src_suffix == (tokenizer.eos_id,):
+    before = [names.src[i] for i in special_tokens.src_prefix]
+    after = [names.src[i] for i in special_tokens.src_suffix]
+    if special_tokens.src_suffix == (tokenizer.eos_id,):
         after = []
     if not before and not after:
         return f"{variable}.{cut}"
@@ -195,19 +195,19 @@ def _joining(tokenizer: Tokenizer, variable: str) -> str:
     return f'{variable}.decode(tokens).replace("▁", " ").strip()'  # tokens that the model does not know
 
 
-def _special(bundle: Bundle, framing: SpecialTokens, names: TokenNames) -> list[str]:
+def _special(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames) -> list[str]:
     """The tokens of an output that stand for no text; SentencePiece alone writes unknown ones as `⁇`."""
     tgt = bundle.tokenizers.tgt
-    ids = {tgt.pad_id, tgt.bos_id, tgt.eos_id, *framing.tgt_prefix}
+    ids = {tgt.pad_id, tgt.bos_id, tgt.eos_id, *special_tokens.tgt_prefix}
     if not isinstance(tgt, SentencePieceTokenizer):
         ids.add(tgt.unk_id)
     return [names.tgt[i] for i in sorted(ids)]
 
 
-def _arguments(bundle: Bundle, framing: SpecialTokens, names: TokenNames) -> Iterable[str]:
+def _arguments(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames) -> Iterable[str]:
     """The bundle's own search, as far as CTranslate2 has it."""
     search, tgt = bundle.config.decode, bundle.tokenizers.tgt
-    first: Sequence[int] = framing.tgt_prefix
+    first: Sequence[int] = special_tokens.tgt_prefix
     if not first and search.forced_first_id is not None:
         first = [search.forced_first_id]
     if first:
@@ -219,7 +219,7 @@ def _arguments(bundle: Bundle, framing: SpecialTokens, names: TokenNames) -> Ite
     if search.beam_size > 1 and search.early_stopping == "optimal":
         yield "patience=2"
     suppressed = suppressed_ids(
-        search.suppressed_ids, start_id=framing.start_id, pad_id=tgt.pad_id, eos_id=tgt.eos_id
+        search.suppressed_ids, start_id=special_tokens.start_id, pad_id=tgt.pad_id, eos_id=tgt.eos_id
     )
     if sequences := [[names.tgt[i]] for i in suppressed]:
         yield f"suppress_sequences={_literal(sequences)}"
@@ -229,9 +229,9 @@ def _arguments(bundle: Bundle, framing: SpecialTokens, names: TokenNames) -> Ite
     yield 'batch_type="tokens"'
 
 
-def _notes(config: Config, framing: SpecialTokens, names: TokenNames) -> Iterable[str]:
-    source = [names.src[i] for i in (*framing.src_prefix, *framing.src_suffix[1:])]
-    tags = [*source, *(names.tgt[i] for i in framing.tgt_prefix)]
+def _notes(config: Config, special_tokens: SpecialTokens, names: TokenNames) -> Iterable[str]:
+    source = [names.src[i] for i in (*special_tokens.src_prefix, *special_tokens.src_suffix[1:])]
+    tags = [*source, *(names.tgt[i] for i in special_tokens.tgt_prefix)]
     if tags:
         listed = " and ".join(f"`{tag}`" for tag in tags)
         yield f"{listed} name the languages; other tags of the vocabulary may take their places."
@@ -435,7 +435,7 @@ def export_ctranslate2(bundle: Bundle, output: Path, *, quantization: str | None
     """
     _check_quantization(quantization)
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
-    framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
+    special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
     names = token_names(bundle)
     with new_directory(output) as directory:
         spec = transformer_spec(bundle.model)
@@ -444,13 +444,13 @@ def export_ctranslate2(bundle: Bundle, output: Path, *, quantization: str | None
         spec.config.unk_token = names.tgt[tgt.unk_id]
         spec.config.bos_token = names.tgt[tgt.bos_id]
         spec.config.eos_token = names.tgt[tgt.eos_id]
-        spec.config.decoder_start_token = names.tgt[framing.start_id]
-        spec.config.add_source_eos = framing.src_suffix == (src.eos_id,)
+        spec.config.decoder_start_token = names.tgt[special_tokens.start_id]
+        spec.config.add_source_eos = special_tokens.src_suffix == (src.eos_id,)
         spec.validate()
         spec.optimize(quantization=quantization)
         spec.save(str(directory))
         bundle.tokenizers.save(directory)
-        card = readme(bundle, framing, names, weights=quantization or "float32")
+        card = readme(bundle, special_tokens, names, weights=quantization or "float32")
         (directory / CARD_FILE).write_text(card, encoding="utf-8")
 
 
@@ -463,6 +463,6 @@ def _check_quantization(quantization: str | None) -> None:
         ) from None
     if quantization is not None and quantization not in ACCEPTED_MODEL_TYPES:
         raise InteropError(
-            f"quantization {quantization!r}: CTranslate2 has none of that name"
+            f"quantization {quantization!r}: CTranslate2 has no such type"
             + suggestion(quantization, ACCEPTED_MODEL_TYPES)
         )

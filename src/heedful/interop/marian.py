@@ -142,13 +142,13 @@ def export_marian(bundle: Bundle, output: Path) -> None:
         InteropError: Marian does not support the model or the tokenizer, or the directory cannot be written.
     """
     refuse_what_marian_lacks(bundle.model.config)
-    framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
-    _refuse_other_framing(bundle, framing)
+    special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
+    _refuse_other_framing(bundle, special_tokens)
     files = _tokenizer_files(bundle)
     settings = {
-        CONFIG_FILE: _architecture(bundle, framing),
+        CONFIG_FILE: _architecture(bundle, special_tokens),
         GENERATION_FILE: write_search(
-            bundle.config.decode, framing, bundle.tokenizers.tgt, max_positions=_MAX_POSITIONS
+            bundle.config.decode, special_tokens, bundle.tokenizers.tgt, max_positions=_MAX_POSITIONS
         ),
         TOKENIZER_FILE: _tokenizer_settings(bundle),
     }
@@ -162,8 +162,8 @@ def export_marian(bundle: Bundle, output: Path) -> None:
             directory,
             _README,
             bundle.model.config,
-            notes=_notes(bundle, framing),
-            example="".join(f"{tag} " for tag in bundle.tokenizers.src.tokens(framing.src_prefix)),
+            notes=_notes(bundle, special_tokens),
+            example="".join(f"{tag} " for tag in bundle.tokenizers.src.tokens(special_tokens.src_prefix)),
         )
         save_file(marian_tensors(bundle.model), directory / "model.safetensors", metadata={"format": "pt"})
 
@@ -232,11 +232,11 @@ def _reordered(name: str, weight: Tensor, order: Tensor) -> Tensor:
     return weight[order]
 
 
-def _refuse_other_framing(bundle: Bundle, framing: SpecialTokens) -> None:
+def _refuse_other_framing(bundle: Bundle, special_tokens: SpecialTokens) -> None:
     """Refuse other templates than Marian's: an end token, and a tag such as `>>fra<<` before the source."""
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
-    tags = [src.tokens([i])[0] for i in framing.src_prefix]
-    if framing.src_suffix != (src.eos_id,) or not all(tag.startswith(">>") for tag in tags):
+    tags = [src.tokens([i])[0] for i in special_tokens.src_prefix]
+    if special_tokens.src_suffix != (src.eos_id,) or not all(tag.startswith(">>") for tag in tags):
         raise InteropError(
             f"--to marian: MarianMT does not support languages.src_tag={bundle.config.languages.src_tag!r}; "
             "use --to ctranslate2 or onnx"
@@ -296,7 +296,7 @@ def cleans_up_spaces(tokenizer: Tokenizer) -> bool:
     return json.loads(tokenizer.to_files()[TOKENS])["clean_up_spaces"] is True
 
 
-def _architecture(bundle: Bundle, framing: SpecialTokens) -> dict[str, Any]:
+def _architecture(bundle: Bundle, special_tokens: SpecialTokens) -> dict[str, Any]:
     model, tgt = bundle.model.config, bundle.tokenizers.tgt
     sizes = {
         f"{stack}_{key}": value
@@ -310,7 +310,7 @@ def _architecture(bundle: Bundle, framing: SpecialTokens) -> dict[str, Any]:
         "attention_dropout": model.attention_dropout,
         "d_model": model.d_model,
         "decoder_layers": model.num_decoder_layers,
-        "decoder_start_token_id": framing.start_id,
+        "decoder_start_token_id": special_tokens.start_id,
         "decoder_vocab_size": model.tgt_vocab_size,
         "dropout": model.dropout,
         "dtype": "float32",
@@ -349,17 +349,17 @@ $notes
 """)
 
 
-def _notes(bundle: Bundle, framing: SpecialTokens) -> Iterable[str]:
+def _notes(bundle: Bundle, special_tokens: SpecialTokens) -> Iterable[str]:
     yield "The logits are those of the bundle that it was exported from."
     if bundle.model.config.positions == "sinusoidal":
         yield "The dimensions of its states are in the order of Marian's sinusoids, sines before cosines."
-    if framing.src_prefix:
-        yield f"Each text begins with the tag of its target language, here `{_tag(bundle, framing)}`."
+    if special_tokens.src_prefix:
+        yield f"Each text begins with the tag of its target language, here `{_tag(bundle, special_tokens)}`."
     yield from inexact_settings(bundle.config.decode)
     yield f"A text may have {_MAX_POSITIONS:,} tokens, its end included."
     if isinstance(bundle.tokenizers.tgt, SentencePieceTokenizer):
         yield "An unknown token of an output is omitted from the text, where heedful writes `⁇`."
 
 
-def _tag(bundle: Bundle, framing: SpecialTokens) -> str:
-    return bundle.tokenizers.src.tokens(framing.src_prefix)[0]
+def _tag(bundle: Bundle, special_tokens: SpecialTokens) -> str:
+    return bundle.tokenizers.src.tokens(special_tokens.src_prefix)[0]

@@ -81,5 +81,5 @@ class Limits:
         if self.waiting_characters < self.characters:
             raise InputError(
                 f"--max-waiting {self.waiting_characters:,}: must be at least --max-characters "
-                f"{self.characters:,}, or a request of that length is never let in"
+                f"{self.characters:,}, or a request of that length is never admitted"
             )

@@ -122,7 +122,7 @@ class ModelConfig(Section):
         32, description="Buckets of relative positions, as in T5."
     )
     relative_max_distance: NumPositions = Field(
-        128, description="Distance from which on relative positions share the last bucket."
+        128, description="Relative positions at this distance or more share the last bucket."
     )
     tied: Literal["all", "target", "none"] = Field(
         "all",

@@ -181,13 +181,17 @@ class SharedOptions:
     ] = 0.6
     length_normalization: Annotated[
         LengthNormalization,
-        Option("Scores over ((5 + length) / 6)^alpha, or over length^alpha.", SEARCH, default=BUNDLE),
+        Option(
+            "Divide scores by ((5 + length) / 6)^alpha (gnmt) or by length^alpha (average).",
+            SEARCH,
+            default=BUNDLE,
+        ),
     ] = "gnmt"
     coverage_penalty: Annotated[
         float,
         Option(
-            "Beta of the coverage penalty: outputs should attend to all of the input; 0.2 where "
-            "--length-normalization is gnmt, and far less with average.",
+            "Beta of the coverage penalty, which favours outputs that attend to all of the input; try "
+            "0.2 with gnmt, and far less with average.",
             SEARCH,
             minimum=0,
             maximum=1000,
@@ -201,8 +205,8 @@ class SharedOptions:
     max_source_tokens: Annotated[
         int | None,
         _length(
-            "Maximum length of a source in tokens; longer lines are translated in segments, and refused "
-            "where a translation is given.",
+            "Maximum source length in tokens; longer lines are translated in segments, or refused if "
+            "a translation is given.",
             1,
             heading=SEARCH,
             default=f"data.max_length of the training, and {PAIR_TOKENS:,} where a translation is given",
@@ -228,7 +232,7 @@ class SharedOptions:
     repetition_penalty: Annotated[
         float,
         Option(
-            "Above 1, tokens that were written already are penalised.",
+            "Penalise tokens that the output already contains, if above 1.",
             OUTPUTS,
             above=0,
             maximum=1000,  # times a log-probability
@@ -237,9 +241,7 @@ class SharedOptions:
     ] = 1.0
     replace_unknown: Annotated[
         bool,
-        Option(
-            "Write for an unknown word (or character) the one of the input that it attends to most.", OUTPUTS
-        ),
+        Option("Replace each unknown token by the source word (or character) it attends to most.", OUTPUTS),
     ] = False
     cancelled: Callable[[], bool] | None = field(default=None, compare=False)
 
@@ -288,8 +290,8 @@ class BeamOptions:
     early_stopping: Annotated[
         EarlyStopping,
         Option(
-            "When to end a sentence: optimal, when no live hypothesis can win; estimate, when none would win "
-            "now; first, when beam-size hypotheses have finished.",
+            "When a sentence ends: optimal, when no live hypothesis can win; estimate, when none "
+            "would win now; first, when beam-size hypotheses have finished.",
             SEARCH,
             default=BUNDLE,
         ),
@@ -310,7 +312,7 @@ Run = Annotated[
 Prefix = Annotated[
     Path | None,
     Option(
-        "For each line of the input what its output begins with: whole words, or nothing.",
+        "A file with a prefix for each input line, which the output starts with: whole words, or nothing.",
         OUTPUTS,
         metavar="FILE",
     ),
@@ -318,23 +320,23 @@ Prefix = Annotated[
 Ensemble = Annotated[
     list[Path] | None,
     Option(
-        "Another model, whose probabilities are averaged with those of RUN; give it again for more.",
+        "Another model, whose probabilities are averaged with those of RUN; repeatable.",
         metavar="RUN",
     ),
 ]
 ShortlistFile = Annotated[
     Path | None,
     Option(
-        "A file of heedful shortlist: write each sentence with a few tokens only; scores are those of a "
-        "model that knows no others.",
+        "File of `heedful shortlist`: limits each sentence to a few tokens; scores treat all "
+        "others as impossible.",
         COMPUTING,
         metavar="FILE",
     ),
 ]
 AsJson = Annotated[bool, Option("Print JSON.", flags=("--json",))]
-Overwrite = Annotated[bool, Option("Start anew; an existing run is renamed to NAME.old-N.")]
+Overwrite = Annotated[bool, Option("Start again; an existing run is renamed to NAME.old-N.")]
 PRESET = Option("tiny, small, base, big, a row of Table 3, or a published system.")
-DEVICE = Option("Where to compute; auto: a GPU where there is one.", COMPUTING, metavar=_choices(Device))
+DEVICE = Option("Device; auto uses a GPU if there is one.", COMPUTING, metavar=_choices(Device))
 OUTPUT = ("--output", "-o")
 
 
@@ -360,20 +362,21 @@ class Runtime:
     """How to compute. Results may change: slightly with bf16 and fp16, more with int8."""
 
     batch_tokens: Annotated[
-        int | None, Option("Source tokens of a batch.", COMPUTING, minimum=1, default=BUNDLE)
+        int | None, Option("Source tokens per batch.", COMPUTING, minimum=1, default=BUNDLE)
     ] = None
     batch_size: Annotated[
         int | None,
-        Option("Sentences of a batch.", COMPUTING, minimum=1, default="as many as fit --batch-tokens"),
+        Option("Sentences per batch.", COMPUTING, minimum=1, default="as many as fit --batch-tokens"),
     ] = None
     threads: Annotated[
-        int | None, Option("CPU threads.", COMPUTING, minimum=1, default="as many as there are cores")
+        int | None,
+        Option("Number of CPU threads.", COMPUTING, minimum=1, default="as many as there are cores"),
     ] = None
     precision: Annotated[
         str,
         Option(
-            "Arithmetic; bf16 and int8 are faster on some CPUs; auto is the fastest for this class of CPU "
-            "that loses at most about 0.1 BLEU; fp16 is for GPUs, and slow elsewhere.",
+            "Arithmetic. auto picks the fastest that loses at most about 0.1 BLEU on this class of "
+            "CPU. fp16 is for GPUs, and slow elsewhere.",
             COMPUTING,
             metavar=f"{_choices(Precision)}|auto",
         ),
@@ -381,7 +384,7 @@ class Runtime:
     engine: Annotated[
         str,
         Option(
-            "native: the native library's, on CPUs; torch; auto: the native engine where it supports the "
+            "native: the native library, on CPUs. torch: PyTorch. auto: native if it supports the "
             "model, else torch.",
             COMPUTING,
             metavar="auto|native|torch",

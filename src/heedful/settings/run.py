@@ -92,7 +92,7 @@ class DataConfig(Section):
         None, description="Directory of prepared corpora; none: that of the user's caches."
     )
     allow_overlap: bool = Field(
-        default=False, description="Train although validation pairs are in the training text too."
+        default=False, description="Train even if validation pairs are in the training text too."
     )
 
     @model_validator(mode="after")
@@ -156,7 +156,7 @@ class ScheduleConfig(Section):
 
     name: Literal["paper", "inverse_sqrt", "linear", "cosine", "1-sqrt", "constant"] = Field(
         "paper",
-        description="Shape of the schedule: the paper's (5.3), or another one, which rises linearly to its "
+        description="Shape of the schedule: the paper's (5.3), or another one; the others rise linearly to a "
         "peak.",
     )
     warmup_steps: Count = Field(
@@ -164,8 +164,8 @@ class ScheduleConfig(Section):
     )
     warmup_fraction: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         None,
-        description="First part of the run, by its nearest limit, in which the rate rises, in place of "
-        "warmup_steps, which a later --set of these brings back; none: warmup_steps.",
+        description="Fraction of the run, up to its nearest limit, in which the rate rises; it replaces "
+        "warmup_steps unless a later --set sets these; none: warmup_steps.",
     )
     peak: PositiveFloat | None = Field(
         None, description="Highest learning rate; the paper's schedule has none, all others need it."
@@ -173,7 +173,7 @@ class ScheduleConfig(Section):
     scale: PositiveFloat = Field(1.0, description="Factor of the paper's learning rate.")
     decay_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         1.0,
-        description="Last part of the run in which linear, cosine and 1-sqrt fall; below 1 they are "
+        description="Last fraction of the run, in which linear, cosine and 1-sqrt fall; below 1 they are "
         "warm-up-stable-decay (WSD).",
     )
     floor: NonNegativeFloat = Field(
@@ -238,7 +238,8 @@ class TrainConfig(Section):
         description="Steps between checkpoints (6.1: every 10 minutes, at 0.4 seconds a step, 5.2).",
     )
     checkpoint_every_minutes: PositiveFloat | None = Field(
-        10.0, description="Maximum minutes between checkpoints; what this alone adds is not averaged."
+        10.0,
+        description="Maximum minutes between checkpoints; checkpoints due to this alone are not averaged.",
     )
     keep_checkpoints: Positive = Field(5, description="Newest checkpoints that are kept.")
     precision: Literal["auto", TrainingPrecision] = Field(
@@ -291,9 +292,8 @@ class ValidConfig(Section):
     every_steps: Positive = Field(1000, description="Steps between validations.")
     every_fraction: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
         0.1,
-        description="Fraction of a run that train.max_minutes alone limits, after which it validates and "
-        "writes a checkpoint, in place of every_steps and train.checkpoint_every_steps; none: "
-        "these hold there too.",
+        description="Fraction of a run between validations, and between checkpoints, if the run is limited "
+        "by train.max_minutes alone; none: every_steps and train.checkpoint_every_steps.",
     )
     metric: Literal["nll", "bleu", "chrf", "exact"] = Field(
         "nll", description="Metric by which the best model is chosen."

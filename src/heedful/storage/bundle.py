@@ -236,7 +236,7 @@ def _read_description(path: Path) -> dict[str, Any]:
             )
     for name, score in description["scores"].items():
         if not (isinstance(score, float) or is_whole(score, least=-MAX_WHOLE)):
-            raise BundleError(f"{file}: scores.{name}={shown(score)} is no number; copy the bundle again")
+            raise BundleError(f"{file}: scores.{name}={shown(score)} is not a number; copy the bundle again")
     return description
 
 

@@ -222,7 +222,7 @@ def check_tensors(tensors: Mapping[str, object]) -> None:
     """
     for name, tensor in tensors.items():
         if not (isinstance(name, str) and isinstance(tensor, Tensor)):
-            raise ValueError(f"{shown(name)} is no tensor but of type {type(tensor).__name__}")
+            raise ValueError(f"{shown(name)} is not a tensor but of type {type(tensor).__name__}")
         if len(name) > _MAX_NAME:
             raise ValueError(f"{shown(name)} is a name of {len(name):,} characters")
         if problem := _problem(tensor):

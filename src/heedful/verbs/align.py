@@ -31,13 +31,13 @@ _PAIRS_SHOWN = 64  # between two movements of the bar
 class Align:
     """Align the words of given translations by the cross-attention of the model.
 
-    One line for each pair, in Pharaoh form: `0-0 2-1` says that the first target word comes from the first
-    source word, and the second from the third. Words are what is between spaces; every target word has at
-    least one link, and a pair with an empty line none.
+    Prints a line for each pair, in Pharaoh format: `0-0 2-1` means that the first target word comes from the
+    first source word, and the second from the third. Words are separated by spaces. Every target word has at
+    least one link. A pair with an empty line has none.
 
-    Each token of a translation is aligned with the source token that it attends to most, by the mean of the
-    heads of the last layer but one (Garg et al., 2019), and words by their tokens. For models of six layers,
-    --layer 3 --shift is better (Chen et al., 2020).
+    Each token of a translation is aligned with the source token that it attends to most. The weights are the
+    mean of the heads of the last layer but one (Garg et al., 2019). Words are aligned if their tokens are.
+    For models of six layers, --layer 3 --shift is better (Chen et al., 2020).
     """
 
     run: Run
@@ -49,8 +49,8 @@ class Align:
     shift: Annotated[
         bool,
         Option(
-            "Read where a token is the decoder's input, not where it is predicted: better in the middle "
-            "layers of deep models."
+            "Read the attention when a token is the decoder's input, not when it is predicted; better in the "
+            "middle layers of deep models."
         ),
     ] = False
     output: Annotated[Path | None, Option("", default="stdout", flags=OUTPUT, is_file=True)] = None

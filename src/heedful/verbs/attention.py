@@ -21,7 +21,7 @@ class Attention:
     """Show the attention of a model while it translates a sentence.
 
     Prints the translation. A map of cross-attention has a row for each output token and a column for each
-    input token. A page (.html) begins with the first map of the chosen ones, and has all others too.
+    input token. A page (.html) has all maps, and begins with the first one that you chose.
     """
 
     run: Run
@@ -33,17 +33,17 @@ class Attention:
     kind: Annotated[
         str,
         Option(
-            "Attention of the picture: cross (decoder on source), encoder, decoder.",
+            "Kinds of attention to draw: cross (decoder on source), encoder, decoder.",
             metavar="KIND,...|all",
             flags=("--attention",),
         ),
     ] = "cross"
     layer: Annotated[
         str | None,
-        Option("Layers of the picture, from 1.", metavar="N,...|all", default="the last"),
+        Option("Layers to draw, counted from 1.", metavar="N,...|all", default="the last"),
     ] = None
     head: Annotated[
-        str, Option("Heads of the picture; all: their mean, and each.", metavar="N,...|mean|all")
+        str, Option("Heads to draw; all draws their mean and each.", metavar="N,...|mean|all")
     ] = "all"
     languages: Languages = field(default_factory=Languages)
     search: SearchOverrides = field(default_factory=dict)
@@ -100,12 +100,12 @@ def attention_of(
     from heedful.text import SpecialTokens
 
     bundle = translator.bundle
-    framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
+    special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
     options = options or SearchOptions.from_config(bundle.config.decode)
     limit = options.source_limit(bundle.config)
-    check_unsplit("attention: TEXT", framing.source(bundle.tokenizers.src.encode(source)), limit)
+    check_unsplit("attention: TEXT", special_tokens.source(bundle.tokenizers.src.encode(source)), limit)
     if target is not None:
-        written = [*framing.tgt_prefix, *bundle.tokenizers.tgt.encode(target)]
+        written = [*special_tokens.tgt_prefix, *bundle.tokenizers.tgt.encode(target)]
         check_unsplit("attention: --target", written, limit)
         return attention_maps(bundle, source, written)
     [translation] = translator.translations([source], options=options)

@@ -62,7 +62,7 @@ _LOG_RATIO, _LOG_RATIO_DEVIATION = 0.021, 0.169
 class BenchTrain:
     """Measure the speed of training on this machine.
 
-    Steps are those of `heedful train`, on the given text or on random sentences with the lengths of image
+    Times the steps of `heedful train`, on the given text or on random sentences with the lengths of image
     captions. Shows target tokens per second, the fraction of the machine's rate of matrix multiplications,
     and memory.
     """
@@ -78,9 +78,9 @@ class BenchTrain:
 class BenchDecode:
     """Measure the speed of translation on this machine.
 
-    All sentences are translated in batches several times, and some of them one at a time, with the search of
-    the bundle and the given beam. Shows output tokens and sentences per second, the latency of a single
-    sentence, memory, and which precision would be faster.
+    Translates all sentences in batches several times, and some of them one at a time, with the search of the
+    bundle and the given beam. Shows output tokens and sentences per second, the latency of a single sentence,
+    memory, and which precision would be faster.
     """
 
     run: Run

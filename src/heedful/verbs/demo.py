@@ -57,7 +57,7 @@ _ENOUGH_STEPS = max(_BLEU_AFTER)
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Train on the embedded phrase book, score, translate, and draw an attention map: under four minutes."""
+    """Train on the embedded phrase book, score, translate and draw attention, in under four minutes."""
 
     output: Annotated[Path, Option("The run directory.", flags=OUTPUT)] = Path("runs/demo")
     overwrite: Overwrite = False
@@ -65,7 +65,7 @@ class Demo:
         float | None,
         Option("Minutes of training.", minimum=0.01, default="as many as the phrase book needs"),
     ] = None
-    seed: Annotated[int, Option("Of the training; the text is always the same.", minimum=0)] = 1
+    seed: Annotated[int, Option("Random seed of the training; the text is always the same.", minimum=0)] = 1
     as_json: AsJson = False
 
 

@@ -75,7 +75,7 @@ class Smoothing:
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """Draw histograms of the lengths of parallel text, in words, which are what is between spaces."""
+    """Draw histograms of the lengths of parallel text, in words separated by spaces."""
 
     src: Annotated[Path, Option("Source lines; .gz too.")]
     tgt: Annotated[Path, Option("Their translations, line by line.")]
@@ -86,15 +86,15 @@ class Lengths:
 class Heads:
     """Draw the importance of each head: how much the loss rises without it (Michel et al., 2019).
 
-    The loss is the negative log-likelihood of the translations, in nats per target token; each head in turn
-    is masked, its output set to zero. Prints a line for each head: the kind of attention, the layer, the head
-    and the increase, between tabs.
+    Masks each head in turn by setting its output to zero. The loss is the negative log-likelihood of the
+    translations, in nats per target token. Prints a line for each head, with tabs between the kind of
+    attention, the layer, the head and the increase.
     """
 
     run: Run
     src: Annotated[Path, Option("Source lines to measure on; .gz too.")]
     tgt: Annotated[Path, Option("Their translations, line by line.")]
-    pairs: Annotated[int, Option("Measure on the first pairs only, so many.", minimum=1)] = 200
+    pairs: Annotated[int, Option("Measure on this number of pairs, from the first on.", minimum=1)] = 200
     output: _Output = None
     languages: Languages = field(default_factory=Languages)
     device: Annotated[str, DEVICE] = "auto"
@@ -224,14 +224,16 @@ def _batches(bundle: "Bundle", text: "ParallelText", num_pairs: int, batch_token
     from heedful.text import SpecialTokens
 
     tokenizers, sizes = bundle.tokenizers, bundle.config.model
-    framing = SpecialTokens.of(bundle.config, tokenizers)
+    special_tokens = SpecialTokens.of(bundle.config, tokenizers)
     encoded = zip(
         tokenizers.src.encode_batch(text.src[:num_pairs]),
         tokenizers.tgt.encode_batch(text.tgt[:num_pairs]),
         strict=True,
     )
     pairs = [
-        (framing.source(source), framing.target(target)) for source, target in encoded if source and target
+        (special_tokens.source(source), special_tokens.target(target))
+        for source, target in encoded
+        if source and target
     ]
     longest = sizes.max_positions if sizes.positions == "learned" else None
     pairs = [pair for pair in pairs if longest is None or max(map(len, pair)) <= longest]
@@ -243,7 +245,7 @@ def _batches(bundle: "Bundle", text: "ParallelText", num_pairs: int, batch_token
             [arrays[i] for i in batch],
             src_pad_id=sizes.src_pad_id,
             tgt_pad_id=sizes.tgt_pad_id,
-            start_id=framing.start_id,
+            start_id=special_tokens.start_id,
         )
 
 

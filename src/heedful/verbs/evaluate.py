@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Translate a test set and score the outputs; or score outputs that are there (--hyp).
+    """Translate a test set and score the outputs; or score existing outputs (--hyp).
 
-    Each score comes with its 95 % confidence interval and its signature. bleu, chrf and ter are sacreBLEU's.
-    wer is the word error rate, in percent: the edit distance to the closest reference over its length, in
-    words. exact is the percentage of lines that equal one of their references. item_error_rate and per are
-    for dictionaries, where a source that occurs several times is one item with several references:
-    item_error_rate is the percentage of sources with no correct output (wer, in earlier versions), and per
-    the token error rate.
+    Each score comes with its 95 % confidence interval and its signature. `bleu`, `chrf` and `ter` are
+    sacreBLEU's. `wer` is the word error rate, in percent: edit distance to the closest reference over its
+    length, in words. `exact` is the percentage of lines that equal one of their references. The others are
+    for dictionaries, where a source that occurs several times is one item with several references.
+    `item_error_rate` is the percentage of sources with no correct output. `per` is the token error rate.
 
     Several systems share a table, with the p-value of each difference to the first (paired bootstrap).
     """
@@ -43,15 +42,15 @@ class Evaluate:
         Path | None,
         Option(
             "A run directory (its best bundle is used), a bundle, or USER/MODEL[@REVISION] on the hub.",
-            metavar="[RUN]",
+            metavar="RUN",
             is_argument=True,
         ),
     ] = None
     src: Annotated[
-        Path | None, Option("Source lines; .gz too. Not needed to score --hyp by metrics of lines.")
+        Path | None, Option("Source lines; .gz too. Needed to translate, and for item_error_rate and per.")
     ] = None
     ref: Annotated[
-        list[Path], Option("Reference lines; give it again for more references.", metavar="<path>")
+        list[Path], Option("Reference lines; repeatable, for several references.", metavar="<path>")
     ]
     hyp: Annotated[
         list[Path] | None,
@@ -66,21 +65,21 @@ class Evaluate:
         ),
     ] = None
     metric: Annotated[
-        str, Option("Of bleu, chrf, ter, wer, item_error_rate, per, exact; with commas.", metavar="NAMES")
+        str, Option("bleu, chrf, ter, wer, item_error_rate, per, exact; comma-separated.", metavar="NAMES")
     ] = "bleu,chrf"
-    lowercase: Annotated[bool, Option("Compare without case.")] = False
+    lowercase: Annotated[bool, Option("Ignore case.")] = False
     resamples: Annotated[
         int,
         Option(
-            "Bootstrap resamples for confidence intervals and p-values; 0: neither.",
+            "Bootstrap resamples for confidence intervals and p-values; 0 disables both.",
             minimum=0,
             maximum=100_000,
         ),
     ] = 1000
     as_json: AsJson = False
-    output: Annotated[Path | None, Option("Write the outputs of RUN there.", flags=OUTPUT, is_file=True)] = (
-        None
-    )
+    output: Annotated[
+        Path | None, Option("Write the outputs of RUN to this file.", flags=OUTPUT, is_file=True)
+    ] = None
     languages: Languages = field(default_factory=Languages)
     search: SearchOverrides = field(default_factory=dict)
     shortlist: ShortlistFile = None

@@ -15,17 +15,17 @@ class Export:
     """Export a model for another system.
 
     ctranslate2: a directory for ctranslate2.Translator. marian: one for transformers' MarianMTModel and
-    MarianTokenizer. onnx: an encoder and a decoder step for ONNX Runtime. The README.md in it shows its use;
-    models that the system does not support are refused before anything is written.
+    MarianTokenizer. onnx: an encoder and a decoder step for ONNX Runtime. The README.md in the directory
+    shows its use. Models that the system does not support are refused before anything is written.
     """
 
     bundle: Run
-    to: Annotated[str, Option("The system.", metavar="|".join(TARGETS))]
+    to: Annotated[str, Option("The system to export for.", metavar="|".join(TARGETS))]
     output: Annotated[Path, Option("The directory to create.", flags=OUTPUT)]
     quantization: Annotated[
         str | None,
         Option(
-            "Of the weights, for ctranslate2: int8, int8_float32, int8_float16, int8_bfloat16, int16, "
+            "Type of the weights, for ctranslate2: int8, int8_float32, int8_float16, int8_bfloat16, int16, "
             "float16, bfloat16.",
             metavar="TYPE",
             default="float32",

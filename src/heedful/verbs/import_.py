@@ -26,7 +26,7 @@ class Import:
     source: Annotated[
         Path,
         Option(
-            "A file written by torch.save, or .safetensors. For marian, m2m100 and bart a directory saved by "
+            "A file from torch.save, or .safetensors. For marian, m2m100 and bart: a directory saved by "
             "transformers, or the id of one on the hub.",
             metavar="SOURCE",
             is_argument=True,
@@ -46,12 +46,12 @@ class Import:
     ] = None
     src_vocab: Annotated[
         Path | None,
-        Option("For a file: source tokens by id, one a line, or .json. Without it, ids only."),
+        Option("For a file: source tokens by id, one per line, or .json. Without it, ids only."),
     ] = None
-    tgt_vocab: Annotated[Path | None, Option("The same for the target.")] = None
+    tgt_vocab: Annotated[Path | None, Option("The same for target tokens.")] = None
     src_lang: Annotated[
         str | None,
-        Option("For a directory of a multilingual model: the source language.", metavar="LANG"),
+        Option("For the directory of a multilingual model: the source language.", metavar="LANG"),
     ] = None
     tgt_lang: Annotated[str | None, Option("The language to translate into.", metavar="LANG")] = None
 

@@ -24,16 +24,15 @@ _RUN_CONFIG, _LOG = "config.toml", "log.jsonl"
 class Inspect:
     """Describe a run or a bundle, check parallel text, or describe this machine.
 
-    Of a run: sizes, parameters, scores and every setting; the checksums of a bundle are verified. Of text:
+    For a run: sizes, parameters, scores and every setting; the checksums of a bundle are verified. For text:
     faulty pairs, duplicates, overlap with validation and test, and coverage; docs/corpus.md lists the
-    filters.
-    Of the machine: the level of the native library in use, and why it is not a faster one.
+    filters. For the machine: the level of the native library that is in use, and why no faster one is.
     """
 
     paths: Annotated[
         list[Path] | None,
         Option(
-            "A run, a bundle, or the id of one on the hub; or parallel text: two files, or one .tsv or "
+            "A run, a bundle, or the id of one on the hub; or parallel text, as two files or one .tsv or "
             ".jsonl; .gz too.",
             metavar="RUN | SRC TGT",
             is_argument=True,

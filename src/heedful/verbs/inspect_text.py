@@ -298,12 +298,12 @@ def report_lines(result: TextInspection) -> Iterator[str]:
     yield f"  pairs     {result.pairs:,}"
     yield f"  source    {_text_line(result.src)}"
     yield f"  target    {_text_line(result.tgt)}"
-    yield "filters          pairs    share   (- those that --fix keeps)"
+    yield "filters          pairs    share   (-: reported only, kept by --fix)"
     for finding in result.findings:
         if finding.pairs:
             yield from _finding_lines(finding, result.pairs)
     if nothing := [finding.name for finding in result.findings if not finding.pairs]:
-        yield f"  nothing   {', '.join(nothing)}"
+        yield f"  no findings: {', '.join(nothing)}"
     by_reason: dict[str, list[str]] = {}
     for name, reason in result.not_applied.items():
         by_reason.setdefault(reason, []).append(name)

@@ -376,14 +376,14 @@ def _stored(
     longest = config.data.max_length
     if config.model.positions == "learned":
         longest = min(longest, config.model.max_positions)
-    framing = SpecialTokens.of(config, tokenizers)
+    special_tokens = SpecialTokens.of(config, tokenizers)
 
     def source(of: ParallelText, *, sampling: float, ramp_from: int | None) -> BatchSource:
         store = build_store(
             of,
             tokenizers,
             max_length=longest,
-            template=framing,
+            template=special_tokens,
             cache_dir=config.data.cache_dir,
             keep_text=sampling > 0.0,
         )
@@ -394,7 +394,7 @@ def _stored(
             seed=config.train.seed,
             bucket_width=config.batch.bucket_width,
             sampling=sampling,
-            template=framing,
+            template=special_tokens,
             ramp_from=ramp_from,
         )
 

@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 class Push:
     """Upload a bundle to the Hugging Face hub.
 
-    Verifies its checksums, uploads all files in one commit, and prints its URL. Log in with `hf auth login`,
+    Verifies the checksums, uploads all files in one commit, and prints its URL. Log in with `hf auth login`,
     or set HF_TOKEN.
     """
 
     run: Annotated[
         Path,
-        Option("A bundle, or a run directory (its best is pushed).", metavar="BUNDLE", is_argument=True),
+        Option("A bundle, or a run directory (its best bundle is used).", metavar="BUNDLE", is_argument=True),
     ]
     repo: Annotated[
         str,
         Option("USER/MODEL on the hub; created if it does not exist.", metavar="REPO", is_argument=True),
     ]
-    private: Annotated[bool, Option("Only its owner may read it.")] = False
+    private: Annotated[bool, Option("Make the repository private.")] = False
     revision: Annotated[
-        str | None, Option("Created if it does not exist.", metavar="BRANCH", default="main")
+        str | None, Option("The branch; created if it does not exist.", metavar="BRANCH", default="main")
     ] = None
-    message: Annotated[str, Option("Of the commit.", flags=("--message", "-m"))] = (
+    message: Annotated[str, Option("Message of the commit.", flags=("--message", "-m"))] = (
         "Upload a bundle of heedful"
     )
     as_json: AsJson = False

@@ -35,25 +35,25 @@ _PAIRS_SHOWN = 64  # between two movements of the bar
 class Score:
     """Score given translations: how probable does the model find them?
 
-    One line for each pair, in order: `log-probability<TAB>score<TAB>target`, in nats. The log-probability is
-    the model's own, summed over the target's tokens: its tokens and the end of the line. The score is that of
-    translate --scores, over the length penalty, plus the coverage penalty where one is asked for; with
-    --length-normalization average --length-penalty 1 it is the mean of a token.
+    Prints a line for each pair, in order: `log-probability<TAB>score<TAB>target`, in nats. The
+    log-probability is the model's own: the sum over the target's tokens and the end of the line. The score is
+    that of translate --scores: divided by the length penalty, plus the coverage penalty if there is one. With
+    --length-normalization average --length-penalty 1, it is the mean per token.
 
-    A score is what a search with the same settings gives this output. A token that the settings force costs
-    nothing in it, one that they suppress makes it -inf, and where they renormalise, the probabilities of the
-    tokens that remain sum to 1. Beam, groups, sampling and repetition penalty decide which outputs result,
-    and change no score; that of --mbr is no probability, and is not computed here. A text is tokenised by the
-    tokenizer; a search may have written it in other tokens, with another score: --tgt-ids.
+    The score is the one that a search with the same settings would give this output. Forced tokens cost
+    nothing, and suppressed tokens make it -inf. With renormalisation, the probabilities of the remaining
+    tokens sum to 1. Beam, groups, sampling and repetition penalty change no score. The score of --mbr is no
+    probability and is not computed here. The tokenizer splits each text into tokens. If a search wrote it
+    with other tokens, its score differs; use --tgt-ids.
 
-    With --json, an object has the keys source, target, score, log_prob (the score's, before the penalties),
-    model_log_prob and tokens (piece, log_prob and model_log_prob of each). null is the logarithm of 0. With
-    --shortlist, the model is one that knows no other tokens, and finds the others impossible.
+    With --json, each line is an object with the keys source, target, score, log_prob (that of the score,
+    before the penalties), model_log_prob and tokens (each with piece, log_prob and model_log_prob). The
+    logarithm of 0 is null. With --shortlist, all tokens outside the shortlist are impossible.
 
-    The last line on stderr has the perplexity of all pairs by the model's own log-probabilities, per token
-    and per word (between spaces; the end of each line is one too); with --json it is an object. A pair of
-    empty lines has the score 0 and is not counted. Where one of the two is empty, the model says how probable
-    that is.
+    The last line on stderr has the perplexity of all pairs, from the model's own log-probabilities, per token
+    and per word. Words are separated by spaces, and the end of each line counts as one. With --json it is an
+    object. A pair of empty lines has the score 0 and is not counted. If only one of the two is empty, the
+    pair is scored like any other.
     """
 
     run: Run
@@ -62,11 +62,11 @@ class Score:
     tgt_ids: Annotated[
         bool,
         Option(
-            "Translations are ids between spaces, such as translate --json gives: the very tokens, the "
-            "end token the last unless an output was truncated."
+            "Translations are ids separated by spaces, as in translate --json; the last one is the end token "
+            "unless the output was truncated."
         ),
     ] = False
-    as_json: Annotated[bool, Option("One JSON object for each pair.", flags=("--json",))] = False
+    as_json: Annotated[bool, Option("Print a JSON object for each pair.", flags=("--json",))] = False
     ensemble: Ensemble = None
     languages: Languages = field(default_factory=Languages)
     search: ScoreOverrides = field(default_factory=dict)

@@ -49,10 +49,10 @@ _LOGGER = logging.getLogger("heedful.serving")
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Who may ask."""
+    """Access control."""
 
     keys: Annotated[
-        Path | None, Option("API keys, of which each request needs one.", _ACCESS, metavar="FILE")
+        Path | None, Option("API keys; each request needs one of them.", _ACCESS, metavar="FILE")
     ] = None
     make_key: Annotated[
         str | None, Option("Print a new key, and add its hash to --keys.", _ACCESS, metavar="NAME")
@@ -60,7 +60,7 @@ class Access:
     cors: Annotated[
         list[str] | None,
         Option(
-            "Let pages of this origin ask from a browser, * of all; give it again for more.",
+            "Allow browser requests from this origin (* = any); repeatable.",
             _ACCESS,
             metavar="ORIGIN",
         ),
@@ -68,7 +68,7 @@ class Access:
     trust_proxy: Annotated[
         list[str] | None,
         Option(
-            "Take the clients' addresses from X-Forwarded-For of this proxy or network; repeatable.",
+            "Read clients' addresses from X-Forwarded-For of this proxy or network; repeatable.",
             _ACCESS,
             metavar="ADDRESS",
         ),
@@ -79,34 +79,32 @@ class Access:
 class Logging:
     """Lines in the log beside those of how the server does."""
 
-    log_requests: Annotated[bool, Option("A line for each request, without texts.", _LOG)] = False
-    log_text: Annotated[bool, Option("A line for each request, with its texts.", _LOG)] = False
+    log_requests: Annotated[bool, Option("Log a line for each request, without texts.", _LOG)] = False
+    log_text: Annotated[bool, Option("Log a line for each request, with its texts.", _LOG)] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serve:
-    """Translate over HTTP, as LibreTranslate, DeepL and Microsoft's translator are asked.
+    """Serve over HTTP with the LibreTranslate, DeepL and Microsoft Translator APIs.
 
-    Clients of those work with the server's address in place of theirs; /docs on the server lists what it
-    answers, and /spec describes it in OpenAPI's form. SIGTERM and Ctrl-C end the server when what has started
-    is done.
+    Clients of these services work if you give them the server's address. /docs on the server lists all paths,
+    and /spec describes them as an OpenAPI document. SIGTERM and Ctrl-C end the server after it has answered
+    the requests it has received.
     """
 
     models: Annotated[
         list[str] | None,
         Option(
-            "Runs, bundles or models of the hub. Write en-de=RUN where its languages are not known.",
+            "Runs, bundles or models of the hub. Write en-de=RUN if the model's languages are not known.",
             metavar="[PAIR=]RUN",
             is_argument=True,
         ),
     ] = None
-    host: Annotated[str, Option("Address to listen on; 0.0.0.0: from everywhere.")] = "127.0.0.1"
-    port: Annotated[int, Option("0: any that is free.", minimum=0, maximum=65535)] = 5000
+    host: Annotated[str, Option("Address to listen on; 0.0.0.0 listens on all.")] = "127.0.0.1"
+    port: Annotated[int, Option("Port to listen on; 0 picks a free port.", minimum=0, maximum=65535)] = 5000
     workers: Annotated[
         int,
-        Option(
-            "Processes; each loads the models, with a queue and limits of its own.", minimum=1, maximum=64
-        ),
+        Option("Number of processes; each has its own models, queue and limits.", minimum=1, maximum=64),
     ] = 1
     search: BeamOverrides = field(default_factory=dict)
     access: Access = field(default_factory=Access)
@@ -207,7 +205,7 @@ def _check(task: Serve) -> None:
     for argument in task.models or ():
         for pair in _parse(argument)[0]:
             if pair in said:
-                raise InputError(f"{argument}: {pair} is said by {said[pair]} already; leave one out")
+                raise InputError(f"{argument}: {pair} is already listed by {said[pair]}; leave one out")
             said[pair] = argument
 
 
@@ -227,8 +225,8 @@ def load_models(task: Serve, report: Callable[[str], None]) -> "list[ServedModel
             others = ", ".join(dict.fromkeys(first[pair] for pair in shared))
             if len(shared) == len(model.pairs):
                 raise InputError(
-                    f"{argument}: {others}, named before it, translates {names} already; put the one that is "
-                    "to answer first, or give the other one other pairs"
+                    f"{argument}: all of its pairs ({names}) are taken by {others}, listed before it; change "
+                    "the order, or name other pairs"
                 )
             report(f"{argument}: {names} ({len(shared)} of {len(model.pairs)} pairs): {others} answers")
         first |= dict.fromkeys(model.pairs - first.keys(), argument)
@@ -240,7 +238,7 @@ def load_served(argument: str, task: Serve) -> "ServedModel":
     """Return a model of the command line, loaded.
 
     Raises:
-        InputError: nothing says which languages it translates, it has others, or the engine does not have
+        InputError: the languages it translates are not known, it has others, or the engine does not have
             its search.
     """
     from heedful.serving.model_queue import ServedModel, ServedPair
@@ -254,8 +252,8 @@ def load_served(argument: str, task: Serve) -> "ServedModel":
         pairs = said or _pairs_of_files(config)
         if not pairs:
             raise InputError(
-                f"{path}: nothing says which languages it translates; "
-                f"say it with a source and a target: heedful serve en-de={path}"
+                f"{path}: the languages of this model are not known; "
+                f"name source and target: heedful serve en-de={path}"
             )
         tags = dict.fromkeys(pairs, (None, None))
     for pair in said:
@@ -296,7 +294,7 @@ def _parse_pair(text: str) -> "Pair":
     for at in range(1, len(parts)):
         src, tgt = (language_code("-".join(half)) for half in (parts[:at], parts[at:]))
         if src is not None and src == tgt:
-            raise InputError(f"{text!r}: a language and itself; texts in it would stay as they are")
+            raise InputError(f"{text!r}: source and target are the same language; give two")
         if src is not None and tgt is not None:
             return Pair(src, tgt)
     raise InputError(f"{text!r}: no pair of languages; write the codes of both, as en-de")

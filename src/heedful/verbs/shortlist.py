@@ -25,27 +25,27 @@ _ENOUGH_PAIRS = 10_000
 class LearnShortlist:
     """Learn which target tokens may translate which source tokens, for translate --shortlist.
 
-    It limits the output of each sentence to a few hundred tokens: the most probable translations of its
-    tokens (IBM Model 1), the most frequent ones and, with a joint vocabulary, its own. The search is faster;
-    all other tokens have probability 0, and those of the shortlist sum to 1, in scores too. --check measures
-    the effect, by a search with --beam-size; tokens outside are those of a search without the shortlist that
-    are not in it.
+    A shortlist limits the output of each sentence to a few hundred tokens, which makes the search faster.
+    These are the most probable translations of the sentence's tokens (IBM Model 1), the most frequent tokens
+    and, with a joint vocabulary, the sentence's own. All other tokens have probability 0; the rest sums to 1,
+    in scores too. --check measures the effect, by a search with --beam-size. It counts as outside the tokens
+    that a search without the shortlist writes and that are not in it.
     """
 
     run: Run
-    src: Annotated[Path, Option("Source lines, such as those of the training; .gz too.")]
+    src: Annotated[Path, Option("Source lines, such as the training text; .gz too.")]
     tgt: Annotated[Path, Option("Their translations, line by line.")]
     output: Annotated[
         Path | None, Option("The file to write.", default=f"{_FILE} in RUN", flags=OUTPUT, is_file=True)
     ] = None
-    candidates: Annotated[int, Option("Most probable target tokens for each source token.", minimum=0)] = 100
-    frequent: Annotated[int, Option("Most frequent target tokens, for every sentence.", minimum=0)] = 100
+    candidates: Annotated[int, Option("Number of likely target tokens per source token.", minimum=0)] = 100
+    frequent: Annotated[int, Option("Number of frequent target tokens in each shortlist.", minimum=0)] = 100
     pairs: Annotated[
         int, Option("Maximum number of lines to learn from, spread over the text.", minimum=1)
     ] = 200_000
     check: Annotated[
         Path | None,
-        Option("Sentences to translate without and with it, to compare the outputs.", metavar="FILE"),
+        Option("Sentences to translate with and without the shortlist, to compare.", metavar="FILE"),
     ] = None
     search: BeamOverrides = field(default_factory=dict)
     runtime: Runtime = field(default_factory=Runtime)
@@ -104,7 +104,7 @@ def learn_shortlist(task: LearnShortlist) -> ShortlistReport:
     from heedful.verbs.output_checks import check_output
 
     if task.output is None and not task.run.is_dir():
-        raise InputError(f"{task.run}: is no directory here; say where the shortlist goes with --output")
+        raise InputError(f"{task.run}: is not a local directory; name the shortlist with --output")
     output = task.output or task.run / _FILE
     if output.exists():
         raise RunError(f"{output}: already exists; remove it, or give another --output")
@@ -152,8 +152,8 @@ def effect_of(
         engine=translator.generator.backend,
         shortlist=shortlist,
     )
-    framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
-    sources = [framing.source(ids) for ids in bundle.tokenizers.src.encode_batch(texts)]
+    special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
+    sources = [special_tokens.source(ids) for ids in bundle.tokenizers.src.encode_batch(texts)]
     without, within = (each.translations(texts, options=options) for each in (translator, restricted))
     sizes, tokens, outside = [], 0, 0
     for source, translation in zip(sources, without, strict=True):

@@ -45,7 +45,7 @@ class Train:
 
     config: Annotated[
         Path | None,
-        Option("A recipe, or a run's config.toml.", metavar="[CONFIG.toml]", is_argument=True),
+        Option("A recipe, or a run's config.toml.", metavar="CONFIG.toml", is_argument=True),
     ] = None
     text: TrainingRequest = field(default_factory=TrainingRequest)
     preset: Annotated[str | None, PRESET] = None
@@ -222,9 +222,9 @@ def _resume(trainer: "Trainer", run: "RunDirectory", notices: "Notices") -> None
         trainer.resume(checkpoint)
     elif run.has_had_checkpoints():
         raise CheckpointError(
-            f"{run.checkpoints}: no intact checkpoint is left, and starting again would replace the run's "
-            f"results; continue from its weights with --init {run.path} and another --output, or give "
-            "--overwrite instead of --resume to start again"
+            f"{run.checkpoints}: no intact checkpoint is left, and a new start would replace the "
+            f"results; continue from the weights with --init {run.path} and another --output, or give "
+            "--overwrite instead of --resume"
         )
 
 
@@ -319,9 +319,9 @@ def _decodable(run: "PreparedRun") -> list[tuple[str, str]]:
     pairs = list(zip(run.valid.src, run.valid.tgt, strict=True))
     if run.config.model.positions != "learned":
         return pairs
-    framing, end = SpecialTokens.of(run.config, run.tokenizers), run.config.model.max_positions
+    special_tokens, end = SpecialTokens.of(run.config, run.tokenizers), run.config.model.max_positions
     encode = run.tokenizers.src.encode
-    return [pair for pair in pairs if len(framing.source(encode(pair[0]))) <= end]
+    return [pair for pair in pairs if len(special_tokens.source(encode(pair[0]))) <= end]
 
 
 def run_as_worker(config: "Config") -> bool:

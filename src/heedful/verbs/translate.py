@@ -49,17 +49,17 @@ _HYPOTHESES_AT_ONCE = 65_536  # some 100 MB of them
 class Translate:
     """Translate lines, by default from stdin to stdout.
 
-    One line out for each line in, in order; an empty line stays empty, with score 0. A score is the model's
-    log-probability over the length penalty, plus the coverage penalty where one is asked for. The n-best form
-    numbers the input lines from 0, as Moses does. With --json, an object has the keys source, text, score and
-    hypotheses; a hypothesis has text, score, log_prob (before the penalties) and ids, the tokens that were
-    written, for score --tgt-ids. A model of many languages takes --src-lang and --tgt-lang, with its own tags
-    for them, such as fra_Latn or fr.
+    Writes one line for each input line, in order; an empty line stays empty, with score 0. A score is the
+    log-probability divided by the length penalty, plus the coverage penalty if there is one. N-best lists
+    number the input lines from 0, as in Moses. With --json, each line is an object with the keys source,
+    text, score and hypotheses. A hypothesis has text, score, log_prob (before the penalties) and ids, which
+    score --tgt-ids reads. For a multilingual model, set --src-lang and --tgt-lang to its own tags, such as
+    fra_Latn, or to short codes such as fr.
 
-    A line of more tokens than --max-source-tokens is split at ends of sentences, else at punctuation or
-    spaces, with a warning. Its segments are translated by themselves, the first one with the prefix; outputs
-    are joined by their rank, log-probabilities are added, and a score is the mean of the segments' scores,
-    weighted by tokens.
+    A line of more than --max-source-tokens is split at ends of sentences, else at punctuation or spaces, with
+    a warning. Each segment is translated by itself, the first one with the prefix. The outputs of each rank
+    are joined and their log-probabilities added. The score is the mean of the segments' scores, weighted by
+    tokens.
     """
 
     run: Run
@@ -67,18 +67,21 @@ class Translate:
         Path | None,
         Option("Lines to translate; .gz too.", default="stdin", flags=("--input", "-i")),
     ] = None
-    output: Annotated[Path | None, Option("", default="stdout", flags=OUTPUT, is_file=True)] = None
+    output: Annotated[
+        Path | None,
+        Option("Write the translations to this file.", default="stdout", flags=OUTPUT, is_file=True),
+    ] = None
     n_best: Annotated[
         int,
-        Option("Outputs for each line; above 1 as lines of `number ||| text ||| score`.", minimum=1),
+        Option("Outputs per line; if above 1, printed as `number ||| text ||| score`.", minimum=1),
     ] = 1
-    scores: Annotated[bool, Option("Lines of `score<TAB>text`.")] = False
-    json: Annotated[bool, Option("One JSON object for each line.")] = False
+    scores: Annotated[bool, Option("Print lines of `score<TAB>text`.")] = False
+    json: Annotated[bool, Option("Print a JSON object for each line.")] = False
     line_buffered: Annotated[
         bool,
         Option(
-            "Answer each line before the next is read, for a program that waits; slower. Without it, 1,024 "
-            "lines are translated together, unless somebody types them."
+            "Translate and flush each line at once, for use as a coprocess; slower. By default, 1,024 "
+            "lines are translated together, unless the input is a terminal."
         ),
     ] = False
     ensemble: Ensemble = None
@@ -88,9 +91,9 @@ class Translate:
     strategy: Annotated[
         str | None,
         Option(
-            "Search strategy: greedy, beam, diverse-beam, sampling, mbr, or one that another package "
-            "registers, with its settings, as in mbr:samples=50,temperature=0.8; those not named are the "
-            "strategy's own defaults.",
+            "Search strategy with its settings, as in mbr:samples=50,temperature=0.8. One of greedy, "
+            "beam, diverse-beam, sampling, mbr, or one that another package registers. Unnamed "
+            "settings have the strategy's defaults.",
             SEARCH,
             metavar="NAME[:KEY=VALUE,...]",
             default="the bundle's beam search",

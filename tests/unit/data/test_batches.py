@@ -123,7 +123,9 @@ def test_lengths_count_tags(tmp_path: Path, pair: TokenizerPair, template: Speci
     assert (shorter.report.num_kept, shorter.report.num_too_long) == (1, 1)
 
 
-def test_each_framing_has_its_own_store(tmp_path: Path, pair: TokenizerPair, template: SpecialTokens) -> None:
+def test_each_template_has_its_own_store(
+    tmp_path: Path, pair: TokenizerPair, template: SpecialTokens
+) -> None:
     text = ParallelText(list(ENGLISH), list(GERMAN))
     plain = SpecialTokens.plain(pair)
     paths = {

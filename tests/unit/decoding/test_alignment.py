@@ -97,13 +97,13 @@ def naive(bundle: Bundle, source: str, target: str, layer: int, shift: int) -> l
     def word_numbers(tokens: Sequence[str]) -> list[int]:
         return (np.cumsum([token.startswith("▁") for token in tokens]) - 1).tolist()
 
-    framing, tgt = SpecialTokens.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
+    special_tokens, tgt = SpecialTokens.of(bundle.config, bundle.tokenizers), bundle.tokenizers.tgt
     ids = tgt.encode(target)
-    maps = attention_maps(bundle, source, [*framing.tgt_prefix, *ids])
-    first, last = len(framing.src_prefix), len(maps.source_tokens) - len(framing.src_suffix)
+    maps = attention_maps(bundle, source, [*special_tokens.tgt_prefix, *ids])
+    first, last = len(special_tokens.src_prefix), len(maps.source_tokens) - len(special_tokens.src_suffix)
     src_words, tgt_words = word_numbers(maps.source_tokens[first:last]), word_numbers(tgt.tokens(ids))
     weights = maps.of("cross")[layer - 1].weights.mean(axis=0)
-    relative = (weights / weights.sum(axis=0))[len(framing.tgt_prefix) + shift :, first:last]
+    relative = (weights / weights.sum(axis=0))[len(special_tokens.tgt_prefix) + shift :, first:last]
     return [
         {(src_words[i], word) for i in np.flatnonzero(relative[k] > relative[k].max() - 1e-5)}
         for k, word in enumerate(tgt_words)

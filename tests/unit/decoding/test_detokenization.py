@@ -76,7 +76,7 @@ def test_a_word_is_the_one_that_an_alignment_made_by_hand_says() -> None:
     first = np.asarray([[1, 0, 0, 0, 0], [0, 0.3, 0.1, 0.2, 0.4], [0, 0.1, 0.2, 0.4, 0.3], [0, 0, 0, 0, 1.0]])
     last = np.asarray([[0.1, 0.9], [0, 1.0]])
     pair = TokenizerPair(SRC, TGT)
-    codec = TextCodec(tokenizers=pair, framing=SpecialTokens.plain(pair), default=SearchOptions())
+    codec = TextCodec(tokenizers=pair, special_tokens=SpecialTokens.plain(pair), default=SearchOptions())
 
     def attention_of(
         sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]

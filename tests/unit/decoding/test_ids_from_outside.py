@@ -38,11 +38,13 @@ BAD_IDS = {"size": SIZE, "5,000": 5_000, "10^7": 10**7, "10^30": 10**30, "huge":
 def test_an_id_that_the_model_does_not_have_is_named_with_its_sentence(
     translator: Translator, bad: int
 ) -> None:
-    with pytest.raises(InputError, match=r"sources: sentence 2: .* at place 1, is no id; .* from 0 to"):
+    with pytest.raises(
+        InputError, match=r"sources: sentence 2: .* at position 1, is not an id; .* from 0 to"
+    ):
         translator.search_ids([[5, 2], [5, bad, 2]], options=GREEDY)
-    with pytest.raises(InputError, match=r"prefixes: sentence 1: .* at place 0"):
+    with pytest.raises(InputError, match=r"prefixes: sentence 1: .* at position 0"):
         translator.search_ids([[5, 2]], options=GREEDY, prefixes=[[bad]])
-    with pytest.raises(InputError, match=r"outputs: sentence 1: .* at place 2"):
+    with pytest.raises(InputError, match=r"outputs: sentence 1: .* at position 2"):
         translator.score_ids([[5, 2]], [[5, 6, bad]], options=GREEDY)
     with pytest.raises(InputError, match="sources: sentence 1: "):
         translator.score_ids([[bad]], [[5, 2]], options=GREEDY)

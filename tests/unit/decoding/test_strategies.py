@@ -73,7 +73,7 @@ def test_settings_follow_the_name(text: str, strategy: Strategy) -> None:
         ("contrastive", "alpha: missing; this strategy has no default for it"),
         ("contrastive:alpha=1,fast=yes", "fast='yes': must be true or false"),
         ("absent", "strategy 'absent': cannot import no_such_module:Nothing: "),
-        ("plain", "strategy 'plain': fractions:Fraction is no strategy: "),
+        ("plain", "strategy 'plain': fractions:Fraction is not a strategy "),
     ],
 )
 def test_a_mistake_gets_one_line(monkeypatch: pytest.MonkeyPatch, text: str, message: str) -> None:

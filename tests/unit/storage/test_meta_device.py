@@ -137,7 +137,7 @@ def test_what_would_have_to_be_run_is_not_read(tmp_path: Path) -> None:
 def test_names_are_texts_and_no_longer_than_names() -> None:
     check_tensors({"a": torch.ones(2)})
     for tensors, problem in (
-        ({1: torch.ones(2)}, "1 is no tensor"),
+        ({1: torch.ones(2)}, "1 is not a tensor"),
         ({"a" * 501: torch.ones(2)}, "501 characters"),
     ):
         with pytest.raises(ValueError, match=problem):

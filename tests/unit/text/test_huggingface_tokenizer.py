@@ -22,7 +22,7 @@ def test_text_survives_the_round_trip_without_special_tokens() -> None:
         assert tokenizer.decode([2, tokenizer.tag_id("deu_Latn"), *ids, 2, 1]) == line
 
 
-def test_what_the_file_says_of_padding_truncation_and_framing_is_not_used() -> None:
+def test_what_the_file_says_of_padding_truncation_and_special_tokens_is_not_used() -> None:
     from tokenizers import Tokenizer, processors
 
     pipeline = Tokenizer.from_buffer(nllb_json())

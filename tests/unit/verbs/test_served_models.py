@@ -69,7 +69,7 @@ def test_a_model_of_many_languages_has_all_pairs_or_those_that_are_said(many: Pa
     assert {"en-de", "de-en", "en-fr", "fr-de"} <= set(everything)
     assert "en-en" not in everything
     assert pairs(f"en-fr={many}") == ["en-fr"]
-    with pytest.raises(InputError, match="'en-eng': a language and itself"):
+    with pytest.raises(InputError, match="'en-eng': source and target are the same language"):
         pairs(f"en-eng={many}")
     with pytest.raises(InputError, match="does not translate en-ja"):
         pairs(f"en-ja={many}")
@@ -105,7 +105,9 @@ def test_the_first_model_of_a_pair_answers(two: Path, many: Path) -> None:
 def test_a_model_that_another_leaves_nothing_is_refused(two: Path, many: Path) -> None:
     for first, second in ((many, f"en-de={two}"), (two, two), (many, many)):
         request = Serve(models=[str(first), str(second)])
-        with pytest.raises(InputError, match=f"{second}: {first}, named before it, translates .*already"):
+        with pytest.raises(
+            InputError, match=f"{second}: all of its pairs .* are taken by {first}, listed before it"
+        ):
             load_models(request, lambda _: None)
 
 

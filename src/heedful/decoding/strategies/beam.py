@@ -240,7 +240,7 @@ class DiverseBeamSearch(BeamSearch):
     num_groups: Annotated[
         int,
         Option(
-            "Groups of diverse beam search, which divide the beam.",
+            "Number of groups of diverse beam search; they share the beam.",
             SEARCH,
             minimum=1,
             maximum=1000,
@@ -250,7 +250,7 @@ class DiverseBeamSearch(BeamSearch):
     diversity_penalty: Annotated[
         float,
         Option(
-            "Penalty of a token that an earlier group writes in the same position.",
+            "Penalty for a token that an earlier group has at the same position.",
             SEARCH,
             minimum=0,
             maximum=1000,

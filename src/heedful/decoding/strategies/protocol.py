@@ -191,7 +191,7 @@ def _loaded(entry: "type[Strategy] | EntryPoint") -> type[Strategy]:
         raise InputError(f"strategy {entry.name!r}: cannot import {entry.value}: {error}") from error
     if not (isinstance(strategy, type) and is_dataclass(strategy) and hasattr(strategy, "search")):
         raise InputError(
-            f"strategy {entry.name!r}: {entry.value} is no strategy: a dataclass with the method search"
+            f"strategy {entry.name!r}: {entry.value} is not a strategy (a dataclass with the method search)"
         )
     return cast(type[Strategy], strategy)
 

@@ -55,25 +55,32 @@ class Sampling(Strategy):
         seed: of the random generator.
     """
 
-    temperature: Annotated[float, Option("Below 1, the probable becomes more probable.", SAMPLING)] = 1.0
-    top_k: Annotated[int | None, Option("Only the k most probable tokens.", SAMPLING, minimum=1)] = None
+    temperature: Annotated[
+        float, Option("Softmax temperature; below 1 favours probable tokens.", SAMPLING)
+    ] = 1.0
+    top_k: Annotated[
+        int | None, Option("Sample only from the k most probable tokens.", SAMPLING, minimum=1)
+    ] = None
     top_p: Annotated[
         float,
         Option(
-            "Only the most probable tokens that have this probability together.", SAMPLING, above=0, maximum=1
+            "Nucleus sampling: the fewest tokens whose probabilities sum to at least this.",
+            SAMPLING,
+            above=0,
+            maximum=1,
         ),
     ] = 1.0
     min_p: Annotated[
         float,
         Option(
-            "Only tokens of at least this share of the best one's probability.",
+            "Sample only tokens with at least this fraction of the best token's probability.",
             SAMPLING,
             minimum=0,
             maximum=1,
         ),
     ] = 0.0
     epsilon: Annotated[
-        float, Option("Only tokens of at least this probability.", SAMPLING, minimum=0, maximum=1)
+        float, Option("Sample only tokens with at least this probability.", SAMPLING, minimum=0, maximum=1)
     ] = 0.0
     seed: Annotated[
         int,
@@ -284,8 +291,8 @@ class MinimumBayesRisk(Strategy):
     samples: Annotated[
         int,
         Option(
-            "Sample so many outputs, and take the one that is most like all of them (minimum Bayes risk, "
-            "sentence chrF); scores are that likeness, 0 to 100.",
+            "Minimum Bayes risk: draw this number of samples, and choose the one most similar to all "
+            "of them by sentence chrF, its score (0 to 100).",
             SAMPLING,
             minimum=1,
             maximum=100_000,

@@ -116,19 +116,19 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
 
 
 def write_search(
-    search: DecodeConfig, framing: SpecialTokens, tgt: Tokenizer, *, max_positions: int
+    search: DecodeConfig, special_tokens: SpecialTokens, tgt: Tokenizer, *, max_positions: int
 ) -> dict[str, Any]:
     """Return the settings of `generate` that are closest to a search.
 
     Args:
         search: the settings of the search.
-        framing: the special-token template.
+        special_tokens: the special-token template.
         tgt: the tokenizer of the outputs.
         max_positions: the maximum length of a sequence in transformers.
     """
     suppressed = search.suppressed_ids
     if suppressed is None:
-        suppressed = tuple(sorted({framing.start_id, tgt.pad_id} - {tgt.eos_id}))
+        suppressed = tuple(sorted({special_tokens.start_id, tgt.pad_id} - {tgt.eos_id}))
     # `max_length` includes the start token.
     limit = _MAX_LENGTH if search.max_length is None else search.max_length + 1
     # If `generate` has no equal search, "never" would only be slow: it always generates max_length tokens.
@@ -136,10 +136,12 @@ def write_search(
     stopping = "estimate" if estimates else search.early_stopping
     settings = {
         "bad_words_ids": [[i] for i in suppressed] or None,
-        "decoder_start_token_id": framing.start_id,
+        "decoder_start_token_id": special_tokens.start_id,
         "early_stopping": next(theirs for theirs, ours in _EARLY_STOPPING.items() if ours == stopping),
         "eos_token_id": tgt.eos_id,
-        "forced_bos_token_id": framing.tgt_prefix[0] if framing.tgt_prefix else search.forced_first_id,
+        "forced_bos_token_id": special_tokens.tgt_prefix[0]
+        if special_tokens.tgt_prefix
+        else search.forced_first_id,
         "forced_eos_token_id": search.forced_last_id,
         "length_penalty": search.length_penalty,
         "max_length": min(limit, max_positions),

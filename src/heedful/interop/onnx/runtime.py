@@ -78,21 +78,21 @@ def settings_of(bundle: Bundle) -> OnnxSettings:
         TokenizerError: the tokenizer lacks a language tag.
     """
     model, search, tgt = bundle.config.model, bundle.config.decode, bundle.tokenizers.tgt
-    framing = SpecialTokens.of(bundle.config, bundle.tokenizers)
+    special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
     first_id, never = (
         search.forced_first_id,
         suppressed_ids(
-            search.suppressed_ids, start_id=framing.start_id, pad_id=tgt.pad_id, eos_id=tgt.eos_id
+            search.suppressed_ids, start_id=special_tokens.start_id, pad_id=tgt.pad_id, eos_id=tgt.eos_id
         ),
     )
-    if framing.tgt_prefix:
-        (first_id,) = framing.tgt_prefix
+    if special_tokens.tgt_prefix:
+        (first_id,) = special_tokens.tgt_prefix
     return OnnxSettings(
-        src_prefix=framing.src_prefix,
-        src_suffix=framing.src_suffix,
+        src_prefix=special_tokens.src_prefix,
+        src_suffix=special_tokens.src_suffix,
         src_pad_id=model.src_pad_id,
-        tgt_prefix=framing.tgt_prefix,
-        start_id=framing.start_id,
+        tgt_prefix=special_tokens.tgt_prefix,
+        start_id=special_tokens.start_id,
         eos_id=tgt.eos_id,
         tgt_pad_id=tgt.pad_id,
         max_positions=model.max_positions if model.positions == "learned" else None,
@@ -265,7 +265,7 @@ class OnnxTranslator:
     def __init__(self, backend: OnnxBackend, settings: OnnxSettings, tokenizers: TokenizerPair) -> None:
         """Take the graphs and what was exported with them."""
         self._search = settings.search
-        framing = SpecialTokens(
+        special_tokens = SpecialTokens(
             src_prefix=settings.src_prefix,
             src_suffix=settings.src_suffix,
             tgt_prefix=settings.tgt_prefix,
@@ -274,13 +274,13 @@ class OnnxTranslator:
         )
         self._codec = TextCodec(
             tokenizers=tokenizers,
-            framing=framing,
+            special_tokens=special_tokens,
             default=SearchOptions.from_config(self._search),
             position_limit=settings.max_positions,
         )
         self._generator = Generator(
             backend=backend,
-            start_id=framing.start_id,
+            start_id=special_tokens.start_id,
             eos_id=tokenizers.tgt.eos_id,
             pad_id=tokenizers.tgt.pad_id,
             vocab_size=tokenizers.tgt.vocab_size,

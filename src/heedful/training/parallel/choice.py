@@ -97,7 +97,7 @@ def process_group_size(config: Config, model: Transformer) -> tuple[int, int]:
     if train.processes > 1 and not on_cpu:
         raise ConfigError(
             f"train.processes={train.processes}: these share a CPU, and the model is on a GPU; set "
-            "train.processes=0, or start a process for each GPU: torchrun --nproc-per-node N -m heedful train"
+            "train.processes=0, or start one for each GPU: torchrun --nproc-per-node N -m heedful train"
         )
     if train.processes:
         needed = shared_memory_needed(model, train.processes) if train.processes > 1 else 0

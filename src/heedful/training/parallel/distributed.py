@@ -75,7 +75,7 @@ def _check_environment() -> None:
         )
     for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT"):
         if not os.environ.get(name, "0").isdecimal():
-            raise ConfigError(f"{name}={os.environ[name]!r} is no number; start with torchrun -m heedful")
+            raise ConfigError(f"{name}={os.environ[name]!r} is not a number; start with torchrun -m heedful")
     if int(os.environ["RANK"]) >= int(size):
         raise ConfigError(
             f"RANK={os.environ['RANK']} is not below WORLD_SIZE={size}; start with torchrun -m heedful"
