@@ -29,7 +29,7 @@ _PAIRS_SHOWN = 64  # between two movements of the bar
 
 @dataclass(frozen=True, kw_only=True)
 class Align:
-    """Align the words of given translations by the cross-attention of the model.
+    """Align the words of given translations by cross-attention.
 
     Prints a line for each pair, in Pharaoh format: `0-0 2-1` means that the first target word comes from the
     first source word, and the second from the third. Words are separated by spaces. Every target word has at

@@ -10,7 +10,7 @@ from heedful.settings.options import OUTPUT, Option
 
 @dataclass(frozen=True, kw_only=True)
 class Average:
-    """Write a bundle whose weights are the mean over the newest checkpoints of a run."""
+    """Average the newest checkpoints of a run into a bundle."""
 
     run: Annotated[Path, Option("A run directory.", metavar="RUN", is_argument=True)]
     output: Annotated[Path, Option("The bundle to write.", flags=OUTPUT)]

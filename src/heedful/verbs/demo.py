@@ -57,7 +57,10 @@ _ENOUGH_STEPS = max(_BLEU_AFTER)
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Train on the embedded phrase book, score, translate and draw attention, in under four minutes."""
+    """Train and try a small model on the embedded phrase book.
+
+    It is trained, scored, translates some sentences and draws an attention map, in under four minutes.
+    """
 
     output: Annotated[Path, Option("The run directory.", flags=OUTPUT)] = Path("runs/demo")
     overwrite: Overwrite = False

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Translate a test set and score the outputs; or score existing outputs (--hyp).
+    """Score translations of a test set, and compare systems.
+
+    RUN translates the sources; --hyp takes existing outputs.
 
     Each score comes with its 95 % confidence interval and its signature. `bleu`, `chrf` and `ter` are
     sacreBLEU's. `wer` is the word error rate, in percent: edit distance to the closest reference over its

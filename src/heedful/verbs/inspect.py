@@ -22,7 +22,7 @@ _RUN_CONFIG, _LOG = "config.toml", "log.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect:
-    """Describe a run or a bundle, check parallel text, or describe this machine.
+    """Describe a run, bundle or machine; check parallel text.
 
     For a run: sizes, parameters, scores and every setting; the checksums of a bundle are verified. For text:
     faulty pairs, duplicates, overlap with validation and test, and coverage; docs/corpus.md lists the

@@ -13,7 +13,7 @@ PICTURE = "curves.png"
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """Draw the learning curves of a run, or of several in the same axes.
+    """Draw the learning curves of one or more runs.
 
     Loss, scores, learning rate and speed over the logged steps.
     """

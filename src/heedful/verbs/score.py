@@ -33,7 +33,7 @@ _PAIRS_SHOWN = 64  # between two movements of the bar
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """Score given translations: how probable does the model find them?
+    """Score given translations: how probable are they?
 
     Prints a line for each pair, in order: `log-probability<TAB>score<TAB>target`, in nats. The
     log-probability is the model's own: the sum over the target's tokens and the end of the line. The score is

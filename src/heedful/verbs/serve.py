@@ -85,7 +85,9 @@ class Logging:
 
 @dataclass(frozen=True, kw_only=True)
 class Serve:
-    """Serve over HTTP with the LibreTranslate, DeepL and Microsoft Translator APIs.
+    """Serve translations over HTTP.
+
+    It has the APIs of LibreTranslate, DeepL and Microsoft Translator.
 
     Clients of these services work if you give them the server's address. /docs on the server lists all paths,
     and /spec describes them as an OpenAPI document. SIGTERM and Ctrl-C end the server after it has answered

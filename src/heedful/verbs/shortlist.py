@@ -23,7 +23,9 @@ _ENOUGH_PAIRS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class LearnShortlist:
-    """Learn which target tokens may translate which source tokens, for translate --shortlist.
+    """Learn the target tokens that may translate each source token.
+
+    The file is for translate --shortlist.
 
     A shortlist limits the output of each sentence to a few hundred tokens, which makes the search faster.
     These are the most probable translations of the sentence's tokens (IBM Model 1), the most frequent tokens

@@ -37,7 +37,7 @@ DECODED_METRICS = ("bleu", "chrf", "exact")
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Train a model on parallel text, or fine-tune a trained one with --init.
+    """Train a model on parallel text, or fine-tune one (--init).
 
     Settings come from the preset, then the file, then the command line; all are saved in `config.toml` in the
     run directory. Ctrl-C writes a checkpoint first; --resume continues from it.
