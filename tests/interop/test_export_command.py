@@ -88,7 +88,10 @@ def test_the_languages_may_be_chosen(tmp_path: Path) -> None:
     [
         (("--to", "onxx"), "--to 'onxx' does not exist; did you mean 'onnx'?"),
         (("--to", "onnx", "--quantization", "int8"), "--quantization is for --to ctranslate2, not for onnx"),
-        (("--to", "ctranslate2", "--quantization", "int7"), "quantization 'int7': CTranslate2 has none"),
+        (
+            ("--to", "ctranslate2", "--quantization", "int7"),
+            "quantization 'int7': CTranslate2 has no such type",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(

@@ -168,6 +168,3 @@ def test_every_result_names_its_commit_and_its_page_what_must_be_measured_again(
         assert mark in ({"", REMEASURE} if commit != "unknown" else {REMEASURE})
         above = text.partition(f"<!-- begin {result.cpu_class}-results")[0].rpartition("\n## ")[2]
         assert not mark or REMEASURE in above, result.name
-    results = (ROOT / "docs/results.md").read_text(encoding="utf-8")
-    best = re.search(r"until commit `[^`]*` \(not in this", results)
-    assert not best or REMEASURE in (ROOT / "README.md").read_text(encoding="utf-8")
