@@ -42,6 +42,11 @@ def test_the_version_is_shown() -> None:
     assert heedful("--version").out.startswith("heedful 0.")
 
 
+def test_a_verb_after_two_dashes_is_the_verb() -> None:
+    assert heedful("--", "translate", "--help").out == heedful("translate", "--help").out
+    assert heedful("--", "translate").err == heedful("translate").err
+
+
 def test_a_verb_that_does_not_exist_gets_a_suggestion() -> None:
     outcome = heedful("transalte")
     assert outcome.code == 2

@@ -88,6 +88,15 @@ def test_a_form_that_is_not_utf_8_is_refused(server: TranslationServer, kind: st
     assert "Invalid form: 'utf-8' codec can't decode byte 0xe9" in reply.json["error"]
 
 
+def test_a_form_that_was_cut_is_refused(server: TranslationServer) -> None:
+    body = multipart(q=ENGLISH, source="en", target="de", format="html").encode()
+    for cut in (body.rpartition(b"--x--")[0], body.rstrip(b"\r\n")[:-1]):
+        reply = server.ask("POST", "/translate", cut, {"Content-Type": "multipart/form-data; boundary=x"})
+        assert (reply.status, reply.json["error"]) == (
+            400, "Invalid form: it is cut before its last boundary",
+        )  # fmt: skip
+
+
 def test_libretranslate_tells_language_alternatives_and_pivot(server: TranslationServer) -> None:
     reply = server.post("/translate", {"q": ENGLISH, "source": "auto", "target": "de", "alternatives": 2})
     assert reply.json["translatedText"] == GERMAN

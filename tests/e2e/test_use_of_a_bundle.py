@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,9 @@ def test_systems_are_compared_in_one_table(run: Path, tmp_path: Path) -> None:
     assert second["bleu"] < 100
     assert (first["exact"], second["exact"], second["p_values"]["exact"]) == (100, 0, pytest.approx(1 / 1001))
     assert "p_values" not in first
+    command = [sys.executable, "-m", "heedful", *map(str, args), "--hyp", str(tmp_path / "r"), "--json"]
+    piped = subprocess.run([*command, "--compare", "-"], input=text(worse), capture_output=True, check=True)
+    assert json.loads(piped.stdout)["systems"][1]["bleu"] == second["bleu"]
     # Files alone need no model and no sources, and their scores are the same.
     files = heedful(*args, "--hyp", tmp_path / "worse", "--hyp", tmp_path / "r", "--resamples", 0).out
     assert files.splitlines()[1].split() == [str(tmp_path / "worse"), f"{second['bleu']:.2f}", "0.00"]
@@ -127,6 +132,9 @@ def test_systems_are_compared_in_one_table(run: Path, tmp_path: Path) -> None:
         (["--hyp", "R", "--compare", "RUN"], "needed to translate them by"),
         (["--hyp", "R", "--output", "out"], "--output is for the outputs of RUN"),
         (["--hyp", "SHORT"], "SHORT"),
+        (["--hyp", "R", "--compare", "nowhere"], "nowhere: no such run, bundle or file"),
+        (["--hyp", "-", "--compare", "/dev/stdin"], "--hyp and --compare cannot both be stdin"),
+        (["--hyp", "-", "--hyp", "-"], "--hyp and --hyp cannot both be stdin"),
         (["--hyp", "R", "--metric", "blue"], "metric 'blue' does not exist; did you mean 'bleu'?"),
     ],
 )

@@ -54,7 +54,7 @@ def program(arguments: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     every = (*VERBS, *GROUPS)
-    requested = arguments[0] if arguments else ""
+    requested = next((each for each in arguments if each != "--"), "")
     names = [name for name in every if name.rstrip("_") == requested] or every
     groups = {name: typer.Typer(rich_markup_mode=None) for name in GROUPS if name in names}
     for name, run in commands(names).items():

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -95,11 +95,11 @@ def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
             yield cast(BinaryIO, file), str(path)
 
 
-def check_stdin_once(**inputs: Path | None) -> None:
+def check_stdin_once(**inputs: Path | Sequence[Path] | None) -> None:
     """Check that at most one of the inputs is stdin, by whatever name.
 
     Args:
-        inputs: files by their options; `-` is stdin, and None is ignored.
+        inputs: files by their options, one or several; `-` is stdin, and None is ignored.
 
     Raises:
         BadParameter: they would share its lines.
@@ -108,8 +108,9 @@ def check_stdin_once(**inputs: Path | None) -> None:
 
     names = [
         f"--{option}"
-        for option, path in inputs.items()
-        if path is not None and (str(path) == "-" or descriptor_of(path) == _STDIN)
+        for option, paths in inputs.items()
+        for path in ([paths] if isinstance(paths, Path) else paths or ())
+        if str(path) == "-" or descriptor_of(path) == _STDIN
     ]
     if len(names) > 1:
         raise typer.BadParameter(f"{' and '.join(names)} cannot both be stdin; write one to a file")

@@ -193,7 +193,9 @@ def compare_systems(
         texts = Texts(sources, hypotheses, references, lowercase)
         measured = {name: function(texts) for name, function in functions.items()}
         confidence, p_values = dict[str, float](), dict[str, float]()
-        for name, each in measured.items() if num_resamples else ():
+        for name, each in measured.items():
+            if num_resamples < 2 or len(each.rows) < 2:  # nothing that could differ
+                continue
             confidence[name] = float(estimate_ci(each.resampled(num_resamples))[1])
             if baseline:
                 p_values[name] = p_value(baseline[name], each, num_resamples)

@@ -296,6 +296,8 @@ async def _multipart(request: Request, body: bytes) -> list[tuple[str, str]]:
         delivered = True
         return {"type": "http.request", "body": body, "more_body": False}
 
+    if not body.rstrip(b"\r\n").endswith(b"--"):
+        raise InvalidError("Invalid form: it is cut before its last boundary")
     try:
         body.decode("utf-8")  # starlette would take it for Latin-1
         form: FormData = await Request(request.scope, receive).form(

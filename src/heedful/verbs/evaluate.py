@@ -32,10 +32,11 @@ class Evaluate:
     RUN translates the sources; --hyp takes existing outputs.
 
     Each score comes with its 95 % confidence interval and its signature. `bleu`, `chrf` and `ter` are
-    sacreBLEU's. `wer` is the word error rate, in percent: edit distance to the closest reference over its
-    length, in words. `exact` is the percentage of lines that equal one of their references. The others are
-    for dictionaries, where a source that occurs several times is one item with several references.
-    `item_error_rate` is the percentage of sources with no correct output. `per` is the token error rate.
+    sacreBLEU's, all with case. `wer` is the word error rate, in percent: edit distance to the closest
+    reference over its length, in words. `exact` is the percentage of lines that equal one of their
+    references. The others are for dictionaries, where a source that occurs several times is one item with
+    several references. `item_error_rate` is the percentage of sources with no correct output, and `per` the
+    token error rate.
 
     Several systems share a table, with the p-value of each difference to the first (paired bootstrap).
     """
@@ -122,24 +123,28 @@ def evaluate(task: Evaluate) -> "tuple[list[System], list[EvaluationReport]]":
     """
     from heedful.data.files import check_parallel, read_lines
     from heedful.evaluation.metrics import METRICS_OVER_ITEMS, compare_systems, metric_of
+    from heedful.verbs.loading import hub_repo
     from heedful.verbs.output_checks import check_output
 
     others = list(task.compare or ())
-    runs = [path for path in (task.run, *others) if path is not None and not path.is_file()]
-    files = [*(task.hyp or ()), *(path for path in others if path.is_file())]
+    runs = [path for path in (task.run, *others) if path is not None and not _is_file(path)]
+    files = [*(task.hyp or ()), *(path for path in others if _is_file(path))]
+    for path in runs:
+        if not path.exists() and hub_repo(path) is None:
+            raise InputError(f"{path}: no such run, bundle or file")
     if task.output is not None:
         inputs = [task.src, *task.ref, *files, task.shortlist]
         check_output(task.output, inputs=inputs, models=runs)
     metrics = list(dict.fromkeys(name.strip() for name in task.metric.split(",") if name.strip()))
     for name in metrics:
         metric_of(name)  # refused before anything is translated
-    references = [read_lines(path) for path in task.ref]
+    references = [read_lines(_stdin_or(path)) for path in task.ref]
     if task.src is None and (runs or METRICS_OVER_ITEMS.intersection(metrics)):
         needed = f"to translate them by {runs[0]}" if runs else "to find the lines of one item"
         raise InputError(f"the sources are needed {needed}: give --src")
     first = task.src or task.ref[0]
-    sources = read_lines(first)
-    written = {path: read_lines(path) for path in files}
+    sources = read_lines(_stdin_or(first))
+    written = {path: read_lines(_stdin_or(path)) for path in files}
     for path, lines in (*zip(task.ref, references, strict=True), *written.items()):
         check_parallel(str(first), sources, str(path), lines)
     systems = [_translated(task.run, sources, task)] if task.run is not None else []
@@ -157,6 +162,16 @@ def evaluate(task: Evaluate) -> "tuple[list[System], list[EvaluationReport]]":
         sources, outputs, references, metrics, lowercase=task.lowercase, num_resamples=task.resamples
     )
     return systems, reports
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether a path is that of outputs, in a file or a pipe, and not of a run."""
+    path = _stdin_or(path)
+    return path.exists() and not path.is_dir()
+
+
+def _stdin_or(path: Path) -> Path:
+    return Path("/dev/stdin") if str(path) == "-" else path
 
 
 def _translated(run: Path, sources: Sequence[str], task: Evaluate) -> System:
@@ -182,7 +197,7 @@ def _translate_distinct(
 def command(task: Evaluate) -> None:
     """Evaluate, and print the scores."""
     started = time.monotonic()
-    check_stdin_once(src=task.src, ref=task.ref[0], hyp=task.hyp[0] if task.hyp else None)
+    check_stdin_once(src=task.src, ref=task.ref, hyp=task.hyp, compare=task.compare)
     with warnings_on_stderr():
         systems, reports = evaluate(task)
     precision, report = systems[0].precision, reports[0]

@@ -202,13 +202,15 @@ def test_clients_that_send_too_much_see_why(server: Running, path: str) -> None:
     status = 404 if path == "/nope" else 413
     with pytest.raises(HTTPError) as caught:
         urlopen(server.url + path, body, timeout=60)
-    assert caught.value.code == status
-    assert status == 404 or b"a body may have" in caught.value.read()
+    with caught.value as error:
+        assert error.code == status
+        assert status == 404 or b"a body may have" in error.read()
     for _ in range(3):
         assert requests.post(server.url + path, body, timeout=60).status_code == status
     connection = HTTPConnection(*server.address, timeout=60)
     connection.request("POST", path, body)
-    assert connection.getresponse().status == status
+    with connection.getresponse() as response:
+        assert response.status == status
     connection.close()
 
 
