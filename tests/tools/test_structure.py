@@ -20,7 +20,7 @@ MOST = {
 MEDIAN = 226  # lines of a module, at least
 # Of what a task runs through, with the native engine and one process.
 MOST_OF_A_TASK = {
-    "a line": {"functions": 217, "files": 38, "modules": 63},
+    "a line": {"functions": 218, "files": 38, "modules": 63},
     "a step": {"functions": 78, "files": 17},
     "a request": {"functions": 152, "files": 31},
 }
@@ -64,8 +64,8 @@ def test_modules_lines_and_importers_are_counted(tmp_path: Path) -> None:
     assert figures(tmp_path) == {
         "modules": 4,
         "median lines of a module": 75.5,
-        "lines of src": 34_603,
-        "lines of tests": 39_540,
+        "lines of src": 151,
+        "lines of tests": 0,
         "lines of tools": 0,
         "share of modules with one importer and below 150 lines": 0.5,
         "modules at the root": 1,
