@@ -349,7 +349,7 @@ class DecodeConfig(Section):
     batch_tokens: Whole = _option(Runtime, "batch_tokens", default=4096)
 
     @model_validator(mode="after")
-    def _beam_holds_what_is_kept(self) -> Self:
+    def _n_best_fits_the_beam(self) -> Self:
         if self.n_best > self.beam_size:
             raise ValueError(
                 f"decode.n_best={self.n_best:,}: must be at most decode.beam_size={self.beam_size:,}"
