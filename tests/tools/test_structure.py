@@ -12,7 +12,7 @@ from structure import ROOT, figures
 MOST = {
     "modules": 172,
     "lines of src": 34_603,
-    "lines of tests": 39_539,
+    "lines of tests": 39_534,
     "lines of tools": 1_230,
     "share of modules with one importer and below 150 lines": 0.067,
     "modules at the root": 4,
