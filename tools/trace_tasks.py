@@ -88,7 +88,7 @@ def run(*arguments: str, stdin: str = "") -> None:
 def trace_line(bundle: Path) -> Names:
     """Return the names of functions, files and modules that the translation of a line needs."""
     with traced() as functions:
-        run("translate", str(bundle), stdin=f"{LINE}\n")
+        run("translate", str(bundle), "--device", "cpu", stdin=f"{LINE}\n")
     modules = sorted(name for name in sys.modules if name.partition(".")[0] == "heedful")
     return names_of(functions) | {"modules": modules}
 
@@ -100,7 +100,7 @@ def trace_request(bundle: Path) -> Names:
         traced() as functions,  # before the thread of the model is started
         mock.patch("heedful.serving.server.run", lambda application, _: applications.append(application)),
     ):
-        run("serve", f"en-de={bundle}", "--port", "0")
+        run("serve", f"en-de={bundle}", "--port", "0", "--device", "cpu")
         functions.clear()
         assert asyncio.run(post(applications[0])) == 200
     return names_of(functions)

@@ -30,8 +30,8 @@ class SearchOptions(SharedOptions):
 
     @classmethod
     def from_config(cls, config: DecodeConfig) -> Self:
-        """Return the search that a configuration asks for."""
-        values = dict(config)
+        """Return the search that a configuration asks for; its beam holds at least the n-best list."""
+        values = {**dict(config), "beam_size": max(config.beam_size, config.n_best)}
         return with_settings(cls, values | {"strategy": with_settings(BeamSearch, values)})
 
     def source_limit(self, config: Config) -> int:

@@ -107,20 +107,22 @@ def _percentage(sums: NDArray[np.float64]) -> float:
     return float(100.0 * sums[0] / max(sums[1], 1.0))
 
 
-def p_value(baseline: Measurement, other: Measurement, num_resamples: int) -> float:
+def p_value(
+    baseline: float, other: float, resampled: tuple[NDArray[np.float64], NDArray[np.float64]]
+) -> float:
     """Return the p-value of a difference by paired bootstrap resampling (Koehn, 2004); 1 for equal scores.
 
     Args:
-        baseline: of a system.
+        baseline: the score of a system.
         other: of another one, by the same metric on the same lines.
-        num_resamples: how often the lines are drawn.
+        resampled: the scores of both for the same resamples.
     """
-    difference = abs(baseline.score - other.score)
+    difference = abs(baseline - other)
     if difference == 0.0:
-        return 1.0  # where sacreBLEU has 1 / (num_resamples + 1), as if equal systems differed for sure
-    differences = np.abs(baseline.resampled(num_resamples) - other.resampled(num_resamples))
+        return 1.0  # where sacreBLEU has 1 / (resamples + 1), as if equal systems differed for sure
+    differences = np.abs(resampled[0] - resampled[1])
     more = int((differences - differences.mean() > difference).sum())
-    return (more + 1) / (num_resamples + 1)
+    return (more + 1) / (len(differences) + 1)
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,8 @@ def compare_systems(
     functions = {name: metric_of(name) for name in metrics}
     if not metrics:
         raise ConfigError(f"metrics: none given; choose from {', '.join(METRICS)}")
-    reports, baseline = list[EvaluationReport](), dict[str, Measurement]()
+    reports = list[EvaluationReport]()
+    resampled: dict[str, list[NDArray[np.float64]]] = {name: [] for name in metrics}  # of each system
     for hypotheses in systems:
         _check_numbers(sources, hypotheses, references)
         texts = Texts(sources, hypotheses, references, lowercase)
@@ -196,10 +199,11 @@ def compare_systems(
         for name, each in measured.items():
             if num_resamples < 2 or len(each.rows) < 2:  # nothing that could differ
                 continue
-            confidence[name] = float(estimate_ci(each.resampled(num_resamples))[1])
-            if baseline:
-                p_values[name] = p_value(baseline[name], each, num_resamples)
-        baseline = baseline or measured
+            resampled[name].append(each.resampled(num_resamples))
+            confidence[name] = float(estimate_ci(resampled[name][-1])[1])
+            if reports:
+                both = resampled[name][0], resampled[name][-1]
+                p_values[name] = p_value(reports[0].scores[name], each.score, both)
         scores = {name: each.score for name, each in measured.items()}
         signatures = {name: each.signature for name, each in measured.items()}
         reports.append(EvaluationReport(scores, signatures, len(hypotheses), confidence, p_values))
@@ -256,13 +260,14 @@ def _ter(texts: Texts) -> Measurement:
 
 def _sacrebleu(metric: BLEU | CHRF | TER, texts: Texts) -> Measurement:
     references = [list(lines) for lines in texts.references]
-    score = metric.corpus_score(list(texts.hypotheses), references)
-    # The statistics of each line, as sacreBLEU's own resampling takes them; it has no public name for them.
-    rows = np.array(metric._extract_corpus_statistics(list(texts.hypotheses), references), dtype=np.float64)
+    # What `corpus_score` does in two steps: sacreBLEU has no public name for the statistics of the lines.
+    statistics = metric._extract_corpus_statistics(list(texts.hypotheses), references)
+    score = metric._aggregate_and_compute(statistics)
 
     def score_of(sums: NDArray[np.float64]) -> float:
         return float(metric._compute_score_from_stats(sums.tolist()).score)
 
+    rows = np.array(statistics, dtype=np.float64)
     return Measurement(float(score.score), str(metric.get_signature()), rows, score_of)
 
 

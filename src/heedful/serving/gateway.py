@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl
 from cachetools import LRUCache
 from fastapi import Request
 from pydantic import BaseModel, Field, ValidationError
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
@@ -296,7 +297,8 @@ async def _multipart(request: Request, body: bytes) -> list[tuple[str, str]]:
         delivered = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    if not body.rstrip(b"\r\n").endswith(b"--"):
+    boundary = parse_options_header(request.headers["content-type"])[1].get(b"boundary", b"")
+    if b"--" + boundary + b"--" not in body:
         raise InvalidError("Invalid form: it is cut before its last boundary")
     try:
         body.decode("utf-8")  # starlette would take it for Latin-1

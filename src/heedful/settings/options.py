@@ -30,9 +30,8 @@ LengthNormalization = Literal["gnmt", "average"]
 EarlyStopping = Literal["optimal", "estimate", "first"]
 Device = Literal["auto", "cpu", "cuda"]
 
-PAIR_TOKENS = (
-    2000  # where source and target are given, neither can be split; memory and time grow by the square
-)
+# Where source and target are given, neither can be split; memory and time grow by the square.
+PAIR_TOKENS = 2000
 _MAX_COUNT = 2**31
 
 
@@ -301,14 +300,12 @@ class BeamOptions:
         check_options(self)
 
 
-Run = Annotated[
-    Path,
-    Option(
-        "A run directory (its best bundle is used), a bundle, or USER/MODEL[@REVISION] on the hub.",
-        metavar="RUN",
-        is_argument=True,
-    ),
-]
+RUN = Option(
+    "A run directory (its best bundle is used), a bundle, or USER/MODEL[@REVISION] on the hub.",
+    metavar="RUN",
+    is_argument=True,
+)
+Run = Annotated[Path, RUN]
 Prefix = Annotated[
     Path | None,
     Option(

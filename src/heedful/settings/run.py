@@ -348,14 +348,6 @@ class DecodeConfig(Section):
     n_best: int = _option(SharedOptions, "n_best")
     batch_tokens: Whole = _option(Runtime, "batch_tokens", default=4096)
 
-    @model_validator(mode="after")
-    def _n_best_fits_the_beam(self) -> Self:
-        if self.n_best > self.beam_size:
-            raise ValueError(
-                f"decode.n_best={self.n_best:,}: must be at most decode.beam_size={self.beam_size:,}"
-            )
-        return self
-
 
 class Config(Section):
     """All settings of a run."""

@@ -17,7 +17,7 @@ from heedful.cli.streams import (
     write_line,
 )
 from heedful.errors import InputError
-from heedful.settings.options import OUTPUT, AsJson, Languages, Option, Runtime, ShortlistFile
+from heedful.settings.options import OUTPUT, RUN, AsJson, Languages, Option, Runtime, ShortlistFile
 
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
@@ -41,14 +41,7 @@ class Evaluate:
     Several systems share a table, with the p-value of each difference to the first (paired bootstrap).
     """
 
-    run: Annotated[
-        Path | None,
-        Option(
-            "A run directory (its best bundle is used), a bundle, or USER/MODEL[@REVISION] on the hub.",
-            metavar="RUN",
-            is_argument=True,
-        ),
-    ] = None
+    run: Annotated[Path | None, RUN] = None
     src: Annotated[
         Path | None, Option("Source lines; .gz too. Needed to translate, and for item_error_rate and per.")
     ] = None
@@ -245,5 +238,5 @@ def _print_table(
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     for name, signature in reports[0].signatures.items():
         print(f"{name}: {signature}")
-    if num_resamples:
+    if reports[-1].p_values:
         print(f"p: paired bootstrap against {systems[0].name}, {num_resamples:,} resamples")

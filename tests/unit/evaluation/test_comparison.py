@@ -58,8 +58,9 @@ def test_what_is_not_resampled_has_no_interval() -> None:
 def test_equal_systems_do_not_differ_and_unequal_ones_do() -> None:
     half = Measurement.percentage([(i % 2, 1) for i in range(100)], "")
     nothing = Measurement.percentage([(0, 1)] * 100, "")
-    assert p_value(half, half, 100) == 1.0
-    assert p_value(half, nothing, 100) == pytest.approx(1 / 101)
+    both = half.resampled(100), nothing.resampled(100)
+    assert p_value(half.score, half.score, (both[0], both[0])) == 1.0
+    assert p_value(half.score, nothing.score, both) == pytest.approx(1 / 101)
     assert half.score == 50.0
 
 

@@ -153,7 +153,6 @@ def test_an_override_of_another_form_shows_the_right_one(text: str) -> None:
         ("train.seed.x=3", "unknown key 'train.seed.x'"),
         ("train.seed=x", 'train.seed="x": input should be a valid integer'),
         ("preset.x=3", "unknown key 'preset'"),
-        ("decode.n_best=9", "decode.n_best=9: must be at most decode.beam_size=4"),
     ],
 )
 def test_a_bad_override_is_one_line(override: str, message: str) -> None:

@@ -46,6 +46,8 @@ def test_a_request_for_zero_is_a_request() -> None:
 def test_the_beam_grows_with_the_n_best_list_unless_it_was_chosen() -> None:
     assert search_options({"n_best": 5}, BUNDLE).strategy == BeamSearch(beam_size=5)
     assert search_options({"n_best": 2}, BUNDLE).strategy == BeamSearch(beam_size=3)
+    assert search_options({}, BUNDLE.replace(n_best=4)).strategy == BeamSearch(beam_size=4)
+    assert SearchOptions.from_config(BUNDLE.replace(n_best=4)).strategy == BeamSearch(beam_size=4)
     with pytest.raises(InputError, match="n_best=5"):
         search_options({"n_best": 5, "beam_size": 4}, BUNDLE)
 
