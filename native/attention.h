@@ -8,9 +8,13 @@
 static void normalise(const HeedfulNorm *norm, const float *x, float *y, int64_t rows, int64_t width,
                       float eps) {
     for (int64_t r = 0; r < rows; r++, x += width, y += width) {
-        float mean = total(x, width) / (float)width;
+        float mean = norm->shift ? total(x, width) / (float)width : 0.0f;
         float inverse = 1.0f / sqrtf(squares(x, width, mean) / (float)width + eps);
-        for (int64_t i = 0; i < width; i++) y[i] = (x[i] - mean) * inverse * norm->gain[i] + norm->shift[i];
+        if (!norm->shift)
+            for (int64_t i = 0; i < width; i++) y[i] = x[i] * inverse * norm->gain[i];
+        else
+            for (int64_t i = 0; i < width; i++)
+                y[i] = (x[i] - mean) * inverse * norm->gain[i] + norm->shift[i];
     }
 }
 
@@ -21,13 +25,28 @@ static void softmax(float *scores, int64_t n) {
     for (int64_t j = 0; j < n; j++) scores[j] *= share;
 }
 
+/* What is added to the scores of a query at a position: table[head][distance + reach], distances up to reach.
+ */
+typedef struct {
+    const float *table; /* NULL: nothing */
+    int64_t reach, position;
+} Biases;
+
+static void add_biases(float *scores, int64_t n, Biases biases, int64_t head) {
+    const float *table = biases.table + head * (2 * biases.reach + 1);
+    int64_t first = biases.position - biases.reach, end = biases.position + biases.reach + 1, j = 0;
+    for (; j < n && j < first; j++) scores[j] += table[0];
+    for (; j < n && j < end; j++) scores[j] += table[j - first];
+    for (; j < n; j++) scores[j] += table[2 * biases.reach];
+}
+
 /* Attention of one query over n keys and values, given by pointers to their rows. `scores` is a buffer for n
    rounded up to whole vectors. Each head has its own part of a row, `size` wide. `weights` gets the mean of
    the heads' weights, unless it is NULL. */
 static inline __attribute__((always_inline)) void attend_heads(const float *query, const float **keys,
                                                                const float **values, int64_t n, int64_t heads,
-                                                               int64_t size, float *scores, float *result,
-                                                               float *weights) {
+                                                               int64_t size, Biases biases, float *scores,
+                                                               float *result, float *weights) {
     float scale = 1.0f / sqrtf((float)size);
     int64_t whole = size - size % LANES, rest = size % LANES;
     for (int64_t h = 0; h < heads; h++) {
@@ -45,6 +64,7 @@ static inline __attribute__((always_inline)) void attend_heads(const float *quer
             }
             store(scores + first, sums_of(dots) * scale);
         }
+        if (biases.table) add_biases(scores, n, biases, h);
         softmax(scores, n);
         if (weights)
             for (int64_t j = 0; j < n; j++) weights[j] = (h ? weights[j] : 0.0f) + scores[j] / (float)heads;
@@ -72,13 +92,13 @@ static inline __attribute__((always_inline)) void attend_heads(const float *quer
 
 /* The same, compiled for the usual sizes of heads. */
 static void attend(const float *query, const float **keys, const float **values, int64_t n, int64_t heads,
-                   int64_t size, float *scores, float *result, float *weights) {
+                   int64_t size, Biases biases, float *scores, float *result, float *weights) {
     if (size == 32)
-        attend_heads(query, keys, values, n, heads, 32, scores, result, weights);
+        attend_heads(query, keys, values, n, heads, 32, biases, scores, result, weights);
     else if (size == 64)
-        attend_heads(query, keys, values, n, heads, 64, scores, result, weights);
+        attend_heads(query, keys, values, n, heads, 64, biases, scores, result, weights);
     else
-        attend_heads(query, keys, values, n, heads, size, scores, result, weights);
+        attend_heads(query, keys, values, n, heads, size, biases, scores, result, weights);
 }
 
 #endif

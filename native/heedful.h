@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define HEEDFUL_VERSION 2 /* of this interface; native.py has the same number */
+#define HEEDFUL_VERSION 4 /* of this interface; native.py has the same number */
 
 #if defined(_WIN32)
 #define HEEDFUL_EXPORT __declspec(dllexport)
@@ -18,7 +18,7 @@
 
 enum { HEEDFUL_OK, HEEDFUL_NO_MEMORY, HEEDFUL_BAD_ARGUMENT }; /* what functions return */
 enum { FLOAT32, BFLOAT16, INT8, PRECISIONS };                 /* of matrix multiplications */
-enum { IDENTITY, RELU, GELU, SWISH, ACTIVATIONS };
+enum { IDENTITY, RELU, GELU, SWISH, GELU_TANH, ACTIVATIONS };
 
 /* A linear layer with weights packed in panels of outputs. */
 typedef struct {
@@ -30,23 +30,27 @@ typedef struct {
 } HeedfulLinear;
 
 typedef struct {
-    const float *gain, *shift; /* (D,) */
+    const float *gain, *shift; /* (D,); RMSNorm has no shift */
 } HeedfulNorm;
 
-/* The encoder's layers have neither query nor cross_output nor cross_norm. */
+/* The encoder's layers have neither query nor cross_output nor cross_norm. Without a gate its weight is NULL.
+   A recurrent decoder has the forget gate and the input of an SSRU, (2 D), as query_key_value, and no
+   self_output. */
 typedef struct {
-    HeedfulLinear query_key_value, self_output, query, cross_output, inner, outer;
+    HeedfulLinear query_key_value, self_output, query, cross_output, inner, outer, gate;
     HeedfulNorm self_norm, cross_norm, outer_norm;
+    const float *biases; /* of self-attention, NULL or (H, 2 reach + 1): by key minus query, from -reach on */
 } HeedfulLayer;
 
+/* A is attention_width, that of all heads together. */
 typedef struct {
-    int64_t d_model, d_ff, num_heads, src_vocabulary, tgt_vocabulary;
+    int64_t d_model, d_ff, num_heads, attention_width, reach, src_vocabulary, tgt_vocabulary;
     int64_t num_encoder_layers, num_decoder_layers;
-    int32_t precision, activation, norm_first, has_final_norm;
+    int32_t precision, activation, norm_first, has_final_norm, is_recurrent;
     float eps, embedding_scale;
     const float *src_embedding, *tgt_embedding; /* (V, D) */
     const HeedfulLayer *encoder, *decoder;
-    const HeedfulLinear *memory; /* of each decoder layer: source states to keys and values, (2 D) */
+    const HeedfulLinear *memory; /* of each decoder layer: source states to keys and values, (2 A) */
     HeedfulNorm encoder_norm, decoder_norm;
     HeedfulLinear output;
     const float *output_weight; /* (V, D), not packed */
@@ -57,8 +61,9 @@ typedef struct {
     int64_t num_outputs, num_sources, stride;
     const int64_t *sources; /* (num_outputs,): the source of each output */
     const int64_t *starts;  /* (num_sources + 1,): first rows of the sources in `memory` */
-    float *const *memory;   /* of each layer, (R, 2 D) */
-    float **cache; /* (num_outputs, stride): where keys and values (layers, 2 D) of each position are */
+    float *const *memory;   /* of each layer, (R, 2 A) */
+    float **cache; /* (num_outputs, stride): where keys and values (layers, 2 A) of each position are; of a
+                      recurrent decoder its states (layers, D), of which only the latest are read */
 } HeedfulPast;
 
 /* Where to write the cross-attention weights of a layer, as means over its heads: (rows, width), 0 beyond the
@@ -85,13 +90,14 @@ typedef struct {
     int64_t weight_limit;       /* INT8: the largest absolute weight */
 
     /* Encode concatenated sentences without padding: ids (R,), of sentence b from starts[b] to starts[b + 1];
-       positions (num_positions, D). memory[l] gets keys and values (R, 2 D) for layer l of the decoder. */
+       positions (num_positions, D). memory[l] gets keys and values (R, 2 A) for layer l of the decoder. */
     int32_t (*encode)(const HeedfulModel *model, int64_t threads, const int64_t *ids, const int64_t *starts,
                       int64_t num_sentences, const float *positions, int64_t num_positions,
                       float *const *memory);
 
     /* Decode one id for each row, at a position of an output; rows of one output have consecutive positions.
-       Keys and values of the rows go to cache (rows, layers, 2 D), states to (rows, D), and cross-attention
+       Keys and values of the rows (of a recurrent decoder its states) go to cache (rows, layers, 2 A or D),
+       states to (rows, D), and cross-attention
        weights to `attention`, unless it is NULL. */
     int32_t (*step)(const HeedfulModel *model, int64_t threads, const HeedfulPast *past, const int64_t *ids,
                     const int64_t *outputs, const int64_t *at, int64_t rows, const float *positions,

@@ -93,6 +93,9 @@ static void activate(int32_t kind, float *x, int64_t n) {
         for (int64_t i = 0; i < n; i++) x[i] *= 0.5f * (1.0f + erff(x[i] * 0.70710678f));
     else if (kind == SWISH)
         for (int64_t i = 0; i < n; i++) x[i] /= 1.0f + expf(-x[i]);
+    else if (kind == GELU_TANH) /* 0.5 x (1 + tanh(u)) = x / (1 + exp(-2 u)) */
+        for (int64_t i = 0; i < n; i++)
+            x[i] /= 1.0f + expf(-1.5957691f * (x[i] + 0.044715f * x[i] * x[i] * x[i]));
 }
 
 typedef struct {

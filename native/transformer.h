@@ -10,7 +10,7 @@
 /* Memory for the activations of some rows, and for one attention of each thread. */
 typedef struct {
     int64_t threads, longest;
-    float *x, *normed, *wide, *heads, *out, *scores;
+    float *x, *normed, *wide, *gates, *heads, *out, *scores;
     const float **keys, **values;
     void *narrow, *memory;
 } Workspace;
@@ -20,11 +20,13 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 /* Allocate that memory and reserve workers; returns 0 if out of memory. */
 static int open_workspace(Workspace *space, const HeedfulModel *m, int64_t rows, int64_t longest,
                           int64_t threads) {
-    int64_t width = m->d_model, widest = larger(3 * width, m->d_ff);
+    int64_t width = m->d_model, heads = m->attention_width, widest = larger(3 * heads, m->d_ff);
+    if (m->is_recurrent) widest = larger(2 * width, widest);
+    int64_t gates = m->encoder->gate.weight ? m->d_ff : 0;
     longest += -longest & (LANES - 1);
     threads = threads < HEEDFUL_MAX_THREADS ? threads : HEEDFUL_MAX_THREADS;
     int64_t lists = threads * longest;
-    size_t floats = (size_t)(rows * (4 * width + widest) + lists + 16);
+    size_t floats = (size_t)(rows * (3 * width + heads + widest + gates) + lists + 16);
     char *memory =
         malloc(floats * sizeof(float) + narrow_bytes(rows, widest) + 2 * (size_t)lists * sizeof(float *));
     space->memory = memory;
@@ -35,9 +37,10 @@ static int open_workspace(Workspace *space, const HeedfulModel *m, int64_t rows,
     space->x = (float *)(space->values + lists);
     space->normed = space->x + rows * width;
     space->heads = space->normed + rows * width;
-    space->out = space->heads + rows * width;
+    space->out = space->heads + rows * heads;
     space->wide = space->out + rows * width;
-    space->scores = space->wide + rows * widest;
+    space->gates = space->wide + rows * widest;
+    space->scores = space->gates + rows * gates;
     space->narrow = space->scores + lists + 16;
     space->threads = heedful_call_workers(worth(threads, cost(width, widest, rows)));
     return 1;
@@ -74,12 +77,17 @@ static void add_residual(const HeedfulModel *m, const HeedfulNorm *norm, Workspa
 
 static void feed_forward(const HeedfulModel *m, const HeedfulLayer *layer, Workspace *space, int64_t rows) {
     const float *x = sublayer_input(m, &layer->outer_norm, space, rows);
-    apply(m, &layer->inner, m->activation, x, rows, space->wide, space);
+    int has_gate = layer->gate.weight != NULL;
+    apply(m, &layer->inner, has_gate ? IDENTITY : m->activation, x, rows, space->wide, space);
+    if (has_gate) {
+        apply(m, &layer->gate, m->activation, x, rows, space->gates, space);
+        for (int64_t i = 0; i < rows * m->d_ff; i++) space->wide[i] *= space->gates[i];
+    }
     apply(m, &layer->outer, IDENTITY, space->wide, rows, space->out, space);
     add_residual(m, &layer->outer_norm, space, rows);
 }
 
-/* The rows of an attention: their queries, and the location of keys and values (2 D). */
+/* The rows of an attention: their queries, and the location of keys and values (2 A). */
 typedef struct {
     const HeedfulModel *model;
     Workspace *space;
@@ -90,14 +98,15 @@ typedef struct {
     const HeedfulPast *past;
     const int64_t *outputs, *at; /* of the decoder's rows */
     int64_t layer;
-    float *weights; /* (rows, weights_width), or NULL */
+    const float *biases; /* of self-attention, or NULL */
+    float *weights;      /* (rows, weights_width), or NULL */
     int64_t weights_width;
 } Attention;
 
 /* Do the chunks of an attention over that many positions. An element of a key and a value costs as much as
    some multiplications. */
 static void attend_in_parallel(Attention *a, HeedfulWork work, int64_t chunks, int64_t positions) {
-    int64_t threads = worth(a->space->threads, 16 * a->rows * positions * a->model->d_model);
+    int64_t threads = worth(a->space->threads, 16 * a->rows * positions * a->model->attention_width);
     heedful_parallel_for(threads, work, a, chunks);
 }
 
@@ -110,12 +119,14 @@ static void list_keys(Workspace *space, int64_t thread, const float *keys, int64
     }
 }
 
-static void attend_to_listed(const Attention *a, int64_t row, int64_t n, int64_t thread) {
-    int64_t width = a->model->d_model, first = thread * a->space->longest;
+/* A row's query, at a position, over n keys that were listed. */
+static void attend_to_listed(const Attention *a, int64_t row, int64_t position, int64_t n, int64_t thread) {
+    int64_t width = a->model->attention_width, first = thread * a->space->longest;
+    Biases biases = {a->biases, a->model->reach, position};
     float *weights = a->weights ? a->weights + row * a->weights_width : NULL;
     if (weights) memset(weights, 0, (size_t)a->weights_width * sizeof(float));
     attend(a->queries + row * a->query_stride, a->space->keys + first, a->space->values + first, n,
-           a->model->num_heads, width / a->model->num_heads, a->space->scores + first,
+           a->model->num_heads, width / a->model->num_heads, biases, a->space->scores + first,
            a->space->heads + row * width, weights);
 }
 
@@ -127,9 +138,9 @@ static void attend_to_sentences(void *task, int64_t chunk, int64_t thread) {
         while (a->starts[b + 1] - a->starts[0] <= row) b++;
         int64_t first = a->starts[b] - a->starts[0], n = a->starts[b + 1] - a->starts[b];
         const float *keys = a->keys + first * a->key_stride;
-        if (listed != b) list_keys(a->space, thread, keys, a->key_stride, n, a->model->d_model);
+        if (listed != b) list_keys(a->space, thread, keys, a->key_stride, n, a->model->attention_width);
         listed = b;
-        attend_to_listed(a, row, n, thread);
+        attend_to_listed(a, row, row - first, n, thread);
     }
 }
 
@@ -164,6 +175,7 @@ static void encode_together(const HeedfulModel *m, Workspace *space, const int64
                             const int64_t *starts, int64_t sentences, const float *positions,
                             float *const *memory) {
     int64_t first = starts[0], rows = starts[sentences] - first, width = m->d_model, longest = 0;
+    int64_t heads = m->attention_width;
     if (rows == 0) return;
     for (int64_t b = 0; b < sentences; b++) {
         longest = larger(longest, starts[b + 1] - starts[b]);
@@ -171,14 +183,15 @@ static void encode_together(const HeedfulModel *m, Workspace *space, const int64
             embed(m, m->src_embedding, ids[r], positions + (r - starts[b]) * width,
                   space->x + (r - first) * width);
     }
-    Attention attention = {m, space, space->wide, space->wide + width, .starts = starts, .rows = rows};
+    Attention attention = {m, space, space->wide, space->wide + heads, .starts = starts, .rows = rows};
     attention.chunks = 1;
-    attention.query_stride = attention.key_stride = 3 * width;
+    attention.query_stride = attention.key_stride = 3 * heads;
     if (space->threads > 1)
         attention.chunks = rows < CHUNKS * space->threads ? rows : CHUNKS * space->threads;
     for (const HeedfulLayer *layer = m->encoder; layer < m->encoder + m->num_encoder_layers; layer++) {
         const float *x = sublayer_input(m, &layer->self_norm, space, rows);
         apply(m, &layer->query_key_value, IDENTITY, x, rows, space->wide, space);
+        attention.biases = layer->biases;
         attend_in_parallel(&attention, attend_to_sentences, attention.chunks, longest);
         apply(m, &layer->self_output, IDENTITY, space->heads, rows, space->out, space);
         add_residual(m, &layer->self_norm, space, rows);
@@ -186,7 +199,7 @@ static void encode_together(const HeedfulModel *m, Workspace *space, const int64
     }
     if (m->has_final_norm) normalise(&m->encoder_norm, space->x, space->x, rows, width, m->eps);
     for (int64_t l = 0; l < m->num_decoder_layers; l++)
-        apply(m, &m->memory[l], IDENTITY, space->x, rows, memory[l] + first * 2 * width, space);
+        apply(m, &m->memory[l], IDENTITY, space->x, rows, memory[l] + first * 2 * heads, space);
 }
 
 static int32_t encode(const HeedfulModel *m, int64_t threads, const int64_t *ids, const int64_t *starts,
@@ -208,7 +221,7 @@ static int32_t encode(const HeedfulModel *m, int64_t threads, const int64_t *ids
 
 /* Write the keys and values of all rows of a layer to the cache before any row attends to them. */
 static void extend_cache(const Attention *a) {
-    int64_t width = a->model->d_model;
+    int64_t width = a->model->attention_width;
     for (int64_t row = 0; row < a->rows; row++) {
         float *cache = a->past->cache[a->outputs[row] * a->past->stride + a->at[row]];
         memcpy(cache + a->layer * 2 * width, a->queries + row * a->query_stride + width,
@@ -219,22 +232,47 @@ static void extend_cache(const Attention *a) {
 /* Self-attention of a decoder row over its output up to its position. */
 static void attend_to_past(void *task, int64_t row, int64_t thread) {
     const Attention *a = task;
-    int64_t width = a->model->d_model, n = a->at[row] + 1, first = thread * a->space->longest;
+    int64_t width = a->model->attention_width, n = a->at[row] + 1, first = thread * a->space->longest;
     float *const *cache = a->past->cache + a->outputs[row] * a->past->stride;
     for (int64_t j = 0; j < n; j++) {
         a->space->keys[first + j] = cache[j] + a->layer * 2 * width;
         a->space->values[first + j] = a->space->keys[first + j] + width;
     }
-    attend_to_listed(a, row, n, thread);
+    attend_to_listed(a, row, n - 1, n, thread);
+}
+
+/* 1 / (1 + exp(-x)) */
+static inline Floats sigmoid(Floats x) {
+    Floats e = exponential((Floats)((Bits)x | 0x80000000u)), small = e / (e + 1.0f);
+    Bits is_negative = (Bits)(x < 0.0f);
+    return (Floats)(((Bits)small & is_negative) | ((Bits)(1.0f - small) & ~is_negative));
+}
+
+/* The SSRU of some rows, in the order of their positions: c = f c' + (1 - f) w with the gate f and the input
+   w of a row, and the state c' of the position before it. States go to the cache, relu(c) to `out`. */
+static void recur(const Attention *a) {
+    int64_t width = a->model->d_model;
+    for (int64_t row = 0; row < a->rows; row++) {
+        float *const *cache = a->past->cache + a->outputs[row] * a->past->stride + a->at[row];
+        const float *gate = a->queries + row * a->query_stride, *added = gate + width;
+        const float *before = a->at[row] ? cache[-1] + a->layer * width : NULL;
+        float *state = *cache + a->layer * width, *out = a->space->out + row * width;
+        for (int64_t i = 0; i < width; i += LANES) {
+            Floats f = sigmoid(load(gate + i)), c = (1.0f - f) * load(added + i);
+            if (before) c += f * load(before + i);
+            store(state + i, c);
+            store(out + i, (Floats)((Bits)c & ~(Bits)(c < 0.0f))); /* NaN stays NaN */
+        }
+    }
 }
 
 /* Cross-attention of a decoder row. */
 static void attend_to_source(void *task, int64_t row, int64_t thread) {
     const Attention *a = task;
-    int64_t b = a->past->sources[a->outputs[row]], width = a->model->d_model;
+    int64_t b = a->past->sources[a->outputs[row]], width = a->model->attention_width;
     int64_t first = a->past->starts[b], n = a->past->starts[b + 1] - first;
     list_keys(a->space, thread, a->past->memory[a->layer] + first * 2 * width, 2 * width, n, width);
-    attend_to_listed(a, row, n, thread);
+    attend_to_listed(a, row, 0, n, thread);
 }
 
 /* Check that rows have valid ids, outputs and positions; `longest` gets the largest number of keys. */
@@ -259,20 +297,25 @@ static int are_rows(const HeedfulModel *m, const HeedfulPast *past, const int64_
 static void step_together(const HeedfulModel *m, Workspace *space, const HeedfulPast *past,
                           const int64_t *outputs, const int64_t *at, int64_t first, int64_t rows,
                           int64_t longest, const HeedfulAttention *recorded) {
-    int64_t width = m->d_model;
     for (int64_t l = 0; l < m->num_decoder_layers; l++) {
         const HeedfulLayer *layer = &m->decoder[l];
         Attention attention = {m, space, space->wide, .rows = rows, .past = past, .layer = l};
         attention.outputs = outputs + first;
         attention.at = at + first;
-        attention.query_stride = 3 * width;
+        attention.query_stride = m->is_recurrent ? 2 * m->d_model : 3 * m->attention_width;
+        attention.biases = layer->biases;
         const float *x = sublayer_input(m, &layer->self_norm, space, rows);
         apply(m, &layer->query_key_value, IDENTITY, x, rows, space->wide, space);
-        extend_cache(&attention);
-        attend_in_parallel(&attention, attend_to_past, rows, longest);
-        apply(m, &layer->self_output, IDENTITY, space->heads, rows, space->out, space);
+        if (m->is_recurrent) {
+            recur(&attention);
+        } else {
+            extend_cache(&attention);
+            attend_in_parallel(&attention, attend_to_past, rows, longest);
+            apply(m, &layer->self_output, IDENTITY, space->heads, rows, space->out, space);
+        }
         add_residual(m, &layer->self_norm, space, rows);
-        attention.query_stride = width;
+        attention.query_stride = m->attention_width;
+        attention.biases = NULL;
         x = sublayer_input(m, &layer->cross_norm, space, rows);
         apply(m, &layer->query, IDENTITY, x, rows, space->wide, space);
         if (recorded && recorded->layer == l) {
@@ -284,7 +327,7 @@ static void step_together(const HeedfulModel *m, Workspace *space, const Heedful
         add_residual(m, &layer->cross_norm, space, rows);
         feed_forward(m, layer, space, rows);
     }
-    if (m->has_final_norm) normalise(&m->decoder_norm, space->x, space->x, rows, width, m->eps);
+    if (m->has_final_norm) normalise(&m->decoder_norm, space->x, space->x, rows, m->d_model, m->eps);
 }
 
 /* Rows of one output are in the order of their positions, so that later ones find the keys and values of
@@ -292,14 +335,14 @@ static void step_together(const HeedfulModel *m, Workspace *space, const Heedful
 static int32_t step(const HeedfulModel *m, int64_t threads, const HeedfulPast *past, const int64_t *ids,
                     const int64_t *outputs, const int64_t *at, int64_t rows, const float *positions,
                     int64_t num_positions, float *cache, float *states, const HeedfulAttention *attention) {
-    int64_t width = m->d_model, longest;
+    int64_t width = m->d_model, kept = m->num_decoder_layers * 2 * m->attention_width, longest;
     if (threads < 1 || !are_rows(m, past, ids, outputs, at, rows, num_positions, attention, &longest))
         return HEEDFUL_BAD_ARGUMENT;
     Workspace space;
     int64_t most = rows < ROWS_TOGETHER ? rows : ROWS_TOGETHER;
     if (!open_workspace(&space, m, most, longest, threads)) return HEEDFUL_NO_MEMORY;
-    for (int64_t r = 0; r < rows; r++)
-        past->cache[outputs[r] * past->stride + at[r]] = cache + r * m->num_decoder_layers * 2 * width;
+    if (m->is_recurrent) kept = m->num_decoder_layers * width;
+    for (int64_t r = 0; r < rows; r++) past->cache[outputs[r] * past->stride + at[r]] = cache + r * kept;
     int64_t parts = (rows + most - 1) / most;
     for (int64_t part = 0; part < parts; part++) {
         int64_t first = rows * part / parts, some = rows * (part + 1) / parts - first;

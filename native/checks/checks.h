@@ -80,7 +80,7 @@ void reference_linear(const Dense *layer, int32_t activation, const double *x, i
 enum { LAYERS = 2, POSITIONS = 24 };
 
 typedef struct {
-    Dense query_key_value, self_output, query, cross_output, inner, outer;
+    Dense query_key_value, self_output, query, cross_output, inner, outer, gate;
 } DenseLayer;
 
 /* A random model with its parts as they are before packing. */
@@ -93,11 +93,12 @@ typedef struct {
     float *positions; /* (POSITIONS, D) */
 } SmallModel;
 
-/* What models of the checks are like: numbers and options of `model` are used, the rest is added. */
+/* What models of the checks are like: numbers and options of `model` are used, the rest is added. With a
+   reach a model is like T5: RMSNorm, gates, relative biases of each layer. */
 SmallModel *random_model(HeedfulModel settings);
 HeedfulModel small_settings(int32_t precision, int64_t num_heads, int32_t activation, int32_t norm_first);
 
-/* memory[l] gets keys and values (n, 2 D) of a sentence; states those of an output, (n, D), and weights[l]
+/* memory[l] gets keys and values (n, 2 A) of a sentence; states those of an output, (n, D), and weights[l]
    the mean of the heads' cross-attention, (n, src_len). */
 void reference_encode(const SmallModel *m, const int64_t *ids, int64_t n, double **memory);
 void reference_decode(const SmallModel *m, double **memory, int64_t src_len, const int64_t *ids, int64_t n,

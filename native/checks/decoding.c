@@ -19,7 +19,7 @@ typedef struct {
 static float **encode(const SmallModel *small, int64_t threads, const int64_t *ids, const int64_t *starts,
                       int64_t sentences) {
     float **memory = allocate(LAYERS * sizeof(float *));
-    int64_t width = small->model.d_model, rows = starts[sentences];
+    int64_t width = small->model.attention_width, rows = starts[sentences];
     for (int64_t l = 0; l < LAYERS; l++) memory[l] = allocate((size_t)(rows * 2 * width) * sizeof(float));
     expect_status(level.functions->encode(&small->model, threads, ids, starts, sentences, small->positions,
                                           POSITIONS, memory),
@@ -38,7 +38,7 @@ static Batch random_batch(const SmallModel *small) {
 }
 
 static void check_encode(const Batch *batch, double tolerance) {
-    int64_t row = 2 * batch->small->model.d_model;
+    int64_t row = 2 * batch->small->model.attention_width;
     for (int64_t b = 0; b < SENTENCES; b++) {
         int64_t first = batch->starts[b], n = src_lengths[b], own_starts[2] = {0, n};
         float **alone = encode(batch->small, 1, batch->src_ids + first, own_starts, 1);
@@ -69,12 +69,13 @@ typedef struct {
 static Decoder *open_decoder(const Batch *batch, int64_t layer) {
     Decoder *d = allocate(sizeof *d);
     int64_t rows = batch->tgt_starts[OUTPUTS], width = batch->small->model.d_model;
+    int64_t kept = LAYERS * 2 * batch->small->model.attention_width;
     memset(d->pointers, 0, sizeof d->pointers);
     memset(d->lengths, 0, sizeof d->lengths);
     d->batch = batch;
     d->past = (HeedfulPast){OUTPUTS, SENTENCES, STRIDE, sources, batch->starts, batch->memory, d->pointers};
     d->states = allocate((size_t)(rows * width) * sizeof(float));
-    d->cache = allocate((size_t)(rows * LAYERS * 2 * width) * sizeof(float));
+    d->cache = allocate((size_t)(rows * kept) * sizeof(float));
     d->weights = allocate((size_t)(rows * LONGEST) * sizeof(float));
     d->layer = layer;
     return d;
@@ -83,7 +84,7 @@ static Decoder *open_decoder(const Batch *batch, int64_t layer) {
 /* Give outputs their next ids, as many as `counts` says. */
 static void feed(Decoder *d, int64_t threads, const int64_t *counts) {
     const SmallModel *small = d->batch->small;
-    int64_t width = small->model.d_model, kept = LAYERS * 2 * width, rows = 0, all = 0;
+    int64_t width = small->model.d_model, kept = LAYERS * 2 * small->model.attention_width, rows = 0, all = 0;
     for (int64_t o = 0; o < OUTPUTS; o++) all += counts[o];
     int64_t *ids = allocate((size_t)all * 8), *outputs = allocate((size_t)all * 8),
             *at = allocate((size_t)all * 8);
@@ -110,7 +111,8 @@ static void feed(Decoder *d, int64_t threads, const int64_t *counts) {
 
 static void expect_same_decoding(const Decoder *d, const Decoder *other, int64_t first, int64_t end,
                                  const char *name) {
-    int64_t width = d->batch->small->model.d_model, kept = LAYERS * 2 * width;
+    int64_t width = d->batch->small->model.d_model;
+    int64_t kept = LAYERS * 2 * d->batch->small->model.attention_width;
     expect_same(d->states + first * width, other->states + first * width, (end - first) * width, name);
     expect_same(d->cache + first * kept, other->cache + first * kept, (end - first) * kept, name);
     expect_same(d->weights + first * LONGEST, other->weights + first * LONGEST, (end - first) * LONGEST,
@@ -134,15 +136,15 @@ static Decoder *decode(const Batch *batch, int64_t layer, int64_t threads, int64
 }
 
 static void check_reference(const Batch *batch, const Decoder *d, double tolerance) {
-    int64_t width = batch->small->model.d_model;
+    int64_t width = batch->small->model.d_model, kept = 2 * batch->small->model.attention_width;
     for (int64_t o = 0; o < OUTPUTS; o++) {
         int64_t b = sources[o], n = tgt_lengths[o], first = batch->tgt_starts[o];
         double *memory[LAYERS], *weights[LAYERS], *states = allocate((size_t)(n * width) * sizeof(double));
         for (int64_t l = 0; l < LAYERS; l++) {
             weights[l] = allocate((size_t)(n * src_lengths[b]) * sizeof(double));
-            memory[l] = allocate((size_t)(src_lengths[b] * 2 * width) * sizeof(double));
-            for (int64_t i = 0; i < src_lengths[b] * 2 * width; i++)
-                memory[l][i] = (double)batch->memory[l][batch->starts[b] * 2 * width + i];
+            memory[l] = allocate((size_t)(src_lengths[b] * kept) * sizeof(double));
+            for (int64_t i = 0; i < src_lengths[b] * kept; i++)
+                memory[l][i] = (double)batch->memory[l][batch->starts[b] * kept + i];
         }
         reference_decode(batch->small, memory, src_lengths[b], batch->tgt_ids + first, n, states, weights);
         expect_close(d->states + first * width, states, n * width, tolerance, "states");
@@ -162,7 +164,7 @@ static void check_reordered(const Batch *batch, const Decoder *whole) {
     feed(d, 1, counts); /* both have the same source */
     for (int64_t i = 0; i < n; i++) d->pointers[to * STRIDE + i] = d->pointers[from * STRIDE + i];
     float *states = allocate((size_t)width * sizeof(float));
-    float *cache = allocate((size_t)(LAYERS * 2 * width) * sizeof(float));
+    float *cache = allocate((size_t)(LAYERS * 2 * batch->small->model.attention_width) * sizeof(float));
     expect_status(level.functions->step(&batch->small->model, 1, &d->past, &id, &output, &n, 1,
                                         batch->small->positions, POSITIONS, cache, states, NULL),
                   HEEDFUL_OK, "step");
@@ -312,9 +314,16 @@ void check_decoding(int32_t precision) {
                                                   0.2}; /* rounded inputs may round the other way */
     static const int64_t heads[] = {1, 2, 4, 8, 16};    /* of 64, 32, 16, 8 and 4 */
     seed_random(2);
-    for (int64_t i = 0; i < 10; i++) {
-        HeedfulModel settings = small_settings(precision, heads[i / 2], RELU + (int32_t)(i / 2 % 3), i % 2);
+    for (int64_t i = 0; i < 13; i++) {
+        HeedfulModel settings =
+            small_settings(precision, heads[i / 2 % 5], RELU + (int32_t)(i / 2 % 3), i % 2);
         if (i == 3) settings.has_final_norm = 0;
+        if (i >= 10) { /* like T5, with heads of 96, 48 and 24 */
+            settings.num_heads = 1 << (i - 10);
+            settings.attention_width = 96;
+            settings.activation = i == 12 ? SWISH : GELU_TANH;
+            settings.reach = i - 7;
+        }
         const SmallModel *small = random_model(settings);
         describe("decoding in precision %d with %lld heads, activation %d, %s", precision,
                  (long long)settings.num_heads, settings.activation, i % 2 ? "pre-norm" : "post-norm");

@@ -70,6 +70,7 @@ Dense random_layer(int64_t in, int64_t out, int32_t precision) {
 
 double reference_activation(int32_t activation, double x) {
     if (activation == RELU) return x < 0.0 ? 0.0 : x;
+    if (activation == GELU_TANH) return 0.5 * x * (1.0 + tanh(sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
     if (activation == GELU) return 0.5 * x * (1.0 + erf(x / sqrt(2.0)));
     return activation == SWISH ? x / (1.0 + exp(-x)) : x;
 }

@@ -33,7 +33,7 @@ def check(seed: int, *, vocab_size: int, limit: int, options: SearchOptions, num
         assert [each.score for each in hypotheses] == pytest.approx([score for score, _ in outputs[:n_best]])
 
 
-@pytest.mark.parametrize("normalization", ["gnmt", "average"])
+@pytest.mark.parametrize("normalization", ["gnmt", "power"])
 @pytest.mark.parametrize(
     ("vocab_size", "limit", "alpha"),
     [*itertools.product([6, 7], [1, 2, 3], [0.0, 0.6, 1.0, 2.0]), (6, 4, 0.6), (6, 4, 1.0), (8, 3, 0.6)],
@@ -59,7 +59,7 @@ def test_a_wide_beam_equals_exhaustive_search(
         ),
         n_best=st.integers(1, 6),
         length_penalty=st.floats(0.0, 3.0),
-        length_normalization=st.sampled_from(["gnmt", "average"]),
+        length_normalization=st.sampled_from(["gnmt", "power"]),
         min_length=st.integers(0, 2),
         forced_first_id=st.sampled_from([None, BOS, 3]),
         forced_last_id=st.sampled_from([None, EOS, 3]),
@@ -199,7 +199,7 @@ class CoveringTableStep(TableStep):
         n_best=st.integers(1, 6),
         length_penalty=st.floats(0.0, 2.0),
         coverage_penalty=st.floats(0.0, 3.0),
-        length_normalization=st.sampled_from(["gnmt", "average"]),
+        length_normalization=st.sampled_from(["gnmt", "power"]),
         min_length=st.integers(0, 2),
         forced_last_id=st.sampled_from([None, EOS]),
     ),

@@ -14,13 +14,19 @@ import torch
 from machine_class import LevelsHere, case, every_computation
 from small_engines import TOLERANCES, engine_of, log_probs_of, model_with, padded
 
-from heedful.decoding.backends.engine import Engine
+from heedful.decoding.backends.engine import Engine, biases_by_distance
 from heedful.decoding.backends.native import EngineStep, NativeBackend
 from heedful.decoding.backends.torch import ModelStep, TorchTokens
 from heedful.errors import InputError
+from heedful.model.variants import BucketedBiases
 from heedful.runtime.native import native
 from heedful.settings.options import Precision
 
+T5: dict[str, object] = {
+    "positions": "relative", "relative_buckets": 8, "relative_max_distance": 9, "norm": "pre",
+    "norm_kind": "rms", "gated": True, "activation": "gelu_tanh", "attention_bias": False,
+    "feed_forward_bias": False, "scale_embeddings": False,
+}  # fmt: skip
 OPTIONS: dict[str, dict[str, object]] = {
     "paper": {},
     "pre-norm": {"norm": "pre"},
@@ -28,9 +34,18 @@ OPTIONS: dict[str, dict[str, object]] = {
     "learned positions": {"positions": "learned", "max_positions": 30},
     "separate vocabularies": {"tied": "target", "src_vocab_size": 57},
     "no biases": {"attention_bias": False, "feed_forward_bias": False},
+    "one embedding": {"tied": "embeddings"},
     "output bias": {"output_bias": True, "tied": "none"},
     "gelu": {"activation": "gelu"},
+    "ssru": {"decoder_unit": "ssru"},
+    "ssru, pre-norm": {"decoder_unit": "ssru", "norm": "pre"},
     "swish, unscaled": {"activation": "swish", "scale_embeddings": False},
+    "RMSNorm": {"norm_kind": "rms"},
+    "gated": {"gated": True, "activation": "swish", "norm": "pre"},
+    "narrow heads": {"d_k": 24, "d_v": 24, "num_heads": 4},
+    "relative": {"positions": "relative", "relative_buckets": 8, "relative_max_distance": 9},
+    "t5": T5 | {"num_heads": 6, "d_k": 16, "d_v": 16},
+    "umt5": T5 | {"relative_per_layer": True, "norm": "pre", "tied": "embeddings"},
     "heads of 24": {"d_model": 96, "num_heads": 4},
     "heads of 16": {"d_model": 64, "num_heads": 4},
     "heads of 128": {"d_model": 128, "num_heads": 1},
@@ -203,8 +218,9 @@ def _in_a_forked_process(check: Callable[[], bool]) -> int:
     return 3
 
 
-def test_outputs_may_be_longer_than_the_first_tables() -> None:
-    model = model_with({})
+@pytest.mark.parametrize("options", [{}, T5], ids=["paper", "t5"])
+def test_outputs_may_be_longer_than_the_first_tables(options: dict[str, object]) -> None:
+    model = model_with(options)
     engine = engine_of(model, "float32")
     ours, theirs = EngineStep(engine, [[5, 6, 7]]), ModelStep(model, torch.tensor([[5, 6, 7]]))
     with torch.inference_mode():
@@ -219,17 +235,33 @@ def test_other_models_are_left_to_torch() -> None:
     for options, reason in (
         ({"positions": "rotary"}, "rotary"),
         ({"positions": "alibi"}, "alibi"),
-        ({"norm_kind": "rms"}, "rms"),
-        ({"gated": True}, "gated"),
-        ({"activation": "gelu_tanh"}, "gelu_tanh"),
         ({"num_kv_heads": 1}, "heads"),
-        ({"d_k": 8, "d_v": 8}, "d_model"),
+        ({"d_k": 32, "d_v": 16}, "different sizes"),
+        ({"d_k": 8, "d_v": 8}, "32"),
         ({"d_ff": 100}, "32"),
     ):
         found = NativeBackend.why_not([model_with(options)], "float32")
         assert native().level is None or reason in str(found)
     double = NativeBackend.why_not([model_with({}).double()], "float32")
     assert native().level is None or double == "weights that are not float32"
+
+
+@pytest.mark.parametrize("buckets", [4, 8, 32, 64, 31])
+@pytest.mark.parametrize("reach", [33, 64, 100, 128, 256, 1000])
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_each_distance_has_the_models_bias(buckets: int, reach: int, bidirectional: bool) -> None:
+    """Distances between two buckets are rounded as torch rounds them, and T5 with it."""
+    buckets += buckets % 2
+    torch.manual_seed(4)
+    biases = BucketedBiases(3, num_buckets=buckets, max_distance=reach, bidirectional=bidirectional)
+    torch.nn.init.normal_(biases.weight)
+    with torch.no_grad():
+        wanted = biases.bias(reach, 1, 2 * reach + 1, torch.zeros(()))[:, 0]
+        beyond = biases.bias(5 * reach, 1, 10 * reach, torch.zeros(()))[:, 0]
+    found = biases_by_distance(biases.weight.detach().numpy(), reach=reach, bidirectional=bidirectional)
+    assert torch.equal(torch.from_numpy(found), wanted)
+    assert torch.equal(beyond[:, 0], wanted[:, 0])
+    assert torch.equal(beyond[:, -1], wanted[:, -1])
 
 
 def bad_feeds() -> dict[str, tuple[list[int], list[int], list[int]]]:

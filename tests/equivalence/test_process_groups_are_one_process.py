@@ -13,7 +13,7 @@ import process_groups
 import pytest
 import torch
 from fake_gpu import fake_gpu
-from process_groups import MUON, Outcome, settings, small_source, take_steps
+from process_groups import ADAPTERS, MUON, case_of, settings, small_source, take_steps
 from small_models import prepared, small_config, small_model
 from torch import Tensor
 
@@ -28,10 +28,6 @@ from heedful.training.parallel.process_group import Rank, StepPlan
 from heedful.training.parallel.shared_memory import SharedMemoryGroup, shared_memory_needed
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
-ADAPTERS = {
-    "lora": {"rank": 3},
-    "train": {"precision": "float32", "init": "a bundle", "ema_decay": 0.9},  # bf16 rounds by shape
-}
 
 
 @pytest.fixture(scope="module")
@@ -71,21 +67,38 @@ def test_a_process_without_rows_adds_nothing(source: BatchSource) -> None:
     assert_same(found.weights, wanted.weights)
 
 
-@pytest.mark.slow
-def test_processes_that_torchrun_starts_are_one_process(source: BatchSource, tmp_path: Path) -> None:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
-    files = [tmp_path / "adam.pt", tmp_path / "muon.pt"]
+ALL_CASES = [
+    f"{parallel}{options}"
+    for parallel in ("ddp", "fsdp")
+    for options in ("", " few", " muon", " relative few", " adapters", " adapters muon")
+]
+
+
+@pytest.mark.parametrize(
+    ("size", "cases"),
+    [
+        (2, ["ddp few", "fsdp muon few"]),
+        pytest.param(2, ALL_CASES, marks=pytest.mark.slow),
+        pytest.param(4, ALL_CASES, marks=pytest.mark.slow),
+        pytest.param(8, ALL_CASES, marks=pytest.mark.slow),
+    ],
+    ids=["2, few cases", "2", "4", "8"],
+)
+def test_processes_that_torchrun_starts_are_one_process(size: int, cases: list[str], tmp_path: Path) -> None:
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)]
     done = subprocess.run(
-        [*launch, process_groups.__file__, str(tmp_path), *map(str, files)],
+        [*launch, process_groups.__file__, str(tmp_path), *cases],
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(TOOLS)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    for sections, file in zip(({}, MUON), files, strict=True):
-        found = torch.load(file, weights_only=True)
-        wanted: Outcome = take_steps(source, settings(**sections), size=1)
+    for case in cases:
+        found, wanted = (
+            torch.load(tmp_path / f"{case}.pt", weights_only=True),
+            take_steps(*case_of(case, tmp_path)),
+        )
         assert_same(found["weights"], wanted.weights)
         assert_same(found["average"], wanted.average)
         assert found["losses"].tolist() == pytest.approx([each.loss for each in wanted.metrics], rel=1e-6)

@@ -23,8 +23,8 @@ LIMITS = [20, 6, 11, 1, 30]
 MODES: dict[str, dict[str, object]] = {
     "the paper's": {},
     "no penalty": {"length_penalty": 0.0},
-    "average": {"length_penalty": 1.0, "length_normalization": "average"},
-    "average, strong": {"length_penalty": 1.7, "length_normalization": "average"},
+    "average": {"length_penalty": 1.0, "length_normalization": "power"},
+    "average, strong": {"length_penalty": 1.7, "length_normalization": "power"},
     "forced first": {"forced_first_id": TAG},
     "forced first, suppressed": {"forced_first_id": TAG, "suppressed_ids": (PAD, BOS, TAG)},
     "forced last": {"forced_last_id": EOS},
@@ -43,7 +43,7 @@ MODES: dict[str, dict[str, object]] = {
     "prefixes, renormalised": {"prefix": True, "renormalize": True, "forced_first_id": TAG},
     "everything": {
         "min_length": 4, "renormalize": True, "suppressed_ids": (PAD, 4, 5), "forced_first_id": TAG,
-        "forced_last_id": EOS, "length_penalty": 1.0, "length_normalization": "average",
+        "forced_last_id": EOS, "length_penalty": 1.0, "length_normalization": "power",
         "no_repeat_ngram_size": 2, "repetition_penalty": 0.8, "prefix": True,
     },
 }  # fmt: skip

@@ -84,7 +84,7 @@ def test_every_beam_ending_and_penalty(
             strategy=BeamSearch(beam_size=beam_size, early_stopping=early_stopping),
             n_best=n_best,
             length_penalty=alpha,
-            length_normalization="average",
+            length_normalization="power",
         )
     )
     lengths = {len(each.ids) for each in found if each.finished}
@@ -113,7 +113,7 @@ def test_limits_and_forced_and_suppressed_tokens(
         strategy=BeamSearch(beam_size=4, early_stopping=early_stopping),
         n_best=4,
         length_penalty=1.0,
-        length_normalization="average",
+        length_normalization="power",
         **changes,  # type: ignore[arg-type]
     )
     found = check(options, limit=limit, start_id=start_id)

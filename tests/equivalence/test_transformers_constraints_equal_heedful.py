@@ -28,7 +28,7 @@ OPTIONS = SearchOptions(
     strategy=BeamSearch(beam_size=4),
     n_best=4,
     length_penalty=1.0,
-    length_normalization="average",
+    length_normalization="power",
     min_length=7,
 )
 

@@ -79,7 +79,7 @@ def test_groups_are_beams_that_avoid_what_those_before_them_write(
         strategy=DiverseBeamSearch(beam_size=beam_size, num_groups=num_groups, diversity_penalty=penalty),
         n_best=beam_size,
         length_penalty=1.0,
-        length_normalization="average",
+        length_normalization="power",
         min_length=LIMIT,
         forced_last_id=EOS,
     )
@@ -89,7 +89,9 @@ def test_groups_are_beams_that_avoid_what_those_before_them_write(
     with torch.inference_mode():
         found = searched(TransformersStep(), task)
     expected = theirs(options)
-    assert [[[*each.ids, EOS] for each in one] for one in found] == [
-        [ids for _, ids in one] for one in expected
+    assert [sorted([*each.ids, EOS] for each in one) for one in found] == [
+        sorted(ids for _, ids in one) for one in expected
     ]
+    for scores in ([each.score for each in one] for one in found):
+        assert scores == sorted(scores, reverse=True)
     assert sum(len(one) == beam_size for one in found) > NUM_SENTENCES / 2

@@ -125,5 +125,5 @@ def test_the_command_line_has_it_by_its_name(tmp_path: Path) -> None:
     assert (outcome.returncode, outcome.stderr) == (0, "")
     assert outcome.stdout.splitlines() == [target for _, target in PAIRS]
     outcome = translated("lookahaed")
-    assert (outcome.returncode, outcome.stdout) == (1, "")
+    assert (outcome.returncode, outcome.stdout) == (2, "")
     assert outcome.stderr.splitlines() == ["error: strategy 'lookahaed': unknown; did you mean 'lookahead'?"]

@@ -37,6 +37,7 @@ MORE: dict[str, dict[str, Any]] = {
     "no-biases": {"attention_bias": False, "feed_forward_bias": False},
     "untied": {"tied": "none", "num_encoder_layers": 1, "num_decoder_layers": 3},
     "all-tied": {"tied": "all", "src_vocab_size": TGT_VOCAB, "src_pad_id": TGT_PAD},
+    "one-embedding": {"tied": "embeddings", "src_vocab_size": TGT_VOCAB, "src_pad_id": TGT_PAD},
     "alibi-six-heads": {"positions": "alibi", "num_heads": 6, "d_k": 4, "d_v": 4},
     "rotary-wide-values": {"positions": "rotary", "d_k": 4, "d_v": 7},
     "relative-far": {"positions": "relative"},
@@ -105,7 +106,7 @@ def test_a_swapped_tensor_is_noticed(name: str, tmp_path: Path) -> None:
 
 
 OPTIONS = SearchOptions(
-    length_penalty=0.0, length_normalization="average", suppressed_ids=(), max_length=MAX_LENGTH
+    length_penalty=0.0, length_normalization="power", suppressed_ids=(), max_length=MAX_LENGTH
 )
 SOURCES = sentences(20, SRC_VOCAB, (1, 4, 7, 11), seed=3)
 PREFIXES = sentences(20, TGT_VOCAB, (0, 2, 3, 1, 5), seed=8)

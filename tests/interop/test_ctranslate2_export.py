@@ -18,14 +18,15 @@ from tiny_bundle import PAIRS, memorised
 
 from heedful.decoding.translator import Translator
 from heedful.errors import InteropError, MissingExtraError, install_hint
-from heedful.interop.ctranslate2 import NUM_POSITIONS, export_ctranslate2, token_names, unique_names
+from heedful.interop.ctranslate2.export import NUM_POSITIONS, export_ctranslate2, token_names
+from heedful.interop.vocabulary import unique_names
 from heedful.model.transformer import Transformer
 from heedful.settings.run import Config, DecodeConfig, LanguageConfig
 from heedful.storage.bundle import Bundle
 from heedful.text import TokenizerPair
 
 SEARCH = DecodeConfig(
-    length_penalty=1.0, length_normalization="average", early_stopping="first", renormalize=True,
+    length_penalty=1.0, length_normalization="power", early_stopping="first", renormalize=True,
     max_length=16, max_length_offset=100,
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from heedful import Translator, load_bundle, load_model
 from heedful.errors import BundleError
-from heedful.interop.layouts import LAYOUTS
+from heedful.interop.layouts import DIRECTORY_LAYOUTS, LAYOUTS
 from heedful.settings.presets import PRESETS
 
 NPTEL = SYSTEMS["nptel-lecture"]
@@ -120,7 +120,7 @@ FIRST = "encoder.layers.0.attention.queries.weight"
         (lambda tensors: tensors.update(more=torch.zeros(3)), "the weight 'more' is unknown"),
         (lambda tensors: tensors.update({FIRST: torch.zeros(12, 7)}), f"'{FIRST}' has shape (12, 7), but"),
         (lambda tensors: tensors.update({"decoder.fc_out.bias": torch.zeros(3)}), "decoder.fc_out.bias"),
-        (lambda tensors: tensors.update({"encoder.word_embedding.weight": torch.zeros(3)}), "no matrix's"),
+        (lambda tensors: tensors.update({"encoder.word_embedding.weight": torch.zeros(3)}), "be a matrix"),
         (lambda tensors: tensors.clear(), "holds no weights"),
     ],
 )  # fmt: skip
@@ -179,7 +179,30 @@ def test_a_layout_that_does_not_exist_gets_a_suggestion(tmp_path: Path) -> None:
 
 def test_every_layout_is_named_in_the_help() -> None:
     shown = "".join(heedful("import", "--help").out.split())
-    assert all(name in shown for name in LAYOUTS)
+    assert all(name in shown for name in (*LAYOUTS, *DIRECTORY_LAYOUTS))
+
+
+@pytest.mark.parametrize("name", ["torch", "nptel-lecture", "kaggle-notebook", "adeveloperdiary"])
+def test_the_layout_of_a_file_is_recognised(name: str, tmp_path: Path) -> None:
+    system = SYSTEMS[name]
+    saved(system, tmp_path / "model.pt")
+    settings = [f"--set=model.{key}={str(value).lower()}" for key, value in system.settings.items()]
+    outcome = heedful("import", tmp_path / "model.pt", "-o", tmp_path / "bundle", *settings)
+    assert outcome == Outcome(0, f"{tmp_path / 'bundle'}\n", "")
+    card = (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
+    assert f"layout `{system.layout}`" in card
+
+
+def test_layouts_that_fit_are_named_where_it_is_not_one(tmp_path: Path) -> None:
+    saved(SYSTEMS["jadore, emb"], tmp_path / "model.pt")
+    refused = heedful(
+        "import", tmp_path / "model.pt", "-o", tmp_path / "bundle", "--set=model.scale_embeddings=true"
+    )
+    assert "the layouts jadore and jadore-prj fit; choose one by --layout" in refusal(refused)
+    torch.save({"a": torch.zeros(2, 2)}, tmp_path / "other.pt")
+    assert "no layout fits; --layout NAME says why" in refusal(
+        heedful("import", tmp_path / "other.pt", "-o", tmp_path / "bundle")
+    )
 
 
 def test_an_output_that_exists_stays(tmp_path: Path) -> None:

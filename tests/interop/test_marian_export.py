@@ -31,6 +31,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "without biases": {"attention_bias": False, "feed_forward_bias": False, "scale_embeddings": False},
     "swish, one matrix for the target": {"activation": "swish", "tied": "target", "output_bias": True},
     "gelu, no matrix shared": {"activation": "gelu", "tied": "none"},
+    "one embedding": {"tied": "embeddings", "output_bias": True},
     "concatenated": {"positions": "concatenated", "activation": "gelu_tanh", "output_bias": True},
 }
 
@@ -122,7 +123,7 @@ def test_generate_finds_what_the_bundle_finds(beam_size: int, tmp_path: Path) ->
     search = {
         "beam_size": beam_size,
         "length_penalty": 1.0,
-        "length_normalization": "average",
+        "length_normalization": "power",
         "max_length": 20,
     }
     decode = bundle.config.decode.replace(**search)

@@ -25,7 +25,7 @@ from heedful.errors import InputError, InteropError, MissingExtraError, Tokenize
 from heedful.interop.onnx.export import ComputedSinusoids, export_onnx, exportable
 from heedful.interop.onnx.runtime import OnnxBackend, OnnxSettings, OnnxTranslator, settings_of
 from heedful.model.positions import SinusoidalPositions, sinusoids
-from heedful.model.variants import concatenated_sinusoids, fairseq_sinusoids
+from heedful.model.transformer import SINUSOIDS
 from heedful.storage.bundle import Bundle
 from heedful.storage.model_files import save_bundle
 
@@ -113,7 +113,7 @@ def assert_outputs_are_equal(translator: Translator, theirs: OnnxTranslator, bea
 
 
 @pytest.mark.parametrize("d_model", [2, 14])
-@pytest.mark.parametrize("formula", [sinusoids, concatenated_sinusoids, fairseq_sinusoids])
+@pytest.mark.parametrize("formula", SINUSOIDS.values(), ids=SINUSOIDS)
 def test_sinusoids_of_the_graphs_have_no_end(formula: Callable[[int, int], Tensor], d_model: int) -> None:
     computed = ComputedSinusoids(SinusoidalPositions(d_model, formula))(9000, 3)
     torch.testing.assert_close(computed, formula(9003, d_model)[9000:], rtol=0.0, atol=1e-6)
@@ -128,7 +128,7 @@ def test_outputs_are_equal(exported: list[tuple[Bundle, Path]], beam_size: int) 
 SEARCHES: dict[str, dict[str, Any]] = {
     "default": {},
     "greedy": {"decode": {"beam_size": 1}},
-    "other-penalty": {"decode": {"beam_size": 3, "length_normalization": "average", "length_penalty": 2.0}},
+    "other-penalty": {"decode": {"beam_size": 3, "length_normalization": "power", "length_penalty": 2.0}},
     "other-end": {"decode": {"beam_size": 3, "early_stopping": "first"}},
     "forced": {"decode": {"forced_first_id": 11, "forced_last_id": 12, "max_length": 9}},
     "renormalized": {"decode": {"suppressed_ids": (5,), "renormalize": True}},

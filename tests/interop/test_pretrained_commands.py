@@ -1,5 +1,6 @@
 """`heedful import DIRECTORY`: languages and settings are taken along, and what may be missing."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -38,14 +39,54 @@ def test_a_directory_becomes_a_bundle_that_translates_as_it_says(tmp_path: Path)
     assert outcome == Outcome(0, f"{tmp_path / 'bundle'}\n", "")
     config = load_bundle(tmp_path / "bundle").config
     assert (config.languages.src_tag, config.languages.tgt_tag) == ("__en__", "__fr__")
-    assert (config.decode.beam_size, config.decode.length_normalization) == (2, "average")
+    assert (config.decode.beam_size, config.decode.length_normalization) == (2, "power")
     assert config.model.dropout == 0.2
     line = phrases()[0][0]
     translated = heedful("translate", tmp_path / "bundle", stdin=f"{line}\n".encode())
     assert (translated.code, translated.out.count("\n"), translated.err) == (0, 1, "")
 
 
+def test_an_unknown_key_that_only_describes_text_is_ignored_on_request(tmp_path: Path) -> None:
+    """As MisakiSwift's phonemisers have them: BARTs whose configuration lists the characters."""
+    FAMILIES["bart"].save(tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"grapheme_chars": "__abc", "phonemes": "__x"}))
+
+    def run(*arguments: str) -> Outcome:
+        return heedful("import", tmp_path / "model", "-o", tmp_path / "bundle", *arguments)
+
+    bart, one = ("--layout", "bart"), ("--ignore", "grapheme_chars")
+    message = (
+        "'grapheme_chars' is unknown, and may change the outputs; if it only describes text, give --ignore"
+    )
+    assert f"{message} 'grapheme_chars'" in refusal(run(*bart))
+    assert "'phonemes' is unknown" in refusal(run(*bart, *one))
+    assert "--ignore 'd_model': it is known and followed" in refusal(run(*bart, *one, "--ignore", "d_model"))
+    assert "--ignore 'chars': there is no such key" in refusal(run(*bart, "--ignore", "chars"))
+    assert "layout 'torch' has no config.json" in refusal(run("--layout", "torch", *one))
+    assert not (tmp_path / "bundle").exists()
+    assert run(*bart, *one, "--ignore", "phonemes").code == 0
+    card = (tmp_path / "bundle" / "README.md").read_text()
+    assert "Keys of its configuration that were ignored on request: `grapheme_chars`, `phonemes`." in card
+
+
 @pytest.mark.parametrize("name", ["marian", "m2m100", "bart", "mbart"])
+def test_the_layout_of_a_directory_is_recognised(name: str, tmp_path: Path) -> None:
+    family = FAMILIES[name]
+    family.save(tmp_path / "model")
+    more = ["--tgt-lang", "fr"] if name == "m2m100" else []
+    assert heedful("import", tmp_path / "model", "-o", tmp_path / "b", *more).code == 0
+    card = (tmp_path / "b" / "README.md").read_text(encoding="utf-8")
+    assert f"layout `{family.layout}`" in card
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "bloom"}')
+    message = refusal(heedful("import", tmp_path / "model", "-o", tmp_path / "c"))
+    assert "model_type is 'bloom'; there are marian, m2m_100, bart, mbart, " in message
+    (tmp_path / "model" / "config.json").unlink()
+    message = refusal(heedful("import", tmp_path / "model", "-o", tmp_path / "c"))
+    assert "there is neither model.bin of CTranslate2, nor config.json of transformers" in message
+
+
+@pytest.mark.parametrize("name", ["marian", "m2m100", "bart", "mbart", "t5 1.1", "byt5"])
 def test_without_tokenizer_files_a_bundle_works_on_ids(name: str, tmp_path: Path) -> None:
     family = FAMILIES[name]
     theirs = family.save(tmp_path / "model", strength=0.5)

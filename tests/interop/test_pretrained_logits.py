@@ -1,6 +1,7 @@
 """Models of transformers: what is imported computes the same logits, and swapped tensors are noticed."""
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from heedful.errors import HeedfulError, InteropError, TokenizerError
-from heedful.interop.layouts import DIRECTORY_LAYOUTS
+from heedful.interop.layouts import PRETRAINED
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
@@ -23,7 +24,7 @@ MARIAN = FAMILIES["marian"]
 
 
 def test_every_layout_has_a_family_to_be_compared_with() -> None:
-    assert {family.layout for family in FAMILIES.values()} == set(DIRECTORY_LAYOUTS)
+    assert {family.layout for family in FAMILIES.values()} == set(PRETRAINED)
 
 
 @EACH
@@ -32,7 +33,7 @@ def test_logits_are_those_of_transformers(family: Family, tmp_path: Path) -> Non
     _, ours = imported(family.layout, tmp_path / "model")
     src, tgt_in = batch(ours)
     wanted = logits_of(theirs, src, tgt_in, ours.config)
-    assert wanted.abs().mean() > 0.3
+    assert wanted.abs().mean() > 0.15
     torch.testing.assert_close(logits_of(ours, src, tgt_in, ours.config), wanted, rtol=0.0, atol=1e-5)
 
 
@@ -45,7 +46,7 @@ def test_far_positions_are_those_of_transformers_to_the_last_bit(name: str, tmp_
     assert torch.equal(ours.encoder.embedding.positions(0, 700), wanted.reshape(700, -1))
 
 
-@pytest.mark.parametrize("name", ["marian, gelu, untied", "m2m100", "bart"])
+@pytest.mark.parametrize("name", ["marian, gelu, untied", "m2m100", "bart", "t5", "t5 1.1", "umt5"])
 def test_two_swapped_tensors_are_noticed(name: str, tmp_path: Path) -> None:
     layout = FAMILIES[name].layout
     FAMILIES[name].save(tmp_path / "model", encoder_layers=1)
@@ -59,7 +60,7 @@ def test_two_swapped_tensors_are_noticed(name: str, tmp_path: Path) -> None:
         if not key.endswith("k_proj.bias"):  # it moves all scores of a query alike
             by_shape.setdefault(tensors[key].shape, []).append(key)
     pairs = [pair for keys in by_shape.values() for pair in pairwise(keys)]
-    assert len(pairs) > 30
+    assert len(pairs) > 15
     for one, other in pairs:
         save_file(tensors | {one: tensors[other], other: tensors[one]}, file)
         found = logits_of(imported(layout, tmp_path / "model")[1], src, tgt_in, ours.config)
@@ -121,6 +122,13 @@ def changed(directory: Path, file: str, changes: dict[str, Any]) -> None:
         ("marian", {"d_model": 8}, "model.d_model=8 contradicts the weights: it is 12"),
         ("marian", {"encoder_layers": 1}, "model.num_encoder_layers=1 contradicts the weights"),
         ("marian", {"model_type": "t5"}, "model_type is 't5', not 'marian'"),
+        ("t5", {"feed_forward_proj": "glu-relu"}, "feed_forward_proj='glu-relu' is unknown"),
+        ("t5", {"is_gated_act": True}, "is_gated_act=True contradicts 'relu'"),
+        ("t5", {"d_kv": 4}, "has shape (15, 12), but the others need (12, 12)"),
+        ("t5", {"num_heads": 5}, "has shape (15, 12), but the others need (25, 12)"),
+        ("t5", {"mlp_bias": True}, "'mlp_bias' is unknown, and may change the outputs"),
+        ("t5", {"decoder_start_token_id": None}, "decoder_start_token_id is missing"),
+        ("t5", {"pad_token_id": 3}, "pad_token_id=3, but the tokenizer files say 0"),
         ("m2m100", {"decoder_start_token_id": 1}, "decoder_start_token_id=1 are not supported"),
         ("m2m100", {"pad_token_id": 3}, "pad_token_id=3 and decoder_start_token_id=2 are not supported"),
         ("bart", {"pad_token_id": 3}, "pad_token_id=3, but the tokenizer files say 1"),
@@ -139,7 +147,7 @@ def test_an_architecture_that_cannot_be_followed_is_named(
         "generation_config.json",
         {key: value for key, value in changes.items() if key.endswith("_token_id")},
     )
-    with pytest.raises(HeedfulError, match=message.replace("(", r"\(")) as found:
+    with pytest.raises(HeedfulError, match=re.escape(message)) as found:
         imported(family.layout, tmp_path / "model")
     assert "\n" not in str(found.value)
 

@@ -13,7 +13,7 @@ from heedful.settings.run import DecodeConfig
 
 
 def search_of(directory: Path, settings: dict[str, Any], *, in_config: bool = False) -> dict[str, Any]:
-    config = settings if in_config else {"num_beams": 9, "repetition_penalty": 3.0}
+    config = settings if in_config else {"num_beams": 9, "penalty_alpha": 3.0}
     (directory / "config.json").write_text(json.dumps(config))
     (directory / "generation_config.json").unlink(missing_ok=True)
     if not in_config:
@@ -33,26 +33,28 @@ NLLB = {
 }  # fmt: skip
 CNN = {
     "early_stopping": True, "forced_bos_token_id": 0, "length_penalty": 2.0, "max_length": 142,
-    "num_beams": 4, "min_length": 56, "no_repeat_ngram_size": 3,
+    "num_beams": 4, "min_length": 56, "no_repeat_ngram_size": 3, "repetition_penalty": 1.2,
 }  # fmt: skip
 
 
 def test_settings_of_published_models(tmp_path: Path) -> None:
     opus = DecodeConfig(**search_of(tmp_path, OPUS))
     assert opus == DecodeConfig(
-        beam_size=4, length_penalty=1.0, length_normalization="average", early_stopping="estimate",
+        beam_size=4, length_penalty=1.0, length_normalization="power", early_stopping="estimate",
         max_length=511, max_length_offset=1024, forced_last_id=0, suppressed_ids=(58100,), renormalize=True,
     )  # fmt: skip
     nllb = DecodeConfig(**search_of(tmp_path, NLLB))
     assert (nllb.beam_size, nllb.max_length, nllb.suppressed_ids, nllb.forced_last_id) == (1, 199, (), None)
     cnn = DecodeConfig(**search_of(tmp_path, CNN))
     assert (cnn.max_length, cnn.min_length, cnn.no_repeat_ngram_size) == (141, 55, 3)
+    assert (cnn.beam_size, cnn.length_penalty, cnn.early_stopping) == (4, 2.0, "first")
+    assert cnn.repetition_penalty == 1.2
 
 
 def test_older_models_have_their_settings_in_config_json(tmp_path: Path) -> None:
     assert search_of(tmp_path, OPUS, in_config=True) == search_of(tmp_path, OPUS)
-    with pytest.raises(InteropError, match=r"config\.json: repetition_penalty=1\.5 is not supported"):
-        search_of(tmp_path, {"num_beams": 2, "repetition_penalty": 1.5}, in_config=True)
+    with pytest.raises(InteropError, match=r"config\.json: penalty_alpha=1\.5 is not supported"):
+        search_of(tmp_path, {"num_beams": 2, "penalty_alpha": 1.5}, in_config=True)
 
 
 def test_the_least_length_counts_the_start_token_or_new_tokens_alone(tmp_path: Path) -> None:
@@ -82,7 +84,7 @@ def test_texts_are_split_at_the_length_that_the_published_model_was_made_for(tmp
         ({"no_repeat_ngram_size": 1}, "no_repeat_ngram_size=1 counts the start token there"),
         ({"do_sample": True}, "do_sample=true is not"),
         ({"num_beam_groups": 2, "diversity_penalty": 1.0}, "diversity_penalty=1.0 is not"),
-        ({"repetition_penalty": 1.2}, "repetition_penalty=1.2 is not"),
+        ({"repetition_penalty": 1.2}, "repetition_penalty=1.2 with num_beams=1 changes logits there"),
         ({"sequence_bias": [[[4], 1.0]]}, "sequence_bias="),
         ({"bad_words_ids": [[4, 5]]}, r"bad_words_ids has \[4, 5\], several tokens"),
         (

@@ -2,13 +2,35 @@
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_tokenizers import CODES, FAIRSEQ_IDS, m2m100_model, marian_files, phrases, sentencepiece_model
+from pretrained_models import FAMILIES, imported, t5_files
+from small_tokenizers import (
+    CODES,
+    FAIRSEQ_IDS,
+    lines_of_scripts,
+    m2m100_model,
+    marian_files,
+    phrases,
+    sentencepiece_model,
+)
 
-from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, VocabularyTokenizer
+from heedful.errors import InputError, InteropError, TokenizerError
+from heedful.interop.huggingface import t5
+from heedful.interop.huggingface.pretrained import read_pretrained
+from heedful.text import (
+    ByteTokenizer,
+    HuggingFaceTokenizer,
+    SpecialIds,
+    Tokenizer,
+    TokenizerPair,
+    VocabularyTokenizer,
+)
+from heedful.text.pair import choose_languages
+from heedful.text.special_tokens import SpecialTokens
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
@@ -161,6 +183,98 @@ def _from_json(path: Path, theirs: Any) -> HuggingFaceTokenizer:  # noqa: ANN401
     return HuggingFaceTokenizer(
         path.read_bytes(), FAIRSEQ_IDS, clean_up_spaces=theirs.clean_up_tokenization_spaces
     )
+
+
+SENTINELS = ("a <extra_id_0> b", "a<extra_id_99>b", "<extra_id_7>", "x <extra_id_100> <extra_id_07>")
+
+
+@pytest.mark.parametrize("madlad", [False, True])
+def test_t5_on_lines_of_many_scripts(madlad: bool, tmp_path: Path) -> None:
+    """The lines have no combining marks, for transformers drops those after a no-break space.
+
+    Its T5Tokenizer writes 2, the unknown token of T5, for an unknown character of any model.
+    """
+    from transformers import T5Tokenizer
+
+    corpus = lines_of_scripts(2000, 7)
+    size = t5_files(tmp_path, madlad=madlad, corpus=corpus, vocab_size=1500)
+    theirs = T5Tokenizer.from_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    ours = _read_tokenizer(tmp_path)
+    assert ours.vocab_size == size == len(theirs)
+    assert ours.tokens(range(size)) == theirs.convert_ids_to_tokens(list(range(size)))
+    tagged = ("<2de> the house", "<2zh_Latn>the", "a <2fr> b", "<2xx> c")
+    rng = random.Random(2)
+    for line in (*lines_of_scripts(1000, 8), *NASTY, *SENTINELS, *tagged):
+        ids = theirs(line).input_ids
+        if any(mark in line for mark in "\u0301\u00ad"):
+            continue
+        found, wanted = (
+            [2 if i == ours.unk_id else i for i in each] for each in (ours.encode(line), ids[:-1])
+        )
+        assert found == wanted, line
+        drawn = [rng.randrange(size) for _ in range(20)]
+        for each in (ids, [*ids, ours.pad_id], drawn):  # T5's decoder leaves spaces at the ends
+            text = theirs.decode(each, skip_special_tokens=True)
+            assert ours.decode(each) == text.strip(" "), line
+    with pytest.raises(TokenizerError, match="it has none") if not madlad else nullcontext():
+        assert (ours.tag_id("de"), ours.tags()) == (3, ["<2de>", "<2fr>", "<2zh_Latn>"])
+
+
+def _read_tokenizer(directory: Path) -> Tokenizer:
+    return t5._read_tokenizer(read_pretrained(directory))
+
+
+def test_madlads_tag_stands_before_the_source_as_transformers_reads_it(tmp_path: Path) -> None:
+    from transformers import T5Tokenizer
+
+    FAMILIES["madlad"].save(tmp_path / "model")
+    theirs = T5Tokenizer.from_pretrained(tmp_path / "model")
+    found, _ = imported("t5", tmp_path / "model", tgt_lang="de")
+    assert found.tokenizers is not None
+    for tag, config in (
+        ("<2de>", found.config),
+        ("<2fr>", choose_languages(found.config, found.tokenizers, tgt_lang="fr")),
+    ):
+        template = SpecialTokens.of(config, found.tokenizers)
+        for line in phrases()[0]:
+            ids = template.source(found.tokenizers.src.encode(line))
+            assert ids == theirs(f"{tag} {line}").input_ids, line
+    with pytest.raises(InteropError, match="--src-lang en: T5 has no tag for it"):
+        imported("t5", tmp_path / "model", src_lang="en")
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_byt5(saved: bool, tmp_path: Path) -> None:
+    from transformers import ByT5Tokenizer
+
+    theirs = ByT5Tokenizer()
+    if saved:
+        theirs.save_pretrained(tmp_path)
+        theirs = ByT5Tokenizer.from_pretrained(tmp_path)
+    pair = TokenizerPair(ByteTokenizer(), ByteTokenizer())
+    pair.save(tmp_path)
+    ours = TokenizerPair.load(tmp_path).tgt
+    assert isinstance(ours, ByteTokenizer)
+    stripped = (
+        "x <pad>  y",
+        "</s></s> ",
+        "a<extra_id_124> b<extra_id_125>",
+        "<extra_id_1> </s> <extra_id_2>",
+    )
+    for line in (*lines_of_scripts(1000, 9), *SENTINELS, *stripped):
+        assert ours.encode(line) == theirs(line, add_special_tokens=False).input_ids, line
+    assert_equal(theirs, ours)  # random ids too, most of which are no UTF-8
+    with pytest.raises(InputError, match="half of a surrogate pair"):
+        ours.encode("\ud800")
+    assert ours.decode([68, 2, 69], unknown=["é"]) == "Aé" + "B"
+    assert [("aé </s> b"[start:end]) for start, end in ours.spans("aé </s> b")] == [
+        "a",
+        "é",
+        "é",
+        " </s> ",
+        "b",
+    ]
 
 
 def _numbered(pieces: Sequence[str]) -> str:

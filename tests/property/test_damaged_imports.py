@@ -3,6 +3,8 @@
 import argparse
 import io
 import json
+import shutil
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from argos_packages import make_package, packed
 from damage import (
     CHANGES,
     WOUNDS,
@@ -44,7 +47,7 @@ from heedful.text import TokenizerPair
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
-DIRECTORIES = ["marian", "m2m100", "nllb", "bart", "mbart", "mbart-50"]
+DIRECTORIES = ["marian", "m2m100", "nllb", "bart", "mbart", "mbart-50", "t5 1.1", "umt5", "byt5", "madlad"]
 TEXT = "The old woman reads a book, doesn't she ? ½ ﬁ"
 
 
@@ -125,6 +128,45 @@ def test_bytes_of_all_files(cases: int, name: str, directories: dict[str, Path])
             import_directory(FAMILIES[name], directory)
 
     read_many(cases, st.tuples(st.sampled_from([*contents]), WOUNDS), read)
+
+
+@pytest.fixture(scope="module", params=["ctranslate2", "argos", "argos, packed"])
+def package(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A layout, and a model of it."""
+    made = make_package(tmp_path_factory.mktemp("packages"), "en", "de", table_length=9, num_layers=(1, 1))
+    shutil.copy(made / "sentencepiece.model", made / "model")
+    layout, _, is_packed = request.param.partition(",")
+    return layout, packed(made) if is_packed else made / "model" if layout == "ctranslate2" else made
+
+
+@few_or_many
+def test_bytes_of_ctranslate2_and_argos(cases: int, package: tuple[str, Path]) -> None:
+    layout, path = package
+    files = [path] if path.is_file() else [each for each in sorted(path.rglob("*")) if each.is_file()]
+    contents = {file: file.read_bytes() for file in files}
+
+    def read(case: tuple[Path, list[Wound]]) -> None:
+        file, wounds = case
+        with replaced(file, wounded(contents[file], wounds)):
+            use(read_directory(layout, path, ImportOptions(settings={})))
+
+    weights = [file for file in files if file.name == "model.bin"]
+    read_many(cases, st.tuples(st.sampled_from([*files, *weights * 3]), WOUNDS), read)
+
+
+@few_or_many
+def test_settings_of_ctranslate2_and_argos(cases: int, package: tuple[str, Path]) -> None:
+    layout, path = package
+    if path.is_file():
+        pytest.skip("its settings are the same, packed")
+    documents = {file: json.loads(file.read_text(encoding="utf-8")) for file in sorted(path.rglob("*.json"))}
+
+    def read(case: tuple[Path, list[Change]]) -> None:
+        file, changes = case
+        with replaced(file, json_text(changed(documents[file], changes)).encode()):
+            use(read_directory(layout, path, ImportOptions(settings={})))
+
+    read_many(cases, st.tuples(st.sampled_from([*documents]), CHANGES), read)
 
 
 @cache
@@ -258,3 +300,40 @@ def test_vocabularies_of_words(cases: int, tmp_path: Path) -> None:
 
     kinds = st.sampled_from(["lines", "counts", "json", "json", "json list", "json bytes"])
     read_many(cases * 2, st.tuples(kinds, WOUNDS, CHANGES), read)
+
+
+MARIAN = Path(__file__).parent.parent / "golden" / "marian"
+MARIAN_FILES = {
+    "post-separate": ["model.npz", "decoder.yml", "vocab.src.yml", "vocab.trg.txt"],
+    "student": ["model.bin", "decoder.yml", "vocab.spm", "lex.s2t.bin"],
+}
+
+
+@few_or_many
+def test_files_of_marian(cases: int, tmp_path: Path) -> None:
+    contents = {}
+    for name, files in MARIAN_FILES.items():
+        shutil.copytree(MARIAN / name, tmp_path / name)
+        contents |= {(name, file): (MARIAN / name / file).read_bytes() for file in files}
+
+    def read(case: tuple[tuple[str, str], list[Wound]]) -> None:
+        (name, file), wounds = case
+        with replaced(tmp_path / name / file, wounded(contents[name, file], wounds)):
+            use(read_directory("marian-native", tmp_path / name, ImportOptions(settings={})))
+
+    read_many(cases * 2, st.tuples(st.sampled_from([*contents]), WOUNDS), read)
+
+
+@few_or_many
+def test_archives_of_marian(cases: int, tmp_path: Path) -> None:
+    file = tmp_path / "opus.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for each in sorted((MARIAN / "post").iterdir()):
+            archive.write(each, each.name)
+    content = file.read_bytes()
+
+    def read(wounds: list[Wound]) -> None:
+        with replaced(file, wounded(content, wounds)):
+            use(read_directory("marian-native", file, ImportOptions(settings={})))
+
+    read_many(cases, WOUNDS, read)

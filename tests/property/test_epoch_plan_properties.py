@@ -47,6 +47,28 @@ def test_a_plan_is_a_pure_function_of_its_arguments(
     assert [batch.tolist() for batch in first] == [batch.tolist() for batch in second]
 
 
+@given(corpora(), TOKENS, WIDTHS, SEEDS, st.integers(1, 1000))
+def test_the_order_is_that_of_a_sort_by_maximum_difference_and_random_number(
+    corpus: tuple[Lengths, Lengths], tokens: int, width: int, seed: int, factor: int
+) -> None:
+    src, tgt = (lengths * factor for lengths in corpus)  # keys of 16 bits, and of more
+    plan = plan_epoch(src, tgt, tokens=tokens, seed=seed, epoch=3, bucket_width=width)
+    rng = np.random.Generator(np.random.PCG64([seed, 3]))
+    rounded = [-(-lengths // width) for lengths in (src, tgt)]
+    maximum, difference = np.maximum(*rounded), rounded[0] - rounded[1]
+    order = np.lexsort((rng.random(len(src)), np.where(maximum % 2 == 0, difference, -difference), maximum))
+    positions = {int(pair): position for position, pair in enumerate(order)}
+    rng.uniform()
+    batches = [np.array(sorted(positions[int(pair)] for pair in batch)) for batch in plan]
+    assert all((np.diff(batch) == 1).all() for batch in batches)
+    assert all(
+        [positions[int(pair)] for pair in batch] == rows.tolist()
+        for batch, rows in zip(plan, batches, strict=True)
+    )
+    starts = sorted(int(rows[0]) for rows in batches)
+    assert [int(rows[0]) for rows in batches] == [starts[i] for i in rng.permutation(len(starts))]
+
+
 @given(corpora(), TOKENS, SEEDS)
 def test_no_two_batches_could_have_been_one_but_for_the_first_cut(
     corpus: tuple[Lengths, Lengths], tokens: int, seed: int

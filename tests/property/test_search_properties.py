@@ -30,7 +30,7 @@ def search_options(draw: st.DrawFn) -> SearchOptions:
         ),
         n_best=draw(st.integers(1, beam_size)),
         length_penalty=draw(st.floats(0.0, 2.0)),
-        length_normalization=draw(st.sampled_from(["gnmt", "average"])),
+        length_normalization=draw(st.sampled_from(["gnmt", "power"])),
         min_length=draw(st.integers(0, 2)),
         forced_first_id=draw(st.sampled_from([None, BOS, 3])),
         forced_last_id=draw(st.sampled_from([None, EOS, 3])),

@@ -14,8 +14,9 @@ from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.task import SearchTask
-from heedful.interop.ctranslate2 import export_ctranslate2
+from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.model.transformer import Transformer
+from heedful.settings.model import SHARED_EMBEDDINGS
 from heedful.settings.run import Config, TokenizerConfig
 from heedful.storage.bundle import Bundle
 from heedful.text import TokenizerPair
@@ -33,7 +34,7 @@ def random_bundle(**changes: Any) -> Bundle:  # noqa: ANN401
     """A model of options, in float32; source and target have vocabularies and special tokens of their own."""
     assert (SRC_WORDS[SRC_PAD], TGT_WORDS[TGT_PAD]) == ("[PAD]", "<pad>")
     model = option_model(**changes).float()
-    words = SRC_WORDS if model.config.tied != "all" else TGT_WORDS
+    words = SRC_WORDS if model.config.tied not in SHARED_EMBEDDINGS else TGT_WORDS
     tgt = tokenizer_from_words(TGT_WORDS)
     src = tgt if words is TGT_WORDS else tokenizer_from_words(words)
     config = Config(model=model.config, tokenizer=TokenizerConfig(kind="word", joint=src is tgt))
@@ -77,7 +78,7 @@ def search(model: Transformer, sources: Ids, beam_size: int, alpha: float) -> li
     options = SearchOptions(
         strategy=BeamSearch(beam_size=beam_size, early_stopping="first" if alpha else "optimal"),
         length_penalty=alpha,
-        length_normalization="average",
+        length_normalization="power",
         suppressed_ids=(),
     )
     task = SearchTask(

@@ -84,7 +84,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "suppressed, renormalised": {"suppressed_ids": (5, 6, 7), "renormalize": True},
     "suppressed, renormalised, sampled": {"suppressed_ids": (5, 6, 7), "renormalize": True, **_SAMPLED},
     "unknown words": {"replace_unknown": True},
-    "mean log-probability": {"length_normalization": "average", "length_penalty": 1.0},
+    "mean log-probability": {"length_normalization": "power", "length_penalty": 1.0},
 }
 
 

@@ -201,6 +201,17 @@ def _parts(device: str, folder: Path) -> Result:
     return {"flops": flops, "weights": weights_of(model), "average": on_host(average.weights)}
 
 
+class _Alone(torch.nn.Module):
+    """In place of DistributedDataParallel, whose C++ wants a real GPU: there are no other ranks here."""
+
+    def __init__(self, module: torch.nn.Module, **_: object) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, batch: Batch) -> Any:  # noqa: ANN401
+        return self.module(batch)
+
+
 @case("training: torch.distributed", tolerance=1e-3)
 def _distributed(device: str, folder: Path) -> Result:
     """Rank 0 of torchrun's processes, the only one here, resumed with an optimiser's state; then a worker."""
@@ -228,13 +239,13 @@ def _distributed(device: str, folder: Path) -> Result:
     with pytest.MonkeyPatch.context() as patch, closing_group():
         patch.setattr(process_group, "num_workers", lambda source, device: 0)
         patch.setattr(distributed, "_broadcast", broadcast)
+        patch.setattr(distributed, "DistributedDataParallel", _Alone)
         group = DistributedGroup(Rank(model, Source(), config, prepared(model, config)), optimizer, average)  # type: ignore[arg-type]
         told = [asdict(group.step(plan)) for plan in plans]
         state = next(message for message in sent if isinstance(message, dict))
         sent.append(None)
         patch.setattr(distributed, "Rank", rank_of)
-        setup = sent.pop(0)
-        distributed._take_steps(setup, torch.device(device))
+        distributed.run_worker(torch.device(device))
     assert {weight.device.type for weight in copies[0].parameters()} == {device}
     assert {value.device.type for each in state["state"].values() for value in each.values()} == {"cpu"}
     return {

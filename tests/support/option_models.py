@@ -26,6 +26,8 @@ LLAMA = PLAIN_LINEAR | {
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "concatenated": {"positions": "concatenated"},
+    "marian": {"positions": "marian"},
+    "opennmt-tf": {"positions": "opennmt-tf"},
     "fairseq": {"positions": "fairseq"},
     "rotary": {"positions": "rotary", "d_k": 6, "d_v": 5},
     "alibi": {"positions": "alibi"},
@@ -39,6 +41,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "alibi-grouped": {"positions": "alibi", "gated": True, **UNEVEN},
     "relative-grouped": {"norm_kind": "rms", "final_norm": True, **RELATIVE, **UNEVEN},
     "t5": T5,
+    "umt5": T5 | {"relative_per_layer": True},
     "llama": LLAMA,
 }
 PAPERS: dict[str, dict[str, Any]] = {

@@ -59,17 +59,35 @@ def randomise(model: nn.Module, seed: int, strength: float) -> None:
                 tensor.copy_(1.0 + 0.2 * noise)
             else:
                 is_matrix = tensor.ndim == 2 and len(tensor) > 1
-                deviation = (1.0 if "encoder_attn" in name else 0.5) * strength if is_matrix else 0.2
+                deviation = (
+                    (1.0 if "encoder_attn" in name or "EncDec" in name else 0.5) * strength
+                    if is_matrix
+                    else 0.2
+                )
                 tensor.copy_(deviation * noise)
 
 
 def end_sooner(model: Any, by: float) -> None:  # noqa: ANN401
     """Raise the logit of the end token, through the last norm, as a matrix may be shared."""
+    if not hasattr(model, "model"):  # T5's norm has no shift
+        _end_t5_sooner(model, by)
+        return
     decoder = model.model.decoder
     norm = getattr(decoder, "layer_norm", None) or decoder.layers[-1].final_layer_norm
     end = model.lm_head.weight[model.generation_config.eos_token_id]
     with torch.no_grad():
         norm.bias += by * end / (end @ end)
+
+
+def _end_t5_sooner(model: Any, by: float) -> None:  # noqa: ANN401
+    """Add the mean state to the end token's vector."""
+    ids = torch.randint(3, 100, (20, 12), generator=torch.Generator().manual_seed(85))
+    with torch.no_grad():
+        states = model(input_ids=ids, decoder_input_ids=ids, output_hidden_states=True).decoder_hidden_states[
+            -1
+        ]
+        mean = states.flatten(0, 1).mean(0)
+        model.lm_head.weight[model.generation_config.eos_token_id] += by * mean / (mean @ mean)
 
 
 def _marian(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
@@ -161,6 +179,59 @@ def _bart(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
     return BartForConditionalGeneration(BartConfig(**(FAIRSEQ | {"vocab_size": len(tokenizer)} | settings)))
 
 
+_T5_NAMES = {
+    "encoder_layers": "num_layers", "decoder_layers": "num_decoder_layers",
+    "encoder_attention_heads": "num_heads", "encoder_ffn_dim": "d_ff",
+    "decoder_attention_heads": None, "decoder_ffn_dim": None, "max_position_embeddings": None,
+    "scale_embedding": None,
+}  # fmt: skip
+T5_IDS = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+
+
+def t5_sizes(settings: dict[str, Any]) -> dict[str, Any]:
+    """The same sizes by T5's names, with heads that do not add up to d_model."""
+    named = {_T5_NAMES.get(key, key): value for key, value in settings.items()}
+    return {"d_kv": 5} | {key: value for key, value in named.items() if key is not None}
+
+
+def t5_files(
+    directory: Path, *, madlad: bool = False, corpus: tuple[str, ...] | None = None, vocab_size: int = 180
+) -> int:
+    """Write spiece.model and the settings of a T5 tokenizer, as the published ones are; return its size."""
+    ids = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1} if madlad else {"pad_id": 0, "eos_id": 1}
+    ids = {"unk_id": 2, "bos_id": -1} | ids
+    tags = ["<2de>", "<2fr>", "<2zh_Latn>"] if madlad else []
+    lines = corpus or sum(phrases(), ())
+    model = sentencepiece_model(lines, "unigram", vocab_size, symbols=tuple(tags), **ids)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "spiece.model").write_bytes(model)
+    settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0 if madlad else 100, "eos_token": "</s>"}
+    settings |= {"unk_token": "<unk>", "pad_token": "<s>" if madlad else "<pad>"}
+    settings |= {"additional_special_tokens": []} if madlad else {}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    return vocab_size + (0 if madlad else 100)
+
+
+def _t5(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    import transformers
+
+    settings = t5_sizes(settings)
+    name, untied, tokens = (settings.pop(key, None) for key in ("class", "untied", "tokens"))
+    if tokens == "bytes":
+        transformers.ByT5Tokenizer().save_pretrained(directory)
+        size = 384
+    else:
+        size = 8 + t5_files(directory, madlad=tokens == "madlad")
+    if tokens == "madlad":
+        settings |= {"pad_token_id": 1, "eos_token_id": 2}
+    config = getattr(transformers, f"{name or 'T5'}Config")(**(T5_IDS | {"vocab_size": size} | settings))
+    model = getattr(transformers, f"{name or 'T5'}ForConditionalGeneration")(config)
+    if untied:
+        model.lm_head.weight = nn.Parameter(torch.empty(size, config.d_model))
+    return model
+
+
+GATED = {"class": "T5", "untied": True, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 FAMILIES: dict[str, Family] = {
     "marian": Family("marian", _marian),
     "marian, gelu, untied": Family(
@@ -176,6 +247,16 @@ FAMILIES: dict[str, Family] = {
     "nllb": Family("m2m100", _nllb),
     "bart": Family("bart", _bart, {"scale_embedding": False}),
     "mbart": Family("bart", _mbart, {"tokenizer": "MBartTokenizer"}),
+    "t5": Family("t5", _t5),
+    "t5 1.1": Family("t5", _t5, GATED),
+    "t5, tied and gated": Family(
+        "t5", _t5, {"feed_forward_proj": "gated-silu", "scale_decoder_outputs": False}
+    ),
+    "t5, untied and scaled": Family("t5", _t5, {"untied": True, "feed_forward_proj": "gelu"}),
+    "mt5": Family("t5", _t5, GATED | {"class": "MT5"}),
+    "umt5": Family("t5", _t5, {"class": "UMT5", "feed_forward_proj": "gated-gelu"}),
+    "byt5": Family("t5", _t5, GATED | {"tokens": "bytes"}),
+    "madlad": Family("t5", _t5, GATED | {"tokens": "madlad"}),
     "mbart-50": Family("bart", _mbart, {"tokenizer": "MBart50Tokenizer", "activation_function": "relu"}, 84),
 }
 

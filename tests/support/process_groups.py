@@ -2,11 +2,12 @@
 
 import sys
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from small_models import prepared, small_config
 from torch import Tensor
 
@@ -29,19 +30,26 @@ from heedful.training.parallel.process_group import ProcessGroup, Rank, SinglePr
 from heedful.training.parallel.shared_memory import SharedMemoryGroup
 from heedful.training.step import StepMetrics
 
-STEPS = 10
+STEPS = 20
 MUON = {"optimizer": {"name": "muon", "clip_norm": 0.5, "weight_decay": 0.01}}
 
 
+ADAPTERS: dict[str, dict[str, Any]] = {
+    "lora": {"rank": 3},
+    "train": {"precision": "float32", "init": "a bundle", "ema_decay": 0.9},  # bf16 rounds by shape
+}
+RELATIVE = {"positions": "relative", "num_encoder_layers": 2, "num_decoder_layers": 2}
+SECTIONS: dict[str, dict[str, Any]] = {
+    "model": small_config(dropout=0.0, src_vocab_size=60, tgt_vocab_size=60).model_dump(),
+    "tokenizer": {"kind": "char", "vocab_size": 60},
+    "batch": {"tokens": 400},
+    "optimizer": {"clip_norm": 0.5, "weight_decay": 0.01},
+    "train": {"precision": "float32", "ema_decay": 0.9},
+}
+
+
 def settings(**sections: Any) -> Config:  # noqa: ANN401
-    plain = {
-        "model": small_config(dropout=0.0, src_vocab_size=60, tgt_vocab_size=60).model_dump(),
-        "tokenizer": {"kind": "char", "vocab_size": 60},
-        "batch": {"tokens": 400},
-        "optimizer": {"clip_norm": 0.5, "weight_decay": 0.01},
-        "train": {"precision": "float32", "ema_decay": 0.9},
-    }
-    return Config.model_validate(plain | sections)
+    return Config.model_validate(SECTIONS | sections)
 
 
 def small_source(directory: Path) -> BatchSource:
@@ -62,7 +70,7 @@ class Outcome:
     metrics: list[StepMetrics]
 
 
-def take_steps(source: BatchSource, config: Config, *, size: int, distributed: bool = False) -> Outcome:
+def take_steps(source: BatchSource, config: Config, *, size: int = 1, distributed: bool = False) -> Outcome:
     torch.manual_seed(7)
     model = Transformer.from_config(config.model).double()
     choose_trained_weights(model, config)
@@ -86,6 +94,19 @@ def take_steps(source: BatchSource, config: Config, *, size: int, distributed: b
     return Outcome({n: w.detach() for n, w in model.named_parameters()}, average.weights, metrics)
 
 
+def case_of(name: str, folder: Path) -> tuple[BatchSource, Config]:
+    """Return batches and settings by a name such as "fsdp muon"; "few" rows leave some ranks with none."""
+    parallel, *options = name.split()
+    sections = SECTIONS | (MUON if "muon" in options else {})
+    sections |= ADAPTERS if "adapters" in options else {}
+    train = sections["train"] | {"parallel": parallel}
+    model = sections["model"] | (RELATIVE if "relative" in options else {})
+    source = small_source(folder)
+    if "few" in options:
+        source = replace(source, tokens=60)
+    return source, settings(**sections | {"train": train, "model": model})
+
+
 def threads_of_torch_distributed() -> list[str]:
     """Their names, where Linux tells them."""
     names = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]
@@ -93,13 +114,17 @@ def threads_of_torch_distributed() -> list[str]:
 
 
 if __name__ == "__main__":
+    folder = Path(sys.argv[1])
     is_worker = join_process_group("cpu")
-    for sections, file in zip(({}, MUON), sys.argv[2:], strict=True):
+    for name in sys.argv[2:]:
         if is_worker:
             run_worker(torch.device("cpu"))
             continue
-        outcome = take_steps(small_source(Path(sys.argv[1])), settings(**sections), size=3, distributed=True)
+        source, config = case_of(name, folder)
+        outcome = take_steps(source, config, size=dist.get_world_size(), distributed=True)
         losses = torch.tensor([metrics.loss for metrics in outcome.metrics], dtype=torch.float64)
-        torch.save({"weights": outcome.weights, "average": outcome.average, "losses": losses}, file)
+        saved = {"weights": outcome.weights, "average": outcome.average, "losses": losses}
+        torch.save(saved, folder / f"{name}.pt")
     leave_process_group()
-    assert not threads_of_torch_distributed()  # one that outlives Python aborts the process
+    if not any(name.startswith("fsdp") for name in sys.argv[2:]):  # DTensor's caches hold the group
+        assert not threads_of_torch_distributed()  # one that outlives Python may abort the process

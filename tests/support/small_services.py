@@ -22,6 +22,7 @@ class RuleTranslator:
         self.rule = rule
         self.backwards = backwards  # whether it aligns the first word with the last
         self.batches: list[list[str]] = []
+        self.threads: list[int | None] = []  # that may compute each batch
         self.gate = threading.Event()
         self.gate.set()
 
@@ -29,6 +30,7 @@ class RuleTranslator:
         self, texts: Sequence[str], *, options: SearchOptions | None = None
     ) -> list[Translation]:
         self.batches.append(list(texts))
+        self.threads.append(None if options is None else options.threads)
         assert self.gate.wait(60)
         if "too long" in texts:
             raise InputError("line 1: too long")
@@ -57,16 +59,19 @@ class RuleTranslator:
 
 
 def rule_model(
-    name: str, translator: RuleTranslator, pairs: Sequence[tuple[str, str]] = (("en", "de"),)
+    name: str,
+    translator: RuleTranslator,
+    pairs: Sequence[tuple[str, str]] = (("en", "de"),),
+    *,
+    threads: int = 1,
 ) -> ServedModel:
     """Return a model of those pairs, all with one translator."""
 
     def options(n_best: int) -> SearchOptions:
         return SearchOptions(strategy=BeamSearch(beam_size=max(4, n_best)), n_best=n_best)
 
-    return ServedModel(
-        name, frozenset(Pair(*each) for each in pairs), lambda pair: ServedPair(translator, options)
-    )
+    pairs_of_model = frozenset(Pair(*each) for each in pairs)
+    return ServedModel(name, pairs_of_model, lambda pair: ServedPair(translator, options), threads=threads)
 
 
 def rule_service(rule: Callable[[str], str] = str.upper, **limits: float) -> TranslationService:

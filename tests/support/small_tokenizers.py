@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 from functools import cache
 from pathlib import Path
 
@@ -24,8 +25,10 @@ def phrases() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 @cache
-def sentencepiece_model(lines: tuple[str, ...], kind: str, vocab_size: int) -> bytes:
-    """A SentencePiece model with its own defaults: unk, <s>, </s> and no padding."""
+def sentencepiece_model(
+    lines: tuple[str, ...], kind: str, vocab_size: int, *, symbols: tuple[str, ...] = (), **ids: int
+) -> bytes:
+    """A SentencePiece model with its own defaults: unk, <s>, </s> and no padding; or with these ids."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
@@ -35,8 +38,31 @@ def sentencepiece_model(lines: tuple[str, ...], kind: str, vocab_size: int) -> b
         character_coverage=1.0,
         num_threads=1,
         minloglevel=2,
+        user_defined_symbols=list(symbols),
+        **ids,
     )
     return model.getvalue()
+
+
+_SCRIPTS = (
+    (0x20, 0x7E), (0xA1, 0x17F), (0x391, 0x3CE), (0x410, 0x44F), (0x5D0, 0x5EA), (0x621, 0x64A),
+    (0x905, 0x939), (0xE01, 0xE30), (0x10D0, 0x10F0), (0x3041, 0x3096), (0x30A1, 0x30FA), (0x4E00, 0x4F00),
+    (0xAC00, 0xAD00), (0xFF01, 0xFF5E), (0x1F600, 0x1F64F),
+)  # fmt: skip
+
+
+def lines_of_scripts(count: int, seed: int) -> tuple[str, ...]:
+    """Lines of random characters of one to three scripts, without combining marks, and of odd spaces."""
+    rng, made = random.Random(seed), []
+    for _ in range(count):
+        scripts = rng.sample(_SCRIPTS, rng.choice((1, 1, 2, 3)))
+        line = ""
+        for _ in range(rng.randrange(1, 9)):
+            first, last = rng.choice(scripts)
+            line += "".join(chr(rng.randint(first, last)) for _ in range(rng.randrange(1, 8)))
+            line += rng.choice((" ", " ", "  ", "\u3000", "\u00a0", "\t"))
+        made.append(line)
+    return tuple(made)
 
 
 def ordinary_pieces(model: bytes) -> list[str]:

@@ -50,7 +50,17 @@ HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "safetensors
 # Parts of cli/ and verbs/ that no verb imports before it runs (tests/e2e/test_console_script.py sees to it).
 LAZY_PARTS = {"cli/progress.py"} | {
     f"verbs/{name}.py"
-    for name in ("card", "inspect_text", "loading", "output_checks", "prepare", "profiling", "run_directory")
+    for name in (
+        "card",
+        "inspect_text",
+        "loading",
+        "output_checks",
+        "prepare",
+        "profiling",
+        "resumable",
+        "run_directory",
+        "shards",
+    )
 }
 LIGHT = re.compile(r"heedful\.(cli|errors|settings\.options|serving\.limits)\b.*")
 # Imports inside a function that close a cycle: a stored model is built by what also writes models.

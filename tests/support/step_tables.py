@@ -124,7 +124,7 @@ def every_output(
     def extend(tokens: tuple[int, ...], log_prob: float) -> None:
         length = len(tokens)
         if length == limit or EOS in tokens:
-            base = length if options.length_normalization == "average" else (5 + length) / 6
+            base = length if options.length_normalization == "power" else (5 + length) / 6
             outputs.append((log_prob / base**alpha, tokens))
             return
         for i, value in enumerate(allowed(sentence, tokens)):

@@ -56,7 +56,7 @@ class Constraints:
         """Prepare for a batch of sentences."""
         options, prefixes = task.options, task.prefixes or ()
         self._options = options
-        self._eos_id = task.eos_id
+        self._eos_id, self._start_id = task.eos_id, task.start_id
         self._suppressed_ids = suppressed_ids(
             options.suppressed_ids, start_id=task.start_id, pad_id=task.pad_id, eos_id=task.eos_id
         )
@@ -170,8 +170,9 @@ class Constraints:
     ) -> tuple[Array, Array]:
         """Return the scores to search by and the model's log-probabilities, each (rows, V); often equal."""
         own, penalised = self._possible(log_probs, written), log_probs
-        if self._options.repetition_penalty != 1 and written.size:
-            ids, rows = like(written, log_probs), like(np.arange(len(written))[:, None], log_probs)
+        if self._options.repetition_penalty != 1:
+            ids = like(np.insert(written, 0, self._start_id, axis=1), log_probs)
+            rows = like(np.arange(len(written))[:, None], log_probs)
             penalised = copy_of(log_probs)
             penalised[rows, ids] = self._options.repetition_penalty * log_probs[rows, ids]
         if discounts is not None:

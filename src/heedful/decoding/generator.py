@@ -1,5 +1,6 @@
 """From sources to hypotheses, as ids: batches of sentences, and how many are searched at a time."""
 
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -147,7 +148,8 @@ class Generator:
         steps = [min(max(len(each.ids), options.min_length), each.limit) for each in sources]
         most = options.strategy.batch_limit(options.n_best, self.vocab_size)
         size = min([each for each in (self.batch_size, most) if each is not None], default=None)
-        n_best_lists = self._in_batches(search_batch, [len(each.ids) for each in sources], steps, size=size)
+        lengths = [len(each.ids) for each in sources]
+        n_best_lists = self._in_batches(search_batch, lengths, steps, size=size, threads=options.threads)
         return [each or [] for each in n_best_lists]
 
     def score(
@@ -177,7 +179,8 @@ class Generator:
                 return score_outputs(step, outputs_of_batch, task)
 
         lengths = [max(len(source.ids), len(output)) for source, output in zip(sources, outputs, strict=True)]
-        scored = self._in_batches(score_batch, lengths, lengths, size=self.batch_size)
+        size, threads = self.batch_size, options.threads
+        scored = self._in_batches(score_batch, lengths, lengths, size=size, threads=threads)
         return [each or _NOTHING for each in scored]
 
     def attention(
@@ -239,6 +242,7 @@ class Generator:
         steps: Sequence[int],
         *,
         size: int | None,
+        threads: int | None,
     ) -> list[_Result | None]:
         """Return the results for all sentences, in their order; None for one of length 0.
 
@@ -267,13 +271,13 @@ class Generator:
                     f"{longest + 1:,}, has {lengths[longest]:,} tokens; lower batch_tokens, or split it"
                 ) from error
 
-        num_threads = self.backend.parallel_batches
+        num_threads = min(self.backend.parallel_batches, threads or sys.maxsize)
         batches = schedule_batches(lengths, steps, num_threads, tokens=self.batch_tokens, size=size)
         at_once = min(num_threads, len(batches))
-        threads = [num_threads // max(at_once, 1)] * len(batches)
+        shares = [num_threads // max(at_once, 1)] * len(batches)
         of_all: list[_Result | None] = [None] * len(lengths)
         with ThreadPoolExecutor(at_once) if at_once > 1 else nullcontext() as pool:
-            each = (pool.map if pool else map)(work_on_some, batches, threads)
+            each = (pool.map if pool else map)(work_on_some, batches, shares)
             for batch, results in zip(batches, each, strict=True):
                 for i, result in zip(batch, results, strict=True):
                     of_all[i] = result

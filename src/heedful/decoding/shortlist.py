@@ -39,6 +39,7 @@ class Shortlist:
         copies: bool,
         tokenizers: str,
         record: Mapping[str, Any],
+        multiple: int = 1,
     ) -> None:
         """Put it together; see `learn`.
 
@@ -49,7 +50,10 @@ class Shortlist:
             copies: whether each source id may stand in the output: source and target share a vocabulary.
             tokenizers: the fingerprint of those whose ids they are.
             record: how it was made, for people.
+            multiple: each shortlist gets the lowest ids beyond those of `always` that it lacks, until its
+                size is a multiple of this one; 8 in Marian's, whose matrices are so.
         """
+        self.multiple = multiple
         self.src_vocab_size, self.tgt_vocab_size = vocab_sizes
         self.copies = copies
         self.tokenizers = tokenizers
@@ -105,6 +109,9 @@ class Shortlist:
         if self.copies:
             is_in[[token for token in source if token < self.tgt_vocab_size]] = True
         is_in[[token for token in besides if token < self.tgt_vocab_size]] = True
+        if missing := -int(is_in.sum()) % self.multiple:
+            others = np.flatnonzero(~is_in)
+            is_in[others[others >= len(self._always)][:missing]] = True
         return np.flatnonzero(is_in)
 
     def save(self, path: Path) -> None:
@@ -120,6 +127,7 @@ class Shortlist:
             "copies": self.copies,
             "tokenizers": self.tokenizers,
             "record": self.record,
+            "multiple": self.multiple,
         }
         arrays: dict[str, NDArray[Any]] = {
             "always": self._always.astype(np.int32),
@@ -151,7 +159,9 @@ class Shortlist:
                 names = ("always", "candidates", "starts")
                 always, candidates, starts = (_whole_numbers(name, file.get_tensor(name)) for name in names)
             _check_arrays(always, candidates, starts, sizes)
-            record = description.get("record")
+            record, multiple = description.get("record"), description.get("multiple", 1)
+            if not is_whole(multiple, least=1, most=sizes[1]):
+                raise ValueError("sizes that cannot be")
             src = np.repeat(np.arange(sizes[0]), np.diff(starts))
             return cls(
                 always.astype(np.int64),
@@ -160,12 +170,13 @@ class Shortlist:
                 copies=description.get("copies") is True,
                 tokenizers=str(description.get("tokenizers")),
                 record=record if isinstance(record, dict) else {},
+                multiple=multiple,
             )
         except FileNotFoundError:
             raise InputError(f"{path}: no such file; make one with heedful shortlist") from None
         except (OSError, SafetensorError, ValueError) as error:
             raise InputError(
-                f"{path}: no shortlist, or a damaged one ({error}); make one with heedful shortlist"
+                f"{path}: not a shortlist, or damaged ({error}); make one with heedful shortlist"
             ) from None
 
 
@@ -200,13 +211,13 @@ def _check_version(path: Path, version: object) -> None:
 def _vocab_sizes(description: Mapping[str, Any]) -> tuple[int, int]:
     src, tgt = (description.get(f"{role}_vocab_size") for role in ("src", "tgt"))
     if not all(is_whole(size, most=_LARGEST_VOCABULARY) for size in (src, tgt)):
-        raise ValueError("sizes that no vocabulary has")
+        raise ValueError("impossible sizes")
     return int(src or 0), int(tgt or 0)
 
 
 def _whole_numbers(name: str, array: NDArray[Any]) -> NDArray[np.int64]:
     if array.ndim != 1 or array.dtype not in (np.int32, np.int64):
-        raise ValueError(f"{name!r} is no list of whole numbers")
+        raise ValueError(f"{name!r} is not a list of whole numbers")
     return array
 
 
@@ -228,7 +239,7 @@ def _check_arrays(
         or (np.diff(starts) < 0).any()
         or not (0 <= ids.min(initial=0) <= ids.max(initial=0) < sizes[1])
     ):
-        raise ValueError("numbers that cannot be")
+        raise ValueError("impossible numbers")
 
 
 def _special_ids(tokenizers: TokenizerPair, vocab_size: int) -> list[int]:

@@ -416,16 +416,16 @@ def without_line_ends(lines: Iterable[str]) -> Iterator[str]:
 
 
 def chunks(
-    items: Iterator[_Item], prefixes: Iterable[str] | None, chunk_lines: int
+    items: Iterator[_Item], prefixes: Iterable[str] | None, chunk_lines: int, *, first_line: int = 1
 ) -> Iterator[tuple[int, list[_Item], list[str] | None]]:
-    """Groups of a stream with their prefixes, and the number of the first of each, from 1.
+    """Groups of a stream with their prefixes, and the number of the first of each.
 
     Raises:
         InputError: no lines in a chunk, or a line without a prefix.
     """
     if chunk_lines < 1:
         raise InputError(f"chunk_lines={chunk_lines}: must be at least 1")
-    beginnings, first_line = without_line_ends(prefixes or ()), 1
+    beginnings = without_line_ends(prefixes or ())
     while chunk := list(islice(items, chunk_lines)):
         prefixes_of_chunk = None if prefixes is None else list(islice(beginnings, len(chunk)))
         if prefixes_of_chunk is not None and len(prefixes_of_chunk) < len(chunk):

@@ -78,6 +78,11 @@ class Translation:
     score: float
     hypotheses: tuple[TextHypothesis, ...]
 
+    @property
+    def num_tokens(self) -> int:
+        """The number of tokens of the best output, its end tokens included."""
+        return len(self.hypotheses[0].written_ids) if self.hypotheses else 0
+
     @classmethod
     def of(cls, source: str, n_best: Sequence[Hypothesis], texts: Sequence[str], *, eos_id: int) -> Self:
         """Return the translation of a line, from its hypotheses and the text of each."""

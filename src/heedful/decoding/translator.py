@@ -1,9 +1,12 @@
-"""Text in, text out: a bundle as a translator of lines."""
+"""Text in, text out: a bundle as a translator of lines, or of a column of tables."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar, cast
+
+import numpy as np
 
 from heedful.decoding.alignment import (
     PENULTIMATE,
@@ -209,6 +212,7 @@ class Translator:
         options: SearchOptions | None = None,
         prefixes: Iterable[str] | None = None,
         chunk_lines: int = 1024,
+        first_line: int = 1,
     ) -> Iterator[Translation]:
         r"""Translate a stream, in order, holding no more than `chunk_lines` lines at a time.
 
@@ -220,14 +224,16 @@ class Translator:
             options: the search; by default the bundle's.
             prefixes: for each line, what its translations begin with; see `translations`.
             chunk_lines: how many lines to read before translating them.
+            first_line: the number of the first line, for messages.
 
         Raises:
             InputError: a line without a prefix, or one whose prefix is too long; those of earlier chunks came
                 out.
         """
-        for first_line, chunk, prefixes_of_chunk in chunks(without_line_ends(lines), prefixes, chunk_lines):
+        of_lines = chunks(without_line_ends(lines), prefixes, chunk_lines, first_line=first_line)
+        for number, chunk, prefixes_of_chunk in of_lines:
             yield from self.translations(
-                chunk, options=options, prefixes=prefixes_of_chunk, first_line=first_line
+                chunk, options=options, prefixes=prefixes_of_chunk, first_line=number
             )
 
     def score(
@@ -415,6 +421,82 @@ class Translator:
         return self.generator.backend.precision
 
 
+_Table = TypeVar("_Table")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableTranslator:
+    """Translates a column of tables; it can be pickled, and each process loads the model once.
+
+    A table is a pandas DataFrame, a pyarrow Table or RecordBatch, or a mapping of names to numpy arrays, as
+    Ray Data passes them; the result is of the same kind, with the translations in a column more. A row
+    without a text (null) has none.
+
+    >>> translate = TableTranslator(run="/models/en-de", column="en", into="de")
+    >>> dataset.map_batches(translate, batch_size=1024)  # of Ray Data  # doctest: +SKIP
+    >>> schema = "en string, de string"
+    >>> frame.mapInPandas(lambda tables: map(translate, tables), schema)  # of Spark  # doctest: +SKIP
+
+    Attributes:
+        run: a bundle or a run directory, where each process can read it.
+        column: with the texts.
+        into: the new column.
+        options: the search; by default the bundle's.
+        precision: as for `Translator`.
+        batch_tokens: as for `Translator`.
+        src_lang: the language to translate from, of a model that has many.
+        tgt_lang: the language to translate into.
+    """
+
+    run: str | Path
+    column: str = "text"
+    into: str = "translation"
+    options: SearchOptions | None = None
+    precision: PrecisionChoice = "float32"
+    batch_tokens: int | None = None
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+
+    def __call__(self, table: _Table) -> _Table:
+        """Return a table with the column of translations.
+
+        Raises:
+            BundleError: no usable bundle.
+            InputError: there is no such column, or it does not hold texts.
+        """
+        columns = cast(Any, table)
+        try:
+            column = columns[self.column]
+        except KeyError:
+            raise InputError(f"column={self.column!r}: the table has no such column") from None
+        values = column.to_pylist() if hasattr(column, "to_pylist") else column.tolist()
+        rows = [row for row, value in enumerate(values) if value is not None and value == value]  # NaN: null
+        texts = _loaded(self).translate([values[row] for row in rows], options=self.options)
+        results: list[str | None] = [None] * len(values)
+        for row, text in zip(rows, texts, strict=True):
+            results[row] = text
+        if hasattr(columns, "assign"):
+            table_with = columns.assign(**{self.into: results})
+        elif hasattr(columns, "append_column"):
+            import pyarrow as pa  # slow to import, and here by now
+
+            table_with = columns.append_column(self.into, pa.array(results, pa.string()))
+        else:
+            table_with = {**columns, self.into: np.array(results, dtype=object)}
+        return cast(_Table, table_with)
+
+
+@cache
+def _loaded(settings: TableTranslator) -> Translator:
+    return Translator.load(
+        settings.run,
+        precision=settings.precision,
+        batch_tokens=settings.batch_tokens,
+        src_lang=settings.src_lang,
+        tgt_lang=settings.tgt_lang,
+    )
+
+
 def check_ensemble(bundles: Sequence[Bundle]) -> None:
     """Check that models can be an ensemble: the same vocabularies and the same special-token template.
 
@@ -428,7 +510,7 @@ def check_ensemble(bundles: Sequence[Bundle]) -> None:
             ours, theirs = getattr(first.tokenizers, role), getattr(other.tokenizers, role)
             if ours.digest() != theirs.digest():
                 raise InputError(
-                    f"{name}: its {role} tokenizer is another one than the first model's; "
+                    f"{name}: its {role} tokenizer differs from the first model's; "
                     "only models that were trained with one tokenizer can translate together"
                 )
         if first.config.model.tgt_vocab_size != other.config.model.tgt_vocab_size:
@@ -436,4 +518,4 @@ def check_ensemble(bundles: Sequence[Bundle]) -> None:
         if SpecialTokens.of(first.config, first.tokenizers) != SpecialTokens.of(
             other.config, other.tokenizers
         ):
-            raise InputError(f"{name}: it puts other ids around a text than the first model; see languages.*")
+            raise InputError(f"{name}: its special tokens differ from the first model's; see languages.*")

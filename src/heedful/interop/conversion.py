@@ -206,10 +206,11 @@ class Conversion:
         """Return which matrices are tied: those that are equal."""
         src, tgt = (self._moved[_TOKENS[stack]] for stack in STACKS)
         output = self._matrix("output.weight")
-        if {src.dtype, output.dtype} != {tgt.dtype} or not torch.equal(output, tgt):
-            return "none"
         one_pad = self.settings.get("src_pad_id", 0) == self.settings.get("tgt_pad_id", 0)
-        return "all" if one_pad and torch.equal(src, tgt) else "target"
+        same_output = output.dtype == tgt.dtype and torch.equal(output, tgt)
+        if one_pad and src.dtype == tgt.dtype and torch.equal(src, tgt):
+            return "all" if same_output else "embeddings"
+        return "target" if same_output else "none"
 
     def _head_sizes(self, num_heads: int, d_model: int) -> dict[str, int]:
         sizes = {}
@@ -230,7 +231,7 @@ class Conversion:
             raise self.error(f"nothing in the file is the weight {ours!r}; is it part of a model?")
         tensor = self._moved[ours]
         if tensor.ndim != 2:
-            raise self.error(f"the weight {self._names[ours]!r} has shape {tuple(tensor.shape)}, no matrix's")
+            raise self.error(f"the weight {self._names[ours]!r} must be a matrix, not {tuple(tensor.shape)}")
         return tensor
 
     def _fitting(self, config: ModelConfig) -> dict[str, Tensor]:

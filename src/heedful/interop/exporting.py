@@ -1,11 +1,25 @@
-"""The README of an exported model."""
+"""Parts of all exports: a refusal, and the README of an exported model."""
 
 from collections.abc import Iterable
 from pathlib import Path
 from string import Template
 
+from heedful.errors import InteropError
 from heedful.settings.model import ModelConfig
 from heedful.storage.bundle import CARD_FILE
+
+
+def refuse_recurrent(config: ModelConfig, system: str) -> None:
+    """Refuse a decoder with recurrent units, which other systems have no layers for.
+
+    Raises:
+        InteropError: the model has one.
+    """
+    if config.decoder_unit != "attention":
+        raise InteropError(
+            f'--to {system}: model.decoder_unit="{config.decoder_unit}" is not supported there; only models '
+            "whose decoder has self-attention can be exported"
+        )
 
 
 def write_readme(

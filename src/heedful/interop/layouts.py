@@ -1,21 +1,32 @@
-"""The layouts that can be imported, by name: files of weights, and directories of transformers."""
+"""The layouts that can be imported, by name: files of weights, and directories of models."""
 
+import hashlib
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 from torch import Tensor
 
-from heedful.errors import InteropError, suggestion
-from heedful.interop import fairseq, marian, torch_transformer, worked_examples
-from heedful.interop.conversion import Conversion, Imported
-from heedful.interop.huggingface import bart, m2m100
+from heedful.errors import ConfigError, InteropError, suggestion
+from heedful.interop import fairseq, marian, marian_native, torch_transformer, worked_examples
+from heedful.interop.conversion import Checkpoint, Conversion, Imported
+from heedful.interop.ctranslate2 import argos
+from heedful.interop.ctranslate2.reading import LAYOUT as CTRANSLATE2
+from heedful.interop.ctranslate2.reading import MODEL_FILE, read_ctranslate2, read_settings
+from heedful.interop.huggingface import fairseq_families, t5
 from heedful.interop.huggingface.pretrained import (
+    CONFIG_FILE,
     ImportedBundle,
     ImportOptions,
     PretrainedDirectory,
     read_pretrained,
 )
+from heedful.interop.marian_files import is_marian
+from heedful.settings.parsing import shown
+from heedful.storage.bundle import FORMAT_VERSION, file_sha256
+from heedful.storage.model_files import save_weights
 
 LAYOUTS: dict[str, Callable[[Conversion], Imported]] = {
     "abhishek-thread": worked_examples.read_abhishek_thread,
@@ -28,10 +39,24 @@ LAYOUTS: dict[str, Callable[[Conversion], Imported]] = {
     "annotated": worked_examples.read_annotated,
     fairseq.LAYOUT: fairseq.read,
 }
-DIRECTORY_LAYOUTS: dict[str, Callable[[PretrainedDirectory, ImportOptions], ImportedBundle]] = {
+PRETRAINED: dict[str, Callable[[PretrainedDirectory, ImportOptions], ImportedBundle]] = {
     marian.LAYOUT: marian.read_marian,
-    m2m100.LAYOUT: m2m100.read_m2m100,
-    bart.LAYOUT: bart.read_bart,
+    fairseq_families.M2M100: fairseq_families.read_m2m100,
+    fairseq_families.BART: fairseq_families.read_bart,
+    t5.LAYOUT: t5.read_t5,
+}  # directories of transformers
+OTHERS: dict[str, Callable[[Path, ImportOptions], ImportedBundle]] = {
+    CTRANSLATE2: read_ctranslate2,
+    argos.LAYOUT: argos.read_argos,
+    marian_native.LAYOUT: marian_native.read_marian_native,
+}
+DIRECTORY_LAYOUTS = (*PRETRAINED, *OTHERS)
+_MODEL_TYPES = {
+    "marian": marian.LAYOUT,
+    "m2m_100": fairseq_families.M2M100,
+    "bart": fairseq_families.BART,
+    "mbart": fairseq_families.BART,
+    **dict.fromkeys(t5.FAMILIES, t5.LAYOUT),
 }
 
 
@@ -64,11 +89,11 @@ def read_layout(
 
 
 def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedBundle:
-    """Convert a directory saved by transformers to a configuration, weights and tokenizers.
+    """Convert a directory or package to a configuration, weights and tokenizers.
 
     Args:
         layout: one of `DIRECTORY_LAYOUTS`.
-        path: the directory.
+        path: the directory or package.
         options: the user's settings.
 
     Raises:
@@ -77,11 +102,107 @@ def read_directory(layout: str, path: Path, options: ImportOptions) -> ImportedB
         ConfigError: the settings are invalid.
     """
     check_layout(layout)
-    return DIRECTORY_LAYOUTS[layout](read_pretrained(path), options)
+    if layout in OTHERS:
+        return OTHERS[layout](path, options)
+    return PRETRAINED[layout](read_pretrained(path, ignored=options.ignored), options)
+
+
+def cached_bundle(path: Path) -> Path:
+    """Return the bundle in the user's cache that a directory or package was imported to.
+
+    It is imported the first time, once for its contents and this version: a bundle in a temporary directory
+    would be made anew at each start, by each process.
+
+    Raises:
+        InteropError: it cannot be imported.
+    """
+    digest = hashlib.sha256(f"{version('heedful')} {FORMAT_VERSION}".encode())
+    files = [path] if path.is_file() else [*path.iterdir(), *path.glob("model/*")]
+    for file in sorted(each for each in files if each.is_file()):
+        digest.update(f"{file.relative_to(path)} {file_sha256(file)} ".encode(errors="backslashreplace"))
+    output = platformdirs.user_cache_path("heedful") / "imported" / digest.hexdigest()[:32]
+    layout = None if output.exists() else recognise(path)
+    if layout is not None:
+        imported = read_directory(layout, path, ImportOptions(settings={}))
+        card = f"# {path.name}\n\nImported from `{path}` as layout `{layout}`, for use.\n"
+        save_weights(imported.weights, imported.config, imported.tokenizers, output, card=card)
+    return output
+
+
+def recognise(path: Path) -> str | None:
+    """Return the layout of a directory or package; None for a file of weights, whose tensors tell.
+
+    Raises:
+        InteropError: no layout fits, or Marian's and CTranslate2's do.
+    """
+    if argos.is_package(path):
+        return argos.LAYOUT
+    if is_marian(path):
+        if path.is_dir() and _has_ctranslate2(path):
+            raise InteropError(
+                f"{path}: the layouts {marian_native.LAYOUT} and {CTRANSLATE2} fit; choose one by --layout"
+            )
+        return marian_native.LAYOUT
+    if path.is_file():
+        return None
+    if (path / MODEL_FILE).is_file():
+        return CTRANSLATE2
+    if not (path / CONFIG_FILE).is_file():
+        raise InteropError(
+            f"{path}: no such model: there is neither {MODEL_FILE} of CTranslate2, nor {CONFIG_FILE} of "
+            "transformers, nor metadata.json of Argos, nor a .npz or .bin of Marian"
+        )
+    model_type = read_settings(path / CONFIG_FILE).get("model_type")
+    if not isinstance(model_type, str) or model_type not in _MODEL_TYPES:
+        raise InteropError(
+            f"{path / CONFIG_FILE}: model_type is {shown(model_type)}; there are {', '.join(_MODEL_TYPES)}"
+        )
+    return _MODEL_TYPES[model_type]
+
+
+def _has_ctranslate2(directory: Path) -> bool:
+    """Return whether `model.bin` is CTranslate2's, by its version: that of Marian's binary files is 1."""
+    file = directory / MODEL_FILE
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return int.from_bytes(opened.read(4), "little") > 1
+
+
+def recognise_weights(path: Path, checkpoint: Checkpoint, settings: Mapping[str, Any]) -> str:
+    """Return the layout of a file of weights.
+
+    Args:
+        path: of the file.
+        checkpoint: its contents.
+        settings: the user's.
+
+    Raises:
+        InteropError: no layout fits, or several do.
+    """
+    fitting = [
+        layout
+        for layout in LAYOUTS
+        if _fits(layout, checkpoint, settings)
+        or _fits(layout, checkpoint, {"num_heads": 1, **settings})  # which the weights may not say
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise InteropError(f"{path}: the layouts {' and '.join(fitting)} fit; choose one by --layout")
+    raise InteropError(f"{path}: no layout fits; --layout NAME says why, with one of {', '.join(LAYOUTS)}")
+
+
+def _fits(layout: str, checkpoint: Checkpoint, settings: Mapping[str, Any]) -> bool:
+    try:
+        read_layout(layout, checkpoint.tensors, settings=settings, beside=checkpoint.beside)
+    except (InteropError, ConfigError):
+        return False
+    return True
 
 
 def check_layout(layout: str) -> None:
     """Raise an InteropError with a suggestion if there is no such layout."""
-    if layout not in LAYOUTS.keys() | DIRECTORY_LAYOUTS.keys():
+    if layout not in (*LAYOUTS, *DIRECTORY_LAYOUTS):
         known = [*LAYOUTS, *DIRECTORY_LAYOUTS]
         raise InteropError(f"layout {layout!r} does not exist{suggestion(layout, known)}")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions
-from heedful.interop.exporting import write_readme
+from heedful.interop.exporting import refuse_recurrent, write_readme
 from heedful.interop.fairseq import layer_modules, move_layers, move_output_bias, move_tokens
 from heedful.interop.huggingface.generation import (
     inexact_settings,
@@ -41,7 +41,7 @@ from heedful.interop.vocabulary import read_words
 from heedful.model.transformer import Transformer
 from heedful.model.variants import concatenated_sinusoids
 from heedful.runtime.durable import new_directory
-from heedful.settings.model import ModelConfig
+from heedful.settings.model import SHARED_OUTPUT, ModelConfig
 from heedful.storage.bundle import Bundle
 from heedful.text import SentencePieceTokenizer, Tokenizer, TokenizerPair, VocabularyTokenizer
 from heedful.text.special_tokens import SpecialTokens
@@ -174,6 +174,7 @@ def refuse_what_marian_lacks(config: ModelConfig) -> None:
     Raises:
         InteropError: it does not support a setting.
     """
+    refuse_recurrent(config, "marian")
     size = config.d_model // config.num_heads
     unsupported = {
         f'model.norm="{config.norm}"': config.norm != "post",
@@ -206,6 +207,8 @@ def marian_tensors(model: Transformer) -> dict[str, Tensor]:
         weights = {name: _reordered(name, weight, order) for name, weight in weights.items()}
     names = {"encoder.embedding.tokens": "model.encoder.embed_tokens"}
     names |= {"decoder.embedding.tokens": "model.decoder.embed_tokens", "output": "lm_head"}
+    if config.tied == "embeddings":  # which is one matrix in Marian only if the output is too
+        weights["decoder.embedding.tokens.weight"] = weights["encoder.embedding.tokens.weight"].clone()
     if config.tied == "all":
         names["encoder.embedding.tokens"] = "model.shared"
     tensors = {
@@ -323,7 +326,7 @@ def _architecture(bundle: Bundle, special_tokens: SpecialTokens) -> dict[str, An
         "pad_token_id": tgt.pad_id,
         "scale_embedding": model.scale_embeddings,
         "share_encoder_decoder_embeddings": model.tied == "all",
-        "tie_word_embeddings": model.tied != "none",
+        "tie_word_embeddings": model.tied in SHARED_OUTPUT,
         "vocab_size": model.src_vocab_size,
     }
 

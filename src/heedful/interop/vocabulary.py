@@ -1,6 +1,6 @@
 """Read vocabulary files: one token a line, or JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from heedful.errors import InteropError, TokenizerError
 from heedful.interop.conversion import Imported
+from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT
 from heedful.settings.parsing import Json, decode_text, is_whole, parse_json, read_limited, shown
 from heedful.text import Tokenizer, TokenizerPair
 from heedful.text.vocabulary_tokenizer import tokenizer_from_words
@@ -58,7 +59,17 @@ class TypedSettings:
         return InteropError(f"{self.file}: {key}={shown(self.values[key])}: {problem}")
 
 
-_NEVER = -1e4  # as a logit: probability 0, and still finite in half precision
+NEVER = -1e4  # as a logit: probability 0, and still finite in half precision
+
+
+def read_bytes(file: Path) -> bytes:
+    """Return the contents of a file; InteropError if it is missing or too large."""
+    try:
+        return read_limited(file)
+    except OSError as error:
+        raise InteropError(f"{file}: {error.strerror}") from None
+    except ValueError as error:
+        raise InteropError(f"{file}: {error}") from None
 
 
 def read_tokenizers(src: Path, tgt: Path) -> TokenizerPair:
@@ -124,8 +135,9 @@ def fit_vocabularies(imported: Imported, tokenizers: TokenizerPair) -> Imported:
     config, weights = imported.config, dict(imported.weights)
     src_grows = _grows("source", tokenizers.src, config.src_vocab_size)
     tgt_grows = _grows("target", tokenizers.tgt, config.tgt_vocab_size)
-    cannot_be_silent = config.tied != "none" or not config.output_bias
-    if (tgt_grows and cannot_be_silent) or (src_grows and config.tied == "all"):
+    cannot_be_silent = config.tied in SHARED_OUTPUT or not config.output_bias
+    apart = config.tied in SHARED_EMBEDDINGS and src_grows != tgt_grows
+    if (tgt_grows and cannot_be_silent) or apart:
         raise InteropError(
             "the vocabulary has no token for unknown words such as '<unk>', and a model whose output has "
             "a shared matrix or no bias cannot get one; use ids"
@@ -133,10 +145,28 @@ def fit_vocabularies(imported: Imported, tokenizers: TokenizerPair) -> Imported:
     grown = {"encoder.embedding.tokens.weight": src_grows} | dict.fromkeys(
         ("decoder.embedding.tokens.weight", "output.weight", "output.bias"), tgt_grows
     )
-    for name in [name for name, grows in grown.items() if grows]:
-        weights[name] = _with_row(weights[name], _NEVER if name == "output.bias" else 0.0)
+    for name in [name for name, grows in grown.items() if grows and name in weights]:
+        weights[name] = _with_row(weights[name], NEVER if name == "output.bias" else 0.0)
     sizes = {"src_vocab_size": tokenizers.src.vocab_size, "tgt_vocab_size": tokenizers.tgt.vocab_size}
     return Imported(config.replace(**sizes), weights)
+
+
+def unique_names(tokens: Sequence[str], fixed: Mapping[int, str]) -> list[str]:
+    """Name each id: by its fixed name, else by its token; where that is taken, the id is added.
+
+    >>> unique_names(["[UNK]", "a", "a", "a<2>"], {0: "<unk>"})
+    ['<unk>', 'a', 'a<2><2>', 'a<2>']
+    """
+    reserved, taken = {*tokens, *fixed.values()}, set(fixed.values())
+    names: list[str] = []
+    for i, token in enumerate(tokens):
+        name = fixed.get(i, token)
+        if i not in fixed and name in taken:
+            while name in reserved or name in taken:
+                name += f"<{i}>"
+        taken.add(name)
+        names.append(name)
+    return names
 
 
 def _grows(text: str, tokenizer: Tokenizer, size: int) -> bool:

@@ -121,11 +121,14 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention over the encoder's output, then feed-forward."""
+    """Masked self-attention, attention over the encoder's output, then feed-forward.
+
+    Not in the paper: a recurrent unit in the place of self-attention, with the same arguments.
+    """
 
     def __init__(
         self,
-        self_attention: MultiHeadAttention,
+        self_attention: nn.Module,
         cross_attention: MultiHeadAttention,
         feed_forward: FeedForward,
         *,

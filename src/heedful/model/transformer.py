@@ -1,6 +1,6 @@
 """The Transformer (paper, Figure 1): an encoder, a decoder, and the matrix that turns states into logits."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,16 +16,21 @@ from heedful.model.positions import (
     sinusoids,
 )
 from heedful.model.variants import (
+    SSRU,
     BucketedBiases,
     GatedFeedForward,
     LinearBiases,
+    OffsetSinusoids,
     RotaryPositions,
     concatenated_sinusoids,
-    fairseq_sinusoids,
 )
-from heedful.settings.model import ModelConfig
+from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT, SINUSOID_OFFSETS, ModelConfig
 
-SINUSOIDS = {"sinusoidal": sinusoids, "concatenated": concatenated_sinusoids, "fairseq": fairseq_sinusoids}
+SINUSOIDS: dict[str, Callable[[int, int], Tensor]] = {
+    "sinusoidal": sinusoids,
+    "concatenated": concatenated_sinusoids,
+    **{name: OffsetSinusoids(offset) for name, offset in SINUSOID_OFFSETS.items()},
+}
 
 
 @dataclass(frozen=True)
@@ -99,11 +104,12 @@ class Transformer(nn.Module):
         """
         d_model = config.d_model
         tgt_tokens = nn.Embedding(config.tgt_vocab_size, d_model)
-        src_tokens = tgt_tokens if config.tied == "all" else nn.Embedding(config.src_vocab_size, d_model)
+        has_one = config.tied in SHARED_EMBEDDINGS
+        src_tokens = tgt_tokens if has_one else nn.Embedding(config.src_vocab_size, d_model)
         encoder = Encoder(_input_embedding(config, src_tokens), _encoder_layers(config), _final_norm(config))
         decoder = Decoder(_input_embedding(config, tgt_tokens), _decoder_layers(config), _final_norm(config))
         output = nn.Linear(d_model, config.tgt_vocab_size, bias=config.output_bias)
-        if config.tied != "none":
+        if config.tied in SHARED_OUTPUT:
             output.weight = tgt_tokens.weight  # 3.4
         model = cls(encoder, decoder, output, config)
         model.apply(_initialise)
@@ -145,7 +151,7 @@ class Transformer(nn.Module):
 
 
 def _encoder_layers(config: ModelConfig) -> list[EncoderLayer]:
-    positions = _attention_positions(config, bidirectional=True)  # one for all layers, as T5
+    each = _positions_of_layers(config, config.num_encoder_layers, bidirectional=True)
     return [
         EncoderLayer(
             _attention(config, positions),
@@ -156,15 +162,15 @@ def _encoder_layers(config: ModelConfig) -> list[EncoderLayer]:
             rms_norm=config.norm_kind == "rms",
             eps=config.layer_norm_eps,
         )
-        for _ in range(config.num_encoder_layers)
+        for positions in each
     ]
 
 
 def _decoder_layers(config: ModelConfig) -> list[DecoderLayer]:
-    positions = _attention_positions(config, bidirectional=False)
+    each = _positions_of_layers(config, config.num_decoder_layers, bidirectional=False)
     return [
         DecoderLayer(
-            _attention(config, positions),
+            SSRU(config.d_model) if config.decoder_unit == "ssru" else _attention(config, positions),
             _attention(config, AttentionPositions()),  # distances to the source mean nothing
             _feed_forward(config),
             d_model=config.d_model,
@@ -173,7 +179,7 @@ def _decoder_layers(config: ModelConfig) -> list[DecoderLayer]:
             rms_norm=config.norm_kind == "rms",
             eps=config.layer_norm_eps,
         )
-        for _ in range(config.num_decoder_layers)
+        for positions in each
     ]
 
 
@@ -191,6 +197,13 @@ def _input_embedding(config: ModelConfig, tokens: nn.Embedding) -> InputEmbeddin
         scale=config.scale_embeddings,
         norm=_norm(config) if config.embedding_norm else None,
     )
+
+
+def _positions_of_layers(config: ModelConfig, depth: int, *, bidirectional: bool) -> list[AttentionPositions]:
+    """Return the positions of each layer's self-attention: one for all of them, as in T5, or one each."""
+    if config.relative_per_layer:
+        return [_attention_positions(config, bidirectional=bidirectional) for _ in range(depth)]
+    return [_attention_positions(config, bidirectional=bidirectional)] * depth
 
 
 def _attention_positions(config: ModelConfig, *, bidirectional: bool) -> AttentionPositions:

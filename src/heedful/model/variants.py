@@ -1,37 +1,53 @@
-"""Departures from the paper: other orders of its sinusoids, relative positions, gated feed-forward.
+"""Departures from the paper: other orders of its sinusoids, relative positions, gated feed-forward, SSRU.
 
 Relative positions are seen by self-attention: rotary (RoPE), ALiBi, and T5's buckets. The paper adds absolute
 positions to the input instead (3.5).
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from heedful.model.attention import KeyValueCache
 from heedful.model.layers import FeedForward
 from heedful.model.positions import AttentionPositions, sinusoids
 
 
 def concatenated_sinusoids(length: int, d_model: int) -> Tensor:
-    """Return the paper's sinusoids (length, d_model) in Marian's order: all sines, then all cosines."""
+    """Return the paper's sinusoids (length, d_model), all sines, then all cosines: transformers' MarianMT."""
     interleaved = sinusoids(length, d_model)
     return torch.cat([interleaved[:, 0::2], interleaved[:, 1::2]], dim=1)
 
 
-def fairseq_sinusoids(length: int, d_model: int) -> Tensor:
-    """Return fairseq's sinusoids (length, d_model): all sines, then all cosines.
+@dataclass(frozen=True)
+class OffsetSinusoids:
+    """The sinusoids of tensor2tensor, all sines, then all cosines, and of the toolkits that took them over.
 
-    The i-th of d_model / 2 angles is (pos + 2) / 10000^(i / (d_model / 2 - 1)): the wavelengths reach
-    10000 * 2 pi, and positions count from 2, after those of padding. The angles are computed in float32, as
-    in training: the rounding error is 7e-5 at position 1,000.
+    The i-th of d_model / 2 angles is (pos + offset) / 10000^(i / (d_model / 2 - 1)): the wavelengths reach
+    10000 * 2 pi. Positions count from the offset: 0 in Marian and OpenNMT-py's SinusoidalConcat, 1 in
+    OpenNMT-tf and in CTranslate2 for files without positions, 2 in fairseq, FSMT and M2M100.
     """
-    positions = torch.arange(2, length + 2, dtype=torch.float32)[:, None]
-    count = d_model // 2
-    step = math.log(10_000) / max(1, count - 1)
-    angles = positions * torch.exp(torch.arange(count, dtype=torch.float32) * -step)
-    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+    offset: int
+
+    def __call__(self, length: int, d_model: int) -> Tensor:
+        """Return the sinusoids (length, d_model) in float32.
+
+        The angles are computed in float32, as in training: the rounding error is 7e-5 at position 1,000.
+        """
+        positions = torch.arange(self.offset, length + self.offset, dtype=torch.float32)[:, None]
+        angles = positions * self.rates(d_model)
+        return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+    @staticmethod
+    def rates(d_model: int) -> Tensor:
+        """Return what a position is multiplied by, for each angle, (d_model / 2,)."""
+        count = d_model // 2
+        step = math.log(10_000) / max(1, count - 1)
+        return torch.exp(torch.arange(count, dtype=torch.float32) * -step)
 
 
 class RotaryPositions(AttentionPositions):
@@ -136,3 +152,48 @@ class GatedFeedForward(FeedForward):
         """Return f(x W_g) * x W_1: (B, L, D) to (B, L, F)."""
         inner: Tensor = self.inner(x)
         return self.activation(self.gate(x)) * inner
+
+
+class SSRU(nn.Module):
+    """A simpler simple recurrent unit in the place of a decoder's self-attention (Kim et al., 2019).
+
+    f_t = sigmoid(W_f x_t + b_f), c_t = f_t * c_(t-1) + (1 - f_t) * W x_t, and the output is relu(c_t). A
+    cache has the latest c alone, (B, 1, D).
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.input = nn.Linear(d_model, d_model, bias=False)
+        self.forget = nn.Linear(d_model, d_model)
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor,
+        mask: Tensor | None,
+        *,
+        causal: bool = True,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        """Return relu(c), (B, T, D); the arguments are those of `MultiHeadAttention`."""
+        forget = torch.sigmoid(self.forget(x).float())
+        added = (1 - forget) * self.input(x)
+        if cache is not None and cache.tensors:
+            added = torch.cat([added[:, :1] + forget[:, :1] * cache.tensors[0], added[:, 1:]], dim=1)
+        states = linear_recurrence(forget, added)
+        if cache is not None:
+            cache.tensors = (states[:, -1:],)
+        return torch.relu(states).type_as(x)
+
+
+def linear_recurrence(factors: Tensor, added: Tensor) -> Tensor:
+    """Return c_t = factors_t * c_(t-1) + added_t, with c_(-1) = 0, all (B, T, D).
+
+    After each of log2(T) rounds a position has the sum of twice as many terms (Hillis & Steele, 1986).
+    """
+    step = 1
+    while step < added.shape[1]:
+        added = added + factors * nn.functional.pad(added[:, :-step], (0, 0, step, 0))
+        factors = factors * nn.functional.pad(factors[:, :-step], (0, 0, step, 0))
+        step *= 2
+    return added

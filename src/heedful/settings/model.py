@@ -19,6 +19,12 @@ PositiveFloat = Annotated[float, Field(gt=0.0)]
 NonNegativeFloat = Annotated[float, Field(ge=0.0)]
 
 
+# Of the sinusoids with d_model / 2 - 1 steps between wavelengths: the number of a sequence's first position.
+SINUSOID_OFFSETS = {"marian": 0, "opennmt-tf": 1, "fairseq": 2}
+# Values of `ModelConfig.tied`: source and target have one embedding; the target's is the output's matrix too.
+SHARED_EMBEDDINGS, SHARED_OUTPUT = ("all", "embeddings"), ("all", "target")
+
+
 def _check_text(value: str) -> None:
     """Refuse text that is no valid file name or TOML string."""
     if "\0" in value:
@@ -79,6 +85,11 @@ class ModelConfig(Section):
     d_ff: Width = Field(2048, description="Size of the feed-forward network's inner layer (3.3).")
     num_encoder_layers: Depth = Field(6, description="Layers of the encoder (3.1).")
     num_decoder_layers: Depth = Field(6, description="Layers of the decoder (3.1).")
+    decoder_unit: Literal["attention", "ssru"] = Field(
+        "attention",
+        description="How the decoder sees its earlier outputs: self-attention (3.1), or a simpler simple "
+        "recurrent unit (ssru, as in Marian's students), whose cost does not grow with the length.",
+    )
     dropout: Probability = Field(
         0.1, description="Dropout on each sub-layer's output and on the embedded input (5.4)."
     )
@@ -105,15 +116,24 @@ class ModelConfig(Section):
     norm_kind: Literal["layer", "rms"] = Field(
         "layer", description="Layer normalisation (3.1), or RMSNorm, which neither centres nor shifts."
     )
-    positions: Literal["sinusoidal", "concatenated", "fairseq", "learned", "rotary", "alibi", "relative"] = (
-        Field(
-            "sinusoidal",
-            description="Positional encoding: sinusoidal (3.5); concatenated, the same with sines first "
-            "and cosines after them (Marian); fairseq, concatenated with other wavelengths, "
-            "counted from 2 (fairseq, M2M100); learned (Table 3, row E); rotary queries and "
-            "keys (RoPE); alibi, attention that falls with distance (ALiBi); relative, a "
-            "learned bias for each bucket of distances (T5).",
-        )
+    positions: Literal[
+        "sinusoidal",
+        "concatenated",
+        "marian",
+        "opennmt-tf",
+        "fairseq",
+        "learned",
+        "rotary",
+        "alibi",
+        "relative",
+    ] = Field(
+        "sinusoidal",
+        description="Positional encoding: sinusoidal (3.5); concatenated, the same with sines first and "
+        "cosines after them (transformers' MarianMT); marian, concatenated with other wavelengths (Marian "
+        "itself, OpenNMT-py's SinusoidalConcat); opennmt-tf, marian's counted from 1 (OpenNMT-tf, "
+        "CTranslate2's default); fairseq, marian's counted from 2 (fairseq, FSMT, M2M100); learned (Table 3, "
+        "row E); rotary queries and keys (RoPE); alibi, attention that falls with distance (ALiBi); "
+        "relative, a learned bias for each bucket of distances (T5).",
     )
     max_positions: NumPositions = Field(
         1024, description="Number of learned positions; the other encodings have no limit."
@@ -124,10 +144,15 @@ class ModelConfig(Section):
     relative_max_distance: NumPositions = Field(
         128, description="Relative positions at this distance or more share the last bucket."
     )
-    tied: Literal["all", "target", "none"] = Field(
+    relative_per_layer: bool = Field(
+        default=False,
+        description="Give each layer its own relative biases (UMT5); otherwise the layers of a stack share "
+        "them (T5).",
+    )
+    tied: Literal["all", "target", "embeddings", "none"] = Field(
         "all",
         description="Matrices that are shared: both embeddings and the pre-softmax transformation (all, "
-        "3.4), the target embedding and that transformation (target), or none.",
+        "3.4), the target embedding and that transformation (target), both embeddings (embeddings), or none.",
     )
     attention_bias: bool = Field(
         default=True,
@@ -180,7 +205,7 @@ class ModelConfig(Section):
                 f"model.num_heads={self.num_heads} must divide model.d_model={self.d_model}, "
                 "or model.d_k and model.d_v must both be set"
             )
-        if self.positions in ("sinusoidal", "concatenated", "fairseq") and self.d_model % 2:
+        if self.positions in ("sinusoidal", "concatenated", *SINUSOID_OFFSETS) and self.d_model % 2:
             raise ValueError(f"model.d_model={self.d_model} must be even for {self.positions} positions")
         if self.positions == "rotary" and self.head_key_size % 2:
             raise ValueError(f"model.d_k={self.head_key_size} must be even for rotary positions")
@@ -193,14 +218,17 @@ class ModelConfig(Section):
             raise ValueError(
                 f"model.num_kv_heads={self.num_kv_heads} must divide model.num_heads={self.num_heads}"
             )
-        if self.tied == "all" and self.src_vocab_size != self.tgt_vocab_size:
-            raise ValueError(
-                f'model.tied="all" needs one vocabulary, but model.src_vocab_size={self.src_vocab_size} '
-                f'and model.tgt_vocab_size={self.tgt_vocab_size}; use model.tied="target" or "none"'
+        if self.tied in SHARED_EMBEDDINGS and self.src_vocab_size != self.tgt_vocab_size:
+            sizes = (
+                f"model.src_vocab_size={self.src_vocab_size} and model.tgt_vocab_size={self.tgt_vocab_size}"
             )
-        if self.tied == "all" and self.src_pad_id != self.tgt_pad_id:
             raise ValueError(
-                f'model.tied="all" needs one padding id, but model.src_pad_id={self.src_pad_id} '
+                f'model.tied="{self.tied}" needs one vocabulary, but {sizes}; '
+                'use model.tied="target" or "none"'
+            )
+        if self.tied in SHARED_EMBEDDINGS and self.src_pad_id != self.tgt_pad_id:
+            raise ValueError(
+                f'model.tied="{self.tied}" needs one padding id, but model.src_pad_id={self.src_pad_id} '
                 f"and model.tgt_pad_id={self.tgt_pad_id}"
             )
         check_id("model.decoder_start_id", self.decoder_start_id, "tgt", self.tgt_vocab_size)

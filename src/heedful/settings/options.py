@@ -7,6 +7,7 @@ fields. In the classes here, None leaves a setting as the bundle has it.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -15,7 +16,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from heedful.errors import InputError, SearchCancelledError
+from heedful.errors import InputError, RenamedWarning, SearchCancelledError
 
 Precision = Literal["float32", "bf16", "fp16", "int8"]
 TrainingPrecision = Literal["float32", "bf16"]
@@ -26,7 +27,7 @@ SEARCH, OUTPUTS, SAMPLING, COMPUTING = "Search", "Output constraints", "Sampling
 TEXT = "Parallel text"
 BUNDLE = "as in the bundle"
 
-LengthNormalization = Literal["gnmt", "average"]
+LengthNormalization = Literal["gnmt", "power"]
 EarlyStopping = Literal["optimal", "estimate", "first"]
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -108,6 +109,20 @@ def check_options(group: object) -> None:
             _check_number(name, value, option, is_whole=int in kinds)
 
 
+# Former names of values (CONTRIBUTING.md, "Versions"). A user's are accepted with a warning for one minor
+# version, those of a stored bundle for good.
+FORMER_VALUES: Mapping[str, Mapping[str, str]] = {"length_normalization": {"average": "power"}}
+LAST_ACCEPTED = "0.1"
+
+
+def present_value(name: str, value: str, *, depth: int) -> str:
+    """Return a setting's value by its present name, with a warning about the caller that many calls above."""
+    present = FORMER_VALUES[name][value]
+    message = f'{name}="{value}" is called "{present}" now; the old name works in versions {LAST_ACCEPTED}.x'
+    warnings.warn(message, RenamedWarning, stacklevel=depth + 1)
+    return present
+
+
 def _check_number(name: str, number: object, option: Option, *, is_whole: bool) -> None:
     if isinstance(number, bool) or not isinstance(number, Real):
         raise InputError(f"{name}={number!r}: must be a {'whole ' * (is_whole and number is None)}number")
@@ -143,7 +158,7 @@ class SharedOptions:
     Attributes:
         n_best: how many hypotheses to return; a beam has no more than its size.
         length_penalty: alpha of the penalty that divides log-probabilities, at least 0.
-        length_normalization: the penalty of an output Y: "gnmt" is ((5 + |Y|) / 6) ** alpha, "average"
+        length_normalization: the penalty of an output Y: "gnmt" is ((5 + |Y|) / 6) ** alpha, "power"
             |Y| ** alpha, which for alpha = 1 makes scores the mean log-probability of a token.
         coverage_penalty: beta of GNMT's (Wu et al., 2016, equation 14), at least 0. An output that ends has
             beta * sum over i of log(min(sum over j of p_ij, 1)) added to its score, where p_ij is the
@@ -161,11 +176,13 @@ class SharedOptions:
         suppressed_ids: tokens that are never chosen; None: the start and padding tokens.
         renormalize: whether the probabilities of the tokens that may be chosen are scaled up to a sum of 1.
         no_repeat_ngram_size: forbids repeating any n-gram of this size; 0 disables it.
-        repetition_penalty: multiplies the log-probability of each token that the output has already, as far
-            as the search chooses by it (Keskar et al., 2019, section 4.1, on log-probabilities, as beam
-            search in transformers has it); above 1 repeats less, and 1 changes nothing.
+        repetition_penalty: multiplies the log-probability of the start token and of each token that the
+            output has already, as far as the search chooses by it (Keskar et al., 2019, section 4.1, on
+            log-probabilities, as beam search in transformers has it); above 1 repeats less, and 1 changes
+            nothing.
         replace_unknown: whether texts have, instead of an unknown token, the word of the source that it
             attends to most (see `translations_of`); ids and numbers are as without it.
+        threads: how many of the backend's may compute; None: all. They change no output.
         cancelled: whether the caller no longer needs the outputs; searches ask before each step. None: they
             run to their end.
     """
@@ -181,7 +198,7 @@ class SharedOptions:
     length_normalization: Annotated[
         LengthNormalization,
         Option(
-            "Divide scores by ((5 + length) / 6)^alpha (gnmt) or by length^alpha (average).",
+            "Divide scores by ((5 + length) / 6)^alpha (gnmt) or by length^alpha (power).",
             SEARCH,
             default=BUNDLE,
         ),
@@ -190,7 +207,7 @@ class SharedOptions:
         float,
         Option(
             "Beta of the coverage penalty, which favours outputs that attend to all of the input; try "
-            "0.2 with gnmt, and far less with average.",
+            "0.2 with gnmt, and far less with power.",
             SEARCH,
             minimum=0,
             maximum=1000,
@@ -208,7 +225,7 @@ class SharedOptions:
             "a translation is given.",
             1,
             heading=SEARCH,
-            default=f"data.max_length of the training, and {PAIR_TOKENS:,} where a translation is given",
+            default=f"data.max_length of the training; {PAIR_TOKENS:,} if a translation is given",
         ),
     ] = None
     forced_first_id: Annotated[
@@ -240,12 +257,24 @@ class SharedOptions:
     ] = 1.0
     replace_unknown: Annotated[
         bool,
-        Option("Replace each unknown token by the source word (or character) it attends to most.", OUTPUTS),
+        Option(
+            "Replace each unknown token by the source word (or character) it attends to most.",
+            OUTPUTS,
+            default=BUNDLE,
+        ),
     ] = False
+    threads: int | None = field(default=None, compare=False)
     cancelled: Callable[[], bool] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        if self.length_normalization in list(FORMER_VALUES["length_normalization"]):
+            present = present_value("length_normalization", self.length_normalization, depth=4)
+            object.__setattr__(self, "length_normalization", present)
         check_options(self)
+        if self.max_length is not None and self.min_length > self.max_length:
+            raise InputError(f"min_length={self.min_length}: must be at most max_length={self.max_length}")
+        if self.threads is not None and self.threads < 1:
+            raise InputError(f"threads={self.threads}: must be at least 1")
         if min(self.suppressed_ids or (), default=0) < 0:
             raise InputError(f"suppressed_ids={self.suppressed_ids}: must be at least 0")
 
@@ -264,7 +293,7 @@ class SharedOptions:
         ((5 + length) / 6) ** alpha of GNMT (Wu et al., 2016, section 7), or length ** alpha; an output of the
         end token alone has the penalty 1.
         """
-        base = length if self.length_normalization == "average" else (5 + length) / 6
+        base = length if self.length_normalization == "power" else (5 + length) / 6
         return float(base**self.length_penalty)
 
 
@@ -390,10 +419,12 @@ class Runtime:
     device: Annotated[str, DEVICE] = "auto"
 
 
+SRC_KEY = "Key of the source in JSON, or its column in a table."
+TGT_KEY = "Key of the target in JSON, or its column in a table."
 ValidSrc = Annotated[Path | None, Option("Source side of the validation text.", TEXT)]
 ValidTgt = Annotated[Path | None, Option("Target side of the validation text.", TEXT)]
 ValidPairs = Annotated[
-    Path | None, Option("Source and target of the validation text in one .tsv or .jsonl file.", TEXT)
+    Path | None, Option("Source and target of the validation text in one file of pairs.", TEXT)
 ]
 
 
@@ -422,9 +453,16 @@ class TrainingRequest(TrainingText):
     valid_src: ValidSrc = None
     valid_tgt: ValidTgt = None
     pairs: Annotated[
-        Path | None, Option("Source and target of the training text in one .tsv or .jsonl file.", TEXT)
+        Path | None,
+        Option(
+            "Source and target of the training text in one file (.tsv, .jsonl, .parquet), or a directory of "
+            "Parquet files or of the datasets library.",
+            TEXT,
+        ),
     ] = None
     valid_pairs: ValidPairs = None
+    src_key: Annotated[str | None, Option(SRC_KEY, TEXT, default="src")] = None
+    tgt_key: Annotated[str | None, Option(TGT_KEY, TEXT, default="tgt")] = None
     init: Annotated[
         str | None,
         Option(
@@ -446,8 +484,8 @@ class HeldOutText:
     test_pairs: Annotated[
         Path | None, Option("Source and target of the test text in one .tsv or .jsonl file.", TEXT)
     ] = None
-    src_key: Annotated[str, Option("Key of the source in a .jsonl line.", TEXT)] = "src"
-    tgt_key: Annotated[str, Option("Key of the target in a .jsonl line.", TEXT)] = "tgt"
+    src_key: Annotated[str, Option(SRC_KEY, TEXT)] = "src"
+    tgt_key: Annotated[str, Option(TGT_KEY, TEXT)] = "tgt"
 
 
 @dataclass(frozen=True, kw_only=True)

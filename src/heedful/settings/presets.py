@@ -46,7 +46,7 @@ SMALL_DATA: dict[str, Any] = {
     "decode": {
         "beam_size": 5,
         "length_penalty": 1.0,
-        "length_normalization": "average",
+        "length_normalization": "power",
         "early_stopping": "estimate",
     },
 }

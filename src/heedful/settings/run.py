@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from heedful.settings.model import (
+    SHARED_EMBEDDINGS,
     Count,
     ModelConfig,
     NonNegativeFloat,
@@ -52,7 +53,9 @@ def _option(group: type, name: str, **default: Any) -> Any:  # noqa: ANN401
 class TokenizerConfig(Section):
     """How text is tokenised (5.1: a shared byte-pair vocabulary)."""
 
-    kind: Literal["bpe", "unigram", "char", "word"] = Field("bpe", description="Algorithm of the tokenizer.")
+    kind: Literal["bpe", "unigram", "char", "word", "byte"] = Field(
+        "bpe", description="Algorithm of the tokenizer; byte: the bytes of UTF-8, as in ByT5."
+    )
     vocab_size: Positive = Field(
         8000, description="Size of the vocabulary, special tokens included; an upper limit for char and word."
     )
@@ -70,6 +73,32 @@ class TokenizerConfig(Section):
         "nmt_nfkc", description="Unicode normalisation, as SentencePiece names it."
     )
     byte_fallback: bool = Field(default=False, description="Write unknown characters as their UTF-8 bytes.")
+    source_eos: bool = Field(
+        default=True, description="End each source with the end token; OpenNMT-py's models do without."
+    )
+
+
+class CorpusConfig(Section):
+    """One of several corpora, `[[data.corpora]]`."""
+
+    src: str | None = _option(TrainingRequest, "src")
+    tgt: str | None = _option(TrainingRequest, "tgt")
+    pairs: str | None = _option(TrainingRequest, "pairs")
+    weight: PositiveFloat | None = Field(
+        None, description="Share of the training pairs, relative to the other weights; none: by size."
+    )
+    tag: str | None = Field(None, description="Token before each source, as languages.src_tag.")
+
+    @model_validator(mode="after")
+    def _has_one_text(self) -> Self:
+        if (self.src is None) != (self.tgt is None) or (self.src is None) == (self.pairs is None):
+            raise ValueError("data.corpora: give each corpus src and tgt, or pairs")
+        if self.tag is not None and (not self.tag or self.tag.split() != [self.tag] or self.tag in _CONTROL):
+            raise ValueError(f"data.corpora: tag={self.tag!r}: write a tag without spaces, such as >>fra<<")
+        return self
+
+
+_CONTROL = {"<s>", "</s>", "<pad>", "<unk>"}
 
 
 class DataConfig(Section):
@@ -83,6 +112,14 @@ class DataConfig(Section):
     valid_pairs: str | None = _option(TrainingRequest, "valid_pairs")
     src_key: str = _option(HeldOutText, "src_key")
     tgt_key: str = _option(HeldOutText, "tgt_key")
+    corpora: tuple[CorpusConfig, ...] = Field(
+        (),
+        description="Several corpora: tables with src and tgt, or pairs, and with a weight and a tag.",
+    )
+    temperature: PositiveFloat = Field(
+        1.0,
+        description="Corpora without weights have shares in proportion to size^(1/temperature).",
+    )
     max_length: Positive = Field(
         256,
         description="Maximum length of source and target in tokens, the end token included; longer pairs are "
@@ -103,9 +140,26 @@ class DataConfig(Section):
                 raise ValueError(f"give both {options} (data.{first} and data.{second} must both be set)")
         if self.src and self.pairs:
             raise ValueError("give data.src and data.tgt, or data.pairs, not both")
+        if self.corpora and (self.src or self.pairs):
+            raise ValueError("give data.corpora, or data.src and data.tgt, or data.pairs, not both")
+        if len({corpus.weight is None for corpus in self.corpora}) > 1:
+            raise ValueError("data.corpora: give every corpus a weight, or none")
+        if self.temperature != 1.0 and not any(corpus.weight is None for corpus in self.corpora):
+            raise ValueError(
+                f"data.temperature={self.temperature:g} is for data.corpora without weights; leave one out"
+            )
         if self.valid_src and self.valid_pairs:
             raise ValueError("give data.valid_src and data.valid_tgt, or data.valid_pairs, not both")
         return self
+
+    @property
+    def training_files(self) -> tuple[str, ...]:
+        """The names of the files of training text."""
+        texts = [
+            (self.pairs, self.src, self.tgt),
+            *((each.pairs, each.src, each.tgt) for each in self.corpora),
+        ]
+        return tuple(file for text in texts for file in text if file)
 
 
 class BatchConfig(Section):
@@ -257,6 +311,10 @@ class TrainConfig(Section):
     processes: Count = Field(
         0, description="Processes that share the threads and the work; 0: on a CPU one for each core."
     )
+    parallel: Literal["ddp", "fsdp"] = Field(
+        "ddp",
+        description="What each process of torchrun has; ddp: a copy of the model; fsdp: a shard of it.",
+    )
     init: str | None = _option(TrainingRequest, "init")
     freeze: tuple[str, ...] = Field(
         (), description='Prefixes of the names of weights that stay as they are, such as "encoder.".'
@@ -315,8 +373,12 @@ class ValidConfig(Section):
 
 
 class LanguageConfig(Section):
-    """The languages of a multilingual model; the tags are tokens of its vocabulary."""
+    """The languages of a model; the tags of a multilingual one are tokens of its vocabulary."""
 
+    src: str | None = Field(
+        None, description="Code of the source language, such as en, if the model has one only."
+    )
+    tgt: str | None = Field(None, description="Code of the target language, the same.")
     src_tag: str | None = Field(
         None, description="Token of the source language, put before the source, such as eng_Latn."
     )
@@ -345,6 +407,7 @@ class DecodeConfig(Section):
     renormalize: bool = _option(SharedOptions, "renormalize")
     no_repeat_ngram_size: Whole = _option(SharedOptions, "no_repeat_ngram_size")
     repetition_penalty: float = _option(SharedOptions, "repetition_penalty")
+    replace_unknown: bool = _option(SharedOptions, "replace_unknown")
     n_best: int = _option(SharedOptions, "n_best")
     batch_tokens: Whole = _option(Runtime, "batch_tokens", default=4096)
 
@@ -366,9 +429,10 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_sections(self) -> Self:
-        if self.model.tied == "all" and not self.tokenizer.joint:
+        if self.model.tied in SHARED_EMBEDDINGS and not self.tokenizer.joint:
             raise ValueError(
-                'model.tied="all" shares one matrix for source and target and needs tokenizer.joint=true; '
+                f'model.tied="{self.model.tied}" shares one matrix for source and target and needs '
+                "tokenizer.joint=true; "
                 'use model.tied="target" or "none" with separate vocabularies'
             )
         if not (self.train.max_steps or self.train.max_epochs or self.train.max_minutes):

@@ -195,7 +195,7 @@ def _read_checked(path: Path) -> tuple[dict[str, Any], Config]:
                 f"{path / name}: truncated or altered (checksum differs); copy the bundle again"
             )
     try:
-        config = validate(description["config"])
+        config = validate(description["config"], is_stored=True)
     except ConfigError as error:
         raise BundleError(f"{path / CONFIG_FILE}: {error}") from None
     for key in ("src_vocab_size", "tgt_vocab_size"):
@@ -232,7 +232,7 @@ def _read_description(path: Path) -> dict[str, Any]:
     for name in description["sha256"]:
         if not is_plain_name(name):
             raise BundleError(
-                f"{file}: altered ({shown(name)} is no name of a file in it); copy the bundle again"
+                f"{file}: altered ({shown(name)} is not the name of a file in it); copy the bundle again"
             )
     for name, score in description["scores"].items():
         if not (isinstance(score, float) or is_whole(score, least=-MAX_WHOLE)):

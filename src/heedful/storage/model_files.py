@@ -5,6 +5,7 @@ Only here do storage and torch meet: bundles are read without it (`bundle.py`, `
 
 import argparse
 import json
+import math
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -56,18 +57,46 @@ def save_bundle(bundle: Bundle, path: Path | str, *, card: str) -> None:
     Raises:
         BundleError: the disk is full or cannot be written; an older bundle of that name is still there.
     """
-    settings = {"config": bundle.config.model_dump(), "scores": dict(bundle.scores)}
-    _save(Path(path), bundle.model, bundle.tokenizers, settings, card)
+    weights = unique_weights(bundle.model)
+    _save(Path(path), weights, bundle.config, bundle.tokenizers, scores=bundle.scores, card=card)
 
 
 def save_model(model: Transformer, config: Config, path: Path | str, *, card: str) -> None:
     """Write a bundle without tokenizers, for `load_model`; otherwise as `save_bundle`."""
-    _save(Path(path), model, None, {"config": config.model_dump(), "scores": {}}, card)
+    save_weights(unique_weights(model), config, None, path, card=card)
+
+
+def save_weights(
+    weights: Mapping[str, Tensor],
+    config: Config,
+    tokenizers: TokenizerPair | None,
+    path: Path | str,
+    *,
+    card: str,
+) -> None:
+    """Write a bundle of weights that may be read one at a time; otherwise as `save_bundle`.
+
+    Args:
+        weights: by the names of `weight_shapes`, a shared matrix under its first name; only one of them
+            need be in memory.
+        config: of the bundle.
+        tokenizers: None: the model works on ids.
+        path: the directory to make; one that exists is replaced.
+        card: the text of the model card.
+    """
+    _save(Path(path), weights, config, tokenizers, scores={}, card=card)
 
 
 def _save(
-    path: Path, model: Transformer, tokenizers: TokenizerPair | None, settings: dict[str, Any], card: str
+    path: Path,
+    weights: Mapping[str, Tensor],
+    config: Config,
+    tokenizers: TokenizerPair | None,
+    *,
+    scores: Mapping[str, float],
+    card: str,
 ) -> None:
+    settings = {"config": config.model_dump(), "scores": dict(scores)}
     temporary = writing_at(path)
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -75,10 +104,9 @@ def _save(
         temporary.mkdir(parents=True)
         if tokenizers is not None:
             tokenizers.save(temporary)
-        save_file(unique_weights(model), temporary / WEIGHTS_FILE, metadata={"format": "pt"})
+        _write_weights(weights, config, temporary / WEIGHTS_FILE)
         # A path that it names may be no UTF-8.
         (temporary / CARD_FILE).write_text(card, encoding="utf-8", errors="backslashreplace")
-        shutil.copymode(temporary / CARD_FILE, temporary / WEIGHTS_FILE)  # safetensors keeps others out
         files = sorted(file.name for file in temporary.iterdir() if file.name != CARD_FILE)
         checksums = {name: file_sha256(temporary / name) for name in files} | {
             "settings": settings_sha256(settings)
@@ -90,6 +118,25 @@ def _save(
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise BundleError(f"{path}: cannot be written: {why_not_written(error)}") from error
+
+
+def _write_weights(weights: Mapping[str, Tensor], config: Config, file: Path) -> None:
+    """Write a safetensors file in float32, a tensor at a time: its own writer needs all of them at once."""
+    shapes = dict(sorted(weight_shapes(config.model).items()))
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, shape in shapes.items():
+        start, end = end, end + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # numbers begin at multiples of 8
+    with file.open("wb") as written:
+        written.write(len(text).to_bytes(8, "little") + text)
+        for name, shape in shapes.items():
+            weight = weights[name].detach().to("cpu", torch.float32).contiguous()
+            assert weight.shape == shape, name
+            written.write(weight.numpy().astype("<f4", copy=False).data)
+            del weight  # before the next is read
 
 
 def _keep_what_others_wrote(path: Path, temporary: Path) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from heedful.errors import BundleError
-from heedful.settings.model import ModelConfig
+from heedful.settings.model import SHARED_EMBEDDINGS, SHARED_OUTPUT, ModelConfig
 from heedful.settings.parsing import shown
 
 if TYPE_CHECKING:
@@ -96,9 +96,9 @@ def weight_shapes(config: ModelConfig) -> dict[str, Shape]:
     """Return the shape of each weight by its name, in the order of the model's parameters."""
     shapes = dict(_embedding("encoder", config, config.src_vocab_size))
     shapes |= _stack("encoder", config, config.num_encoder_layers, ["self_attention"])
-    shapes |= _embedding("decoder", config, config.tgt_vocab_size, shared=config.tied == "all")
+    shapes |= _embedding("decoder", config, config.tgt_vocab_size, shared=config.tied in SHARED_EMBEDDINGS)
     shapes |= _stack("decoder", config, config.num_decoder_layers, ["self_attention", "cross_attention"])
-    if config.tied == "none":
+    if config.tied not in SHARED_OUTPUT:
         shapes["output.weight"] = (config.tgt_vocab_size, config.d_model)
     if config.output_bias:
         shapes["output.bias"] = (config.tgt_vocab_size,)
@@ -108,8 +108,8 @@ def weight_shapes(config: ModelConfig) -> dict[str, Shape]:
 def embedding_names(config: ModelConfig) -> tuple[str, str, str]:
     """Return the names of the source embedding, the target embedding and the output matrix (3.4)."""
     src, tgt = (f"{stack}.embedding.tokens.weight" for stack in ("encoder", "decoder"))
-    tgt = src if config.tied == "all" else tgt
-    return src, tgt, "output.weight" if config.tied == "none" else tgt
+    tgt = src if config.tied in SHARED_EMBEDDINGS else tgt
+    return src, tgt, tgt if config.tied in SHARED_OUTPUT else "output.weight"
 
 
 def _embedding(
@@ -127,8 +127,13 @@ def _stack(stack: str, config: ModelConfig, depth: int, attentions: list[str]) -
     for i in range(depth):
         layer = f"{stack}.layers.{i}"
         for name in attentions:
-            has_biases = config.positions == "relative" and name == "self_attention" and i == 0
-            yield from _attention(f"{layer}.{name}", config, has_biases=has_biases)
+            own = i == 0 or config.relative_per_layer
+            has_biases = config.positions == "relative" and name == "self_attention" and own
+            if (stack, name, config.decoder_unit) == ("decoder", "self_attention", "ssru"):
+                yield from _linear(f"{layer}.{name}.input", config.d_model, config.d_model, bias=False)
+                yield from _linear(f"{layer}.{name}.forget", config.d_model, config.d_model, bias=True)
+            else:
+                yield from _attention(f"{layer}.{name}", config, has_biases=has_biases)
             yield from _norm(f"{layer}.{name}_norm", config)
         yield from _feed_forward(f"{layer}.feed_forward", config)
         yield from _norm(f"{layer}.feed_forward_norm", config)

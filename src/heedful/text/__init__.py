@@ -6,9 +6,10 @@ from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from heedful.text.special_tokens import SpecialTokens
 from heedful.text.tokenizer import SpecialIds, Tokenizer
 from heedful.text.training import SegmentationSampler, train_tokenizers
-from heedful.text.vocabulary_tokenizer import VocabularyTokenizer
+from heedful.text.vocabulary_tokenizer import ByteTokenizer, VocabularyTokenizer
 
 __all__ = [
+    "ByteTokenizer",
     "HuggingFaceTokenizer",
     "SegmentationSampler",
     "SentencePieceTokenizer",

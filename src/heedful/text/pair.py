@@ -12,7 +12,7 @@ from heedful.text import huggingface_tokenizer, sentencepiece_tokenizer, vocabul
 from heedful.text.huggingface_tokenizer import HuggingFaceTokenizer
 from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from heedful.text.tokenizer import Tokenizer
-from heedful.text.vocabulary_tokenizer import VocabularyTokenizer
+from heedful.text.vocabulary_tokenizer import ByteTokenizer, VocabularyTokenizer
 
 JOINT, SOURCE, TARGET = "tokenizer", "source", "target"  # the stems of the files' names
 
@@ -20,6 +20,7 @@ JOINT, SOURCE, TARGET = "tokenizer", "source", "target"  # the stems of the file
 _KINDS: dict[str, tuple[type[Tokenizer], tuple[str, ...]]] = {
     sentencepiece_tokenizer.MODEL: (SentencePieceTokenizer, ()),
     vocabulary_tokenizer.MODEL: (VocabularyTokenizer, (vocabulary_tokenizer.TOKENS,)),
+    vocabulary_tokenizer.BYTES: (ByteTokenizer, ()),
     huggingface_tokenizer.PIPELINE: (HuggingFaceTokenizer, (huggingface_tokenizer.SPECIAL,)),
 }
 
@@ -100,7 +101,8 @@ def _read(path: Path) -> bytes:
         raise TokenizerError(f"{path}: {error}; restore the file") from None
 
 
-_MARIAN = ">>"  # the start of Marian's tags, which are in the source and name the target language
+# The starts of Marian's and MADLAD-400's tags, which are in the source and name the target language.
+TAGS_OF_TARGET = (">>", "<2")
 
 
 def choose_languages(
@@ -109,7 +111,7 @@ def choose_languages(
     """Return the configuration with other languages; None keeps a language.
 
     The tag of the target language is at the start of the output (M2M100, NLLB, mBART-50), the decoder's first
-    input (mBART), or before the source (Marian).
+    input (mBART), or before the source (Marian, MADLAD-400).
 
     Args:
         config: of the model.
@@ -129,7 +131,7 @@ def choose_languages(
 
 def _with_source(config: Config, tokenizer: Tokenizer, language: str) -> Config:
     tag = config.languages.src_tag
-    if tag is None or tag.startswith(_MARIAN) or not _is_language(tokenizer.tag_id(tag), tokenizer):
+    if tag is None or tag.startswith(TAGS_OF_TARGET) or not _is_language(tokenizer.tag_id(tag), tokenizer):
         raise InputError(
             f"src_lang={language!r}: this model has no tag for its source language; leave it out"
         )
@@ -144,7 +146,7 @@ def _with_target(config: Config, tokenizers: TokenizerPair, language: str) -> Co
     if start_id is not None and _is_language(start_id, tgt):
         start_id = tgt.tag_id(_tag("tgt_lang", language, tgt))
         return config.replace(model=config.model.replace(decoder_start_id=start_id).model_dump())
-    if any(tag.startswith(_MARIAN) for tag in src.tags()):
+    if any(tag.startswith(TAGS_OF_TARGET) for tag in src.tags()):
         return _with_languages(config, src_tag=_tag("tgt_lang", language, src))
     raise InputError(f"tgt_lang={language!r}: this model translates into one language only; leave it out")
 

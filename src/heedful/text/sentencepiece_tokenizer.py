@@ -10,6 +10,7 @@ import numpy as np
 import sentencepiece
 
 from heedful.errors import InputError, TokenizerError
+from heedful.runtime.threads import num_threads
 from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer
 
 _KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}  # enum ModelType
@@ -178,7 +179,7 @@ class SentencePieceTokenizer(Tokenizer):
         if not texts:
             return []
         try:
-            ids: list[list[int]] = self._spm.encode(list(texts), out_type=int)
+            ids: list[list[int]] = self._spm.encode(list(texts), out_type=int, num_threads=num_threads())
         except (RuntimeError, TypeError, UnicodeError) as error:
             _refuse_surrogates(texts, error)
             raise

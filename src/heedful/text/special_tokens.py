@@ -33,7 +33,9 @@ class SpecialTokens:
 
     @classmethod
     def of(cls, config: Config, tokenizers: TokenizerPair) -> Self:
-        """Return the template of a configuration (`languages` and `model.decoder_start_id`).
+        """Return the template of a configuration.
+
+        It says so in `languages`, `tokenizer.source_eos` and `model.decoder_start_id`.
 
         Raises:
             TokenizerError: the tokenizer lacks a tag.
@@ -42,10 +44,11 @@ class SpecialTokens:
         src, tgt = tokenizers.src, tokenizers.tgt
         src_tag = _tag("src_tag", languages.src_tag, src)
         tgt_tag = _tag("tgt_tag", languages.tgt_tag, tgt)
+        src_eos = (src.eos_id,) if config.tokenizer.source_eos else ()
         first = languages.src_tag_position == "first"
         return cls(
             src_prefix=src_tag if first else (),
-            src_suffix=(src.eos_id,) if first else (src.eos_id, *src_tag),
+            src_suffix=src_eos if first else (*src_eos, *src_tag),
             tgt_prefix=tgt_tag,
             tgt_suffix=(tgt.eos_id,),
             start_id=tgt.bos_id if start_id is None else start_id,
@@ -77,8 +80,8 @@ def suppressed_ids(
 
 
 def _tag(key: str, tag: str | None, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the id of a tag, or no ids for None."""
+    """Return the ids of a tag, or no ids for None."""
     try:
-        return () if tag is None else (tokenizer.tag_id(tag),)
+        return () if tag is None else tokenizer.tag_ids(tag)
     except TokenizerError as error:
         raise TokenizerError(f"languages.{key}: {error}") from None

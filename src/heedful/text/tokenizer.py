@@ -2,6 +2,7 @@
 
 import difflib
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -15,8 +16,10 @@ from heedful.settings.parsing import Json, is_whole, shown
 
 NOT_UNICODE = "the text is not Unicode: it holds half of a surrogate pair; remove it"
 
-_TAG_FORMS = ("{}", "__{}__", ">>{}<<")  # tags of languages: plain, of M2M100, of Marian
+# Tags of languages: plain, of M2M100, of Marian, of MADLAD-400.
+_TAG_FORMS = ("{}", "__{}__", ">>{}<<", "<2{}>")
 _CONTROL = {"<s>", "</s>", "<pad>", "<unk>", "<mask>"}  # special tokens that are not tags
+_SENTINEL = re.compile(r"▁?<extra_id_[0-9]+>")  # of T5's spans; no tag of a language
 _CLOSE_TAGS = 3
 
 
@@ -47,7 +50,7 @@ class Tokenizer(ABC):
     """Encodes text as ids, and decodes ids; immutable.
 
     Attributes:
-        kind: "bpe", "unigram", "word" or "char".
+        kind: "bpe", "unigram", "word", "char" or "byte".
         vocab_size: the number of ids.
         pad_id: of padding.
         unk_id: of unknown tokens.
@@ -117,7 +120,15 @@ class Tokenizer(ABC):
         """Return the tags of languages or domains as in the vocabulary, in alphabetical order."""
         control = {self.pad_id, self.unk_id, self.bos_id, self.eos_id}
         special = self._special_tokens()
-        return sorted(token for token, i in special.items() if i not in control and token not in _CONTROL)
+        return sorted(
+            token
+            for token, i in special.items()
+            if i not in control and token not in _CONTROL and not is_sentinel(token)
+        )
+
+    def tag_ids(self, tag: str) -> tuple[int, ...]:
+        """Return the ids of a tag before a text. Raises as `tag_id`."""
+        return (self.tag_id(tag),)
 
     def digest(self) -> bytes:
         """Return a SHA-256 of its files."""
@@ -127,6 +138,11 @@ class Tokenizer(ABC):
             return next(iter(checksums.values()))
         joined = b"".join(suffix.encode() + checksums[suffix] for suffix in sorted(checksums))
         return hashlib.sha256(joined).digest()
+
+
+def is_sentinel(token: str) -> bool:
+    """Return whether a token stands for a span of text that T5 was trained to fill in."""
+    return _SENTINEL.fullmatch(token) is not None
 
 
 def _close(tag: str, tags: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from heedful.settings.run import TokenizerConfig
 from heedful.text.pair import TokenizerPair
 from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from heedful.text.tokenizer import Tokenizer
+from heedful.text.vocabulary_tokenizer import ByteTokenizer
 
 _CACHED_WORDS = 1 << 17
 _CACHED_LENGTH = 32  # in symbols; longer words are rarely repeated and would fill the cache
@@ -151,17 +152,27 @@ _QUIET = 2
 
 
 def train_tokenizers(
-    src_lines: Sequence[str], tgt_lines: Sequence[str], config: TokenizerConfig, *, seed: int
+    src_lines: Sequence[str],
+    tgt_lines: Sequence[str],
+    config: TokenizerConfig,
+    *,
+    seed: int,
+    tags: Sequence[str] = (),
 ) -> TokenizerPair:
     """Train one tokenizer for source and target (`config.joint`) or one for each.
 
     Pass the training split only. The result is a pure function of the arguments; `seed` matters only if there
     are more than MAX_LINES lines, of which a random sample is used. The vocabulary has exactly
-    `config.vocab_size` tokens for the kinds bpe and unigram, at most that many for char and word.
+    `config.vocab_size` tokens for the kinds bpe and unigram, at most that many for char and word. The kind
+    byte has 384 tokens and needs no training. `tags` are tokens of the source's vocabulary that no text
+    contains.
 
     Raises:
         TokenizerError: the text is empty, or too small for the vocabulary size.
     """
+    if config.kind == "byte":
+        one = ByteTokenizer()
+        return TokenizerPair(one, one if config.joint else ByteTokenizer())
     if config.vocab_size < _SMALLEST:
         raise TokenizerError(
             f"tokenizer.vocab_size={config.vocab_size} has no space besides pad, unk, bos and eos; "
@@ -169,13 +180,13 @@ def train_tokenizers(
         )
     if config.joint:
         lines = _sample_lines((src_lines, tgt_lines), seed)
-        joint = _train(lines, config, text="source and target")
+        joint = _train(lines, config, text="source and target", tags=tags)
         return TokenizerPair(joint, joint)
     tokenizers: list[SentencePieceTokenizer] = []
     too_large: list[_VocabularyTooLargeError] = []
-    for text, lines in (("source", src_lines), ("target", tgt_lines)):
+    for text, lines, tags_of_it in (("source", src_lines, tags), ("target", tgt_lines, ())):
         try:
-            tokenizers.append(_train(_sample_lines((lines,), seed), config, text=text))
+            tokenizers.append(_train(_sample_lines((lines,), seed), config, text=text, tags=tags_of_it))
         except _VocabularyTooLargeError as error:
             too_large.append(error)
     if too_large:
@@ -204,7 +215,9 @@ def _sample_lines(texts: Sequence[Sequence[str]], seed: int) -> Iterable[str]:
     return (texts[0][i] if i < first else texts[1][i - first] for i in chosen)
 
 
-def _train(lines: Iterable[str], config: TokenizerConfig, *, text: str) -> SentencePieceTokenizer:
+def _train(
+    lines: Iterable[str], config: TokenizerConfig, *, text: str, tags: Sequence[str]
+) -> SentencePieceTokenizer:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -225,6 +238,7 @@ def _train(lines: Iterable[str], config: TokenizerConfig, *, text: str) -> Sente
             max_sentence_length=_MAX_LINE_BYTES,
             num_threads=_NUM_THREADS,
             minloglevel=_QUIET,
+            control_symbols=list(tags),
         )
     except RuntimeError as error:
         raise _explain(str(error), config.vocab_size, text) from error

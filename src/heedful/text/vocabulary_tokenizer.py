@@ -1,9 +1,11 @@
-"""The tokenizer of MarianMT and M2M100: a SentencePiece model, and a list of tokens for the ids."""
+"""Tokenizers of imported models: a SentencePiece model with a list of tokens for the ids, and bytes."""
 
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
+
+from typing_extensions import override
 
 from heedful.errors import InputError, TokenizerError
 from heedful.settings.parsing import parse_json, shown
@@ -38,13 +40,16 @@ _WORD_MODEL = 3
 _VARINT, _DELIMITED, _FIXED32 = 0, 2, 5
 
 
-def tokenizer_from_words(words: Sequence[str], *, name: str = "vocabulary") -> SentencePieceTokenizer:
+def tokenizer_from_words(
+    words: Sequence[str], *, name: str = "vocabulary", starts_with_pad: bool = False
+) -> SentencePieceTokenizer:
     """Return a tokenizer that splits at spaces and looks each word up.
 
     Args:
         words: by id; they must include pad, begin and end tokens in brackets, such as `<pad> <s> </s>` or
             `[PAD] [SOS] [EOS]`. If there is none for unknown words (`<unk>`), one is appended.
         name: for error messages.
+        starts_with_pad: whether there is no begin token; padding's id is its id then.
 
     Raises:
         TokenizerError: a special token is missing, or a word is empty, contains a space or is repeated.
@@ -54,7 +59,7 @@ def tokenizer_from_words(words: Sequence[str], *, name: str = "vocabulary") -> S
         words.append("<unk>")
     special: dict[str, int] = {}
     for kind, (token_name, *_) in _TOKEN_NAMES.items():
-        token_id = _find(words, kind)
+        token_id = _find(words, "pad" if starts_with_pad and kind == "bos" else kind)
         if token_id is None:
             raise TokenizerError(f"{name}: there is no token such as '<{token_name}>'; without it, use ids")
         special[kind] = token_id
@@ -115,6 +120,7 @@ def _varint(number: int) -> bytes:
 MODEL, TOKENS = ".spm", ".pieces.json"
 
 _LEADING_TAG = re.compile(r">>.*?<<", re.DOTALL)
+_TARGET_TAG = re.compile(r"<2[A-Za-z_]+>")  # of MADLAD-400, whose SentencePiece model has them as symbols
 
 
 class VocabularyTokenizer(Tokenizer):
@@ -132,6 +138,7 @@ class VocabularyTokenizer(Tokenizer):
             tags too.
         clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
             clean_up_tokenization_spaces, off by default).
+        underscores: whether decoding turns underscores into spaces, as Argos Translate does.
         name: for error messages.
 
     Raises:
@@ -148,6 +155,7 @@ class VocabularyTokenizer(Tokenizer):
         special: Collection[str] = (),
         leading_tags: bool = False,
         clean_up_spaces: bool = False,
+        underscores: bool = False,
         name: str = "tokenizer",
     ) -> None:
         self._spm = load_sentencepiece(model, name=f"{name}{MODEL}")
@@ -163,6 +171,7 @@ class VocabularyTokenizer(Tokenizer):
         self._model = model
         self._leading_tags = leading_tags
         self._clean_up_spaces = clean_up_spaces
+        self._underscores = underscores
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
@@ -184,6 +193,7 @@ class VocabularyTokenizer(Tokenizer):
             special=special,
             leading_tags=saved.get("leading_tags") is True,
             clean_up_spaces=saved.get("clean_up_spaces") is True,
+            underscores=saved.get("underscores") is True,
             name=name,
         )
 
@@ -194,6 +204,7 @@ class VocabularyTokenizer(Tokenizer):
             "special": list(self._special),
             "leading_tags": self._leading_tags,
             "clean_up_spaces": self._clean_up_spaces,
+            **({"underscores": True} if self._underscores else {}),
             "pieces": self._tokens,
         }
         return {MODEL: self._model, TOKENS: json.dumps(saved, ensure_ascii=False).encode()}
@@ -237,16 +248,24 @@ class VocabularyTokenizer(Tokenizer):
             elif i not in self._special_ids and i < self.vocab_size:
                 tokens.append(self._tokens[i])
         text = decode_tokens(self._spm, tokens).strip()
+        if self._underscores:
+            text = text.replace("_", " ").strip()
         return clean_up_tokenization(text) if self._clean_up_spaces else text
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Return the tokens of ids, special ones by name."""
         return [self._tokens[i] if i < self.vocab_size else f"<{i}>" for i in map(int, ids)]
 
+    @override
+    def tag_ids(self, tag: str) -> tuple[int, ...]:
+        """The SentencePiece model may write a space before it."""
+        tag_id = self.tag_id(tag)
+        token = self._tokens[tag_id]
+        return tuple(self.encode(token)) if _TARGET_TAG.fullmatch(token) else (tag_id,)
+
     def _special_tokens(self) -> dict[str, int]:
-        if not self._leading_tags:
-            return self._special
-        return self._special | {p: i for p, i in self._ids.items() if _LEADING_TAG.fullmatch(p)}
+        tags = _LEADING_TAG if self._leading_tags else _TARGET_TAG
+        return self._special | {token: i for token, i in self._ids.items() if tags.fullmatch(token)}
 
     def _parts(self, text: str) -> list[tuple[int | str, int]]:
         """Split a text into ids of special tokens and the texts between them, each with its length."""
@@ -289,3 +308,91 @@ def _check(
     for token in special:
         if not token or token not in known:
             raise TokenizerError(f"{where}: the special token {shown(token)} is not among the tokens; add it")
+
+
+BYTES = ".bytes.json"
+_FIRST_BYTE = 3  # after <pad>, </s> and <unk>
+_BYTE_SENTINELS = 125
+_BYTE_SPECIAL = {
+    **{"<pad>": 0, "</s>": 1, "<unk>": 2},
+    **{f"<extra_id_{i}>": _FIRST_BYTE + 256 + i for i in range(_BYTE_SENTINELS)},
+}
+# The first three take the spaces around them along, as in transformers.
+_BYTE_SPLIT = re.compile(r"\s*(<pad>|</s>|<unk>)\s*|(<extra_id_(?:[0-9]|[1-9][0-9]|1[01][0-9]|12[0-4])>)")
+
+
+class ByteTokenizer(Tokenizer):
+    """ByT5's (Xue et al., 2022): the id of a byte of UTF-8 is its number plus 3; equal to transformers.
+
+    Ids 0 to 2 are padding, the end and unknown; the last 125 are sentinels. There is no begin token: decoders
+    start with padding. Special tokens inside a text become those tokens. Decoding omits them, and bytes that
+    are not UTF-8.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("byte", _FIRST_BYTE + 256 + _BYTE_SENTINELS, SpecialIds(pad=0, unk=2, bos=0, eos=1))
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
+        """Load the files of `to_files`; `name`, the path without the suffix, is for error messages."""
+        tokenizer = cls()
+        if files[BYTES] != tokenizer.to_files()[BYTES]:
+            raise TokenizerError(f"{name}{BYTES}: not the description of a byte tokenizer; restore the file")
+        return tokenizer
+
+    def to_files(self) -> dict[str, bytes]:
+        """Return the content of its files by suffix."""
+        return {BYTES: json.dumps({"first_byte": _FIRST_BYTE, "sentinels": _BYTE_SENTINELS}).encode()}
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, without eos; InputError for half of a surrogate pair."""
+        return [i for i, _ in self._with_spans(text)]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of many texts."""
+        return [self.encode(text) for text in texts]
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return the span (start, end) in the text of each of its ids; bytes of a character have the same."""
+        return [span for _, span in self._with_spans(text)]
+
+    def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
+        """Return the text of ids, without special tokens and without bytes that are not UTF-8.
+
+        With `unknown`, unknown tokens become these texts, in their order.
+        """
+        texts = iter(unknown or ())
+        encoded = bytearray()
+        for i in map(int, ids):
+            if i == self.unk_id and unknown is not None:
+                encoded += next(texts).encode()
+            elif _FIRST_BYTE <= i < _FIRST_BYTE + 256:
+                encoded.append(i - _FIRST_BYTE)
+        return encoded.decode(errors="ignore")
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """Return the tokens of ids: the character of the same number for a byte, special ones by name."""
+        names = {i: token for token, i in _BYTE_SPECIAL.items()}
+        return [
+            names.get(i, f"<{i}>") if not _FIRST_BYTE <= i < _FIRST_BYTE + 256 else chr(i - _FIRST_BYTE)
+            for i in map(int, ids)
+        ]
+
+    def _special_tokens(self) -> dict[str, int]:
+        return _BYTE_SPECIAL
+
+    def _with_spans(self, text: str) -> list[tuple[int, tuple[int, int]]]:
+        result: list[tuple[int, tuple[int, int]]] = []
+        last = 0
+        for match in (*_BYTE_SPLIT.finditer(text), None):
+            end = len(text) if match is None else match.start()
+            try:
+                encoded = [character.encode() for character in text[last:end]]
+            except UnicodeEncodeError:
+                raise InputError(NOT_UNICODE) from None
+            for at, bytes_of_character in enumerate(encoded, start=last):
+                result += ((_FIRST_BYTE + byte, (at, at + 1)) for byte in bytes_of_character)
+            if match is not None:
+                result.append((_BYTE_SPECIAL[match[1] or match[2]], match.span()))
+                last = match.end()
+        return result

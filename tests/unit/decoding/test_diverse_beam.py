@@ -61,11 +61,13 @@ def written_out(
             if is_decided or (size == 1 and ended[g]):
                 groups[g] = []
             taken.update(tokens[-1] for _, tokens in groups[g])
-    found: Found = []
-    for rank, tokens in sorted((each for group in ended for each in group), key=lambda each: -each[0]):
-        if tokens not in [others for _, others in found]:
-            found.append((rank, tokens))
-    return found[: options.n_best]
+
+    def score(tokens: tuple[int, ...]) -> float:
+        own = [table(sentence, tokens[:t])[token] for t, token in enumerate(tokens)]
+        return sum(own) / options.penalty(len(tokens))
+
+    outputs = {tokens for group in ended for _, tokens in group}
+    return sorted(((score(tokens), tokens) for tokens in outputs), reverse=True)[: options.n_best]
 
 
 @settings(max_examples=50, deadline=None)

@@ -27,7 +27,7 @@ SEARCHES = {
     "greedy": SearchOptions(strategy=BeamSearch(beam_size=1)),
     "beam": SearchOptions(strategy=BeamSearch(beam_size=4), n_best=4),
     "average": SearchOptions(
-        strategy=BeamSearch(beam_size=5), length_normalization="average", length_penalty=1.0
+        strategy=BeamSearch(beam_size=5), length_normalization="power", length_penalty=1.0
     ),
     "renormalised": SearchOptions(
         strategy=BeamSearch(beam_size=3), renormalize=True, suppressed_ids=(0, 1, 5)

@@ -14,7 +14,7 @@ from heedful.errors import InputError
 
 def test_the_average_is_over_tokens() -> None:
     for length, alpha, penalty in ((1, 0.6, 1.0), (7, 1.0, 7.0), (9, 0.5, 3.0)):
-        options = SearchOptions(length_penalty=alpha, length_normalization="average")
+        options = SearchOptions(length_penalty=alpha, length_normalization="power")
         assert options.penalty(length) == penalty
 
 

@@ -18,17 +18,14 @@ def test_the_defaults_are_the_papers() -> None:
 
 def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
     config = DecodeConfig(
-        beam_size=7, n_best=3, length_penalty=1.5, length_normalization="average", early_stopping="first",
+        beam_size=7, n_best=3, length_penalty=1.5, length_normalization="power", early_stopping="first",
         max_length_offset=11, max_length=99, forced_first_id=4, forced_last_id=5, suppressed_ids=(6, 8),
         min_length=2, renormalize=True, no_repeat_ngram_size=3, repetition_penalty=1.25,
+        replace_unknown=True,
     )  # fmt: skip
     found = dataclasses.asdict(SearchOptions.from_config(config))
-    asked_for_each_time = (
-        "coverage_penalty",
-        "replace_unknown",
-        "cancelled",
-    )
-    assert [found.pop(key) for key in asked_for_each_time] == [0.0, False, None]
+    asked_for_each_time = ("coverage_penalty", "threads", "cancelled")
+    assert [found.pop(key) for key in asked_for_each_time] == [0.0, None, None]
     assert found | found.pop("strategy") == config.model_dump(exclude={"batch_tokens"})
 
 
@@ -63,6 +60,12 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
 def test_a_bad_value_is_an_input_error_that_names_its_key(key: str, value: object) -> None:
     with pytest.raises(InputError, match=f"^{key}="):
         SearchOptions(**{key: value})  # type: ignore[arg-type]
+
+
+def test_the_shortest_output_may_not_be_longer_than_the_longest() -> None:
+    assert SearchOptions(min_length=7, max_length=7).max_length == 7
+    with pytest.raises(InputError, match=r"^min_length=8: must be at most max_length=7$"):
+        SearchOptions(min_length=8, max_length=7)
 
 
 @pytest.mark.parametrize(

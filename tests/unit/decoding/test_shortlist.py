@@ -67,10 +67,10 @@ def test_files_that_are_no_shortlists_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"list\.safetensors: no such file"):
         Shortlist.load(path)
     path.write_bytes(b"no such thing")
-    with pytest.raises(InputError, match=r"list\.safetensors: no shortlist"):
+    with pytest.raises(InputError, match=r"list\.safetensors: not a shortlist"):
         Shortlist.load(path)
     save_file({"always": np.zeros(3, np.int32)}, path)
-    with pytest.raises(InputError, match=r"list\.safetensors: no shortlist"):
+    with pytest.raises(InputError, match=r"list\.safetensors: not a shortlist"):
         Shortlist.load(path)
     with pytest.raises(InputError, match="cannot be written"):
         learned().save(tmp_path / "nowhere" / "list.safetensors")

@@ -130,9 +130,7 @@ def test_learned_positions_limit_the_output_too(tokenizers: TokenizerPair) -> No
 
 
 def test_the_shorter_of_both_limits_holds(bundle: Bundle) -> None:
-    options = SearchOptions(
-        strategy=BeamSearch(beam_size=2), max_length_offset=4, max_length=7, min_length=50
-    )
+    options = SearchOptions(strategy=BeamSearch(beam_size=2), max_length_offset=4, max_length=7, min_length=7)
     found = Translator(bundle).translations(["a", "ababababab"], options=options)
     lengths = [len(translation.hypotheses[0].ids) for translation in found]
     assert lengths == [len(bundle.tokenizers.src.encode("a")) + 1 + 4, 7]

@@ -37,7 +37,7 @@ def fresh(**changes: object) -> Bundle:
 SEARCHES = {
     "the bundle's": None,
     "greedy": SearchOptions(strategy=BeamSearch(beam_size=1)),
-    "average": SearchOptions(n_best=4, length_penalty=1.0, length_normalization="average"),
+    "average": SearchOptions(n_best=4, length_penalty=1.0, length_normalization="power"),
     "renormalised": SearchOptions(n_best=4, renormalize=True, suppressed_ids=(0, 1, 2)),
     "without repetition": SearchOptions(
         n_best=3, no_repeat_ngram_size=2, repetition_penalty=1.3, renormalize=True

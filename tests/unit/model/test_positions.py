@@ -11,10 +11,12 @@ from transformers.models.fsmt.modeling_fsmt import SinusoidalPositionalEmbedding
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
-from heedful.decoding.backends.engine import SINUSOIDS
+from heedful.decoding.backends.engine import SINUSOIDS as ENGINE_SINUSOIDS
 from heedful.errors import InputError
 from heedful.model.positions import LearnedPositions, SinusoidalPositions, sinusoids
-from heedful.model.variants import concatenated_sinusoids, fairseq_sinusoids
+from heedful.model.transformer import SINUSOIDS
+from heedful.model.variants import OffsetSinusoids, concatenated_sinusoids
+from heedful.settings.model import SINUSOID_OFFSETS
 
 
 def test_sinusoids_grow_on_demand_and_what_was_there_stays() -> None:
@@ -106,12 +108,12 @@ def test_threads_that_grow_the_table_get_their_own_positions() -> None:
 
 PAD = 1
 SIZES = pytest.mark.parametrize("d_model", [4, 6, 22, 64])
-# fairseq computes its angles in float32, which at position 700 is off by as much as this.
+# These are computed from angles in float32, which at position 700 are off by as much as this.
 FLOAT32_ANGLES = 700 * 2.0**-22
 
 
 @SIZES
-def test_concatenated_sinusoids_are_marians(d_model: int) -> None:
+def test_concatenated_sinusoids_are_those_of_marian_in_transformers(d_model: int) -> None:
     marian = MarianSinusoidalPositionalEmbedding(600, d_model).create_weight()
     torch.testing.assert_close(concatenated_sinusoids(600, d_model), marian, rtol=0.0, atol=1e-6)
 
@@ -120,26 +122,43 @@ def test_concatenated_sinusoids_are_marians(d_model: int) -> None:
 def test_fairseq_sinusoids_are_those_of_m2m100_and_fsmt(d_model: int) -> None:
     """Both count from the padding id, 1, and give padding zeros: a sentence begins at 2."""
     ids = torch.full((1, 600), 7)
-    found = fairseq_sinusoids(600, d_model)
+    found = SINUSOIDS["fairseq"](600, d_model)
     m2m100 = M2M100SinusoidalPositionalEmbedding(600, d_model, padding_idx=PAD)
     assert torch.equal(found, m2m100(ids)[0])
     fsmt = SinusoidalPositionalEmbedding(2, d_model, PAD)  # a table that grows
     assert torch.equal(found, fsmt(ids)[0].detach())
 
 
+@SIZES
+@pytest.mark.parametrize(("name", "first"), [("marian", 0), ("opennmt-tf", 1), ("fairseq", 2)])
+def test_sinusoids_with_an_offset_are_rows_of_one_table(name: str, first: int, d_model: int) -> None:
+    """The table is of transformers' M2M100, which does not use its first rows."""
+    table = M2M100SinusoidalPositionalEmbedding.get_embedding(603, d_model)
+    assert torch.equal(SINUSOIDS[name](600, d_model), table[first : first + 600])
+
+
+def test_sinusoids_of_marian_differ_from_those_of_marian_in_transformers() -> None:
+    """By 1.9% of their norm at position 30, and 32% at 512, as measured with Marian itself."""
+    ours, theirs = SINUSOIDS["marian"](513, 512), concatenated_sinusoids(513, 512)
+    differences = (ours - theirs).norm(dim=1) / theirs.norm(dim=1)
+    assert differences[30].item() == pytest.approx(0.019, abs=5e-4)
+    assert differences[512].item() == pytest.approx(0.32, abs=5e-3)
+
+
+@pytest.mark.parametrize("offset", SINUSOID_OFFSETS.values())
 @pytest.mark.parametrize("d_model", [2, 4, 22, 512])
-def test_fairseq_sinusoids_equal_their_formula(d_model: int) -> None:
+def test_sinusoids_with_an_offset_equal_their_formula(d_model: int, offset: int) -> None:
     """The wavelengths are a geometric sequence from 2 pi to 10000 * 2 pi, both included."""
-    found, half = fairseq_sinusoids(700, d_model), d_model // 2
+    found, half = OffsetSinusoids(offset)(700, d_model), d_model // 2
     for position, i in [(0, 0), (0, half - 1), (1, half // 2), (13, 0), (699, half - 1), (699, half // 2)]:
         wavelength = 2 * math.pi * (10_000 ** (i / (half - 1)) if half > 1 else 1)
-        angle = 2 * math.pi * (position + 2) / wavelength
+        angle = 2 * math.pi * (position + offset) / wavelength
         assert found[position, i].item() == pytest.approx(math.sin(angle), abs=FLOAT32_ANGLES)
         assert found[position, half + i].item() == pytest.approx(math.cos(angle), abs=FLOAT32_ANGLES)
 
 
-@pytest.mark.parametrize("formula", [concatenated_sinusoids, fairseq_sinusoids])
-def test_either_order_grows_on_demand_and_starts_anywhere(formula: object) -> None:
+@pytest.mark.parametrize("formula", SINUSOIDS.values(), ids=SINUSOIDS)
+def test_any_order_grows_on_demand_and_starts_anywhere(formula: object) -> None:
     assert callable(formula)
     positions = SinusoidalPositions(6, formula)
     wanted: Tensor = formula(1500, 6)
@@ -147,21 +166,18 @@ def test_either_order_grows_on_demand_and_starts_anywhere(formula: object) -> No
     assert torch.equal(torch.cat([positions(start, 1) for start in range(1500)]), wanted)
 
 
-def test_every_position_of_a_bf16_model_differs_in_either_order() -> None:
-    for formula in (concatenated_sinusoids, fairseq_sinusoids):
+def test_every_position_of_a_bf16_model_differs_in_any_order() -> None:
+    for formula in SINUSOIDS.values():
         positions = SinusoidalPositions(512, formula).bfloat16()
         table = positions(0, 1000)
         assert table.dtype == torch.bfloat16
         assert len(table.unique(dim=0)) == 1000
 
 
-FORMULAS = {"sinusoidal": sinusoids, "concatenated": concatenated_sinusoids, "fairseq": fairseq_sinusoids}
-
-
 @pytest.mark.parametrize("d_model", [2, 6, 128, 512])
-@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("name", SINUSOIDS)
 def test_they_are_equal_but_for_the_last_bits(name: str, d_model: int) -> None:
-    ours, models = SINUSOIDS[name](700, d_model), FORMULAS[name](700, d_model).numpy()
+    ours, models = ENGINE_SINUSOIDS[name](700, d_model), SINUSOIDS[name](700, d_model).numpy()
     assert ours.dtype == models.dtype
-    # The paper's angles are in float64; fairseq's in float32, whose last place is 6e-5 at most here.
-    np.testing.assert_allclose(ours, models, rtol=0, atol=1e-4 if name == "fairseq" else 6e-8)
+    # The paper's angles are in float64; the others in float32, whose last place is 6e-5 at most here.
+    np.testing.assert_allclose(ours, models, rtol=0, atol=1e-4 if name in SINUSOID_OFFSETS else 6e-8)

@@ -19,10 +19,11 @@ from transformers.models.llama.modeling_llama import (
 )
 from transformers.models.t5.modeling_t5 import T5Attention, T5DenseActDense, T5DenseGatedActDense, T5LayerNorm
 
-from heedful.model.attention import MultiHeadAttention, causal_mask
+from heedful.model.attention import GrowingCache, MultiHeadAttention, causal_mask
 from heedful.model.layers import ACTIVATIONS, FeedForward
 from heedful.model.transformer import Transformer
 from heedful.model.variants import (
+    SSRU,
     BucketedBiases,
     GatedFeedForward,
     LinearBiases,
@@ -296,3 +297,37 @@ def test_dropout_stands_after_the_gate() -> None:
     torch.nn.init.constant_(network.outer.bias, 3.0)
     network.dropout.forward = torch.zeros_like  # type: ignore[method-assign]
     assert torch.equal(network(torch.randn(2, 3, D)), torch.full((2, 3, D), 3.0))
+
+
+@pytest.mark.parametrize("length", [1, 2, 13, 64])
+def test_a_recurrent_unit_is_the_recurrence_step_by_step(length: int) -> None:
+    torch.manual_seed(5)
+    unit, x = SSRU(6), torch.randn(3, length, 6)
+    state, outputs = torch.zeros(3, 6), []
+    for t in range(length):
+        forget = torch.sigmoid(x[:, t] @ unit.forget.weight.T + unit.forget.bias)
+        state = forget * state + (1 - forget) * (x[:, t] @ unit.input.weight.T)
+        outputs.append(torch.relu(state))
+    expected = torch.stack(outputs, dim=1)
+    torch.testing.assert_close(unit(x, x, None), expected, atol=1e-6, rtol=0)
+    cache = GrowingCache()
+    parts = [unit(part, part, None, cache=cache) for part in (x[:, :1], x[:, 1:3], x[:, 3:]) if part.numel()]
+    torch.testing.assert_close(torch.cat(parts, dim=1), expected, atol=1e-6, rtol=0)
+    assert cache.tensors[0].shape == (3, 1, 6)
+
+
+def test_a_model_with_recurrent_units_sees_no_later_token_and_learns() -> None:
+    torch.manual_seed(7)
+    model = Transformer.from_config(option_config(decoder_unit="ssru", positions="sinusoidal"))
+    src, tgt = torch.randint(5, 19, (2, 5)), torch.randint(5, 23, (2, 9))
+    other = torch.cat([tgt[:, :6], tgt[:, 6:] % 17 + 5], dim=1)
+    torch.testing.assert_close(model(src, tgt)[:, :6], model(src, other)[:, :6])
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(30):
+        loss = torch.nn.functional.cross_entropy(model(src, tgt[:, :-1]).flatten(0, 1), tgt[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]

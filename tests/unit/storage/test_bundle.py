@@ -34,6 +34,19 @@ def tokenizers() -> TokenizerPair:
     return train_tokenizers(LINES * 4, LINES * 4, TokenizerConfig(kind="char", vocab_size=20), seed=1)
 
 
+@pytest.mark.parametrize("changes", [{}, {"tied": "none", "output_bias": True, "positions": "learned"}])
+def test_weights_are_the_bytes_that_safetensors_writes(
+    changes: dict[str, Any], tokenizers: TokenizerPair, tmp_path: Path
+) -> None:
+    bundle = make(tokenizers, **changes)
+    save_bundle(bundle, tmp_path / "best", card="")
+    weights = {name: weight.detach() for name, weight in bundle.model.named_parameters()}
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert (tmp_path / "best" / "model.safetensors").read_bytes() == (
+        tmp_path / "model.safetensors"
+    ).read_bytes()
+
+
 def make(tokenizers: TokenizerPair, seed: int = 1, **changes: Any) -> Bundle:  # noqa: ANN401
     size = tokenizers.src.vocab_size
     config = Config(model=small_config(src_vocab_size=size, tgt_vocab_size=size).replace(**changes))

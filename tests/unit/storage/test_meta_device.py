@@ -25,10 +25,13 @@ from heedful.storage.stored_model import safetensors_shapes, weight_shapes
 SRC, TGT_IN = torch.tensor([[5, 3, 0]]), torch.tensor([[2, 7]])
 
 
-@pytest.mark.parametrize("tied", ["all", "target", "none"])
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "alibi", "relative"])
+@pytest.mark.parametrize("tied", ["all", "target", "embeddings", "none"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "alibi", "relative", "relative per layer"])
 def test_a_meta_model_with_the_weights_of_a_model_is_that_model(tied: str, positions: str) -> None:
-    model = small_model(tied=tied, positions=positions, norm="pre", output_bias=True).eval()
+    kind, _, each = positions.partition(" ")
+    model = small_model(
+        tied=tied, positions=kind, relative_per_layer=bool(each), norm="pre", output_bias=True
+    ).eval()
     loaded = meta_model(model.config)
     assert {parameter.device.type for parameter in loaded.parameters()} == {"meta"}
     weights = unique_weights(model)

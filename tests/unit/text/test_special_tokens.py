@@ -25,6 +25,16 @@ def test_the_papers_model_reads_and_writes_a_text_and_its_end(tmp_path: Path) ->
     assert template.start_id == pair.tgt.bos_id
 
 
+def test_opennmt_ends_no_source() -> None:
+    pair = tagged_pair()
+    without = config().replace(tokenizer={"source_eos": False})
+    assert SpecialTokens.of(without, pair).source([7, 8]) == [7, 8]
+    assert SpecialTokens.of(without, pair).target([7, 8]) == [7, 8, pair.tgt.eos_id]
+    tag = {"src_tag": "__en__", "src_tag_position": "last"}
+    tagged = without.replace(languages=tag)
+    assert SpecialTokens.of(tagged, pair).source([7]) == [7, pair.src.tag_id("en")]
+
+
 def test_marian_reads_the_tag_of_the_target_language(tmp_path: Path) -> None:
     pair = marian_pair(tmp_path)
     template = SpecialTokens.of(config(src_tag=">>deu<<"), pair)

@@ -28,6 +28,14 @@ def test_joint_is_one_tokenizer_and_separate_knows_only_its_side() -> None:
     assert apart.tgt.unk_id not in apart.tgt.encode("ß")
 
 
+def test_bytes_need_no_training_and_are_the_same_for_any_text() -> None:
+    config = TokenizerConfig(kind="byte", vocab_size=1)
+    joint = train_tokenizers(ENGLISH, GERMAN, config, seed=1)
+    apart = train_tokenizers([], [], config.replace(joint=False), seed=2)
+    assert (joint.joint, apart.joint) == (True, False)
+    assert joint.src.encode("Aß") == apart.tgt.encode("Aß") == [68, 0xC3 + 3, 0x9F + 3]
+
+
 def test_training_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     train_tokenizers(ENGLISH, GERMAN, TokenizerConfig(vocab_size=40), seed=1)
     with pytest.raises(TokenizerError):

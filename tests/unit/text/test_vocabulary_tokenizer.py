@@ -30,6 +30,15 @@ def test_decoding_returns_the_text_without_special_tokens() -> None:
     assert tokenizer.decode([]) == ""
 
 
+def test_underscores_become_spaces_where_they_are_to() -> None:
+    model, pieces = m2m100_model()
+    tokens = [*pieces, "▁a_b"]
+    for is_space, text in ((True, "a b"), (False, "a_b")):
+        tokenizer = VocabularyTokenizer(model, tokens, FAIRSEQ_IDS, underscores=is_space)
+        again = VocabularyTokenizer.from_files(tokenizer.to_files())
+        assert [each.decode([len(pieces)]) for each in (tokenizer, again)] == [text, text]
+
+
 def test_what_the_list_does_not_have_is_unknown(tmp_path: Path) -> None:
     model, pieces = m2m100_model()
     ids = VocabularyTokenizer(model, pieces, FAIRSEQ_IDS).encode("the cat")

@@ -7,12 +7,14 @@ has instructions for it) or in int8: weights with a scale for each output, activ
 found as they come. Every sentence is computed as if it were alone and by one thread: neither
 padding, nor the other rows of a batch, nor the number of threads change a bit of it.
 
-Models of other shapes than the paper's (see `Engine.why_not`) stay with torch.
+It has RMSNorm, gates and relative biases too, so T5's families. What it lacks (see `Engine.why_not`) stays
+with torch.
 """
 
 import ctypes
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +32,7 @@ from heedful.runtime.native import (
     functions_of,
     native,
 )
-from heedful.settings.model import ModelConfig
+from heedful.settings.model import SINUSOID_OFFSETS, ModelConfig
 from heedful.settings.options import Precision
 from heedful.storage.stored_model import embedding_names, weight_shapes
 
@@ -44,12 +46,12 @@ def sinusoids(length: int, d_model: int) -> Table:
 
 
 def concatenated_sinusoids(length: int, d_model: int) -> Table:
-    """Return them in Marian's order: see `model.variants.concatenated_sinusoids`."""
+    """Return them with all sines first: see `model.variants.concatenated_sinusoids`."""
     return np.concatenate(_sines_and_cosines(length, d_model), axis=1)
 
 
-def fairseq_sinusoids(length: int, d_model: int) -> Table:
-    """Return fairseq's: see `model.variants.fairseq_sinusoids`.
+def offset_sinusoids(length: int, d_model: int, *, offset: int) -> Table:
+    """Return those of Marian, OpenNMT-tf or fairseq: see `model.variants.OffsetSinusoids`.
 
     Angles are rounded to float32 where torch rounds them; its exponentials, which it computes in float32, may
     differ by one unit in the last place, as they do between machines.
@@ -58,11 +60,43 @@ def fairseq_sinusoids(length: int, d_model: int) -> Table:
     step = math.log(10_000) / max(1, count - 1)
     exponents = np.arange(count, dtype=np.float32) * np.float32(-step)
     frequencies = np.exp(exponents.astype(np.float64)).astype(np.float32)
-    angles = (np.arange(2, length + 2, dtype=np.float32)[:, None] * frequencies).astype(np.float64)
+    angles = (np.arange(offset, length + offset, dtype=np.float32)[:, None] * frequencies).astype(np.float64)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
-SINUSOIDS = {"sinusoidal": sinusoids, "concatenated": concatenated_sinusoids, "fairseq": fairseq_sinusoids}
+SINUSOIDS: dict[str, Callable[[int, int], Table]] = {
+    "sinusoidal": sinusoids,
+    "concatenated": concatenated_sinusoids,
+    **{name: partial(offset_sinusoids, offset=offset) for name, offset in SINUSOID_OFFSETS.items()},
+}
+
+
+def _zeros(length: int, d_model: int) -> Table:
+    """Return what models with relative positions add to their input."""
+    return np.zeros((length, d_model), np.float32)
+
+
+def biases_by_distance(weight: Table, *, reach: int, bidirectional: bool) -> Table:
+    """Return T5's relative biases (H, 2 reach + 1), by key minus query: see `model.variants.BucketedBiases`.
+
+    Args:
+        weight: (buckets, H), a bias for each bucket of distances.
+        reach: the distance from which all share the last bucket.
+        bidirectional: whether keys may be to the right of a query.
+    """
+    distances = np.arange(-reach, reach + 1)
+    num_buckets, offset = len(weight), np.zeros_like(distances)
+    if bidirectional:
+        num_buckets //= 2
+        offset, distances = (distances > 0) * num_buckets, np.abs(distances)
+    else:
+        distances = np.maximum(-distances, 0)
+    num_exact = num_buckets // 2
+    shares = np.maximum(distances, 1).astype(np.float32) / np.float32(num_exact)
+    logarithms = np.log(shares.astype(np.float64)).astype(np.float32)
+    steps = logarithms / np.float32(math.log(reach / num_exact)) * np.float32(num_buckets - num_exact)
+    far = np.minimum(num_exact + steps.astype(np.int64), num_buckets - 1)
+    return np.ascontiguousarray(weight[offset + np.where(distances < num_exact, distances, far)].T)
 
 
 def _sines_and_cosines(length: int, d_model: int) -> tuple[Table, Table]:
@@ -82,8 +116,8 @@ ALL_TOKENS = CandidateTokens()
 
 _PRECISIONS = {"float32": 0, "bf16": 1, "int8": 2}
 _SIZES = {"float32": 4, "bf16": 2, "int8": 1}  # bytes of a weight
-_ACTIVATIONS = {"relu": 1, "gelu": 2, "swish": 3}
-_TABLED = (*SINUSOIDS, "learned")  # positions that are added to the input
+_ACTIVATIONS = {"relu": 1, "gelu": 2, "swish": 3, "gelu_tanh": 4}
+_POSITIONS = (*SINUSOIDS, "learned", "relative")
 _WIDTH_STEP = 32  # widths are multiples of it: of the panels of every level, and of what it packs together
 FIRST_POSITIONS = 64  # of an output, for which tables are made at first
 
@@ -118,6 +152,8 @@ class Engine:
         self._names = weight_shapes(config).keys()
         self.num_layers = config.num_decoder_layers
         self.width = config.d_model
+        self._attention_width = config.num_heads * config.head_key_size
+        self.is_recurrent = config.decoder_unit == "ssru"
         self.vocab_size = config.tgt_vocab_size
         self._precision = precision
         self._referenced: list[object] = []  # what the structures point to
@@ -136,10 +172,11 @@ class Engine:
         memory = [[f"{layer}.cross_attention.{name}" for name in ("key", "value")] for layer in decoder]
         output = self._linear([names[2].removesuffix(".weight")], bias="output.bias")
         return Model(
-            *(config.d_model, config.d_ff, config.num_heads, config.src_vocab_size, config.tgt_vocab_size),
+            *(config.d_model, config.d_ff, config.num_heads, self._attention_width),
+            *(config.relative_max_distance, config.src_vocab_size, config.tgt_vocab_size),
             *(config.num_encoder_layers, config.num_decoder_layers),
             *(_PRECISIONS[self._precision], _ACTIVATIONS[config.activation]),
-            *(config.norm == "pre", "decoder.final_norm.weight" in self._names),
+            *(config.norm == "pre", "decoder.final_norm.weight" in self._names, self.is_recurrent),
             *(config.layer_norm_eps, math.sqrt(config.d_model) if config.scale_embeddings else 1.0),
             *(matrices[name] for name in names[:2]),
             self._array(Layer, [self._layer(name) for name in encoder]),
@@ -160,18 +197,14 @@ class Engine:
         if not functions.groups[_PRECISIONS[precision]]:
             return f"{precision}: this CPU has no instructions for it ({native().describe()})"
         needed = {
-            f"model.positions={config.positions}": config.positions in _TABLED,
+            f"model.positions={config.positions}": config.positions in _POSITIONS,
             f"model.activation={config.activation}": config.activation in _ACTIVATIONS,
-            f"model.norm_kind={config.norm_kind}": config.norm_kind == "layer",
-            "model.gated": not config.gated,
             "model.embedding_norm": not config.embedding_norm,
             "fewer heads of keys than of queries": config.num_kv_heads in (None, config.num_heads),
-            "heads that do not add up to d_model": (
-                config.head_key_size == config.head_value_size
-                and config.head_key_size * config.num_heads == config.d_model
-            ),
-            f"widths that are no multiples of {_WIDTH_STEP}": not (
-                config.d_model % _WIDTH_STEP or config.d_ff % _WIDTH_STEP
+            "keys and values of different sizes": config.head_key_size == config.head_value_size,
+            f"widths that are no multiples of {_WIDTH_STEP}": not any(
+                width % _WIDTH_STEP
+                for width in (config.d_model, config.d_ff, config.num_heads * config.head_key_size)
             ),
         }
         return next((reason for reason, holds in needed.items() if not holds), None)
@@ -182,19 +215,20 @@ class Engine:
         Threads may share the engine.
         """
         table = self._tables.get(stack)
-        if table is None or (len(table) < length and self._config.positions in SINUSOIDS):
+        if table is None or (len(table) < length and self._config.positions != "learned"):
             num_positions = max(length, 0 if table is None else 2 * len(table), FIRST_POSITIONS)
-            table = SINUSOIDS[self._config.positions](num_positions, self.width)
+            formula = SINUSOIDS.get(self._config.positions, _zeros)
+            table = formula(num_positions, self.width)
             self._tables[stack] = table
         return table
 
     def encode(
         self, sources: Sequence[Sequence[int]], *, threads: int = 1
     ) -> tuple[NDArray[np.int64], list[NDArray[np.float32]]]:
-        """Encode sources with special tokens: starts (B + 1,), keys and values (R, 2 D) of each layer."""
+        """Encode sources with special tokens: starts (B + 1,), keys and values (R, 2 A) of each layer."""
         starts = np.cumsum([0, *map(len, sources)], dtype=np.int64)
         ids = np.concatenate([np.asarray(source, dtype=np.int64) for source in sources])
-        memory = [np.empty((len(ids), 2 * self.width), np.float32) for _ in range(self.num_layers)]
+        memory = [np.empty((len(ids), 2 * self._attention_width), np.float32) for _ in range(self.num_layers)]
         table = self.positions("encoder", int(np.diff(starts).max()))
         pointers = (ctypes.c_void_p * self.num_layers)(*map(address_of, memory))
         rows = address_of(ids), address_of(starts), len(sources)
@@ -224,10 +258,12 @@ class Engine:
             attention: where cross-attention weights are written; None: nowhere.
 
         Returns:
-            The states there, (rows, D), and keys and values, (rows, layers, 2 D), to which the past points.
+            The states there, (rows, D), and what the past points to: keys and values, (rows, layers, 2 A), or
+            the states of recurrent units, (rows, layers, D).
         """
         table = self.positions("decoder", end)
-        keys_and_values = np.empty((len(ids), self.num_layers, 2 * self.width), np.float32)
+        cached = self.width if self.is_recurrent else 2 * self._attention_width
+        keys_and_values = np.empty((len(ids), self.num_layers, cached), np.float32)
         states = np.empty((len(ids), self.width), np.float32)
         rows = address_of(ids), address_of(outputs), address_of(at_positions), len(ids)
         rest = address_of(table), len(table), address_of(keys_and_values), address_of(states)
@@ -291,20 +327,39 @@ class Engine:
             f"{layer}.{name}" for name in ("self_attention", "cross_attention", "feed_forward")
         )
         has_cross = f"{cross}.query.weight" in self._names
+        is_unit = f"{attention}.forget.weight" in self._names
+        parts = ("forget", "input") if is_unit else ("query", "key", "value")
         return Layer(
-            self._linear([f"{attention}.{name}" for name in ("query", "key", "value")]),
-            self._linear([f"{attention}.output"]),
+            self._linear([f"{attention}.{name}" for name in parts]),
+            Linear() if is_unit else self._linear([f"{attention}.output"]),
             self._linear([f"{cross}.query"]) if has_cross else Linear(),
             self._linear([f"{cross}.output"]) if has_cross else Linear(),
             self._linear([f"{inner}.inner"]),
             self._linear([f"{inner}.outer"]),
+            self._linear([f"{inner}.gate"]) if self._config.gated else Linear(),
             *(self._norm(f"{name}_norm") for name in (attention, cross, inner)),
+            self._biases(layer),
+        )
+
+    def _biases(self, layer: str) -> int | None:
+        """Return the address of the biases of a layer's self-attention by distance; None: it has none."""
+        if f"{layer}.self_attention.query.weight" not in self._names or self._config.positions != "relative":
+            return None
+        stack, _, number = layer.split(".")
+        number = number if self._config.relative_per_layer else "0"
+        return self._pointer(
+            biases_by_distance(
+                self._weight(f"{stack}.layers.{number}.self_attention.positions.weight"),
+                reach=self._config.relative_max_distance,
+                bidirectional=stack == "encoder",
+            )
         )
 
     def _norm(self, name: str) -> Norm:
         if f"{name}.weight" not in self._names:
             return Norm()
-        return Norm(*(self._pointer(self._weight(f"{name}.{part}")) for part in ("weight", "bias")))
+        parts = ["weight", "bias"][: 1 + (f"{name}.bias" in self._names)]
+        return Norm(*(self._pointer(self._weight(f"{name}.{part}")) for part in parts))
 
     def _linear(self, names: Sequence[str], *, bias: str | None = None) -> Linear:
         """Pack layers of the same inputs as one: panels of outputs, in which inputs follow each other."""
@@ -314,8 +369,8 @@ class Engine:
         filled_up = num_out + -num_out % panel
         matrix = np.pad(matrix, ((0, filled_up - num_out), (0, 0)))
         shift = np.zeros(filled_up, np.float32)
-        if biases:
-            shift[:num_out] = np.concatenate(biases)
+        if biases:  # those of the first layers, where others have none
+            shift[: sum(map(len, biases))] = np.concatenate(biases)
         scale = sums = None
         weight: NDArray[np.generic] = matrix
         if self._precision == "bf16":

@@ -1,4 +1,4 @@
-"""The native backend: the engine of the native library, on a CPU, for models of the paper's shape."""
+"""The native backend: the engine of the native library, on a CPU, for the paper's models and T5's."""
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
@@ -155,7 +155,7 @@ class EngineStep(StepFunction):
         self._sentences = self._rows = np.arange(len(sources))
         self._lengths = np.zeros(len(sources), np.int64)  # the number of input ids of each output so far
         self._end = 0  # of the longest, or beyond
-        self._keys_and_values: list[NDArray[np.float32]] = []  # (rows, layers, 2 D) of each step
+        self._keys_and_values: list[NDArray[np.float32]] = []  # what the table points to, of each step
         self._table = np.zeros((len(sources), FIRST_POSITIONS), np.intp)  # where those of each position are
         self._past = self._pointers()
 
@@ -203,6 +203,8 @@ class EngineStep(StepFunction):
             outputs=outputs, at_positions=at_positions, end=self._end, threads=self._threads,
             attention=self._recorded(len(ids)),
         )  # fmt: skip
+        if self._engine.is_recurrent:
+            self._keys_and_values.clear()  # only the latest states are read again
         self._keys_and_values.append(keys_and_values)
         sentences = self._sentences.take(outputs)
         return EngineTokens(self._engine, states, sentences, shortlist=self._shortlist, threads=self._threads)

@@ -228,8 +228,8 @@ class DiverseBeamSearch(BeamSearch):
     Each group is a beam of its own. At each position the groups choose one after the other, and a token costs
     `diversity_penalty` for each hypothesis of an earlier group that goes on with it at this position
     (Hamming diversity). The first group is beam search with its share of `beam_size`. A group ends as a beam
-    does, by `early_stopping`. The hypotheses are those of all groups, best first by what the search went by;
-    their numbers are the model's own, without what diversity costs.
+    does, by `early_stopping`. The hypotheses are those of all groups, best first by their scores. These are
+    the model's own, without what diversity costs.
 
     Attributes:
         num_groups: of the beam, each with an equal share of it; one group is beam search.
@@ -300,13 +300,11 @@ class DiverseBeamSearch(BeamSearch):
 def _merged(
     groups: Sequence[Sequence[Sequence[tuple[float, Hypothesis]]]],
 ) -> list[list[tuple[float, Hypothesis]]]:
-    """Of each sentence the ended hypotheses of all groups, best first, each output once."""
+    """Of each sentence the ended hypotheses of all groups, best first by their scores, each output once."""
     merged = []
     for of_groups in zip(*groups, strict=True):
-        best: dict[tuple[tuple[int, ...], bool], tuple[float, Hypothesis]] = {}
-        for ranked in sorted((each for group in of_groups for each in group), key=by_search_score):
-            best.setdefault((ranked[1].ids, ranked[1].finished), ranked)
-        merged.append(list(best.values()))
+        best = {(each.ids, each.finished): each for group in of_groups for _, each in group}
+        merged.append(sorted(((each.score, each) for each in best.values()), key=by_search_score))
     return merged
 
 

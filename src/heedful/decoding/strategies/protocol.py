@@ -92,7 +92,7 @@ class Greedy(Strategy):
             raise InputError(f"n_best={options.n_best}: greedy search has one output; search with a beam")
         if options.coverage_penalty:
             raise InputError(
-                f"coverage_penalty={options.coverage_penalty}: ranks nothing in greedy search; leave it out, "
+                f"coverage_penalty={options.coverage_penalty}: has no effect in greedy search; leave it out, "
                 "or search with a beam, which may be of one"
             )
 

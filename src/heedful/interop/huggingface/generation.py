@@ -24,7 +24,7 @@ _READ = frozenset(
         "bad_words_ids", "decoder_start_token_id", "early_stopping", "eos_token_id", "forced_bos_token_id",
         "forced_eos_token_id", "length_penalty", "max_length", "max_new_tokens", "min_length",
         "min_new_tokens", "no_repeat_ngram_size", "num_beams", "num_return_sequences", "pad_token_id",
-        "renormalize_logits", "suppress_tokens",
+        "renormalize_logits", "repetition_penalty", "suppress_tokens",
     )
 )  # fmt: skip
 _WITHOUT_EFFECT = frozenset(
@@ -56,7 +56,6 @@ _FIXED: Mapping[str, Any] = {
     "max_time": None,
     "num_beam_groups": 1,
     "penalty_alpha": None,
-    "repetition_penalty": 1.0,
     "sequence_bias": None,
     "stop_strings": None,
     "token_healing": False,
@@ -87,7 +86,7 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
         "beam_size": typed.whole_number("num_beams") or 1,
         "n_best": typed.whole_number("num_return_sequences") or 1,
         "length_penalty": 1.0 if length_penalty is None else length_penalty,
-        "length_normalization": "average",
+        "length_normalization": "power",
         "early_stopping": _early_stopping(directory),
         "forced_first_id": typed.whole_number("forced_bos_token_id"),
         "forced_last_id": typed.whole_number("forced_eos_token_id"),
@@ -98,12 +97,19 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
             (typed.whole_number("min_length") or 0) - 1, typed.whole_number("min_new_tokens") or 0, 0
         ),
         "no_repeat_ngram_size": typed.whole_number("no_repeat_ngram_size") or 0,
+        "repetition_penalty": typed.number("repetition_penalty") or 1.0,
         # The longest texts that it was made for; without it, those of a training here would be the limit.
         "max_source_tokens": directory.typed().whole_number("max_position_embeddings") or None,
     }
     if search["no_repeat_ngram_size"] == 1:
         raise directory.error(
             "no_repeat_ngram_size=1 counts the start token there; only 2 and more are supported",
+            file=file,
+        )
+    if search["repetition_penalty"] != 1 and search["beam_size"] == 1:
+        raise directory.error(
+            f"repetition_penalty={search['repetition_penalty']} with num_beams=1 changes logits there; only "
+            "that of beam search, on log-probabilities, is supported",
             file=file,
         )
     if search["length_penalty"] < 0:
@@ -185,7 +191,7 @@ def inexact_settings(search: DecodeConfig) -> Iterator[str]:
 
 def _is_expressible(search: DecodeConfig) -> bool:
     """Return whether `generate` has equivalent settings."""
-    return search.length_normalization == "average" and _has_one_limit(search)
+    return search.length_normalization == "power" and _has_one_limit(search)
 
 
 def _has_one_limit(search: DecodeConfig) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError
 from heedful.interop.conversion import read_checkpoint
 from heedful.interop.vocabulary import TypedSettings
@@ -27,7 +28,14 @@ CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE = (
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that exists, whole or sharded
 _INDEX = ".index.json"  # of sharded weights
 # Any of these shows that there is a tokenizer.
-_TOKENIZER_FILES = (TOKENIZER_FILE, "tokenizer.json", "vocab.json", "source.spm", "sentencepiece.bpe.model")
+_TOKENIZER_FILES = (
+    TOKENIZER_FILE,
+    "tokenizer.json",
+    "vocab.json",
+    "source.spm",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,20 +46,34 @@ class ImportOptions:
         settings: keys of `ModelConfig`.
         src_lang: the language of the source, for models with language tags.
         tgt_lang: the language to translate into.
+        ignored: unknown keys of the JSON files that do not change the outputs.
+        vocabularies: of source and target, in place of those of the model; None: its own.
     """
 
     settings: Mapping[str, Any]
     src_lang: str | None = None
     tgt_lang: str | None = None
+    ignored: Collection[str] = ()
+    vocabularies: tuple[Path, Path] | None = None
 
 
 @dataclass(frozen=True)
 class ImportedBundle:
-    """An imported model with its tokenizers; its weights have the names of a bundle."""
+    """An imported model with its tokenizers.
+
+    Attributes:
+        config: of the bundle.
+        weights: by the names of a bundle; each may be read when it is asked for.
+        tokenizers: None: the model works on ids.
+        notes: sentences for the user, about what was not in the files.
+        shortlist: of the model's files; None: there is none.
+    """
 
     config: Config
-    weights: dict[str, Tensor]
+    weights: Mapping[str, Tensor]
     tokenizers: TokenizerPair | None
+    notes: tuple[str, ...] = ()
+    shortlist: Shortlist | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +86,7 @@ class PretrainedDirectory:
         generation: generation_config.json or, for older models, config.json.
         generation_file: the name of that file.
         tokenizer: tokenizer_config.json merged with special_tokens_map.json; empty if there is none.
+        ignored: unknown keys that the user lets pass.
     """
 
     path: Path
@@ -71,6 +94,7 @@ class PretrainedDirectory:
     generation: Mapping[str, Any]
     generation_file: str
     tokenizer: Mapping[str, Any]
+    ignored: Collection[str] = ()
 
     def error(self, problem: str, *, file: str = CONFIG_FILE) -> InteropError:
         """Return an exception that names the file."""
@@ -145,11 +169,11 @@ class PretrainedDirectory:
         return sorted(set(parts))
 
 
-def read_pretrained(path: Path) -> PretrainedDirectory:
-    """Read the JSON files of a directory.
+def read_pretrained(path: Path, *, ignored: Collection[str] = ()) -> PretrainedDirectory:
+    """Read the JSON files of a directory; `ignored` are unknown keys of theirs that may pass.
 
     Raises:
-        InteropError: it is not a directory of transformers.
+        InteropError: it is not a directory of transformers, or no file has an ignored key.
     """
     if not path.is_dir():
         problem = "is a file" if path.is_file() else "no such directory"
@@ -162,12 +186,17 @@ def read_pretrained(path: Path) -> PretrainedDirectory:
         for name in ("special_tokens_map.json", TOKENIZER_FILE)
         if (path / name).is_file()
     ]
+    generation = config if file == CONFIG_FILE else bare.read_object(file)
+    for key in ignored:
+        if key not in config and key not in generation:
+            raise bare.error(f"--ignore {shown(key)}: there is no such key; leave it out")
     return PretrainedDirectory(
         path,
         config,
-        config if file == CONFIG_FILE else bare.read_object(file),
+        generation,
         file,
         {key: value for each in tokens for key, value in each.items()},
+        ignored,
     )
 
 
@@ -187,11 +216,14 @@ def refuse_other_values(
 def refuse_unknown_keys(
     directory: PretrainedDirectory, file: str, settings: Mapping[str, Any], known: Collection[str]
 ) -> None:
-    """Refuse an unknown key, unless it is None or private (`_name_or_path`)."""
+    """Refuse an unknown key, unless it is None, private (`_name_or_path`) or ignored by the user."""
     for key, value in settings.items():
-        if key not in known and not key.startswith("_") and value is not None:
+        if key in known and key in directory.ignored:
+            raise directory.error(f"--ignore {shown(key)}: it is known and followed; leave it out", file=file)
+        if key not in (*known, *directory.ignored) and not key.startswith("_") and value is not None:
             raise directory.error(
-                f"{shown(key)} is unknown, and may change the outputs; if it does not, delete it there",
+                f"{shown(key)} is unknown, and may change the outputs; if it only describes text, give "
+                f"--ignore {shown(key)}",
                 file=file,
             )
 

@@ -87,26 +87,9 @@ def read_architecture(
         InteropError: a key is unknown or has an unsupported value.
     """
     config = directory.config
-    if config.get("model_type") not in model_types:
-        raise directory.error(
-            f"model_type is {shown(config.get('model_type'))}, not {' or '.join(map(repr, model_types))}; "
-            "give another --layout"
-        )
-    refuse_other_values(directory, CONFIG_FILE, config, {**_FIXED_BY_FORMAT, **(fixed or {})})
     both = [f"{stack}_{key}" for key in _PAIRS for stack in ("encoder", "decoder")]
-    refuse_unknown_keys(
-        directory,
-        CONFIG_FILE,
-        config,
-        {*_NUMBERS, *both, *_FIXED_BY_FORMAT, *(fixed or {}), *known, *_WITHOUT_EFFECT, *GENERATION_KEYS}
-        | {
-            "activation_function",
-            "max_position_embeddings",
-            "model_type",
-            "tie_word_embeddings",
-            "vocab_size",
-        },
-    )
+    more = ("activation_function", "max_position_embeddings")
+    check_keys(directory, model_types, known=[*_NUMBERS, *both, *more, *known], fixed=fixed or {})
     for key in _PAIRS:
         one, other = config.get(f"encoder_{key}"), config.get(f"decoder_{key}")
         if one != other:
@@ -121,6 +104,30 @@ def read_architecture(
     return {ours: config[theirs] for theirs, ours in _NUMBERS.items() if theirs in config} | {
         "activation": ACTIVATIONS[activation]
     }
+
+
+def check_keys(
+    directory: PretrainedDirectory,
+    model_types: Sequence[str],
+    *,
+    known: Iterable[str],
+    fixed: Mapping[str, Any],
+) -> None:
+    """Check the family and every key of config.json; the arguments are those of `read_architecture`.
+
+    Raises:
+        InteropError: a key is unknown or has an unsupported value.
+    """
+    config = directory.config
+    if config.get("model_type") not in model_types:
+        raise directory.error(
+            f"model_type is {shown(config.get('model_type'))}, not {' or '.join(map(repr, model_types))}; "
+            "give another --layout"
+        )
+    fixed = {**_FIXED_BY_FORMAT, **fixed}
+    refuse_other_values(directory, CONFIG_FILE, config, fixed)
+    every = {"model_type", "tie_word_embeddings", "vocab_size", *_WITHOUT_EFFECT, *GENERATION_KEYS}
+    refuse_unknown_keys(directory, CONFIG_FILE, config, {*known, *fixed, *every})
 
 
 PIPELINE_FILE = "tokenizer.json"
@@ -183,8 +190,10 @@ def fairseq_tokens(model: bytes) -> list[str]:
     return ["<s>", "<pad>", "</s>", "<unk>", *(spm.id_to_piece(i) for i in ordinary)]
 
 
-def tokenizer_of_pipeline(directory: PretrainedDirectory) -> HuggingFaceTokenizer:
-    """Load a tokenizer.json.
+def tokenizer_of_pipeline(
+    directory: PretrainedDirectory, *, starts_with_pad: bool = False
+) -> HuggingFaceTokenizer:
+    """Load a tokenizer.json; `starts_with_pad`: there is no begin token.
 
     Raises:
         InteropError: there is none, or it lacks a special token.
@@ -199,6 +208,7 @@ def tokenizer_of_pipeline(directory: PretrainedDirectory) -> HuggingFaceTokenize
             for token, content in _with_contents(directory, added, file=PIPELINE_FILE)
             if is_whole(token.get("id"), most=MAX_NUMBER)
         },
+        without_bos=starts_with_pad,
     )
     return HuggingFaceTokenizer(
         directory.read_bytes(PIPELINE_FILE),

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from heedful.errors import InteropError, MissingExtraError, install_hint
-from heedful.interop.exporting import write_readme
+from heedful.interop.exporting import refuse_recurrent, write_readme
 from heedful.interop.onnx.runtime import ENCODER_FILE, SETTINGS_FILE, STEP_FILE, OnnxSettings, settings_of
 from heedful.model.attention import DecoderCache, KeyValueCache, LayerCache, MultiHeadAttention, Projection
 from heedful.model.layers import DecoderLayer
@@ -31,9 +31,9 @@ from heedful.model.positions import (
 from heedful.model.transformer import Transformer
 from heedful.model.variants import (
     BucketedBiases,
+    OffsetSinusoids,
     RotaryPositions,
     concatenated_sinusoids,
-    fairseq_sinusoids,
     relative_distances,
 )
 from heedful.runtime.durable import new_directory
@@ -70,6 +70,7 @@ def export_onnx(bundle: Bundle, output: Path) -> None:
         MissingExtraError: onnx or onnxscript is not installed.
     """
     _check_libraries()
+    refuse_recurrent(bundle.config.model, "onnx")
     model = exportable(bundle.model)
     settings = settings_of(bundle)
     with new_directory(output) as directory:
@@ -235,7 +236,7 @@ class FunctionalCache(KeyValueCache):
 
 
 class ComputedSinusoids(SinusoidalPositions):
-    """Sinusoids that the graph computes, without a table; fairseq's in float32."""
+    """Sinusoids that the graph computes, without a table; those with an offset in float32."""
 
     rates: Tensor
 
@@ -245,8 +246,8 @@ class ComputedSinusoids(SinusoidalPositions):
         half = torch.arange(d_model // 2, dtype=torch.float64)
         if self.formula in (sinusoids, concatenated_sinusoids):
             self.first, rates = 0, 10_000 ** -(2 * half / d_model)
-        elif self.formula is fairseq_sinusoids:
-            self.first, rates = 2, torch.exp(half.float() * -(math.log(10_000) / max(1, d_model // 2 - 1)))
+        elif isinstance(self.formula, OffsetSinusoids):
+            self.first, rates = self.formula.offset, self.formula.rates(d_model)
         else:
             name = getattr(self.formula, "__name__", repr(self.formula))
             raise InteropError(f"onnx: positions by {name} cannot be exported; export --to another engine")

@@ -1,17 +1,18 @@
-"""Read BART, mBART and mBART-50 as saved by transformers.
+"""Read models that fairseq trained, as saved by transformers: BART, mBART, mBART-50, M2M100 and NLLB.
 
-They have learned positions and a norm on the embedded input; BART is post-norm, mBART pre-norm. mBART has
-language tags after the source and as the decoder's start token; mBART-50 before the source, and as the forced
-first token of the output.
+BART and mBART have learned positions and a norm on the embedded input; BART is post-norm, mBART pre-norm.
+mBART has language tags after the source and as the decoder's start token; mBART-50 before the source, and as
+the forced first token of the output. M2M100 and NLLB have tags as mBART-50, and are pre-norm with fairseq's
+sinusoids.
 """
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from heedful.interop.conversion import Conversion, Imported
+from heedful.interop.conversion import STACKS, Conversion, Imported
 from heedful.interop.fairseq import move_layers, move_learned_positions, move_output_bias, move_tokens
-from heedful.interop.huggingface.generation import read_search, read_start_id
+from heedful.interop.huggingface.generation import read_search, read_special_id, read_start_id
 from heedful.interop.huggingface.pretrained import (
     TOKENIZER_FILE,
     ImportedBundle,
@@ -30,9 +31,11 @@ from heedful.interop.huggingface.reading import (
     tokenizer_of_pipeline,
     vocabulary_tokenizer,
 )
+from heedful.interop.vocabulary import read_words
+from heedful.settings.parsing import shown
 from heedful.text import Tokenizer, TokenizerPair
 
-LAYOUT = "bart"
+BART = "bart"
 _USUAL_SOURCE = "en_XX"  # the default of mBART's tokenizers
 # The languages in the order of their ids, which follow those of the tokens (MBartTokenizer and
 # MBart50Tokenizer of transformers).
@@ -71,7 +74,7 @@ def read_bart(directory: PretrainedDirectory, options: ImportOptions) -> Importe
         text = _READERS[_kind(directory)](directory, options, search)
     read = ReadSettings(model=facts, search=search, text=text)
     convert = partial(_convert, norm="post" if family == "bart" else "pre")
-    return assemble(directory, options, read, convert, layout=LAYOUT)
+    return assemble(directory, options, read, convert, layout=BART)
 
 
 def _convert(conversion: Conversion, *, norm: str) -> Imported:
@@ -154,3 +157,97 @@ _READERS: dict[str, Callable[[PretrainedDirectory, ImportOptions, dict[str, Any]
     "mbart": _read_mbart_text,
     "mbart-50": _read_mbart50_text,
 }
+
+
+M2M100 = "m2m100"
+_M2M100_SOURCES = ("__en__", "eng_Latn")  # the defaults of transformers' tokenizers
+_PAD_ID = 1  # fairseq's sinusoids count from the position after that of padding
+
+# The languages in the order of their ids, which follow those of vocab.json, by the "language_codes" of a
+# tokenizer's settings (M2M100Tokenizer of transformers).
+_M2M100_LANGUAGES = {
+    "m2m100": (
+        "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he "
+        "hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no "
+        "ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo "
+        "zh zu"
+    ),
+    "wmt21": "en ha is ja cs ru zh de",
+}
+
+
+def read_m2m100(directory: PretrainedDirectory, options: ImportOptions) -> ImportedBundle:
+    """Read a directory of M2M100 or NLLB.
+
+    The languages are those in `options`, or else those in the tokenizer's settings; they are the defaults of
+    `heedful translate`.
+
+    Raises:
+        InteropError: a file is missing, has unsupported settings, or the languages are not specified.
+        TokenizerError: the tokenizer files are not usable, or a language has no tag.
+        ConfigError: the settings are invalid.
+    """
+    facts = read_architecture(directory, ["m2m_100"])
+    pad_id, start_id = read_special_id(directory, "pad_token_id"), read_start_id(directory)
+    if pad_id != _PAD_ID or start_id == pad_id:
+        raise directory.error(
+            f"pad_token_id={pad_id} and decoder_start_token_id={start_id} are not supported: positions count "
+            f"from 2 only if padding is {_PAD_ID} and does not start the decoder"
+        )
+    search, text = read_search(directory), None
+    if directory.has_tokenizer:
+        text = _read_m2m100_text(directory, options, forced_id=search.pop("forced_first_id"))
+    read = ReadSettings(model=facts, search=search, text=text)
+    return assemble(directory, options, read, _convert_m2m100, layout=M2M100)
+
+
+def _convert_m2m100(conversion: Conversion) -> Imported:
+    move_layers(conversion, prefix="model.")
+    for stack in STACKS:
+        name = f"model.{stack}.embed_positions.weights"  # in older files; transformers ignores it too
+        if name in conversion.left:
+            conversion.take(name)
+    move_tokens(conversion, prefix="model.", shared="model.shared.weight", output="lm_head.weight")
+    return conversion.finish(norm="pre", positions="fairseq")
+
+
+def _m2m100_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
+    """Load NLLB's tokenizer.json, or M2M100's SentencePiece model, list of tokens, and language tags."""
+    if (directory.path / PIPELINE_FILE).is_file():
+        return tokenizer_of_pipeline(directory)
+    if not (directory.path / "vocab.json").is_file():
+        raise directory.error(
+            "no such file, nor is there a vocab.json; save the tokenizer again with today's transformers",
+            file=PIPELINE_FILE,
+        )
+    codes = directory.typed(TOKENIZER_FILE).text("language_codes") or "m2m100"
+    if codes not in _M2M100_LANGUAGES:
+        raise directory.error(
+            f"language_codes={shown(codes)} is unknown; there are {', '.join(_M2M100_LANGUAGES)}",
+            file=TOKENIZER_FILE,
+        )
+    tags = [f"__{code}__" for code in _M2M100_LANGUAGES[codes].split()]
+    return vocabulary_tokenizer(
+        directory,
+        directory.read_bytes("sentencepiece.bpe.model"),
+        [*read_words(directory.path / "vocab.json"), *tags],
+        special=tags,
+    )
+
+
+def _read_m2m100_text(
+    directory: PretrainedDirectory, options: ImportOptions, *, forced_id: int | None
+) -> TextSettings:
+    tokenizer = _m2m100_tokenizer(directory)
+    check_special_ids(directory, tokenizer)
+    usual = next((tag for tag in _M2M100_SOURCES if tag in tokenizer.tags()), None)
+    is_last = directory.tokenizer.get("legacy_behaviour") is True  # of NLLB's first tokenizer
+    return TextSettings(
+        tokenizers=TokenizerPair(tokenizer, tokenizer),
+        start_id=read_start_id(directory),
+        languages={
+            "src_tag": tag_of(directory, tokenizer, "src_lang", options.src_lang, usual=usual),
+            "tgt_tag": tag_of(directory, tokenizer, "tgt_lang", options.tgt_lang, default_id=forced_id),
+            "src_tag_position": "last" if is_last else "first",
+        },
+    )

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -10,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedful.errors import InteropError, MissingExtraError, install_hint, suggestion
+from heedful.interop.ctranslate2.names import ACTIVATIONS, SINUSOIDS, weight_names
+from heedful.interop.exporting import refuse_recurrent
+from heedful.interop.vocabulary import unique_names
 from heedful.model.attention import MultiHeadAttention
-from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward
-from heedful.model.positions import AttentionPositions, LearnedPositions, SinusoidalPositions
+from heedful.model.layers import DecoderLayer, EncoderLayer
+from heedful.model.positions import AttentionPositions, SinusoidalPositions
 from heedful.model.transformer import Decoder, Encoder, Transformer
-from heedful.model.variants import GatedFeedForward
 from heedful.runtime.durable import new_directory
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config, DecodeConfig
@@ -28,13 +31,6 @@ from heedful.text.special_tokens import SpecialTokens, suppressed_ids
 
 if TYPE_CHECKING:
     from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
-    from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
-    from ctranslate2.specs.common_spec import EmbeddingsSpec, LayerNormSpec, LinearSpec
-    from ctranslate2.specs.transformer_spec import (
-        FeedForwardSpec,
-        TransformerDecoderLayerSpec,
-        TransformerEncoderLayerSpec,
-    )
 
 NUM_POSITIONS = 2048  # twice the source tokens after which CTranslate2 truncates by default
 
@@ -43,7 +39,7 @@ def position_limit(config: ModelConfig) -> int | None:
     """Return the maximum length of source and target in the exported model, in tokens; None: no limit."""
     if config.positions == "learned":
         return config.max_positions
-    return None if config.positions in ("rotary", "relative") else NUM_POSITIONS
+    return None if config.positions in ("rotary", "relative", SINUSOIDS) else NUM_POSITIONS
 
 
 @dataclass(frozen=True)
@@ -63,24 +59,6 @@ def token_names(bundle: Bundle) -> TokenNames:
     tgt_names = unique_names(_tokens(tgt, config.tgt_vocab_size), {})
     shared = {src.unk_id: tgt_names[tgt.unk_id], src.eos_id: tgt_names[tgt.eos_id]}
     return TokenNames(unique_names(_tokens(src, config.src_vocab_size), shared), tgt_names)
-
-
-def unique_names(tokens: Sequence[str], fixed: Mapping[int, str]) -> list[str]:
-    """Name each id: by its fixed name, else by its token; where that is taken, the id is added.
-
-    >>> unique_names(["[UNK]", "a", "a", "a<2>"], {0: "<unk>"})
-    ['<unk>', 'a', 'a<2><2>', 'a<2>']
-    """
-    reserved, taken = {*tokens, *fixed.values()}, set(fixed.values())
-    names: list[str] = []
-    for i, token in enumerate(tokens):
-        name = fixed.get(i, token)
-        if i not in fixed and name in taken:
-            while name in reserved or name in taken:
-                name += f"<{i}>"
-        taken.add(name)
-        names.append(name)
-    return names
 
 
 def _tokens(tokenizer: Tokenizer, count: int) -> list[str]:
@@ -119,7 +97,7 @@ def translate(lines):
     results = translator.translate_batch(
         [$source for line in lines],
         $arguments,
-        return_end_token=True,  # the length penalty counts it
+        return_end_token=True,
     )
     outputs = [[token for token in result.hypotheses[0] if token not in special] for result in results]
     return [$text for tokens in outputs]
@@ -157,7 +135,7 @@ def readme(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames, *, 
         source=_cutting(tokenizers.src, first, special_tokens, names),
         arguments=",\n        ".join(_arguments(bundle, special_tokens, names)),
         text=_joining(tokenizers.tgt, last),
-        notes="\n".join(f"- {note}" for note in _notes(bundle.config, special_tokens, names)),
+        notes="\n".join(f"- {note}" for note in _notes(bundle.config, tokenizers.src, special_tokens, names)),
     )
 
 
@@ -229,8 +207,9 @@ def _arguments(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames)
     yield 'batch_type="tokens"'
 
 
-def _notes(config: Config, special_tokens: SpecialTokens, names: TokenNames) -> Iterable[str]:
-    source = [names.src[i] for i in (*special_tokens.src_prefix, *special_tokens.src_suffix[1:])]
+def _notes(config: Config, src: Tokenizer, special_tokens: SpecialTokens, names: TokenNames) -> Iterable[str]:
+    around = (*special_tokens.src_prefix, *special_tokens.src_suffix)
+    source = [names.src[i] for i in around if i != src.eos_id]
     tags = [*source, *(names.tgt[i] for i in special_tokens.tgt_prefix)]
     if tags:
         listed = " and ".join(f"`{tag}`" for tag in tags)
@@ -247,7 +226,7 @@ def _notes(config: Config, special_tokens: SpecialTokens, names: TokenNames) -> 
     elif limit is not None:
         yield f"Positions end at {limit:,} tokens on either side; beyond, CTranslate2 stops with an error."
     yield (
-        'It searches as heedful does with `length_normalization = "average"`, `early_stopping = "first"` and '
+        'It searches as heedful does with `length_normalization = "power"`, `early_stopping = "first"` and '
         "`renormalize = true`: scores are log-probabilities divided by the length to the power of the "
         "penalty, a sentence ends with its beam_size-th finished hypothesis, and what is suppressed leaves "
         "its probability to the rest. With `patience=2` it ends with twice as many, and rarely misses what "
@@ -259,9 +238,6 @@ def _literal(value: Sequence[str] | Sequence[Sequence[str]]) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "swish": "SWISH"}
-
-
 def transformer_spec(model: Transformer) -> "TransformerSpec":
     """Describe a model; vocabularies and special tokens are still to be added.
 
@@ -270,13 +246,17 @@ def transformer_spec(model: Transformer) -> "TransformerSpec":
     from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
 
     config = model.config
-    encoder = TransformerEncoderSpec(config.num_encoder_layers, config.num_heads, **_parts(config))
-    decoder = TransformerDecoderSpec(config.num_decoder_layers, config.num_heads, **_parts(config))
-    _set_stack(encoder, encoder.embeddings[0], model.encoder, config)
-    _set_stack(decoder, decoder.embeddings, model.decoder, config)
-    _set_linear(decoder.projection, model.output.weight, model.output.bias)
-    spec = TransformerSpec(encoder, decoder)
+    spec = TransformerSpec(
+        TransformerEncoderSpec(config.num_encoder_layers, config.num_heads, **_parts(config)),
+        TransformerDecoderSpec(config.num_decoder_layers, config.num_heads, **_parts(config)),
+    )
     spec.config.layer_norm_epsilon = config.layer_norm_eps
+    for stack_spec, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
+        _set_stack(stack_spec, stack, config)
+    weights = dict(model.named_parameters(remove_duplicate=False))
+    for theirs, ours in weight_names(config).items():
+        rows = [_per_head(name, weights[name], config) for name in ours]
+        _set(spec, theirs, _copy(torch.cat(rows)))
     return spec
 
 
@@ -285,8 +265,8 @@ def _parts(config: ModelConfig) -> dict[str, Any]:
     from ctranslate2.specs import Activation
 
     return {
-        "pre_norm": _has_final_norm(config),  # gives the stack a final norm; the flag is set afterwards
-        "activation": Activation[_ACTIVATIONS[config.activation]],
+        "pre_norm": config.norm == "pre" or config.final_norm,  # of a final norm; `_set_stack` sets the flag
+        "activation": Activation[ACTIVATIONS[config.activation]],
         "layernorm_embedding": config.embedding_norm,
         "relative_attention_bias": config.positions in ("relative", "alibi"),
         "ffn_glu": config.gated,
@@ -298,83 +278,60 @@ def _parts(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _has_final_norm(config: ModelConfig) -> bool:
-    return config.norm == "pre" or config.final_norm
-
-
 def _head_size(config: ModelConfig) -> int:
     """CTranslate2 has one size for a head's queries, keys and values: zeros fill up the smaller ones."""
     return max(config.head_key_size, config.head_value_size)
 
 
+def _set(spec: object, path: str, value: Tensor) -> None:
+    """Set a variable by its name in the file: part `layer_3` is the attribute, or item 3 of `layer`."""
+    *scopes, attribute = path.split("/")
+    for scope in scopes:
+        name, _, index = scope.rpartition("_")
+        spec = getattr(spec, scope) if hasattr(spec, scope) else getattr(spec, name)[int(index)]
+    assert hasattr(spec, attribute), path
+    setattr(spec, attribute, value)
+
+
 def _set_stack(
-    spec: "TransformerEncoderSpec | TransformerDecoderSpec",
-    tokens: "EmbeddingsSpec",
-    stack: Encoder | Decoder,
-    config: ModelConfig,
+    spec: "TransformerEncoderSpec | TransformerDecoderSpec", stack: Encoder | Decoder, config: ModelConfig
 ) -> None:
+    """Set all but the weights."""
     spec.pre_norm = config.norm == "pre"
     spec.scale_embeddings = config.scale_embeddings
-    tokens.weight = _copy(stack.embedding.tokens.weight)
     positions = stack.embedding.positions
-    if isinstance(positions, SinusoidalPositions):
+    if isinstance(positions, SinusoidalPositions) and config.positions != SINUSOIDS:
         spec.position_encodings.encodings = positions.formula(NUM_POSITIONS, config.d_model)
-    elif isinstance(positions, LearnedPositions):
-        spec.position_encodings.encodings = _copy(positions.weight)
-    if config.embedding_norm:
-        _set_norm(spec.layernorm_embedding, stack.embedding.norm)
-    if _has_final_norm(config):
-        _set_norm(spec.layer_norm, stack.final_norm)
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         assert isinstance(layer, EncoderLayer | DecoderLayer)
-        _set_layer(layer_spec, layer, config)
+        attentions = [layer_spec.self_attention]
+        if isinstance(layer, DecoderLayer):
+            attentions.append(layer_spec.attention)
+        for attention in attentions:
+            attention.queries_scale = 1 / math.sqrt(config.head_key_size)
+        if config.positions in ("relative", "alibi"):
+            reach = config.relative_max_distance if config.positions == "relative" else NUM_POSITIONS
+            assert isinstance(layer.self_attention, MultiHeadAttention)
+            biases = _biases(layer.self_attention.positions, reach, both_ways=isinstance(layer, EncoderLayer))
+            layer_spec.self_attention.relative_attention_bias = biases
+            layer_spec.self_attention.relative_attention_max_distance = np.int32(2 * reach)
 
 
-def _set_layer(
-    spec: "TransformerEncoderLayerSpec | TransformerDecoderLayerSpec",
-    layer: EncoderLayer | DecoderLayer,
-    config: ModelConfig,
-) -> None:
-    _set_attention(spec.self_attention, layer.self_attention, config, is_self=True)
-    _set_norm(spec.self_attention.layer_norm, layer.self_attention_norm)
-    if config.positions in ("relative", "alibi"):
-        reach = config.relative_max_distance if config.positions == "relative" else NUM_POSITIONS
-        biases = _biases(layer.self_attention.positions, reach, both_ways=isinstance(layer, EncoderLayer))
-        spec.self_attention.relative_attention_bias = biases
-        spec.self_attention.relative_attention_max_distance = np.int32(2 * reach)
-    if isinstance(layer, DecoderLayer):
-        _set_attention(spec.attention, layer.cross_attention, config, is_self=False)
-        _set_norm(spec.attention.layer_norm, layer.cross_attention_norm)
-    _set_feed_forward(spec.ffn, layer.feed_forward)
-    _set_norm(spec.ffn.layer_norm, layer.feed_forward_norm)
+_HEADS = re.compile(r"_attention\.(query|key|value|output)\.(weight|bias)$")
 
 
-def _set_attention(
-    spec: "MultiHeadAttentionSpec", attention: MultiHeadAttention, config: ModelConfig, *, is_self: bool
-) -> None:
-    """Queries, keys and values of one input are one matrix there: all three, or keys and values."""
-    size = _head_size(config)
-    projections = [
-        (
-            _per_head(layer.weight, heads, size),
-            None if layer.bias is None else _per_head(layer.bias, heads, size),
-        )
-        for layer, heads in (
-            (attention.query, attention.num_heads),
-            (attention.key, attention.num_kv_heads),
-            (attention.value, attention.num_kv_heads),
-        )
-    ]
-    groups = [projections] if is_self else [projections[:1], projections[1:]]
-    for linear, group in zip(spec.linear, groups, strict=False):
-        biases = [bias for _, bias in group if bias is not None]
-        _set_linear(linear, torch.cat([weight for weight, _ in group]), torch.cat(biases) if biases else None)
-    output = _per_head(attention.output.weight.T, attention.num_heads, size).T
-    _set_linear(spec.linear[-1], output, attention.output.bias)
-    spec.queries_scale = 1 / math.sqrt(config.head_key_size)
+def _per_head(name: str, weight: Tensor, config: ModelConfig) -> Tensor:
+    """Fill up the heads of a projection with zeros to one size; other weights are returned unchanged."""
+    match = _HEADS.search(name)
+    if match is None or match.groups() == ("output", "bias"):
+        return weight
+    num_heads = config.num_kv_heads if match[1] in ("key", "value") else None
+    if match[1] == "output":
+        return _filled(weight.T, config.num_heads, _head_size(config)).T
+    return _filled(weight, num_heads or config.num_heads, _head_size(config))
 
 
-def _per_head(rows: Tensor, num_heads: int, size: int) -> Tensor:
+def _filled(rows: Tensor, num_heads: int, size: int) -> Tensor:
     """Fill up the rows of each head, (num_heads * d, ...), with zeros to (num_heads * size, ...)."""
     heads = rows.reshape(num_heads, rows.shape[0] // num_heads, *rows.shape[1:])
     missing = heads.new_zeros(num_heads, size - heads.shape[1], *heads.shape[2:])
@@ -392,28 +349,6 @@ def _biases(positions: AttentionPositions, reach: int, *, both_ways: bool) -> Te
     to_the_left, to_the_right = biases[:, 0, : reach + 1].flip(1).T, biases[:, 0, reach:].T
     halves = [to_the_left, to_the_right] if both_ways else [to_the_left]
     return _copy(torch.cat([torch.cat([half[:-1], half[-1:].expand(reach, -1)]) for half in halves]))
-
-
-def _set_feed_forward(spec: "FeedForwardSpec", layer: FeedForward) -> None:
-    if isinstance(layer, GatedFeedForward):  # there, the layer with the activation is the first one
-        _set_linear(spec.linear_0, layer.gate.weight, layer.gate.bias)
-        _set_linear(spec.linear_0_noact, layer.inner.weight, layer.inner.bias)
-    else:
-        _set_linear(spec.linear_0, layer.inner.weight, layer.inner.bias)
-    _set_linear(spec.linear_1, layer.outer.weight, layer.outer.bias)
-
-
-def _set_linear(spec: "LinearSpec", weight: Tensor, bias: Tensor | None) -> None:
-    spec.weight = _copy(weight)
-    if bias is not None:
-        spec.bias = _copy(bias)
-
-
-def _set_norm(spec: "LayerNormSpec", norm: nn.Module) -> None:
-    assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
-    spec.gamma = _copy(norm.weight)
-    if isinstance(norm, nn.LayerNorm):
-        spec.beta = _copy(norm.bias)
 
 
 def _copy(weight: Tensor) -> Tensor:
@@ -434,7 +369,10 @@ def export_ctranslate2(bundle: Bundle, output: Path, *, quantization: str | None
         MissingExtraError: ctranslate2 is not installed.
     """
     _check_quantization(quantization)
+    refuse_recurrent(bundle.config.model, "ctranslate2")
     src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
+    if "byte" in (src.kind, tgt.kind):
+        raise InteropError("--to ctranslate2: CTranslate2 has no byte tokenizer; use --to onnx")
     special_tokens = SpecialTokens.of(bundle.config, bundle.tokenizers)
     names = token_names(bundle)
     with new_directory(output) as directory:

@@ -1,0 +1,569 @@
+"""The files of Marian: weights (.npz, .bin), options and vocabularies, and the folder or archive of them.
+
+Nothing in them is executed: arrays have no pickles, YAML is read by lines, members of an archive are checked.
+The formats are those of marian-nmt/marian-dev and browsermt/marian-dev.
+"""
+
+import math
+import re
+import shutil
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from heedful.errors import InteropError
+from heedful.interop.vocabulary import read_bytes
+from heedful.settings.parsing import decode_text, is_plain_name, is_whole, parse_json, shown
+
+MODEL_OPTIONS = "special:model.yml"
+_SPECIAL = "special:"
+_DECODER = "decoder.yml"
+_MAX_RATIO = 20  # of what an archive unpacks to: weights hardly shrink, vocabularies five times
+_MOST_FILES = 1000
+# What the readers of archives raise.
+_DAMAGED = (OSError, RuntimeError, EOFError, ValueError, zipfile.BadZipFile, zlib.error)
+_MAX_ITEMS = 100_000  # of weights in a file
+_MAX_NAME = 500
+_BIN_VERSION = 1
+_ALIGNMENT = 256
+_FLOAT32, _FLOAT16, _INT8, _INTGEMM8 = 0x0404, 0x0402, 0x0101, 0x4101
+_TYPE_NAMES = {
+    0x4102: "intgemm16", 0x5101: "intgemm8ssse3", 0x6101: "intgemm8avx2", 0x7101: "intgemm8avx512",
+    0x5102: "intgemm16sse2", 0x6102: "intgemm16avx2", 0x7102: "intgemm16avx512",
+}  # fmt: skip
+# A matrix of a layer is stored as (in, out): x W, where the modules here compute x W^T.
+_IS_LAYER = re.compile(r".*_W(?!emb$|pos$|t$)[A-Za-z0-9]*")
+_EMBEDDING = "Wemb"
+
+
+OptionValue = str | int | float | bool | list[Any]
+
+
+@dataclass(frozen=True)
+class MarianFiles:
+    """Where the parts of a model are.
+
+    Attributes:
+        model: the weights.
+        options: of decoder.yml; empty without one.
+        options_file: that file, for error messages.
+        vocabularies: of source and target; None without any.
+        splitters: SentencePiece models of texts that are split before Marian reads them; None without any.
+        shortlist: of lexical translations; None without one.
+    """
+
+    model: Path
+    options: Mapping[str, Any]
+    options_file: Path
+    vocabularies: tuple[Path, Path] | None
+    splitters: tuple[Path, Path] | None
+    shortlist: Path | None
+
+
+def is_marian(source: Path) -> bool:
+    """Return whether a path looks like a model of Marian: weights, a folder or an archive with some."""
+    try:
+        if source.is_dir():
+            return any(_is_model(file) for file in source.iterdir())
+        if zipfile.is_zipfile(source) and source.suffix != ".npz":
+            with zipfile.ZipFile(source) as archive:
+                return any(name.endswith(".npz") for name in archive.namelist())
+        return source.is_file() and _is_model(source)
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def _is_model(file: Path) -> bool:
+    if file.suffix == ".npz" and zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            return f"{MODEL_OPTIONS}.npy" in archive.namelist()
+    if file.suffix != ".bin" or not file.is_file():
+        return False
+    with file.open("rb") as stream:
+        header = stream.read(16)
+    return len(header) == 16 and struct.unpack("<Q", header[:8])[0] == _BIN_VERSION
+
+
+@contextmanager
+def unpacked(source: Path) -> Iterator[Path]:
+    """Give the folder or file of a model; an archive is unpacked into a temporary folder.
+
+    Raises:
+        InteropError: there is no such path, or the archive is damaged, or unsafe to unpack.
+    """
+    if not source.exists():
+        raise InteropError(f"{source}: no such file or directory")
+    if source.is_dir() or source.suffix in (".npz", ".bin"):
+        yield source
+        return
+    with TemporaryDirectory(prefix="heedful-") as folder:
+        try:
+            with zipfile.ZipFile(source) as archive:
+                _unpack(archive, Path(folder), limit=_MAX_RATIO * source.stat().st_size)
+        except _DAMAGED as error:
+            problem = " ".join(str(error).split())[:120]
+            raise InteropError(f"{source}: cannot be unpacked: {problem}") from error
+        yield Path(folder)
+
+
+def _unpack(archive: zipfile.ZipFile, folder: Path, *, limit: int) -> None:
+    """Write the files of an archive, all of them in one folder, whatever folders are there."""
+    members = [info for info in archive.infolist() if not info.is_dir()]
+    if sum(info.file_size for info in members) > limit:
+        raise ValueError(f"it would be more than {_MAX_RATIO} times as large")
+    if len(members) > _MOST_FILES:
+        raise ValueError(f"{len(members):,} files")
+    names = set()
+    for info in members:
+        parts = PurePosixPath(info.filename).parts
+        if not all(is_plain_name(part) for part in parts) or len(parts) > 2:
+            raise ValueError(f"{shown(info.filename)} is no plain name of a file")
+        if parts[-1] in names:
+            raise ValueError(f"{shown(info.filename)} is there twice")
+        names.add(parts[-1])
+        with archive.open(info) as packed, (folder / parts[-1]).open("wb") as file:
+            shutil.copyfileobj(packed, file)
+
+
+def find_files(source: Path, *, vocabularies: Sequence[Path] | None = None) -> MarianFiles:
+    """Return the files of a model: those that decoder.yml names, else those that their names tell.
+
+    Args:
+        source: a folder, or a file of weights beside the others.
+        vocabularies: of source and target, in place of those of decoder.yml.
+
+    Raises:
+        InteropError: a file is missing, or there are several models.
+    """
+    folder = source if source.is_dir() else source.parent
+    beside = sorted(file for file in folder.iterdir() if file.is_file())
+    decoder = _decoder_file(source, beside)
+    options = {} if decoder is None else read_options(decoder)
+    model = source if source.is_file() else _model_file(folder, beside, options)
+    if vocabularies is None:
+        named = _texts(options, "vocabs", decoder)
+        vocabularies = [_beside(folder, name) for name in named] if named else _vocabulary_files(beside)
+    if len(vocabularies) not in (0, 2):
+        raise InteropError(
+            f"{folder}: {len(vocabularies)} vocabularies, not one of the source and one of the target; "
+            "give --src-vocab and --tgt-vocab"
+        )
+    named = _texts(options, "shortlist", decoder)[:1]
+    shortlists = [_beside(folder, name) for name in named] or [
+        file for file in beside if file.name.startswith("lex.") and file.suffix == ".bin"
+    ]
+    return MarianFiles(
+        model,
+        options,
+        decoder or folder / _DECODER,
+        (vocabularies[0], vocabularies[1]) if vocabularies else None,
+        _splitters(folder, vocabularies),
+        shortlists[0] if len(shortlists) == 1 else None,
+    )
+
+
+def _decoder_file(source: Path, beside: Sequence[Path]) -> Path | None:
+    """Return decoder.yml, or the one that is named like it, or another with the key `models`."""
+    own = source.with_name(f"{source.name}.{_DECODER}")
+    if source.is_file() and own.is_file():
+        return own
+    several = [file for file in beside if file.name.endswith(_DECODER)]
+    several = [file for file in several if file.name == _DECODER] or several
+    if not several:
+        several = [file for file in beside if file.suffix == ".yml" and _names_models(file)]
+    return several[0] if len(several) == 1 else None
+
+
+def _names_models(file: Path) -> bool:
+    with file.open("rb") as stream:
+        return re.search(rb"^models:", stream.read(10_000), re.MULTILINE) is not None
+
+
+def _model_file(folder: Path, beside: Sequence[Path], options: Mapping[str, Any]) -> Path:
+    models = [_beside(folder, name) for name in _texts(options, "models", folder / _DECODER)]
+    models = models or [file for file in beside if _is_model(file)]
+    if len(models) != 1:
+        names = ", ".join(file.name for file in models[:3]) or "no .npz and no .bin"
+        raise InteropError(
+            f"{folder}: {len(models)} models ({names}), not one; give the file of weights itself, each of "
+            "an ensemble by itself"
+        )
+    return models[0]
+
+
+def _vocabulary_files(beside: Sequence[Path]) -> list[Path]:
+    """Return the vocabularies of source and target without decoder.yml: by `vocab`, `src` and `trg`."""
+    several = [file for file in beside if "vocab" in file.name and file.suffix in (".spm", ".yml", ".txt")]
+    src = [file for file in several if "src" in file.name]
+    tgt = [file for file in several if "trg" in file.name or "tgt" in file.name]
+    if len(src) == len(tgt) == 1:
+        return [*src, *tgt]
+    return several * 2 if len(several) == 1 else several
+
+
+def _splitters(folder: Path, vocabularies: Sequence[Path]) -> tuple[Path, Path] | None:
+    """Return OPUS-MT's SentencePiece models, which texts are split with before Marian reads them."""
+    if any(file.suffix == ".spm" for file in vocabularies):
+        return None
+    src, tgt = folder / "source.spm", folder / "target.spm"
+    if src.is_file() and tgt.is_file():
+        return src, tgt
+    for file in (folder / "source.bpe", folder / "target.bpe"):
+        if file.is_file():
+            raise InteropError(
+                f"{file}: codes of subword-nmt are not supported; without this file the model is imported "
+                "for texts that are split already"
+            )
+    return None
+
+
+def _beside(folder: Path, name: str) -> Path:
+    """Return the file of a name: Marian's paths are those of the machine that it was trained on."""
+    file = folder / PureWindowsPath(name).name
+    if not file.is_file():
+        raise InteropError(f"{file}: no such file; decoder.yml names it")
+    return file
+
+
+def _texts(options: Mapping[str, Any], key: str, file: Path | None) -> list[str]:
+    values = options.get(key, [])
+    values = values if isinstance(values, list) else [values]
+    texts = [str(value) for value in values if not isinstance(value, bool)]
+    if not all(texts):
+        raise InteropError(f"{file}: {key} has an empty name")
+    return texts
+
+
+def read_options(file: Path) -> dict[str, Any]:
+    """Return the options of a YAML file by key: texts, numbers, booleans, or lists of them.
+
+    Raises:
+        InteropError: it cannot be read, or is not written as Marian writes options.
+    """
+    try:
+        return parse_options(read_bytes(file))
+    except ValueError as error:
+        raise InteropError(f"{file}: {error}") from None
+
+
+def parse_options(content: bytes) -> dict[str, Any]:
+    """Return options by key; Marian writes a key and a value, or a key and a list, on each line.
+
+    Raises:
+        ValueError: it has something else, or a key twice.
+    """
+    options: dict[str, Any] = {}
+    key = None
+    for number, line in enumerate(decode_text(content.rstrip(b"\0")).splitlines(), start=1):
+        text = line.strip()
+        if not text or text.startswith("#") or text in ("---", "..."):
+            continue
+        if key is not None and text.startswith("- "):
+            earlier = options[key]
+            options[key] = [*(earlier if isinstance(earlier, list) else []), _scalar(text[2:].strip())]
+        elif key is not None and line[0] == " ":
+            options[key] = _scalar(text)
+        else:
+            name, colon, value = text.partition(":")
+            key = str(_scalar(name.strip()))
+            if not colon or (value and value[0] != " ") or not key or line[0] == " ":
+                raise ValueError(f"line {number:,} is neither an option nor an item of a list: {shown(text)}")
+            if key in options:
+                raise ValueError(f"the option {shown(key)} is there twice")
+            options[key] = _scalar(value.strip())
+    return options
+
+
+_WHOLE = re.compile(r"[-+]?[0-9]{1,18}")
+_DECIMAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
+
+
+def _scalar(text: str) -> OptionValue:
+    """Return a value of YAML; what is no number, boolean, list or quoted is a text."""
+    if text.startswith("[") and text.endswith("]"):
+        inner = text[1:-1].strip()
+        return [_scalar(each.strip()) for each in inner.split(",")] if inner else []
+    if text[:1] in ('"', "'"):
+        return unquoted(text)
+    if text in ("true", "false"):
+        return text == "true"
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if len(text) < 50 and _DECIMAL.fullmatch(text) else text
+
+
+_ESCAPES = {
+    "0": "\0", "a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b",
+    "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029",
+}  # fmt: skip
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.?)", re.DOTALL)
+
+
+def unquoted(text: str) -> str:
+    """Return a text of YAML without its quotes, its escapes resolved.
+
+    >>> unquoted(chr(34) + "a" + chr(92) + "u00e9" + chr(34)), unquoted("'it''s'"), unquoted("plain")
+    ('aé', "it's", 'plain')
+
+    Raises:
+        ValueError: a quote without its end, or an escape of no character.
+    """
+    if text[:1] not in ('"', "'"):
+        return text
+    if len(text) < 2 or text[-1] != text[0]:
+        raise ValueError(f"{shown(text)} has no closing quote")
+    if text[0] == "'":
+        return text[1:-1].replace("''", "'")
+
+    def resolved(match: re.Match[str]) -> str:
+        code = match[1]
+        if len(code) == 1:
+            return _ESCAPES.get(code, code)
+        value = int(code[1:], 16) if code else -1
+        if not 0 <= value < 0x110000 or 0xD800 <= value < 0xE000:
+            raise ValueError(f"{shown(match[0])} is no character")
+        return chr(value)
+
+    return _ESCAPE.sub(resolved, text[1:-1])
+
+
+def read_vocabulary(file: Path) -> list[str]:
+    """Return the tokens of a vocabulary by id: `token: id` on each line of a .yml, .json, or a token a line.
+
+    Raises:
+        InteropError: it cannot be read, or some id has no token or several.
+    """
+    try:
+        content = read_bytes(file)
+        if file.suffix == ".json":
+            return _by_id(_ids_of_json(content))
+        text = decode_text(content)
+        if file.suffix in (".yml", ".yaml"):
+            return _by_id(_ids_of_lines(text))
+        return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    except ValueError as error:
+        raise InteropError(f"{file}: {error}") from None
+
+
+def _ids_of_json(content: bytes) -> list[tuple[str, int]]:
+    document = parse_json(content)
+    if not isinstance(document, dict) or not all(is_whole(each) for each in document.values()):
+        raise ValueError("not an object of ids by token")
+    return list(document.items())
+
+
+def _ids_of_lines(text: str) -> list[tuple[str, int]]:
+    """Return tokens and ids; libraries of YAML lose tokens such as `~` or `null`."""
+    ids: list[tuple[str, int]] = []
+    waiting = None  # a long token stands on a line of its own: "? token", and ": id" below it
+    for number, line in enumerate(text.split("\n"), start=1):
+        line = line.strip(" \r\t")
+        if not line or line == "---" or (line == "{}" and not ids):
+            continue
+        if line.startswith("? "):
+            waiting = line[2:].strip()
+            continue
+        token, colon, i = line.rpartition(":")
+        if not token and waiting is not None:
+            token, waiting = waiting, None
+        if not (colon and token and i.strip().isdecimal() and len(i) < 12):
+            raise ValueError(f"line {number:,} is not a token and its id: {shown(line)}")
+        ids.append((unquoted(token.strip()), int(i)))
+    return ids
+
+
+# Nematus' names of the first two tokens.
+_OLDER = ("</s>", "<unk>")
+
+
+def _by_id(ids: Sequence[tuple[str, int]]) -> list[str]:
+    tokens: dict[int, str] = {}
+    for token, i in ids:
+        if i in tokens:
+            raise ValueError(f"{shown(tokens[i])} and {shown(token)} have one id, {i:,}")
+        tokens[i] = token
+    for i, name in enumerate(_OLDER):
+        tokens.setdefault(i, name)
+    if missing := set(range(len(tokens))) - tokens.keys():
+        raise ValueError(f"no token has the id {min(missing):,}")
+    return [tokens[i] for i in range(len(tokens))]
+
+
+def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the weights by Marian's names, those of layers as (out, in), and the options of the model.
+
+    Raises:
+        InteropError: it is not a model of Marian, or of numbers that cannot be read here.
+    """
+    try:
+        arrays = _arrays_of_bin(file) if file.suffix == ".bin" else _arrays_of_npz(file)
+        weights: dict[str, Tensor] = {}
+        options = None
+        for name, array in arrays:
+            if name == MODEL_OPTIONS:
+                options = parse_options(array.tobytes())
+            elif not name.startswith(_SPECIAL):
+                weights[name] = _tensor(name, array)
+        if options is None:
+            raise ValueError(f"{MODEL_OPTIONS!r} is missing, which says what the model is")
+    except OSError as error:
+        raise InteropError(f"{file}: {error.strerror or error}") from error
+    except _DAMAGED as error:
+        raise InteropError(f"{file}: not a model of Marian: {' '.join(str(error).split())[:200]}") from error
+    return weights, options
+
+
+def _tensor(name: str, array: NDArray[Any]) -> Tensor:
+    if array.dtype not in (np.float16, np.float32, np.float64):
+        raise ValueError(f"the weight {shown(name)} is of {array.dtype}, not of floats")
+    if _IS_LAYER.fullmatch(name) and array.ndim == 2:
+        array = array.T
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+
+
+def _arrays_of_npz(file: Path) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the arrays of an archive one by one; none of them packed, as Marian writes and reads them."""
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        if len(members) > _MAX_ITEMS or sum(each.file_size for each in members) > file.stat().st_size:
+            raise ValueError("an archive that is larger when it is unpacked; Marian writes no such ones")
+        for info in members:
+            name = info.filename.removesuffix(".npy")
+            if len(name) > _MAX_NAME:
+                raise ValueError(f"{shown(name)} is a name of {len(name):,} characters")
+            with archive.open(info) as stream:
+                yield name, _array(name, stream, info.file_size)
+
+
+def _array(name: str, stream: IO[bytes], size: int) -> NDArray[Any]:
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"the weight {shown(name)} is of a newer format")
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, is_fortran, dtype = read(stream, max_header_size=1000)
+    if dtype.hasobject or dtype.kind not in "fi" or len(shape) > 4:
+        raise ValueError(f"the weight {shown(name)} has no plain numbers")
+    if not all(0 <= each < 2**31 for each in shape) or math.prod(shape) * dtype.itemsize > size:
+        raise ValueError(f"the weight {shown(name)} has a shape of more numbers than are there")
+    content = stream.read(math.prod(shape) * dtype.itemsize)
+    if len(content) != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"the weight {shown(name)} ends early")
+    array = np.frombuffer(bytearray(content), dtype).astype(dtype.newbyteorder("="), copy=False)
+    return array.reshape(shape, order="F" if is_fortran else "C")
+
+
+def _arrays_of_bin(file: Path) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the arrays of a binary file: headers, names, shapes, padding, data."""
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+
+        def numbers(count: int, kind: str) -> tuple[int, ...]:
+            content = stream.read(count * struct.calcsize(kind))
+            if len(content) < count * struct.calcsize(kind):
+                raise ValueError("it ends early")
+            return struct.unpack(f"<{count}{kind}", content)
+
+        version, count = numbers(2, "Q")
+        if version != _BIN_VERSION:
+            raise ValueError(f"version {version}, not {_BIN_VERSION}")
+        if count > _MAX_ITEMS or count * 32 > size:
+            raise ValueError(f"{count:,} weights are more than the file holds")
+        headers = [numbers(4, "Q") for _ in range(count)]
+        for length, _, rank, _ in headers:
+            if not 0 < length <= _MAX_NAME or rank > 8:
+                raise ValueError("a name or a shape that cannot be")
+        names = [stream.read(length).rstrip(b"\0").decode() for length, *_ in headers]
+        shapes = [numbers(rank, "i") for _, _, rank, _ in headers]
+        [padding] = numbers(1, "Q")
+        if padding > _ALIGNMENT:
+            raise ValueError("a padding that cannot be")
+        stream.seek(padding, 1)
+        for name, (_, kind, _, length), shape in zip(names, headers, shapes, strict=True):
+            if stream.tell() + length > size:
+                raise ValueError("it ends early")
+            yield name, _array_of_item(name, kind, shape, stream.read(length))
+
+
+def _array_of_item(name: str, kind: int, shape: tuple[int, ...], content: bytes) -> NDArray[Any]:
+    """Return the array of an item; 8-bit numbers of intgemm are divided by their multiplier.
+
+    Such a matrix is stored as its transpose, the embedding as it is.
+    """
+    count = math.prod(shape)
+    width = {_FLOAT32: 4, _FLOAT16: 2, _INT8: 1, _INTGEMM8: 1}.get(kind)
+    if width is None:
+        name_of_kind = _TYPE_NAMES.get(kind, f"{kind:#06x}")
+        raise ValueError(
+            f"the weight {shown(name)} is of type {name_of_kind}; there are float32, float16 and intgemm8, "
+            "which are the same on every CPU"
+        )
+    if min(shape, default=1) < 0 or count * width + 4 * (kind == _INTGEMM8) > len(content):
+        raise ValueError(f"the weight {shown(name)} has a shape of more numbers than are there")
+    if kind != _INTGEMM8:
+        dtype = {_FLOAT32: "<f4", _FLOAT16: "<f2", _INT8: "i1"}[kind]
+        return np.frombuffer(bytearray(content), dtype, count).reshape(shape)
+    numbers = np.frombuffer(content, np.int8, count)
+    [multiplier] = struct.unpack_from("<f", content, count)
+    if not (math.isfinite(multiplier) and multiplier > 1e-30):  # so that all numbers are finite
+        raise ValueError(f"the weight {shown(name)} has the multiplier {multiplier}")
+    values = numbers.astype(np.float32) / np.float32(multiplier)
+    if _EMBEDDING in name or len(shape) != 2:
+        return values.reshape(shape)
+    return values.reshape(shape[1], shape[0]).T
+
+
+SHORTLIST_MAGIC = 0xF11A48D5013417F5
+
+
+@dataclass(frozen=True)
+class LexicalShortlist:
+    """The contents of a binary shortlist of Marian.
+
+    Attributes:
+        first: so many first target ids are in every shortlist.
+        starts: of each source id in `candidates`, (V + 1,).
+        candidates: target ids.
+    """
+
+    first: int
+    starts: NDArray[np.int64]
+    candidates: NDArray[np.int64]
+
+
+def read_shortlist(file: Path, src_size: int, tgt_size: int) -> LexicalShortlist:
+    """Return the contents of a binary shortlist for vocabularies of these sizes.
+
+    Raises:
+        InteropError: it cannot be read, is damaged, or of other vocabularies.
+    """
+    try:
+        content = read_bytes(file)
+        if len(content) < 48 or struct.unpack_from("<Q", content)[0] != SHORTLIST_MAGIC:
+            raise ValueError("not a binary shortlist of Marian")
+        _, first, _, num_starts, count = struct.unpack_from("<5Q", content, 8)
+        if 48 + 8 * num_starts + 4 * count != len(content):
+            raise ValueError("it has another size than it says")
+        starts = np.frombuffer(content, "<u8", num_starts, 48)
+        candidates = np.frombuffer(content, "<u4", count, 48 + 8 * num_starts).astype(np.int64)
+        # The last offset may be missing: it is the number of entries.
+        if num_starts not in (src_size, src_size + 1) or candidates.max(initial=0) >= tgt_size:
+            raise ValueError(f"it is not for vocabularies of {src_size:,} and {tgt_size:,} tokens")
+        if starts.max(initial=0) > count:
+            raise ValueError("an offset beyond its end")
+        ends = np.append(starts.astype(np.int64), count)[: src_size + 1]
+        if (np.diff(ends) < 0).any() or first > tgt_size or (num_starts and ends[0]):
+            raise ValueError("offsets that cannot be")
+    except ValueError as error:
+        raise InteropError(f"{file}: {error}; leave the file out to import without it") from None
+    return LexicalShortlist(int(first), ends, candidates)
