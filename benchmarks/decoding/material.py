@@ -10,7 +10,7 @@ from measuring import ABOUT_FILE, Ids
 from sacrebleu import corpus_bleu
 
 from heedful.errors import HeedfulError
-from heedful.interop.ctranslate2 import export_ctranslate2
+from heedful.interop.ctranslate2.export import export_ctranslate2
 from heedful.interop.marian import export_marian
 from heedful.model.transformer import Transformer
 from heedful.settings.presets import preset

@@ -29,7 +29,7 @@ def prepare(task: Task) -> Translate:
         SearchOptions.from_config(bundle.config.decode),
         strategy=BeamSearch(beam_size=task.beam, early_stopping="first"),
         n_best=1,
-        length_normalization="average",
+        length_normalization="power",
         length_penalty=1.0,
         max_length_offset=LONGER_BY,
         min_length=task.exact_length,

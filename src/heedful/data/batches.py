@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import sqrt
 
 import numpy as np
@@ -99,13 +99,19 @@ def plan_epoch(
         One array of pair indices for each batch; each pair is in exactly one.
     """
     rng = np.random.Generator(np.random.PCG64([seed, epoch]))
-    src, tgt = (-(-lengths.astype(np.int64) // bucket_width) for lengths in (src_lengths, tgt_lengths))
+    src, tgt = (-(-lengths // bucket_width) for lengths in (src_lengths, tgt_lengths))
     maximum = np.maximum(src, tgt)
     # Sort by max(src_len, tgt_len), then by the difference of both, in alternating direction so that
     # neighbours are alike where the maximum changes too: this keeps padding low in source and target.
     shape = np.where(maximum % 2 == 0, src - tgt, tgt - src)
-    order = np.lexsort((rng.random(len(src)), shape, maximum))
-    lengths = maximum[order] * bucket_width
+    largest = int(maximum.max(initial=0))
+    # As one number, in 16 bits where that suffices: numpy sorts those by radix, in a fraction of the time.
+    kind = np.uint16 if (largest + 1) * (2 * largest + 1) < 2**16 else np.int64
+    key = maximum.astype(kind) * kind(2 * largest + 1) + (shape + largest).astype(kind)
+    del src, tgt, shape  # a text may have 50 million pairs
+    order = rng.random(len(key)).argsort(kind="stable")
+    order = order[key[order].argsort(kind="stable")]
+    lengths = maximum[order].astype(np.int64) * bucket_width
     boundaries = _fill(lengths, tokens, first=rng.uniform(0.0, tokens))
     batches = [order[start:stop] for start, stop in pairwise(boundaries)]
     return [batches[i] for i in rng.permutation(len(batches))]
@@ -131,6 +137,55 @@ _GROWTH_DEVIATIONS = 1.0  # standard deviations of margin above the mean growth
 _DRAWS = 4  # segmentations sampled for a sentence until one fits its batch
 
 
+_MIXTURE = 0x6D6978  # apart from the plan's random numbers of the same seed
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Several corpora, each with its share of the pairs of an epoch; a pure function of (seed, epoch).
+
+    An epoch has as many pairs as all corpora together. Each corpus is gone through in random order, and goes
+    on in the next epoch where it was: none of its pairs comes again before all others have come.
+
+    Attributes:
+        sizes: the number of pairs of each corpus, in the order of the store.
+        shares: of each in an epoch; they add up to 1.
+        templates: the special-token template of each.
+    """
+
+    sizes: tuple[int, ...]
+    shares: tuple[float, ...]
+    templates: tuple[SpecialTokens, ...]
+
+    def counts(self) -> list[int]:
+        """Return the number of pairs of each corpus in an epoch; together as many as all corpora have."""
+        ends = [round(end * sum(self.sizes)) for end in accumulate(self.shares)]
+        ends[-1] = sum(self.sizes)
+        return [end - start for start, end in pairwise([0, *ends])]
+
+    def indices(self, seed: int, epoch: int) -> Indices:
+        """Return the indices of an epoch's pairs in the store, those of the first corpus first."""
+        chosen = []
+        starts = accumulate(self.sizes, initial=0)
+        for number, (size, count, first) in enumerate(zip(self.sizes, self.counts(), starts, strict=False)):
+            position, end = epoch * count, (epoch + 1) * count
+            while position < end:
+                turn, start = divmod(position, size)
+                stop = min(size, start + end - position)
+                position += stop - start
+                if stop - start == size:
+                    chosen.append(np.arange(first, first + size))
+                    continue
+                rng = np.random.Generator(np.random.PCG64([seed, turn, number, _MIXTURE]))
+                chosen.append(first + np.sort(rng.permutation(size)[start:stop]))
+        return np.concatenate(chosen)
+
+    def template(self, index: int) -> SpecialTokens:
+        """Return the special-token template of a pair."""
+        ends = accumulate(self.sizes)
+        return next(each for end, each in zip(ends, self.templates, strict=True) if index < end)
+
+
 @dataclass(frozen=True)
 class BatchSource:
     """Batches whose order, contents and segmentations are a pure function of (seed, epoch).
@@ -145,6 +200,7 @@ class BatchSource:
         sampling: rate of the subword sampler; 0 is off.
         template: the special-token template of the store; None: eos only.
         ramp_from: the budget of the first epoch, doubled with each up to `tokens`; None: always `tokens`.
+        mixture: how several corpora are mixed; None: each pair of the store once in each epoch.
     """
 
     store: ParallelStore
@@ -155,6 +211,7 @@ class BatchSource:
     sampling: float = 0.0
     template: SpecialTokens | None = None
     ramp_from: int | None = None
+    mixture: Mixture | None = None
 
     def __post_init__(self) -> None:
         if self.sampling > 0.0 and not self.store.has_text:
@@ -172,14 +229,16 @@ class BatchSource:
     def plan(self, epoch: int) -> list[Indices]:
         """Return the pair indices of each batch of an epoch."""
         src_lengths, tgt_lengths = self._planned_lengths
-        return plan_epoch(
-            src_lengths,
-            tgt_lengths,
+        mixed = None if self.mixture is None else self.mixture.indices(self.seed, epoch)
+        plan = plan_epoch(
+            src_lengths if mixed is None else src_lengths[mixed],
+            tgt_lengths if mixed is None else tgt_lengths[mixed],
             tokens=self.budget(epoch),
             seed=self.seed,
             epoch=epoch,
             bucket_width=self.bucket_width,
         )
+        return plan if mixed is None else [mixed[rows] for rows in plan]
 
     @property
     def max_lengths(self) -> tuple[int, int]:
@@ -220,9 +279,10 @@ class BatchSource:
         """Return a pair with sampled segmentations and special tokens, each at most `longest` tokens."""
         (src_text, tgt_text), (src_ids, tgt_ids) = self.store.text(index), self.store[index]
         src_sampler, tgt_sampler = self._samplers
+        template = self._template if self.mixture is None else self.mixture.template(index)
         return (
-            _draw(lambda: self._template.source(src_sampler(src_text, rng)), longest, src_ids),
-            _draw(lambda: self._template.target(tgt_sampler(tgt_text, rng)), longest, tgt_ids),
+            _draw(lambda: template.source(src_sampler(src_text, rng)), longest, src_ids),
+            _draw(lambda: template.target(tgt_sampler(tgt_text, rng)), longest, tgt_ids),
         )
 
     @property

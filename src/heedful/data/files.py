@@ -1,15 +1,15 @@
 """Stream parallel text from disk, in constant memory."""
 
 import gzip
-import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, Literal, NamedTuple, cast
 
 from heedful.errors import CorpusError
 from heedful.settings import parsing
@@ -21,6 +21,10 @@ _DAMAGED_GZIP = "the gzip file is truncated or corrupt; fetch or compress it aga
 _CHUNK = 2**20
 _MAX_RATIO = 200  # of text to its gzip; that of natural language is 3
 _TRUSTED_SIZE = 2**28  # bytes
+_MAX_LINE = 2**24  # bytes: a compressed file of zeros would fill the memory
+
+Chunk = tuple[list[str], list[str]]  # sources and targets of some pairs, in order
+Report = Callable[[float], None]  # called now and then with the fraction that is done, 0 to 1
 
 
 @dataclass(frozen=True)
@@ -28,14 +32,14 @@ class ParallelText:
     """Sentence pairs: `src[i]` and `tgt[i]` are translations of each other, and neither is empty.
 
     Attributes:
-        src: source sentences.
+        src: source sentences, in a list or in a file (`heedful.data.corpora.Sentences`).
         tgt: target sentences, of the same number.
         sources: the names of the files, for messages: two, or one that holds source and target.
         num_empty: pairs left out because source or target was empty.
     """
 
-    src: list[str]
-    tgt: list[str]
+    src: Sequence[str]
+    tgt: Sequence[str]
     sources: tuple[str, ...] = ()
     num_empty: int = 0
 
@@ -57,14 +61,10 @@ def read_parallel(src_path: str | Path, tgt_path: str | Path) -> ParallelText:
     """Read two files of one sentence a line, plain or gzipped; pairs with an empty text are left out.
 
     Raises:
-        CorpusError: a file that is missing, empty, not UTF-8, holds a NUL byte or only empty lines;
+        CorpusError: a file that is missing, empty, not UTF-8, or holds a NUL byte or only empty lines;
             unequal numbers of lines; no pair with text in source and target.
     """
-    src, tgt = read_lines(src_path), read_lines(tgt_path)
-    check_parallel(str(src_path), src, str(tgt_path), tgt)
-    _check_some_text(str(src_path), src)
-    _check_some_text(str(tgt_path), tgt)
-    return _leave_out_empty(src, tgt, (str(src_path), str(tgt_path)))
+    return _in_memory(PairFiles((Path(src_path), Path(tgt_path))))
 
 
 def read_pairs(path: str | Path, *, src_key: str = "src", tgt_key: str = "tgt") -> ParallelText:
@@ -78,18 +78,16 @@ def read_pairs(path: str | Path, *, src_key: str = "src", tgt_key: str = "tgt") 
     Raises:
         CorpusError: as `read_parallel`; a line without exactly two columns, without the keys, or not JSON.
     """
-    name = str(path)
-    lines = read_lines(path)
-    if plain_name(Path(name)).suffix == ".jsonl":
-        pairs = [parse_json(name, i, line, (src_key, tgt_key)) for i, line in enumerate(lines, start=1)]
-        labels = (f"{name} (key {src_key!r})", f"{name} (key {tgt_key!r})")
-    else:
-        pairs = [parse_tsv(name, i, line) for i, line in enumerate(lines, start=1)]
-        labels = (f"{name} (column 1)", f"{name} (column 2)")
-    src, tgt = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    _check_some_text(labels[0], src)
-    _check_some_text(labels[1], tgt)
-    return _leave_out_empty(src, tgt, (name,))
+    return _in_memory(PairFiles((Path(path),), src_key, tgt_key))
+
+
+def _in_memory(files: "PairFiles") -> ParallelText:
+    pairs = FilledPairs(files.chunks(), files)
+    src, tgt = [], []
+    for chunk in pairs:
+        src += chunk[0]
+        tgt += chunk[1]
+    return ParallelText(src, tgt, tuple(map(str, files.paths)), pairs.num_empty)
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -99,21 +97,84 @@ def read_lines(path: str | Path) -> list[str]:
     would misalign source and target. A byte order mark is dropped.
 
     Raises:
-        CorpusError: a file that is missing, empty, truncated, not UTF-8, or holds a NUL byte.
+        CorpusError: a file that is missing, empty, truncated, not UTF-8, or holds a NUL byte or a line of
+            over 16 MiB.
     """
-    with _open_text(Path(path)) as (file, packed), _reading(str(path)):
-        content = file.read()
-        if packed:
-            content = _unpack(path, content)
-    if content in (b"", BYTE_ORDER_MARK):
-        raise CorpusError(f"{path}: {_EMPTY}")
-    text = decode(content, str(path)).removeprefix("\ufeff")
+    return [line for block in _line_blocks(Path(path)) for line in block]
+
+
+def _line_blocks(path: Path, *, report: Report | None = None) -> Iterator[list[str]]:
+    """Yield the lines of a file in lists of about a MiB; raises as `read_lines`, at the faulty block."""
+    with _open_text(path) as (plain, packed), _reading(str(path)):
+        size = path.stat().st_size if path.is_file() else 0
+        limit = max(_TRUSTED_SIZE, _MAX_RATIO * size) if packed and size else 0
+        offset, number, rest = 0, 1, b""
+        with gzip.open(plain) if packed else plain as stream:
+            while chunk := stream.read(_CHUNK):
+                content, newline, rest = (rest + chunk).rpartition(b"\n")
+                if len(rest) > _MAX_LINE:
+                    raise CorpusError(_too_long(str(path), number + content.count(b"\n") + len(newline)))
+                if limit and offset + len(content) > limit:
+                    raise CorpusError(
+                        f"{path}: decompresses to more than {_MAX_RATIO} times its size, which no text does; "
+                        "give the plain file if this is intended"
+                    )
+                if newline:
+                    lines = _split(content, str(path), number, offset)
+                    yield lines
+                    offset, number = offset + len(content) + 1, number + len(lines)
+                if report and size:
+                    report(min(1.0, plain.tell() / size))
+        if rest.removeprefix(BYTE_ORDER_MARK) if offset == 0 else rest:
+            yield _split(rest, str(path), number, offset)
+        elif offset == 0:
+            raise CorpusError(f"{path}: {_EMPTY}")
+
+
+def _split(content: bytes, name: str, number: int, offset: int) -> list[str]:
+    """Return lines as text, without their line breaks; the last one has none."""
+    if offset == 0 and content.startswith(BYTE_ORDER_MARK):
+        content, offset = content[len(BYTE_ORDER_MARK) :], len(BYTE_ORDER_MARK)
+    text = decode(content, name, line=number, offset=offset)
     lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    if "\r" in text:
-        lines = [line.removesuffix("\r") for line in lines]
-    return lines
+    return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+
+
+def _too_long(name: str, number: int) -> str:
+    return f"{name}: line {number:,}: over {_MAX_LINE / 2**20:,.0f} MiB; give one sentence a line"
+
+
+class FilledPairs:
+    """Iterates over the pairs that have both texts; `num_empty` counts the others.
+
+    Raises:
+        CorpusError: all sources, all targets, or one of each pair are empty; at the end.
+    """
+
+    def __init__(self, chunks: Iterable[Chunk], files: "PairFiles") -> None:
+        self.num_empty = 0
+        self._chunks = chunks
+        self._files = files
+
+    def __iter__(self) -> Iterator[Chunk]:
+        has_src = has_tgt = has_pair = False
+        for src, tgt in self._chunks:
+            filled = [i for i in range(len(src)) if src[i].strip() and tgt[i].strip()]
+            has_src = has_src or any(map(str.strip, src))
+            has_tgt = has_tgt or any(map(str.strip, tgt))
+            self.num_empty += len(src) - len(filled)
+            if len(filled) == len(src):
+                yield src, tgt
+            elif filled:
+                yield [src[i] for i in filled], [tgt[i] for i in filled]
+            has_pair = has_pair or bool(filled)
+        for name, has_text in zip(self._files.labels, (has_src, has_tgt), strict=True):
+            if not has_text:
+                raise CorpusError(f"{name}: every line is empty; give a file with text")
+        if not has_pair:
+            raise CorpusError(
+                f"{self._files.name}: no line has both source and target text; check that they are parallel"
+            )
 
 
 def check_parallel(src_name: str, src: Sized, tgt_name: str, tgt: Sized) -> None:
@@ -156,7 +217,7 @@ def parallel_lines(
 
 def overlap(train: ParallelText, held_out: ParallelText) -> int:
     """Return how many held-out pairs have a source sentence that is in the training text."""
-    seen = set(train.src)
+    seen = set(held_out.src).intersection(train.src)
     return sum(sentence in seen for sentence in held_out.src)
 
 
@@ -201,21 +262,6 @@ def _reading(name: str) -> Iterator[None]:
         raise CorpusError(f"{name}: {_DAMAGED_GZIP}") from error
     except OSError as error:
         raise CorpusError(f"{name}: cannot be read ({error.strerror}); check the path") from error
-
-
-def _unpack(path: str | Path, content: bytes) -> bytes:
-    """Decompress gzip; refuse a suspicious compression ratio before it fills the memory."""
-    limit = max(_TRUSTED_SIZE, _MAX_RATIO * len(content))
-    chunks: list[bytes] = []
-    with gzip.open(io.BytesIO(content)) as file:
-        while chunk := file.read(_CHUNK):
-            chunks.append(chunk)
-            if _CHUNK * len(chunks) > limit:
-                raise CorpusError(
-                    f"{path}: decompresses to more than {_MAX_RATIO} times its size, which no text does; "
-                    "give the plain file if this is intended"
-                )
-    return b"".join(chunks)
 
 
 def decode(content: bytes, name: str, *, line: int = 1, offset: int | None = 0) -> str:
@@ -307,24 +353,7 @@ def _keys(keys: tuple[str, str]) -> str:
     return f"the keys {keys[0]!r} and {keys[1]!r}"
 
 
-def _check_some_text(name: str, lines: Sequence[str]) -> None:
-    if not any(line.strip() for line in lines):
-        raise CorpusError(f"{name}: every line is empty; give a file with text")
-
-
-def _leave_out_empty(src: list[str], tgt: list[str], names: tuple[str, ...]) -> ParallelText:
-    filled = [i for i in range(len(src)) if src[i].strip() and tgt[i].strip()]
-    if not filled:
-        raise CorpusError(
-            f"{' and '.join(names)}: no line has both source and target text; check that they are parallel"
-        )
-    if len(filled) == len(src):
-        return ParallelText(src, tgt, names)
-    return ParallelText([src[i] for i in filled], [tgt[i] for i in filled], names, len(src) - len(filled))
-
-
 _PAIRS_SUFFIXES = (".tsv", ".jsonl")
-_MAX_LINE = 2**24  # bytes: a compressed file of zeros would fill the memory
 _ROWS_BETWEEN_REPORTS = 1000
 
 
@@ -364,13 +393,63 @@ class PairFiles:
         return " and ".join(map(str, self.paths))
 
     @property
+    def labels(self) -> tuple[str, str]:
+        """The names of source and target, for messages."""
+        if len(self.paths) == 2:
+            return str(self.paths[0]), str(self.paths[1])
+        kind, names = ("column", (1, 2)) if self.kind == "tsv" else ("key", (self.src_key, self.tgt_key))
+        return f"{self.name} ({kind} {names[0]!r})", f"{self.name} ({kind} {names[1]!r})"
+
+    @cached_property
+    def kind(self) -> Literal["lines", "tsv", "jsonl", "table"]:
+        """The format, by the names: two files of lines, or one of pairs, or a table (Parquet, `datasets`)."""
+        if len(self.paths) == 2:
+            return "lines"
+        if self.paths[0].suffix == ".parquet" or self.paths[0].is_dir():
+            return "table"
+        return "jsonl" if plain_name(self.paths[0]).suffix == ".jsonl" else "tsv"
+
+    @property
     def suffixes(self) -> tuple[str, ...]:
         """The file-name suffixes of source and target, without `.gz`: `(".en", ".de")`; always different."""
         suffixes = tuple(plain_name(path).suffix for path in self.paths)
         ambiguous = len(suffixes) == 2 and ("" in suffixes or suffixes[0] == suffixes[1])
         return (".src", ".tgt") if ambiguous else suffixes
 
-    def rows(self, report: Callable[[float], None] | None = None) -> Iterator[Row]:
+    def chunks(self, report: Report | None = None) -> Iterator[Chunk]:
+        """Read all pairs in order, empty ones included, in lists of a few thousand.
+
+        Args:
+            report: called now and then with the fraction of the files that was read, 0 to 1.
+
+        Raises:
+            CorpusError: as `read_parallel` and `read_pairs`, when the faulty lines are reached.
+        """
+        if len(self.paths) == 2:
+            yield from self._aligned(report)
+            return
+        number = 1
+        for lines in _line_blocks(self.paths[0], report=report):
+            pairs = [self._parse(i, line) for i, line in enumerate(lines, start=number)]
+            number += len(lines)
+            yield [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+    def _aligned(self, report: Report | None) -> Iterator[Chunk]:
+        """Read two files of lines side by side."""
+        blocks = _line_blocks(self.paths[0], report=report), _line_blocks(self.paths[1])
+        number, src, tgt = 0, next(blocks[0], []), next(blocks[1], [])
+        while src and tgt:
+            rows = min(len(src), len(tgt))
+            yield src[:rows], tgt[:rows]
+            number, src, tgt = number + rows, src[rows:], tgt[rows:]
+            src, tgt = src or next(blocks[0], []), tgt or next(blocks[1], [])
+        rests = (
+            number + len(read) + sum(map(len, more)) for read, more in zip((src, tgt), blocks, strict=True)
+        )
+        lines = tuple(map(range, rests))
+        check_parallel(str(self.paths[0]), lines[0], str(self.paths[1]), lines[1])
+
+    def rows(self, report: Report | None = None) -> Iterator[Row]:
         """Read all pairs in order, empty ones included.
 
         Args:
@@ -381,7 +460,7 @@ class PairFiles:
         """
         return self._rows_of_pairs(report) if len(self.paths) == 1 else self._rows_of_two(report)
 
-    def _rows_of_two(self, report: Callable[[float], None] | None) -> Iterator[Row]:
+    def _rows_of_two(self, report: Report | None) -> Iterator[Row]:
         src_name, tgt_name = map(str, self.paths)
         with _Lines.open(self.paths[0]) as src_lines, _Lines.open(self.paths[1]) as tgt_lines:
             number = 0
@@ -396,13 +475,21 @@ class PairFiles:
                 if report and number % _ROWS_BETWEEN_REPORTS == 0:
                     report(src_lines.share)
 
-    def _rows_of_pairs(self, report: Callable[[float], None] | None) -> Iterator[Row]:
-        name, keys = str(self.paths[0]), (self.src_key, self.tgt_key)
-        is_json = plain_name(self.paths[0]).suffix == ".jsonl"
+    def _parse(self, number: int, line: str) -> tuple[str, str]:
+        """Return source and target of a line of the one file."""
+        name = str(self.paths[0])
+        if self.kind == "jsonl":
+            return parse_json(name, number, line, (self.src_key, self.tgt_key))
+        return parse_tsv(name, number, line)
+
+    def _rows_of_pairs(self, report: Report | None) -> Iterator[Row]:
+        if self.kind == "table":
+            raise CorpusError(
+                f"{self.name}: is a table, not lines of text; write it as .tsv or .jsonl for this"
+            )
         with _Lines.open(self.paths[0]) as lines:
             for number, (raw, line) in enumerate(lines, start=1):
-                src, tgt = parse_json(name, number, line, keys) if is_json else parse_tsv(name, number, line)
-                yield Row(number, src, tgt, (raw,))
+                yield Row(number, *self._parse(number, line), (raw,))
                 if report and number % _ROWS_BETWEEN_REPORTS == 0:
                     report(lines.share)
 
@@ -442,8 +529,7 @@ class _Lines:
         with _reading(self._name):
             for number, raw in enumerate(iter(lambda: self._stream.readline(_MAX_LINE + 1), b""), start=1):
                 if len(raw) > _MAX_LINE:
-                    size = f"{_MAX_LINE / 2**20:,.0f} MiB"
-                    raise CorpusError(f"{self._name}: line {number:,}: over {size}; give one sentence a line")
+                    raise CorpusError(_too_long(self._name, number))
                 start = len(BYTE_ORDER_MARK) if number == 1 and raw.startswith(BYTE_ORDER_MARK) else 0
                 text = decode(raw[start:], self._name, line=number, offset=offset + start)
                 yield raw, text.removesuffix("\n").removesuffix("\r")

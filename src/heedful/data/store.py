@@ -1,18 +1,26 @@
 """A tokenised corpus in a memory-mapped Arrow file, which is reused until text or settings change."""
 
-import contextlib
-import errno
 import hashlib
 import json
 import os
 import re
+import signal
 import tempfile
+import threading
 import time
 import zlib
 from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
-from itertools import accumulate
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property, reduce
+from itertools import accumulate, islice
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +29,10 @@ import platformdirs
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from heedful.data.files import ParallelText
+from heedful.data.corpora import ROWS, writing_to
+from heedful.data.files import ParallelText, Report
 from heedful.errors import CorpusError
+from heedful.runtime.threads import set_threads
 from heedful.settings.parsing import Json, is_whole, parse_json
 from heedful.text import SpecialTokens, TokenizerPair
 
@@ -32,9 +42,34 @@ _STORE = re.compile(r"[0-9a-f]{40}\.arrow|[0-9a-f]{40}\..*\.tmp")  # .tmp: left 
 
 
 def mark_used(path: Path) -> None:
-    """Set the time of a file's last use to now."""
+    """Set the time of a store's last use to now."""
+    stamp = _stamp_file(path)
     with suppress(OSError):  # another user's file, or a read-only file system
-        os.utime(path)
+        os.utime(stamp if stamp.exists() else path)
+
+
+def _stamp_file(path: Path) -> Path:
+    return path.with_suffix(".verified")
+
+
+def _stamp(path: Path) -> str:
+    """Return what changes when a file is written or replaced."""
+    status = path.stat()
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+
+
+def _is_verified(path: Path) -> bool:
+    """Return whether a large store is as it was when it was built or last verified."""
+    try:
+        return path.stat().st_size >= _LARGE and _stamp_file(path).read_text("ascii") == _stamp(path)
+    except (OSError, ValueError):
+        return False
+
+
+def _set_verified(path: Path) -> None:
+    if path.stat().st_size >= _LARGE:
+        with suppress(OSError):  # a read-only file system: it is verified each time
+            _stamp_file(path).write_text(_stamp(path), "ascii")
 
 
 def evict(directory: Path, *, max_bytes: int = MAX_BYTES) -> list[Path]:
@@ -43,7 +78,9 @@ def evict(directory: Path, *, max_bytes: int = MAX_BYTES) -> list[Path]:
     for path in directory.iterdir():
         with suppress(OSError):  # another process may remove it first
             if _STORE.fullmatch(path.name):
-                files.append((path.stat().st_mtime, path.stat().st_size, path))
+                stamp = _stamp_file(path)
+                used = max(each.stat().st_mtime for each in (path, stamp) if each.exists())
+                files.append((used, path.stat().st_size, path))
     total, latest, removed = sum(size for _, size, _ in files), time.time() - _IN_USE, []
     for used, size, path in sorted(files):
         is_left_over = path.suffix == ".tmp"
@@ -51,6 +88,7 @@ def evict(directory: Path, *, max_bytes: int = MAX_BYTES) -> list[Path]:
             continue
         with suppress(OSError):
             path.unlink()
+            _stamp_file(path).unlink(missing_ok=True)
             removed.append(path)
             total -= size
     return removed
@@ -59,8 +97,13 @@ def evict(directory: Path, *, max_bytes: int = MAX_BYTES) -> list[Path]:
 IdPair = tuple[NDArray[np.int32], NDArray[np.int32]]
 
 _FORMAT = "heedful-store-1"  # a part of the fingerprint, so that a new layout never reads an old file
-_ROWS = 8192  # of one record batch; tokenised, written and located together
-_REPORT_KEY = b"heedful.report"
+_ROWS = ROWS  # of one record batch; tokenised, written and located together
+_REPORT_KEY = b"heedful.report"  # of the last record batch, which has no rows
+_PROGRESS_KEY = b"heedful.progress"  # of each other: the report up to it, to continue after a kill
+_STREAM = len(b"ARROW1\0\0")  # bytes before the record batches of an Arrow file
+_LARGE = 2**26  # bytes; smaller stores are verified whenever they are opened, which takes 0.1 seconds
+_FEW_BATCHES = 8  # of fewer record batches, no process is started
+_AHEAD = 2  # record batches of each process that wait to be written
 
 
 @dataclass(frozen=True)
@@ -89,36 +132,53 @@ class CorpusReport:
     num_src_tokens: int = 0
     num_tgt_tokens: int = 0
 
+    def __add__(self, other: "CorpusReport") -> "CorpusReport":
+        """Return the report of both texts."""
+        of_each = {name: (value, getattr(other, name)) for name, value in asdict(self).items()}
+        is_maximum = {"max_length", "longest_src", "longest_tgt"}
+        return CorpusReport(
+            **{name: max(both) if name in is_maximum else sum(both) for name, both in of_each.items()}
+        )
+
 
 class ParallelStore:
     """Pairs of id sequences, memory-mapped and read-only: `store[i]` is (source ids, target ids).
 
-    The ids include special tokens.
+    The ids include special tokens. Of several files, the pairs follow one another.
 
     Attributes:
-        path: the Arrow file.
-        report: the counts of its pairs.
-        src_lengths: source lengths, eos and tags included.
-        tgt_lengths: target lengths, eos and tags included.
+        paths: the Arrow files.
+        sizes: the number of pairs in each.
+        report: the counts of all pairs.
+        num_continued: of the pairs, those that an interrupted build had written before this one; 0 if opened.
 
     Raises:
         CorpusError: the file is not a complete store.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self._batches, self.report = _read(path)
-        except (OSError, pa.ArrowException, ValueError) as error:
-            raise CorpusError(f"{path}: not a complete store of ids; delete it and it is rebuilt") from error
+    def __init__(self, path: Path, *others: Path, num_continued: int = 0) -> None:
+        self.paths, self.num_continued = (path, *others), num_continued
+        files = [_read(each) for each in self.paths]
+        self._batches = [batch for batches, _ in files for batch in batches]
+        self.sizes = tuple(sum(batch.num_rows for batch in batches) for batches, _ in files)
+        self.report = reduce(add, (report for _, report in files))
         self._starts: list[int] = list(accumulate((batch.num_rows for batch in self._batches), initial=0))
         self._src = [_column(batch, "src") for batch in self._batches]
         self._tgt = [_column(batch, "tgt") for batch in self._batches]
-        self.src_lengths = _lengths(self._src)
-        self.tgt_lengths = _lengths(self._tgt)
 
-    def __reduce__(self) -> tuple[type["ParallelStore"], tuple[Path]]:
-        return type(self), (self.path,)  # another process maps the same file
+    def __reduce__(self) -> tuple[type["ParallelStore"], tuple[Path, ...]]:
+        return type(self), self.paths  # another process maps the same files
+
+    @property
+    def path(self) -> Path:
+        """The Arrow file, or the first one."""
+        return self.paths[0]
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the text and all that the ids depend on."""
+        stems = [path.stem for path in self.paths]
+        return stems[0] if len(stems) == 1 else hashlib.sha256(" ".join(stems).encode()).hexdigest()[:40]
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -126,6 +186,16 @@ class ParallelStore:
     def __getitem__(self, index: int) -> IdPair:
         part, row = self._locate(index)
         return self._src[part][row], self._tgt[part][row]
+
+    @cached_property
+    def src_lengths(self) -> NDArray[np.int32]:
+        """Source lengths, eos and tags included."""
+        return _lengths(self._src)
+
+    @cached_property
+    def tgt_lengths(self) -> NDArray[np.int32]:
+        """Target lengths, eos and tags included."""
+        return _lengths(self._tgt)
 
     @property
     def max_length(self) -> int:
@@ -155,6 +225,11 @@ class ParallelStore:
         return part, index - self._starts[part]
 
 
+def cache_directory(cache_dir: Path | str | None) -> Path:
+    """Return the directory of stores: by default, in that of the user's caches."""
+    return Path(cache_dir) if cache_dir is not None else platformdirs.user_cache_path("heedful")
+
+
 def build_store(
     text: ParallelText,
     tokenizers: TokenizerPair,
@@ -163,8 +238,12 @@ def build_store(
     template: SpecialTokens | None = None,
     cache_dir: Path | str | None = None,
     keep_text: bool = False,
+    processes: int = 1,
+    report: Report | None = None,
 ) -> ParallelStore:
     """Tokenise text into a store, or open the cached store of an earlier equal call.
+
+    After a kill, the next equal call goes on where this one was; the file is the same byte for byte.
 
     Args:
         text: the sentence pairs.
@@ -173,27 +252,26 @@ def build_store(
         template: the special-token template; None: eos only.
         cache_dir: the directory of the files; the user's cache directory by default.
         keep_text: store the sentences too, for subword sampling.
+        processes: that tokenise a long text; the file does not depend on their number.
+        report: called now and then with the fraction that is done, 0 to 1.
 
     Raises:
-        CorpusError: no pair is left, or the file cannot be written.
+        CorpusError: no pair is left, the file cannot be written, or a process has died.
     """
-    directory = Path(cache_dir) if cache_dir is not None else platformdirs.user_cache_path("heedful")
+    directory = cache_directory(cache_dir)
     encoder = _Encoder(tokenizers, template or SpecialTokens.plain(tokenizers))
     path = directory / f"{_fingerprint(text, encoder, max_length, keep_text=keep_text)}.arrow"
     if path.exists():
-        with contextlib.suppress(CorpusError):
+        with suppress(CorpusError):
             mark_used(path)
             return ParallelStore(path)
-    try:
+    with writing_to(directory):
         directory.mkdir(parents=True, exist_ok=True)
         evict(directory)
-        _write(path, text, encoder, max_length, keep_text=keep_text)
-    except OSError as error:
-        problem = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
-        raise CorpusError(
-            f"{directory}: ids cannot be written ({problem}); free some space or set data.cache_dir"
-        ) from error
-    return ParallelStore(path)
+        job = _Job(text, encoder, max_length, _schema(keep_text=keep_text), _ROWS)
+        num_continued = _write(path, job, processes, report)
+        _set_verified(path)
+    return ParallelStore(path, num_continued=num_continued)
 
 
 @dataclass(frozen=True)
@@ -221,29 +299,66 @@ def _fingerprint(text: ParallelText, encoder: _Encoder, max_length: int, *, keep
     return digest.hexdigest()[:40]
 
 
-def _write(path: Path, text: ParallelText, encoder: _Encoder, max_length: int, *, keep_text: bool) -> None:
-    """Write under a temporary name, then rename: a file under its own name is complete."""
+def _write(path: Path, job: "_Job", processes: int, report: Report | None) -> int:
+    """Write under a temporary name, then rename: a file under its own name is complete.
+
+    Returns:
+        The number of pairs that are copied from the incomplete file of an interrupted build.
+    """
+    parts = {part.stat().st_size: part for part in path.parent.glob(f"{path.stem}.*.tmp")}
+    before = parts[max(parts)] if parts else None  # of a killed process, or of a living one
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.", suffix=".tmp")
+    written = 0
     try:
         with os.fdopen(handle, "wb") as file:
-            schema = _schema(keep_text=keep_text)
-            report = CorpusReport(text.num_read, 0, text.num_empty, 0, max_length)
+            total = CorpusReport(job.text.num_read, 0, job.text.num_empty, 0, job.max_length)
             checksum = 0
-            with pa.ipc.new_file(file, schema) as writer:
-                for start in range(0, len(text), _ROWS):
-                    batch, report = _encode(text, start, encoder, schema, report)
-                    writer.write_batch(batch)
+            with pa.ipc.new_file(file, job.schema) as writer:
+                for batch, end in _batches_before(before, job) if before else ():
+                    writer.write_batch(batch, custom_metadata={_PROGRESS_KEY: json.dumps(end)})
+                    total, checksum, written = _report(end["report"]), end["checksum"], written + 1
+                num_continued = total.num_kept
+                for batch, counts in job.batches(written, processes):
+                    total += counts
                     checksum = _update_checksum(checksum, batch)
-                if report.num_kept == 0:
-                    raise CorpusError(_nothing_left(text, report))
-                last = json.dumps({"report": asdict(report), "checksum": checksum})
-                writer.write_batch(batch.slice(0, 0), custom_metadata={_REPORT_KEY: last})
+                    end = {"report": asdict(total), "checksum": checksum}
+                    writer.write_batch(batch, custom_metadata={_PROGRESS_KEY: json.dumps(end)})
+                    written += 1
+                    if report:
+                        report(min(1.0, written * job.rows / len(job.text)))
+                if total.num_kept == 0:
+                    raise CorpusError(_nothing_left(job.text, total))
+                end = {"report": asdict(total), "checksum": checksum}
+                writer.write_batch(batch.slice(0, 0), custom_metadata={_REPORT_KEY: json.dumps(end)})
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another process has built the same, and removed this
+            Path(temporary).replace(path)
+    except BaseException as error:
+        if isinstance(error, Exception) or not written:  # after Ctrl-C the next call continues
+            Path(temporary).unlink(missing_ok=True)
         raise
+    if before:
+        with suppress(OSError):
+            before.unlink(missing_ok=True)
+    return num_continued
+
+
+def _batches_before(part: Path, job: "_Job") -> Iterator[tuple[pa.RecordBatch, dict[str, Any]]]:
+    """Yield the record batches of an incomplete file, with the report up to each, while all is as written."""
+    checksum, most = 0, -(-len(job.text) // job.rows)
+    with suppress(OSError, pa.ArrowException, ValueError, StopIteration), part.open("rb") as file:
+        file.seek(_STREAM)
+        reader = pa.ipc.open_stream(file)
+        while reader.schema.equals(job.schema) and most > 0:
+            batch, metadata = reader.read_next_batch_with_custom_metadata()
+            end = parse_json(metadata[_PROGRESS_KEY] if metadata and _PROGRESS_KEY in metadata else b"")
+            batch.validate(full=True)
+            checksum, most = _update_checksum(checksum, batch), most - 1
+            if not isinstance(end, dict) or checksum != end.get("checksum"):
+                return
+            _report(end.get("report"))
+            yield batch, end
 
 
 def _schema(*, keep_text: bool) -> pa.Schema:
@@ -252,32 +367,92 @@ def _schema(*, keep_text: bool) -> pa.Schema:
     return pa.schema(columns + texts if keep_text else columns)
 
 
-def _encode(
-    text: ParallelText, start: int, encoder: _Encoder, schema: pa.Schema, report: CorpusReport
-) -> tuple[pa.RecordBatch, CorpusReport]:
-    """Return the record batch of the pairs from `start` on, and the updated report."""
-    texts = text.src[start : start + _ROWS], text.tgt[start : start + _ROWS]
-    tokenizers, template = encoder.tokenizers, encoder.template
-    ids = tokenizers.src.encode_batch(texts[0]), tokenizers.tgt.encode_batch(texts[1])
-    # Normalisation may remove all characters of a text.
-    filled = [i for i, (src_ids, tgt_ids) in enumerate(zip(*ids, strict=True)) if src_ids and tgt_ids]
-    src, tgt = [template.source(each) for each in ids[0]], [template.target(each) for each in ids[1]]
-    retained = [i for i in filled if max(len(src[i]), len(tgt[i])) <= report.max_length]
-    columns = [[column[i] for i in retained] for column in (src, tgt, *texts)][: len(schema)]
-    batch = pa.record_batch(
-        [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)],
-        schema=schema,
-    )
-    return batch, replace(
-        report,
-        num_kept=report.num_kept + len(retained),
-        num_empty=report.num_empty + len(src) - len(filled),
-        num_too_long=report.num_too_long + len(filled) - len(retained),
-        longest_src=max(report.longest_src, *map(len, src)),
-        longest_tgt=max(report.longest_tgt, *map(len, tgt)),
-        num_src_tokens=report.num_src_tokens + sum(map(len, columns[0])),
-        num_tgt_tokens=report.num_tgt_tokens + sum(map(len, columns[1])),
-    )
+@dataclass(frozen=True)
+class _Job:
+    """A text to tokenise, in record batches of `rows` pairs."""
+
+    text: ParallelText
+    encoder: _Encoder
+    max_length: int
+    schema: pa.Schema
+    rows: int
+
+    def batches(self, first: int, processes: int) -> Iterator[tuple[pa.RecordBatch, CorpusReport]]:
+        """Yield the record batches from number `first` on, with the counts of each.
+
+        Raises:
+            CorpusError: a process has died.
+        """
+        starts = range(first * self.rows, len(self.text), self.rows)
+        if processes == 1 or len(starts) < _FEW_BATCHES:
+            yield from map(self.encode, starts)
+            return
+        with ProcessPoolExecutor(
+            processes, get_context("spawn"), initializer=_start_worker, initargs=(self,)
+        ) as pool:
+            waiting = deque(pool.submit(_encode, start) for start in starts[: _AHEAD * processes])
+            rest = iter(starts[_AHEAD * processes :])
+            try:
+                while waiting:
+                    message, counts = waiting.popleft().result()
+                    waiting.extend(pool.submit(_encode, start) for start in islice(rest, 1))
+                    yield pa.ipc.read_record_batch(pa.py_buffer(message), self.schema), counts
+            except BrokenProcessPool as error:
+                raise CorpusError(
+                    f"{self.text.name}: a process that tokenises ended unexpectedly (out of memory?); start "
+                    "again, which continues from here, or set train.threads=1"
+                ) from error
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def encode(self, start: int) -> tuple[pa.RecordBatch, CorpusReport]:
+        """Return the record batch of the pairs from `start` on, and its counts."""
+        stop, template, tokenizers = start + self.rows, self.encoder.template, self.encoder.tokenizers
+        texts = self.text.src[start:stop], self.text.tgt[start:stop]
+        ids = tokenizers.src.encode_batch(texts[0]), tokenizers.tgt.encode_batch(texts[1])
+        # Normalisation may remove all characters of a text.
+        filled = [i for i, (src_ids, tgt_ids) in enumerate(zip(*ids, strict=True)) if src_ids and tgt_ids]
+        src, tgt = [template.source(each) for each in ids[0]], [template.target(each) for each in ids[1]]
+        retained = [i for i in filled if max(len(src[i]), len(tgt[i])) <= self.max_length]
+        columns = [[column[i] for i in retained] for column in (src, tgt, *texts)][: len(self.schema)]
+        batch = pa.record_batch(
+            [pa.array(column, type=field.type) for column, field in zip(columns, self.schema, strict=True)],
+            schema=self.schema,
+        )
+        return batch, CorpusReport(
+            num_read=0,  # counted before
+            num_kept=len(retained),
+            num_empty=len(src) - len(filled),
+            num_too_long=len(filled) - len(retained),
+            max_length=self.max_length,
+            longest_src=max(map(len, src)),
+            longest_tgt=max(map(len, tgt)),
+            num_src_tokens=sum(map(len, columns[0])),
+            num_tgt_tokens=sum(map(len, columns[1])),
+        )
+
+
+_JOBS: list[_Job] = []  # of this process, which tokenises for another one
+
+
+def _start_worker(job: _Job) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the first process decides
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    set_threads("train.threads", 1)
+    _JOBS.append(job)
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it was killed."""
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
+def _encode(start: int) -> tuple[bytes, CorpusReport]:
+    batch, counts = _JOBS[-1].encode(start)
+    return batch.serialize().to_pybytes(), counts
 
 
 def _nothing_left(text: ParallelText, report: CorpusReport) -> str:
@@ -290,11 +465,18 @@ def _nothing_left(text: ParallelText, report: CorpusReport) -> str:
 
 
 def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport]:
-    """Map the file and verify its contents.
+    """Map a file; verify its contents, unless they are as when they were verified before.
 
     Raises:
-        ValueError: it is incomplete or altered.
+        CorpusError: it is incomplete or altered.
     """
+    try:
+        return _mapped(path)
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise CorpusError(f"{path}: not a complete store of ids; delete it and it is rebuilt") from error
+
+
+def _mapped(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport]:
     reader = pa.ipc.open_file(pa.memory_map(str(path)))
     if not any(reader.schema.equals(_schema(keep_text=keep_text)) for keep_text in (False, True)):
         raise ValueError("columns of something else")
@@ -303,14 +485,18 @@ def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport]:
     batches = [reader.get_batch(i) for i in range(reader.num_record_batches - 1)]
     _, last = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
     end = parse_json(last[_REPORT_KEY] if last and _REPORT_KEY in last else b"")
-    checksum = 0
-    for batch in batches:
-        batch.validate(full=True)
-        if any(column.null_count for column in batch.columns):
-            raise ValueError("pairs that are missing")
-        checksum = _update_checksum(checksum, batch)
-    if not isinstance(end, dict) or checksum != end.get("checksum"):
-        raise ValueError("the ids are not those that were written")
+    if not isinstance(end, dict):
+        raise ValueError("no report")
+    if not _is_verified(path):
+        checksum = 0
+        for batch in batches:
+            batch.validate(full=True)
+            if any(column.null_count for column in batch.columns):
+                raise ValueError("pairs that are missing")
+            checksum = _update_checksum(checksum, batch)
+        if checksum != end.get("checksum"):
+            raise ValueError("the ids are not those that were written")
+        _set_verified(path)
     return batches, _report(end.get("report"))
 
 

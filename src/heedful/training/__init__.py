@@ -10,8 +10,10 @@ from heedful.training.events import (
     SkippedEvent,
     StartEvent,
     StepEvent,
+    TensorBoardLog,
     ValidationEvent,
     WarningEvent,
+    summary_writer,
 )
 from heedful.training.loop import Scores, Trainer, TrainerCallbacks, Validator
 from heedful.training.step import measure_nll
@@ -26,6 +28,7 @@ __all__ = [
     "SkippedEvent",
     "StartEvent",
     "StepEvent",
+    "TensorBoardLog",
     "Trainer",
     "TrainerCallbacks",
     "ValidationEvent",
@@ -33,4 +36,5 @@ __all__ = [
     "WarningEvent",
     "latest_checkpoint",
     "measure_nll",
+    "summary_writer",
 ]

@@ -1,13 +1,23 @@
-"""Training events: frozen dataclasses, each a line of `log.jsonl`."""
+"""Training events: frozen dataclasses, each a line of `log.jsonl`; and their curves for TensorBoard."""
 
 import dataclasses
 import json
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from heedful.errors import MissingExtraError, install_hint
 from heedful.runtime.durable import named_in_errors, put_text_in_place
 from heedful.settings.parsing import is_whole, parse_json
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+_TRAINING_CURVES = ("loss", "nll", "learning_rate", "gradient_norm", "tokens_per_second")
+_NO_SCORES = ("event", "step", "seconds", "is_best")  # of a validation
+_SUFFIX = ".heedful"  # of the files for TensorBoard
 
 
 @dataclass(frozen=True)
@@ -147,11 +157,83 @@ class EventLog:
 
 def logged_events(path: Path) -> set[str]:
     """Return the kinds of events in a log; damaged lines are ignored, and a missing log has none."""
+    return {str(event["event"]) for event in _events_of(path) if "event" in event}
+
+
+class TensorBoardLog:
+    """Writes the curves of a run for TensorBoard: at first those of its log, then each event.
+
+    The files of before a resumption are replaced: they may have steps that are about to be taken again. Times
+    are those of training, without the pause before a resumption.
+
+    Args:
+        folder: where; other files in it stay.
+        log: the run's log, as far as it is valid.
+        seconds: of training so far.
+
+    Raises:
+        MissingExtraError: tensorboard is not installed.
+    """
+
+    def __init__(self, folder: Path, log: Path, seconds: float) -> None:
+        kind = summary_writer()
+        for old in folder.glob(f"events.out.tfevents.*{_SUFFIX}"):
+            old.unlink()
+        # Step 0 makes a TensorBoard that is running forget what it has read.
+        self._writer = kind(str(folder), purge_step=0, filename_suffix=_SUFFIX)
+        self._start = time.time() - seconds
+        for event in _events_of(log):
+            self._add(event)
+
+    def __call__(self, event: Event) -> None:
+        """Write the curves' values of an event, if it has any."""
+        self._add(event.to_json())
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._writer.close()
+
+    def _add(self, event: Mapping[str, Any]) -> None:
+        for name, value in _curves_of(event):
+            self._writer.add_scalar(name, value, event["step"], walltime=self._start + event["seconds"])
+
+
+def summary_writer() -> "type[SummaryWriter]":
+    """Return TensorBoard's own writer.
+
+    Raises:
+        MissingExtraError: tensorboard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MissingExtraError(
+            f"--track tensorboard needs tensorboard: {install_hint('tensorboard')}"
+        ) from None
+    return SummaryWriter
+
+
+def _curves_of(event: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield the names and values of an event's points: of means over steps, and of scores."""
+    if not all(isinstance(event.get(name), int | float) for name in ("step", "seconds")):
+        return
+    section, names = {
+        StepEvent.kind: ("train", _TRAINING_CURVES),
+        ValidationEvent.kind: ("validation", [name for name in event if name not in _NO_SCORES]),
+    }.get(str(event.get("event")), ("", ()))
+    for name in names:
+        if isinstance(value := event.get(name), int | float):
+            yield f"{section}/{name}", value
+
+
+def _events_of(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the events of a log; damaged lines are ignored, and a missing log has none."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except FileNotFoundError:
-        return set()
-    return {str(event["event"]) for event in map(_event, lines) if event is not None and "event" in event}
+        return
+    yield from (event for event in map(_event, lines) if event is not None)
 
 
 def _event(line: str) -> dict[str, object] | None:

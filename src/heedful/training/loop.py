@@ -112,6 +112,7 @@ class Trainer:
         decay = config.train.ema_decay
         self.average = MovingAverage(model, decay) if decay else None
         self.progress = Progress()
+        self._group: ProcessGroup | None = None
         self._steps = StepLog(config, on_cpu=execution.device.type == "cpu")
         self._started = 0.0
         self._saved_at = 0.0
@@ -150,7 +151,9 @@ class Trainer:
             while True:
                 try:
                     with closing(self._process_group()) as group:
+                        self._group = group
                         limit = self._train(group, stop_request)
+                    self._group = None
                     return self._finish(limit, stop_request)
                 except DivergedError as error:
                     self._roll_back(error)
@@ -302,6 +305,7 @@ class Trainer:
             raise
 
     def _validate_latest(self) -> None:
+        self._gather()
         self._validate(self.average.weights if self.average else None)
 
     def _validate(self, weights: dict[str, Tensor] | None) -> None:
@@ -362,8 +366,14 @@ class Trainer:
 
     def _save(self) -> Path:
         self.callbacks.before_writing()
+        self._gather()
         self.progress.seconds = self._seconds()
         return save_checkpoint(self._resumable(), self.callbacks.checkpoints)
+
+    def _gather(self) -> None:
+        """Have weights, optimiser state and average here, of which the process group may hold shards."""
+        if self._group is not None:
+            self._group.gather()
 
     def _resumable(self) -> Resumable:
         return Resumable(self.model, self.optimizer, self.average, self.progress, self.callbacks.fingerprint)

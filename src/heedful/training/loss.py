@@ -192,5 +192,6 @@ def _add_divergence(logits: Tensor, probs: Tensor, weight: float) -> Tensor:
 
 
 def _fill_up(rows: Tensor) -> Tensor:
-    """Pad with rows of zeros up to the next multiple."""
-    return F.pad(rows, (0, 0, 0, -rows.shape[0] % _ROWS_MULTIPLE))
+    """Pad with rows of zeros up to the next multiple; no row at all, to the first."""
+    missing = -rows.shape[0] % _ROWS_MULTIPLE if len(rows) else _ROWS_MULTIPLE
+    return F.pad(rows, (0, 0, 0, missing))

@@ -55,7 +55,7 @@ class Muon(torch.optim.Optimizer):
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(gradient)
         average = state["momentum_buffer"].lerp_(gradient, 1.0 - momentum)
-        direction = orthogonalise(gradient.lerp(average, momentum), group["precision"])
+        direction = _orthogonalise_whole(gradient.lerp(average, momentum), group["precision"])
         weight.mul_(1.0 - rate * group["weight_decay"])
         weight.add_(direction, alpha=-rate * 0.2 * math.sqrt(max(weight.shape)))
 
@@ -74,6 +74,18 @@ def orthogonalise(matrix: Tensor, precision: TrainingPrecision) -> Tensor:
     is_wide = x.shape[1] >= 2 * x.shape[0] and precision == "float32"
     x = (_by_gram_matrix(x) if is_wide else _by_steps(x)).to(matrix.dtype)
     return x.T if matrix.shape[0] > matrix.shape[1] else x
+
+
+def _orthogonalise_whole(matrix: Tensor, precision: TrainingPrecision) -> Tensor:
+    """Return `orthogonalise` of a matrix, sharded as that is: if it is, each rank computes all of it."""
+    if not hasattr(matrix, "full_tensor"):
+        return orthogonalise(matrix, precision)
+    from torch.distributed.tensor import DTensor, Replicate
+
+    assert isinstance(matrix, DTensor)
+    whole = orthogonalise(matrix.full_tensor(), precision)
+    replicated = DTensor.from_local(whole, matrix.device_mesh, [Replicate()])
+    return replicated.redistribute(placements=matrix.placements)
 
 
 def num_multiplications(matrix: Tensor, precision: TrainingPrecision) -> int:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -58,6 +59,14 @@ class StepMetrics:
     def is_finite(self) -> bool:
         """Return whether loss and gradient are finite; otherwise the step is skipped."""
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+
+
+class ForwardPass(Protocol):
+    """Runs a model on a batch; `is_last` says whether it is the last one of a step."""
+
+    def __call__(self, batch: Batch, *, is_last: bool) -> Loss:
+        """Return the loss, summed over the real target tokens."""
+        ...
 
 
 def batch_loss(model: Transformer, batch: Batch, settings: TrainConfig) -> Loss:
@@ -114,6 +123,7 @@ def accumulate_gradients(
     *,
     precision: Precision,
     discard: Callable[[], object] | None = None,
+    forward: ForwardPass | None = None,
 ) -> Sums:
     """Add the gradients of the loss, summed over real target tokens, to those of the weights.
 
@@ -126,16 +136,18 @@ def accumulate_gradients(
         settings: of the loss.
         precision: of the matrix multiplications.
         discard: discards the gradients of the weights; by default they are set to None.
+        forward: the forward pass, if the model is wrapped.
 
     Raises:
         TrainingError: memory is too small for one pair.
     """
     batches, num_halvings = list(micro_batches), 0
     discard = discard or model.zero_grad
+    forward = forward or (lambda batch, is_last: batch_loss(model, batch, settings))
     model.train()
     while True:
         try:
-            sums = _accumulate(model, batches, settings, precision)
+            sums = _accumulate(batches, forward, precision, next(model.parameters()).device)
             return replace(sums, num_halvings=num_halvings)
         except OutOfMemoryError as error:
             too_large = error.batch
@@ -145,31 +157,24 @@ def accumulate_gradients(
 
 
 def _accumulate(
-    model: Transformer, batches: list[Batch], settings: TrainConfig, precision: Precision
+    batches: list[Batch], forward: ForwardPass, precision: Precision, device: torch.device
 ) -> Sums:
     """Add the gradients of all batches to those of the weights; return the sums.
 
     Raises:
         OutOfMemoryError: a batch does not fit into memory; some of its gradients may have been added.
     """
-    device = next(model.parameters()).device
     smoothed: Tensor | float = 0.0
     nll: Tensor | float = 0.0
     with float32_matmul_precision(precision, device):
-        for batch in batches:
+        for number, batch in enumerate(batches, start=1):
             with reraise_out_of_memory(batch):
-                loss = _forward_backward(model, batch, settings, precision)
+                with autocast(precision, device):
+                    loss = forward(batch.to(device), is_last=number == len(batches))
+                torch.autograd.backward(loss.smoothed)
+                loss = Loss(loss.smoothed.detach(), loss.nll)  # without its graph
             smoothed, nll = smoothed + loss.smoothed, nll + loss.nll
         return Sums(float(smoothed), float(nll), sum(batch.num_tgt_tokens for batch in batches))
-
-
-def _forward_backward(model: Transformer, batch: Batch, settings: TrainConfig, precision: Precision) -> Loss:
-    """Add the gradients of one batch; return its loss, without its graph."""
-    device = next(model.parameters()).device
-    with autocast(precision, device):
-        loss = batch_loss(model, batch.to(device), settings)
-    torch.autograd.backward(loss.smoothed)
-    return Loss(loss.smoothed.detach(), loss.nll)
 
 
 def squared_norm(weights: Iterable[Tensor]) -> float:

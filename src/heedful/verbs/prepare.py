@@ -5,7 +5,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.data.batches import BatchSource
-from heedful.data.files import ParallelText, overlap, read_pairs, read_parallel, shared_pairs
-from heedful.data.store import ParallelStore, build_store
+from heedful.data.batches import BatchSource, Mixture
+from heedful.data.corpora import hold_out, joined, load_text, open_text
+from heedful.data.files import PairFiles, ParallelText, Report, overlap, shared_pairs
+from heedful.data.store import ParallelStore, build_store, cache_directory
 from heedful.errors import ConfigError, CorpusError, RunError
 from heedful.model.transformer import Transformer
-from heedful.runtime.threads import check_workers, set_threads
+from heedful.runtime.threads import check_workers, num_threads, set_threads
 from heedful.settings.loading import load_config, validate
 from heedful.settings.model import Section
-from heedful.settings.run import Config
+from heedful.settings.run import Config, DataConfig
 from heedful.storage.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
 from heedful.storage.model_files import assign_weights, meta_model, unique_weights
 from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
@@ -97,21 +98,29 @@ class Notices:
         self._show(event)
 
     @contextmanager
-    def during(self, activity: str, *, silence: float = _SILENCE) -> Iterator[None]:
-        """Inside the block, show what is being done whenever nothing was shown for so many seconds."""
+    def during(self, activity: str, *, silence: float = _SILENCE) -> Iterator[Report]:
+        """Inside the block, show what is being done whenever nothing was shown for so many seconds.
+
+        Yields a function that takes the fraction that is done, from which the time left is estimated.
+        """
         is_over = threading.Event()
+        done: list[tuple[float, float]] = []  # when, and the fraction: the first and the last one
 
         def remind() -> None:
             start = time.monotonic()
             while not is_over.wait(max(0.01, self._said_at + silence - time.monotonic())):
                 now = time.monotonic()
                 if now - self._said_at >= silence:
-                    self._show(NoticeEvent(0, 0.0, f"{activity}: {now - start:.0f} s so far"))
+                    message = f"{activity}: {now - start:.0f} s so far{_time_left(done)}"
+                    self._show(NoticeEvent(0, 0.0, message))
+
+        def report(fraction: float) -> None:
+            done[1:] = [(time.monotonic(), fraction)]
 
         reminder = threading.Thread(target=remind, daemon=True)
         reminder.start()
         try:
-            yield
+            yield report
         finally:
             is_over.set()
             reminder.join()
@@ -120,6 +129,14 @@ class Notices:
         self._said_at = time.monotonic()
         for listener in self._listeners:
             listener(event)
+
+
+def _time_left(done: Sequence[tuple[float, float]]) -> str:
+    """Return the progress, and the time left if it goes on as between the first and the last moment."""
+    if not done or done[-1][1] <= done[0][1]:
+        return ""
+    (start, first), (now, last) = done[0], done[-1]
+    return f", {last:.0%} done, {(now - start) / (last - first) * (1 - last):.0f} s left"
 
 
 def prepare(config: Config, run: RunDirectory, notices: Notices, *, resume: bool) -> PreparedRun:
@@ -140,21 +157,22 @@ def prepare(config: Config, run: RunDirectory, notices: Notices, *, resume: bool
         base = load_base_model(config.train.init, output=None if resume else run.path)
         config = continued_settings(config, base)
         notices.add(f"continuing from {base.origin.name}, with its architecture and tokenizers")
-    with notices.during("reading the text"):
-        text, valid = _read(config, notices)
-    if base:
-        tokenizers = base.tokenizers
-    elif resume:
-        tokenizers = run.load_tokenizers()
-    else:
-        tokenizers = _trained_tokenizers(text, config, notices)
-    config, execution = _resolve(config, None if base else tokenizers)
-    if execution.compiles:
-        notices.add("the layers are compiled: the first steps take a minute or more")
-    model = _build_model(config, base).to(execution.device)
-    execution.apply(model)
-    with notices.during("turning the text into ids"):
-        sources = _stored(text, valid, tokenizers, config)
+    with ExitStack() as files:  # which hold the text while it is prepared
+        texts, valid = _read(config, files, notices)
+        config = _with_default_tag(config)
+        if base:
+            tokenizers = base.tokenizers
+        elif resume:
+            tokenizers = run.load_tokenizers()
+        else:
+            tokenizers = _trained_tokenizers(texts, config, notices)
+        config, execution = _resolve(config, None if base else tokenizers)
+        if execution.compiles:
+            notices.add("the layers are compiled: the first steps take a minute or more")
+        model = _build_model(config, base).to(execution.device)
+        execution.apply(model)
+        with notices.during("turning the text into ids") as report:
+            sources = _stored(texts, valid, tokenizers, config, report)
     _note_store(sources[0].store, notices)
     config, (source, valid_source) = _with_fitting_batches(model, config, execution, sources, notices)
     if base:
@@ -181,8 +199,7 @@ def load_base_model(name: str, *, output: Path | None = None) -> BaseModel:
     bundle = load_bundle(path)
     assert bundle.path is not None
     data = bundle.config.data
-    files = [Path(file).name for file in (data.pairs, data.src, data.tgt) if file]
-    text = " and ".join(files) or "see its own card"
+    text = " and ".join(Path(file).name for file in data.training_files) or "see its own card"
     origin = Origin(name, file_sha256(bundle.path / WEIGHTS_FILE), text)
     return BaseModel(origin, bundle.config, bundle.tokenizers, unique_weights(bundle.model))
 
@@ -230,33 +247,53 @@ def _set_values(section: Section) -> dict[str, Any]:
     return {key: value for key, value in section.model_dump(exclude_unset=True).items() if value is not None}
 
 
-def _read(config: Config, notices: Notices) -> tuple[ParallelText, ParallelText]:
-    """Read training and validation text; without a validation set, hold out some pairs."""
+def _read(config: Config, files: ExitStack, notices: Notices) -> tuple[list[ParallelText], ParallelText]:
+    """Read the corpora and the validation text; without a validation set, hold out pairs of the first corpus.
+
+    The training text is in temporary files, which `files` removes, and the validation text in memory.
+    """
     data = config.data
-    if data.pairs:
-        text = read_pairs(data.pairs, src_key=data.src_key, tgt_key=data.tgt_key)
-    elif data.src and data.tgt:
-        text = read_parallel(data.src, data.tgt)
-    else:
+    parts = data.corpora or (data,)
+    corpora = [each for part in parts if (each := _files(data, part.src, part.tgt, part.pairs))]
+    if not corpora:
         raise ConfigError(
             "no training text: give --src and --tgt, or --pairs (data.src, data.tgt, data.pairs)"
         )
-    notices.add(f"{text.num_read:,} pairs in {text.name}; {text.num_empty:,} left out as empty")
-    if data.valid_pairs:
-        valid = read_pairs(data.valid_pairs, src_key=data.src_key, tgt_key=data.tgt_key)
-    elif data.valid_src and data.valid_tgt:
-        valid = read_parallel(data.valid_src, data.valid_tgt)
-    elif len(text) >= _ENOUGH_TO_HOLD_OUT:
-        text, valid = _hold_out(text)
+    texts = []
+    for corpus in corpora:
+        with notices.during(f"reading {corpus.name}") as report:
+            text = files.enter_context(open_text(corpus, cache_directory(data.cache_dir), report=report))
+        notices.add(f"{text.num_read:,} pairs in {text.name}; {text.num_empty:,} left out as empty")
+        texts.append(text)
+    held_out = _files(data, data.valid_src, data.valid_tgt, data.valid_pairs)
+    if held_out is not None:
+        valid = load_text(held_out)
+    elif len(texts[0]) >= _ENOUGH_TO_HOLD_OUT:  # at most about 1,000 pairs, spread over the text
+        texts[0], valid = hold_out(texts[0], max(100, len(texts[0]) // 1000))
         notices.add(
             f"no validation set is given: {len(valid):,} pairs are held out of training", warning=True
         )
     else:
         notices.add("no validation set is given: scores are of the training text itself", warning=True)
-        return text, text
-    has_valid = bool(data.valid_pairs or data.valid_src)
-    _check_overlap(text, valid, notices, refuse=has_valid and not data.allow_overlap)
-    return text, valid
+        return texts, replace(texts[0], src=[*texts[0].src], tgt=[*texts[0].tgt])
+    with notices.during("comparing training and validation text"):
+        for text in texts:
+            _check_overlap(text, valid, notices, refuse=held_out is not None and not data.allow_overlap)
+    return texts, valid
+
+
+def _with_default_tag(config: Config) -> Config:
+    """Return the configuration with the first corpus's tag as that of validation and use, if all have one."""
+    tags = [corpus.tag for corpus in config.data.corpora]
+    if config.languages.src_tag is not None or not tags or not all(tags):
+        return config
+    return config.replace(languages=config.languages.replace(src_tag=tags[0]).model_dump())
+
+
+def _files(data: DataConfig, src: str | None, tgt: str | None, pairs: str | None) -> PairFiles | None:
+    """Return the files of a text, or None if there are none."""
+    names = [pairs] if pairs else [src, tgt] if src and tgt else []
+    return PairFiles(tuple(map(Path, names)), data.src_key, data.tgt_key) if names else None
 
 
 def _check_overlap(text: ParallelText, valid: ParallelText, notices: Notices, *, refuse: bool) -> None:
@@ -271,41 +308,39 @@ def _check_overlap(text: ParallelText, valid: ParallelText, notices: Notices, *,
             example = valid.src[shared[0]][:_SHOWN]
             raise CorpusError(
                 f"{valid.name}: {message} ({example!r}, for example), and scores on them say little; "
-                f"{_cleaning(text, valid)} writes the training text without them, or set "
-                "data.allow_overlap=true"
+                f"{_cleaning(text, valid)}, or set data.allow_overlap=true"
             )
         notices.add(message, warning=True)
     if seen := overlap(text, valid):
         message = f"{seen:,} of {len(valid):,} validation sources occur in training"
         if text.sources != valid.sources:
-            command = _cleaning(text, valid, "--remove", "source-in-valid")
-            message = f"{message}, which raises scores; {command} writes the training text without them"
+            remedy = _cleaning(text, valid, "--remove", "source-in-valid")
+            message = f"{message}, which raises scores; {remedy}"
         notices.add(message, warning=True)
 
 
 def _cleaning(text: ParallelText, valid: ParallelText, *options: str) -> str:
-    """Return the command that writes the training text without what the validation text has."""
+    """Say how to remove from the training text what the validation text has: by a command, if it is lines."""
+    if "table" in (PairFiles(tuple(map(Path, each.sources))).kind for each in (text, valid)):
+        return "remove them from the training text"
     names = ("--valid-pairs",) if len(valid.sources) == 1 else ("--valid-src", "--valid-tgt")
     held_out = [word for option in zip(names, valid.sources, strict=True) for word in option]
-    return shlex.join(["heedful", "inspect", *text.sources, *held_out, *options, "--fix", "DIR"])
+    command = shlex.join(["heedful", "inspect", *text.sources, *held_out, *options, "--fix", "DIR"])
+    return f"{command} writes the training text without them"
 
 
-def _hold_out(text: ParallelText) -> tuple[ParallelText, ParallelText]:
-    """Hold out every hundredth pair, at most about 1,000, spread over the text."""
-    stride = max(100, len(text) // 1000)
-
-    def part(*, held_out: bool) -> ParallelText:
-        indices = [i for i in range(len(text)) if (i % stride == stride - 1) == held_out]
-        src, tgt = [text.src[i] for i in indices], [text.tgt[i] for i in indices]
-        return ParallelText(src, tgt, text.sources, text.num_empty)
-
-    return part(held_out=False), part(held_out=True)
-
-
-def _trained_tokenizers(text: ParallelText, config: Config, notices: Notices) -> TokenizerPair:
+def _trained_tokenizers(texts: Sequence[ParallelText], config: Config, notices: Notices) -> TokenizerPair:
+    text = joined(texts)
+    tags = dict.fromkeys([*(corpus.tag for corpus in config.data.corpora), config.languages.src_tag])
     notices.add(f"training a {config.tokenizer.kind} vocabulary on {len(text):,} pairs")
     with notices.during("training the vocabulary"):
-        return train_tokenizers(text.src, text.tgt, config.tokenizer, seed=config.train.seed)
+        return train_tokenizers(
+            text.src,
+            text.tgt,
+            config.tokenizer,
+            seed=config.train.seed,
+            tags=[tag for tag in tags if tag] if config.data.corpora else [],
+        )
 
 
 def _resolve(config: Config, tokenizers: TokenizerPair | None) -> tuple[Config, Execution]:
@@ -370,36 +405,67 @@ def _check_fits_into_memory(config: Config, *, moments: bool) -> None:
 
 
 def _stored(
-    text: ParallelText, valid: ParallelText, tokenizers: TokenizerPair, config: Config
+    texts: Sequence[ParallelText],
+    valid: ParallelText,
+    tokenizers: TokenizerPair,
+    config: Config,
+    report: Report,
 ) -> tuple[BatchSource, BatchSource]:
     """Store the ids of training and validation text; return the batches of both."""
-    longest = config.data.max_length
+    longest, total = config.data.max_length, sum(map(len, texts))
     if config.model.positions == "learned":
         longest = min(longest, config.model.max_positions)
-    special_tokens = SpecialTokens.of(config, tokenizers)
 
-    def source(of: ParallelText, *, sampling: float, ramp_from: int | None) -> BatchSource:
-        store = build_store(
-            of,
+    def build(text: ParallelText, template: SpecialTokens, sampling: float, done: int) -> ParallelStore:
+        return build_store(
+            text,
             tokenizers,
             max_length=longest,
-            template=special_tokens,
+            template=template,
             cache_dir=config.data.cache_dir,
             keep_text=sampling > 0.0,
-        )
-        return BatchSource(
-            store,
-            tokenizers,
-            tokens=config.batch.tokens,
-            seed=config.train.seed,
-            bucket_width=config.batch.bucket_width,
-            sampling=sampling,
-            template=special_tokens,
-            ramp_from=ramp_from,
+            processes=num_threads(),
+            report=lambda fraction: report((done + fraction * len(text)) / total),
         )
 
-    trained = source(text, sampling=config.tokenizer.sampling, ramp_from=config.batch.ramp_from)
-    return trained, source(valid, sampling=0.0, ramp_from=None)
+    template, sampling = SpecialTokens.of(config, tokenizers), config.tokenizer.sampling
+    templates = [_tagged(config, corpus.tag, tokenizers) for corpus in config.data.corpora] or [template]
+    stores, done = list[ParallelStore](), 0
+    for text, of_it in zip(texts, templates, strict=True):
+        stores.append(build(text, of_it, sampling, done))
+        done += len(text)
+    source = BatchSource(
+        stores[0] if len(stores) == 1 else ParallelStore(*(store.path for store in stores)),
+        tokenizers,
+        tokens=config.batch.tokens,
+        seed=config.train.seed,
+        bucket_width=config.batch.bucket_width,
+        sampling=sampling,
+        template=templates[0],
+        ramp_from=config.batch.ramp_from,
+        mixture=_mixture([len(store) for store in stores], templates, config.data),
+    )
+    held_out = build(valid, template, 0.0, total - len(valid))
+    return source, replace(
+        source, store=held_out, sampling=0.0, template=template, ramp_from=None, mixture=None
+    )
+
+
+def _tagged(config: Config, tag: str | None, tokenizers: TokenizerPair) -> SpecialTokens:
+    """Return the special-token template of a corpus: with its own tag, if it has one."""
+    languages = config.languages.replace(src_tag=tag) if tag else config.languages
+    return SpecialTokens.of(config.replace(languages=languages.model_dump()), tokenizers)
+
+
+def _mixture(sizes: Sequence[int], templates: Sequence[SpecialTokens], data: DataConfig) -> Mixture | None:
+    """Return how the corpora are mixed: by their weights, or by their sizes and the temperature."""
+    if len(sizes) == 1:
+        return None
+    weights = [
+        size ** (1.0 / data.temperature) if corpus.weight is None else corpus.weight
+        for size, corpus in zip(sizes, data.corpora, strict=True)
+    ]
+    return Mixture(tuple(sizes), tuple(weight / sum(weights) for weight in weights), tuple(templates))
 
 
 def _with_batches_of(config: Config, tokens: int) -> Config:
@@ -435,6 +501,8 @@ def _with_fitting_batches(
 
 def _note_store(store: ParallelStore, notices: Notices) -> None:
     report = store.report
+    if store.num_continued:
+        notices.add(f"{store.num_continued:,} pairs were turned into ids before, by an interrupted start")
     notices.add(
         f"{report.num_kept:,} pairs kept, {report.num_tgt_tokens:,} target tokens; "
         f"longest source {report.longest_src:,}, longest target {report.longest_tgt:,} tokens"

@@ -6,9 +6,10 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from heedful.verbs.prepare import Listener, Notices, PreparedRun
     from heedful.verbs.run_directory import DirectoryGuard, RunDirectory, SkippedReport
 
+# Settings of the model that older runs do not have: their default changes no fingerprint.
+_SINCE_THE_FIRST_RUNS = {"decoder_unit", "relative_per_layer"}
 DECODED_METRICS = ("bleu", "chrf", "exact")
 
 
@@ -53,6 +56,10 @@ class Train:
     output: Annotated[Path | None, Option("The run directory.", default="runs/NAME", flags=OUTPUT)] = None
     resume: Annotated[bool, Option("Continue the run in the output directory.")] = False
     overwrite: Overwrite = False
+    track: Annotated[
+        Literal["tensorboard"] | None,
+        Option("Also write the curves, into RUN/tensorboard."),
+    ] = None
     as_json: AsJson = False
 
 
@@ -74,6 +81,7 @@ def train(
     command: str = "heedful train",
     beside: tuple[str, ...] = (),
     listeners: "Sequence[Listener]" = (),
+    track: Literal["tensorboard"] | None = None,
 ) -> TrainResult:
     """Train a model; everything is checked before an existing run is renamed.
 
@@ -85,23 +93,23 @@ def train(
         command: the command line, for the model card.
         beside: names of files that the caller has put into a new run directory.
         listeners: called with every event.
+        track: the program that the curves are written for, too.
 
     Raises:
-        RunError: the output directory has a run and neither `resume` nor `overwrite` is set, another process
-            is training there, or the directory is moved during training.
+        MissingExtraError: that program is not installed.
+        RunError: the output directory has a run and neither `resume` nor `overwrite` is set, is moved, or
+            another process is training there.
         CorpusError: the text is not usable.
         TokenizerError: the text is too small for the vocabulary.
-        ConfigError: there is no training text, or settings differ from those of the base model or of the run
-            to resume.
+        ConfigError: no training text, or settings differ from those of the base model or the run to resume.
         BundleError: the base model is not usable.
         CheckpointError: a checkpoint does not belong to this data and model.
         TrainingError: the loss is not finite, or a worker has died.
-        Terminated: stopped by SIGTERM, with a checkpoint written.
-        KeyboardInterrupt: stopped by Ctrl-C, with a checkpoint written.
+        Terminated, KeyboardInterrupt: stopped by SIGTERM or Ctrl-C, with a checkpoint written.
     """
     from heedful.settings.loading import load_config
-    from heedful.training import EventLog
-    from heedful.training.parallel.distributed import leave_process_group
+    from heedful.training import EventLog, summary_writer
+    from heedful.training.parallel.distributed import leave_process_group, note_start
     from heedful.verbs.prepare import Notices, prepare
     from heedful.verbs.run_directory import (
         DirectoryGuard,
@@ -112,6 +120,8 @@ def train(
         check_texts_are_outside,
     )
 
+    if track is not None:
+        summary_writer()
     run = RunDirectory(output, beside)
     run.check(resume=resume, overwrite=overwrite)
     if resume:
@@ -124,7 +134,7 @@ def train(
         check_resumable(load_config(run.config_file), prepared.config)
     log, guard = EventLog(run.log_file), DirectoryGuard(run.path)
     report = SkippedReport(run.skipped_file, prepared.source.store, prepared.tokenizers)
-    reporting = [lambda event: guard.check(), _naming_the_report(report, [log, *listeners])]
+    reporting: list[Listener] = [lambda _: guard.check(), _naming_the_report(report, [log, *listeners])]
     trainer = _trainer_of(prepared, run, guard, command, reporting)
     if overwrite and (old := run.set_aside()) is not None:
         notices.add(f"the old run is in {old} now; remove it when you do not need it any more")
@@ -135,10 +145,11 @@ def train(
             log.drop_after(trainer.progress.step, validated_step=trainer.progress.validated_step)
             report.drop_after(trainer.progress.step)
         else:
+            note_start(run.path)
             run.start(prepared.config, prepared.tokenizers)
         for event in notices.events:
             log(event)
-        end = trainer.fit()
+        end = _fit(trainer, run, reporting, track)
     leave_process_group()
     return TrainResult(run.path / "best", run.path / "last", end)
 
@@ -176,22 +187,25 @@ def _trainer_of(
 
 def _validation_set(run: "PreparedRun") -> str:
     """Return an identifier of the validation data: only scores on the same data are compared."""
-    return f"{run.valid_source.store.path.stem}, {run.config.valid.decode_sentences} decoded"
+    return f"{run.valid_source.store.fingerprint}, {run.config.valid.decode_sentences} decoded"
 
 
 def fingerprint_of(run: "PreparedRun") -> str:
     """Return a hash of what may not change when a run is resumed; limits and reporting may."""
+    defaults = type(run.config.model)().model_dump(include=_SINCE_THE_FIRST_RUNS)
+    model = run.config.model.model_dump()
     fixed = [
-        run.config.model.model_dump(),
+        {key: value for key, value in model.items() if key not in defaults or value != defaults[key]},
         run.config.batch.model_dump(),
         run.config.optimizer.name,
         run.config.train.seed,
         run.config.tokenizer.sampling,
         run.tokenizers.fingerprint(),
-        run.source.store.path.stem,
+        run.source.store.fingerprint,
         run.origin.sha256 if run.origin else None,
         run.config.lora.model_dump(),
         run.config.train.freeze,
+        *([run.source.mixture.counts()] if run.source.mixture else []),
     ]
     return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
 
@@ -226,6 +240,19 @@ def _resume(trainer: "Trainer", run: "RunDirectory", notices: "Notices") -> None
             f"results; continue from the weights with --init {run.path} and another --output, or give "
             "--overwrite instead of --resume"
         )
+
+
+def _fit(
+    trainer: "Trainer", run: "RunDirectory", listeners: "list[Listener]", track: Literal["tensorboard"] | None
+) -> "EndEvent":
+    """Train to the end; one of the trainer's listeners writes curves for a program."""
+    from heedful.training import TensorBoardLog
+
+    if track is None:
+        return trainer.fit()
+    with closing(TensorBoardLog(run.path / track, run.log_file, trainer.progress.seconds)) as curves:
+        listeners.append(curves)
+        return trainer.fit()
 
 
 def _naming_the_report(report: "SkippedReport", listeners: "Sequence[Listener]") -> "Listener":
@@ -341,6 +368,15 @@ def run_as_worker(config: "Config") -> bool:
     return True
 
 
+def _continues(output: Path) -> bool:
+    """Return whether torchrun has restarted this process, and the run was started before."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or not (output / "config.toml").exists():
+        return False
+    from heedful.training.parallel.distributed import was_started_by_this_job
+
+    return was_started_by_this_job(output)
+
+
 def command(task: Train) -> None:
     """Train, and print the best bundle."""
     from heedful.cli.progress import training_display
@@ -354,6 +390,8 @@ def command(task: Train) -> None:
     )
     if task.resume and task.overwrite:
         raise typer.BadParameter("give --resume to continue the run, or --overwrite to start anew, not both")
+    if _continues(output):
+        task = replace(task, resume=True, overwrite=False)
     overrides = task.text.overrides()
     overrides += [parse_override(setting) for setting in task.settings or []]
     if task.resume and file is None and (output / CONFIG).exists():
@@ -372,6 +410,7 @@ def command(task: Train) -> None:
             overwrite=task.overwrite,
             command=" ".join(words),
             listeners=[display],
+            track=task.track,
         )
     if task.as_json:
         summary = {"best": str(result.best), "last": str(result.last), **result.end.to_json()}

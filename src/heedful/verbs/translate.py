@@ -1,13 +1,16 @@
 """`heedful translate`: lines in, lines out."""
 
 import json
+import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -19,6 +22,7 @@ from heedful.cli.streams import (
     open_output,
     print_precision,
     suggest_auto_precision,
+    translation_display,
     warnings_on_stderr,
     write_line,
 )
@@ -38,10 +42,14 @@ from heedful.settings.options import (
 )
 
 if TYPE_CHECKING:
+    from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
+    from heedful.decoding.translator import Translator
+    from heedful.verbs.resumable import ResumableOutput
 
 _STDIN = Path("-")
-_CHUNK_LINES = 1024
+_CHUNK_LINES = 1024  # a power of two
+_PATTERN = re.compile(r"[*?[]")
 _HYPOTHESES_AT_ONCE = 65_536  # some 100 MB of them
 
 
@@ -64,13 +72,34 @@ class Translate:
 
     run: Run
     source: Annotated[
-        Path | None,
-        Option("Lines to translate; .gz too.", default="stdin", flags=("--input", "-i")),
+        str | None,
+        Option(
+            "Lines to translate; .gz too. Or shards, text or Parquet: a directory, a pattern such as "
+            "'news/*.gz', or a URL.",
+            default="stdin",
+            metavar="PATH",
+            flags=("--input", "-i"),
+        ),
     ] = None
     output: Annotated[
-        Path | None,
-        Option("Write the translations to this file.", default="stdout", flags=OUTPUT, is_file=True),
+        str | None,
+        Option(
+            "Write the translations to this file; those of shards into this directory.",
+            default="stdout",
+            metavar="PATH",
+            flags=OUTPUT,
+        ),
     ] = None
+    resume: Annotated[
+        bool, Option("Go on where an earlier run with the same --output was interrupted, if there was one.")
+    ] = False
+    column: Annotated[
+        str | None, Option("Column of Parquet shards that holds the text.", metavar="NAME", default="text")
+    ] = None
+    on: Annotated[
+        str,
+        Option("Where shards are translated; ray is a Ray cluster, or all cores here.", metavar="here|ray"),
+    ] = "here"
     n_best: Annotated[
         int,
         Option("Outputs per line; if above 1, printed as `number ||| text ||| score`.", minimum=1),
@@ -107,29 +136,17 @@ class Translate:
     runtime: Runtime = field(default_factory=Runtime)
 
 
-def translate(
-    task: Translate,
-    lines: Iterable[str],
-    *,
-    prefixes: Iterable[str] | None = None,
-    chunk_lines: int = _CHUNK_LINES,
-) -> "Iterator[Translation]":
-    """Load a model, then translate line by line, in order, empty lines kept.
+def load(task: Translate) -> "tuple[Translator, SearchOptions, int]":
+    """Load the models of a task.
 
-    Loading comes first, before any line is read and before anything is given.
-
-    Args:
-        task: the models, the search, and how to compute.
-        lines: the source.
-        prefixes: for each line, what its translations begin with.
-        chunk_lines: how many lines are read and translated at a time; fewer where each has
-            hundreds of hypotheses.
+    Returns:
+        The translator, its search, and how many lines to translate at a time: a power of two, fewer where
+        each line has hundreds of hypotheses.
 
     Raises:
         BadParameter: options that say nothing together, or that exclude each other.
         BundleError: no usable bundle.
-        InputError: settings that cannot be, models that cannot translate together, or a prefix that is
-            missing or too long.
+        InputError: settings that cannot be, or models that cannot translate together.
     """
     from heedful.verbs.loading import load_translator, search_options
 
@@ -141,9 +158,7 @@ def translate(
         print_precision(translator.precision_in_use)
     options = search_options(overrides, translator.bundle.config.decode)
     at_once = max(1, _HYPOTHESES_AT_ONCE // options.strategy.num_hypotheses(options.n_best))
-    return translator.translate_lines(
-        lines, options=options, prefixes=prefixes, chunk_lines=min(chunk_lines, at_once)
-    )
+    return translator, options, min(_CHUNK_LINES, 1 << at_once.bit_length() - 1)
 
 
 def _sampling(task: Translate) -> dict[str, Any]:
@@ -180,28 +195,50 @@ def _flags(strategy: type) -> list[str]:
 
 
 def command(task: Translate) -> None:
-    """Translate a file or stdin; the lines before a bad one come out."""
+    """Translate a file or stdin, the lines before a bad one come out; or shards."""
     if task.scores and task.json:
         raise typer.BadParameter("--scores and --json exclude each other; JSON holds the scores")
-    check_stdin_once(input=task.source or _STDIN, prefix=task.prefix)
     _sampling(task)
+    if task.on != "here" or (task.source is not None and _are_shards(task.source)):
+        _translate_shards(task)
+        return
+    _check_lines(task)
+    source, output = Path(task.source or _STDIN), None if task.output is None else Path(task.output)
+    check_stdin_once(input=source, prefix=task.prefix)
     from heedful.verbs.output_checks import check_output
 
     started = time.monotonic()
-    inputs = [task.source or _STDIN, task.prefix, task.shortlist]
-    check_output(task.output, inputs=inputs, models=[task.run, *(task.ensemble or ())])
+    inputs = [source, task.prefix, task.shortlist]
+    check_output(output, inputs=inputs, models=[task.run, *(task.ensemble or ())])
+    # Somebody who types waits for each answer; a file is better read ahead, for fuller batches.
+    typed = source == _STDIN and sys.stdin.isatty()
+    at_once = typed or task.line_buffered
+    journaled = output if output is not None and not at_once and _is_file(output) else None
+    if task.resume and journaled is None:
+        raise typer.BadParameter("--resume needs --output, the name of a file, and no --line-buffered")
+    out: BinaryIO | ResumableOutput
     with ExitStack() as stack:
         stack.enter_context(warnings_on_stderr())
-        lines, prefixes = Lines(*stack.enter_context(open_input(task.source))), None
+        lines, prefixes = Lines(*stack.enter_context(open_input(source))), None
         if task.prefix is not None:
             prefixes = Lines(*stack.enter_context(open_input(task.prefix))).strictly()
-        # Somebody who types waits for each answer; a file is better read ahead, for fuller batches.
-        typed = str(task.source or "-") == "-" and sys.stdin.isatty()
-        at_once = typed or task.line_buffered
-        translations = translate(task, lines, prefixes=prefixes, chunk_lines=1 if at_once else _CHUNK_LINES)
-        out = stack.enter_context(open_output(task.output, at_once=at_once))
-        for number, translation in enumerate(translations):
-            for line in _shown(translation, number, task):
+        translator, options, chunk_lines = load(task)
+        translate = partial(translator.translate_lines, options=options)
+        if journaled is not None:
+            from heedful.verbs.resumable import open_resumable, settings_of
+
+            texts: list[Iterable[str]] = [lines, *([] if prefixes is None else [prefixes])]
+            settings = settings_of(translator, options, _layout(task))
+            out = stack.enter_context(open_resumable(journaled, texts, settings, resume=task.resume))
+            done, (rest, *beginnings) = out.start.lines, out.inputs.lines
+            prefixes = beginnings[0] if beginnings else None
+            translations = translate(rest, prefixes=prefixes, chunk_lines=chunk_lines, first_line=done + 1)
+            translations = _with_checkpoints(translations, out, lines)
+        else:
+            out, done = stack.enter_context(open_output(output, at_once=at_once)), 0
+            translations = translate(lines, prefixes=prefixes, chunk_lines=1 if at_once else chunk_lines)
+        for number, translation in enumerate(translations, start=done):
+            for line in shown(translation, number, task):
                 write_line(out, line)
             if at_once:
                 out.flush()
@@ -213,7 +250,106 @@ def command(task: Translate) -> None:
         suggest_auto_precision(task.runtime.precision, time.monotonic() - started)
 
 
-def _shown(translation: "Translation", number: int, task: Translate) -> Iterable[str]:
+def _with_checkpoints(
+    translations: "Iterable[Translation]", output: "ResumableOutput", lines: Lines
+) -> "Iterator[Translation]":
+    """Yield translations; once a chunk of them is written, it is safe, and the progress is shown."""
+    tokens = 0
+    if output.notice:
+        print(output.notice, file=sys.stderr)
+    with translation_display(lambda: lines.share_read) as show:
+        for number, translation in enumerate(translations, start=output.start.lines + 1):
+            yield translation
+            tokens += translation.num_tokens
+            if number % _CHUNK_LINES == 0:
+                output.checkpoint(number)
+                show(number, tokens)
+
+
+def _are_shards(source: str) -> bool:
+    """Return whether an input is shards: a directory, a pattern, a URL or a Parquet file."""
+    path = Path(source)
+    is_pattern = _PATTERN.search(source) is not None and not path.exists()
+    return is_pattern or "://" in source or source.endswith(".parquet") or path.is_dir()
+
+
+def _is_file(output: Path) -> bool:
+    """Return whether an output is a file of its own, which is there when it is complete."""
+    from heedful.runtime.durable import is_replaceable
+
+    return output != _STDIN and is_replaceable(output)
+
+
+def _layout(task: Translate) -> dict[str, object]:
+    """Return what the task says about the output besides the search."""
+    from heedful.storage.bundle import file_sha256
+
+    shortlist = None if task.shortlist is None else file_sha256(task.shortlist)
+    has_prefix = task.prefix is not None
+    return {"json": task.json, "scores": task.scores, "prefix": has_prefix, "shortlist": shortlist}
+
+
+def _check_lines(task: Translate) -> None:
+    """Refuse what does not go with a file of lines."""
+    if task.column is not None:
+        raise typer.BadParameter("--column is for Parquet shards, and this is a file of lines")
+    if task.output is not None and task.output.endswith(("/", os.sep)):  # which a path does not keep
+        raise typer.BadParameter(f"{task.output}: is a directory; give the name of a file")
+
+
+def _translate_shards(task: Translate) -> None:
+    """Translate the files of a directory into another one.
+
+    Raises:
+        BadParameter: options that do not go with shards.
+        InputError: there are no shards, or the output is their directory.
+    """
+    if task.source is None or task.output is None:
+        raise typer.BadParameter("shards need --input and --output, both directories")
+    if task.prefix is not None or task.line_buffered:
+        raise typer.BadParameter("--prefix and --line-buffered are for single files, not for shards")
+    if task.on not in ("here", "ray"):
+        raise typer.BadParameter(f"--on {task.on}: must be here or ray")
+    from heedful.verbs.shards import ShardJob, list_shards, translate_shards
+
+    folder, sizes = list_shards(task.source)
+    if any(name.endswith(".parquet") for name in sizes) and (task.json or task.n_best > 1):
+        raise typer.BadParameter("--json and --n-best are for text; Parquet shards get a column")
+    if Path(task.output).absolute() == Path(folder.path):
+        raise InputError(f"{task.output}: is the input too; write to another directory")
+    own = _for_other_machines(task) if task.on == "ray" else task
+    job = ShardJob(
+        source=folder.path if folder.is_local else folder.url,
+        output=task.output if "://" in task.output else str(Path(task.output).absolute()),
+        load=partial(load, own),
+        shown=partial(shown, task=own),
+        layout=_layout(task),
+        column=task.column or "text",
+        with_scores=task.scores,
+    )
+    cpus = task.runtime.threads or 1 if task.on == "ray" else 0
+    gpus = int(task.runtime.device == "cuda")
+    with warnings_on_stderr():
+        done = translate_shards(job, sizes, resume=task.resume, ray_cpus=cpus, ray_gpus=gpus)
+    print(done, file=sys.stderr)
+
+
+def _for_other_machines(task: Translate) -> Translate:
+    """Return a task with absolute paths, and one thread for each worker where nothing else is asked for."""
+    paths = {name: getattr(task, name) for name in ("run", "shortlist")}
+    return replace(
+        task,
+        **{
+            name: path.absolute() if path is not None and path.exists() else path
+            for name, path in paths.items()
+        },
+        ensemble=[path.absolute() if path.exists() else path for path in task.ensemble or ()],
+        runtime=replace(task.runtime, threads=task.runtime.threads or 1),
+    )
+
+
+def shown(translation: "Translation", number: int, task: Translate) -> Iterable[str]:
+    """Return the output lines of a translation, of which the input has `number` before it."""
     if task.json:
         hypotheses = [
             {"text": each.text, "score": each.score, "log_prob": each.log_prob, "ids": each.written_ids}

@@ -1,10 +1,16 @@
 import errno
+import hashlib
+import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -34,6 +40,7 @@ def build(
         max_length=changes.get("max_length", 100),
         cache_dir=tmp_path,
         keep_text=bool(changes.get("keep_text", 0)),
+        processes=changes.get("processes", 1),
     )
 
 
@@ -216,6 +223,143 @@ def test_an_interrupted_build_leaves_no_file(
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path, tokenizers)
     assert list(tmp_path.iterdir()) == []
+
+
+MANY = ParallelText([f"{src} {i}" for i in range(9) for src in SRC], [*TGT] * 9, ("many.en", "many.de"))
+
+
+def test_the_name_of_a_store_is_the_hash_it_has_always_been(
+    tmp_path: Path, tokenizers: TokenizerPair
+) -> None:
+    settings = ["heedful-store-1", tokenizers.fingerprint(), 100, False, 5, 2]
+    digest = hashlib.sha256(json.dumps(settings).encode())
+    digest.update("".join(f"{sentence}\0" for sentence in [*SRC, *TGT]).encode())
+    assert build(tmp_path, tokenizers).path.name == f"{digest.hexdigest()[:40]}.arrow"
+
+
+@pytest.mark.parametrize("keep_text", [0, 1])
+def test_a_store_does_not_depend_on_the_number_of_processes(
+    tmp_path: Path, tokenizers: TokenizerPair, monkeypatch: pytest.MonkeyPatch, keep_text: int
+) -> None:
+    monkeypatch.setattr(store, "_ROWS", 4)
+    alone, together = (
+        build(tmp_path / str(processes), tokenizers, MANY, processes=processes, keep_text=keep_text)
+        for processes in (1, 2)
+    )
+    assert together.path.read_bytes() == alone.path.read_bytes()
+    assert together.report == alone.report
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_an_interrupted_build_is_continued(
+    tmp_path: Path, tokenizers: TokenizerPair, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    monkeypatch.setattr(store, "_ROWS", 4)
+    whole = build(tmp_path / "whole", tokenizers, MANY).path.read_bytes()
+    encode, encoded = SentencePieceTokenizer.encode_batch, list[Sequence[str]]()
+    continues = False
+
+    def interrupt(self: SentencePieceTokenizer, texts: Sequence[str]) -> list[list[int]]:
+        encoded.append(texts)
+        if len(encoded) == 15 and not continues:  # in the eighth batch
+            raise KeyboardInterrupt
+        return encode(self, texts)
+
+    monkeypatch.setattr(SentencePieceTokenizer, "encode_batch", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "part", tokenizers, MANY)
+    part = only_file(tmp_path / "part")
+    if damaged:  # an id of the sixth batch
+        content, last = part.read_bytes(), ParallelStore(tmp_path / "whole" / f"{part.name[:40]}.arrow")[23]
+        at = content.rindex(last[0].tobytes())
+        part.write_bytes(content[:at] + b"\x09" + content[at + 1 :])
+    encoded.clear()
+    continues = True
+    built = build(tmp_path / "part", tokenizers, MANY)
+    continued = built.path
+    assert built.num_continued == 4 * (5 if damaged else 7)
+    assert len(encoded) == 2 * (12 - (5 if damaged else 7))
+    assert only_file(tmp_path / "part") == continued
+    assert continued.read_bytes() == whole
+
+
+TOKENISE = """
+import sys
+from pathlib import Path
+from heedful.data import store
+from heedful.data.files import ParallelText
+from heedful.text import TokenizerPair
+
+if __name__ == "__main__":
+    store._ROWS = 8
+    src, tgt = (Path(sys.argv[1], name).read_text("utf-8").splitlines() for name in ("src", "tgt"))
+    tokenizers = TokenizerPair.load(Path(sys.argv[1], "tokenizers"))
+    text = ParallelText(src, tgt)
+    store.build_store(text, tokenizers, max_length=100, cache_dir=sys.argv[1] + "/part", processes=2)
+"""
+
+
+def test_a_killed_build_ends_its_processes_and_is_continued(
+    tmp_path: Path, tokenizers: TokenizerPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = ParallelText([f"{src} {i}" for i in range(2000) for src in SRC], [*TGT] * 2000)
+    for name, lines in (("src", text.src), ("tgt", text.tgt)):
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "tokenizers").mkdir()
+    tokenizers.save(tmp_path / "tokenizers")
+    (tmp_path / "tokenise.py").write_text(TOKENISE)
+    (tmp_path / "part").mkdir()
+    with subprocess.Popen([sys.executable, tmp_path / "tokenise.py", tmp_path]) as process:
+        while not any(part.stat().st_size > 100_000 for part in (tmp_path / "part").iterdir()):
+            assert process.poll() is None
+            time.sleep(0.01)
+        workers = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGKILL)
+    assert psutil.wait_procs(workers, timeout=60)[1] == []
+    monkeypatch.setattr(store, "_ROWS", 8)
+    encode, encoded = SentencePieceTokenizer.encode_batch, list[int]()
+
+    def counting(self: SentencePieceTokenizer, texts: Sequence[str]) -> list[list[int]]:
+        encoded.append(len(texts))
+        return encode(self, texts)
+
+    monkeypatch.setattr(SentencePieceTokenizer, "encode_batch", counting)
+    continued = build(tmp_path / "part", tokenizers, text).path
+    assert sum(encoded) < 2 * len(text)
+    assert continued.read_bytes() == build(tmp_path / "whole", tokenizers, text).path.read_bytes()
+
+
+def test_a_large_store_is_verified_once_and_after_each_change(
+    tmp_path: Path, tokenizers: TokenizerPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_LARGE", 0)
+    built = build(tmp_path, tokenizers)
+    mark_used(built.path)
+    verified: list[int] = []
+    update = store._update_checksum
+    monkeypatch.setattr(store, "_update_checksum", lambda *given: verified.append(given[0]) or update(*given))
+    assert ParallelStore(built.path)[1][0].tolist() == built[1][0].tolist()
+    assert verified == []
+    with built.path.open("r+b") as opened:
+        opened.seek(built.path.read_bytes().index(built[1][1].tobytes()))
+        opened.write(b"\x01")
+    with pytest.raises(CorpusError, match="not a complete store"):
+        ParallelStore(built.path)
+    assert verified == [0]
+    used = time.time() - 9 * DAY
+    for path in tmp_path.iterdir():
+        os.utime(path, (used, used))
+    assert evict(tmp_path, max_bytes=0) == [built.path]
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_the_use_of_a_verified_store_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, stamp = stored(tmp_path, "a", days=9), file(tmp_path, f"{'a' * 40}.verified", days=9)
+    mark_used(path)
+    assert time.time() - path.stat().st_mtime > DAY
+    assert evict(tmp_path, max_bytes=0) == []
+    assert path.exists()
+    assert stamp.exists()
 
 
 def test_the_default_place_is_the_users_cache(

@@ -1,11 +1,21 @@
-"""A log that a killed run has left behind, and what becomes of it when the run goes on."""
+"""A log that a killed run has left behind, what becomes of it when the run goes on, and its curves."""
 
 import json
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from heedful.training.events import EndEvent, EventLog, NoticeEvent, StartEvent, StepEvent, ValidationEvent
+from heedful.training.events import (
+    EndEvent,
+    EventLog,
+    NoticeEvent,
+    ProgressEvent,
+    StartEvent,
+    StepEvent,
+    TensorBoardLog,
+    ValidationEvent,
+)
 
 
 def line(step: int) -> str:
@@ -115,3 +125,61 @@ def test_kinds_differ() -> None:
     assert {kind.kind for kind in (StartEvent, StepEvent, ValidationEvent, EndEvent)} == {
         "start", "step", "validation", "end",
     }  # fmt: skip
+
+
+def means(step: int, kind: type[StepEvent] = StepEvent) -> StepEvent:
+    numbers = {"loss": 5.0 - step, "nll": 4.0, "learning_rate": 2e-3, "gradient_norm": 0.5}
+    return kind(step, 10.0 * step, epoch=0, tokens_per_second=900.0, progress=0.1, **numbers)
+
+
+def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard reads in a folder: the steps and values of each curve."""
+    read = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+    return {name: [(each.step, each.value) for each in read.Scalars(name)] for name in read.Tags()["scalars"]}
+
+
+def test_tensorboard_shows_the_log_and_what_comes_after_it(tmp_path: Path) -> None:
+    log = log_of(tmp_path, b'{"event": "step", "step": "five"}\n{"event": "step", "step": 1, "loss": 9.0}\n')
+    log(means(1))
+    log(ValidationEvent(1, 11.0, {"nll": 3.5, "bleu": 12.5}, is_best=True))
+    tracked = TensorBoardLog(tmp_path / "tensorboard", log.path, 11.0)
+    for event in (means(2, ProgressEvent), means(2), NoticeEvent(2, 20.0, "saved"), means(3)):
+        tracked(event)
+    assert curves(tmp_path / "tensorboard")["train/loss"] == [(1, 4.0), (2, 3.0), (3, 2.0)]  # at once
+    tracked.close()
+    assert curves(tmp_path / "tensorboard") == {
+        "train/loss": [(1, 4.0), (2, 3.0), (3, 2.0)],
+        "train/nll": [(1, 4.0), (2, 4.0), (3, 4.0)],
+        "train/learning_rate": [(step, pytest.approx(2e-3)) for step in (1, 2, 3)],
+        "train/gradient_norm": [(1, 0.5), (2, 0.5), (3, 0.5)],
+        "train/tokens_per_second": [(1, 900.0), (2, 900.0), (3, 900.0)],
+        "validation/nll": [(1, 3.5)],
+        "validation/bleu": [(1, 12.5)],
+    }
+
+
+def test_the_times_of_curves_are_those_of_training(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "log.jsonl")
+    log(means(1))
+    tracked = TensorBoardLog(tmp_path / "tensorboard", log.path, 25.0)
+    tracked(means(3))
+    tracked.close()
+    read = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    first, second = (each.wall_time for each in read.Scalars("train/loss"))
+    assert second - first == pytest.approx(20.0)
+
+
+def test_steps_that_are_taken_again_are_shown_once_and_other_files_stay(tmp_path: Path) -> None:
+    folder, log = tmp_path / "tensorboard", EventLog(tmp_path / "log.jsonl")
+    folder.mkdir()
+    (folder / "events.out.tfevents.1.theirs").touch()
+    for after in (0, 2):
+        log.drop_after(after)
+        tracked = TensorBoardLog(folder, log.path, 10.0 * after)
+        for step in range(after + 1, 5):
+            log(means(step))
+            tracked(means(step))
+        tracked.close()
+    assert [step for step, _ in curves(folder)["train/loss"]] == [1, 2, 3, 4]
+    assert (folder / "events.out.tfevents.1.theirs").exists()
+    assert len(list(folder.iterdir())) == 2

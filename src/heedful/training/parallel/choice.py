@@ -70,7 +70,7 @@ def start_process_group(
 
 def describe(group: ProcessGroup, execution: Execution) -> str:
     """Describe processes, threads and kernels: besides data and settings, the last bits depend on them."""
-    processes = f"{group.size} process{'es' if group.size > 1 else ''}"
+    processes = f"{group.size} process{'es' if group.size > 1 else ''}{', sharded,' * group.is_sharded}"
     layers = ", with compiled layers" if execution.compiles else ""
     if execution.device.type != "cpu":
         return f"{processes} on {execution.device.type}{layers}"

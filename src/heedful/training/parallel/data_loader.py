@@ -7,6 +7,7 @@ workers can make it while a step runs, without changing any result.
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -30,8 +31,8 @@ _GONE = "a process that makes batches ended unexpectedly (out of memory?); --res
 class DataLoader(Protocol):
     """A rank's source of batches."""
 
-    def batch(self, epoch: int, index: int) -> Batch | None:
-        """Return this rank's rows of a batch; None if it has none."""
+    def batch(self, epoch: int, index: int) -> Batch:
+        """Return this rank's rows of a batch; if it has none, a row without target tokens."""
         ...
 
     def close(self) -> None:
@@ -49,14 +50,20 @@ class InlineLoader:
         self._size = size
         self._planned: tuple[int, list[Indices]] = (-1, [])
 
-    def batch(self, epoch: int, index: int) -> Batch | None:
-        """Return this rank's rows of a batch; None if it has none."""
+    def batch(self, epoch: int, index: int) -> Batch:
+        """Return this rank's rows of a batch; if it has none, a row without target tokens.
+
+        The gradients of such a row are zero, and the rank takes part in every sum over ranks.
+        """
         indices = self._plan(epoch)[index]
-        if self._size > 1:
-            indices = indices[self._number :: self._size]
-            if not len(indices):
-                return None
-        return self._source.batch(indices, epoch)
+        if self._size == 1:
+            return self._source.batch(indices, epoch)
+        own = indices[self._number :: self._size]
+        batch = self._source.batch(own if len(own) else indices[:1], epoch)
+        if len(own):
+            return batch
+        no_targets = torch.full_like(batch.tgt_out, self._source.tokenizers.tgt.pad_id)
+        return replace(batch, tgt_out=no_targets, num_tgt_tokens=0)
 
     def positions(self, epoch: int, index: int) -> Iterator[tuple[int, int]]:
         """Yield this epoch and index and those that follow, epoch after epoch, without end."""
@@ -83,7 +90,7 @@ class PrefetchingLoader:
         self._makers: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
         self._turn = 0
 
-    def batch(self, epoch: int, index: int) -> Batch | None:
+    def batch(self, epoch: int, index: int) -> Batch:
         """Return a batch; an index that does not follow the previous one restarts the workers.
 
         Raises:
@@ -118,7 +125,7 @@ class PrefetchingLoader:
             theirs.close()
             self._makers.append((process, ours))
 
-    def _receive(self) -> tuple[tuple[int, int], Batch | None]:
+    def _receive(self) -> tuple[tuple[int, int], Batch]:
         _, pipe = self._makers[self._turn]
         self._turn = (self._turn + 1) % self._workers
         try:
@@ -128,7 +135,7 @@ class PrefetchingLoader:
         if isinstance(message, Exception):
             raise message
         at, made = message
-        return at, None if made is None else _as_batch(*made)
+        return at, _as_batch(*made)
 
 
 def _make(
@@ -138,8 +145,7 @@ def _make(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all; the trainer decides
     try:
         for at in islice(loader.positions(*start), number, None, stride):
-            batch = loader.batch(*at)
-            pipe.send((at, None if batch is None else _as_arrays(batch)))
+            pipe.send((at, _as_arrays(loader.batch(*at))))
     except BrokenPipeError:
         return
     except Exception as error:  # the trainer raises it

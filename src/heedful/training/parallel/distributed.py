@@ -1,40 +1,62 @@
-"""Data parallelism over torchrun's processes, each with a copy of the weights: GPUs, or several machines.
+"""Data parallelism over torchrun's processes: GPUs, or several machines.
 
-Gradients are summed by torch.distributed (gloo on CPUs, NCCL on GPUs); every process then takes the same
-step, so the copies stay equal. Rank 0 broadcasts its weights and its optimiser's state at the start.
+PyTorch's own wrappers are applied to the plain model: DistributedDataParallel, where each rank has a copy of
+the weights, or FSDP2, where each has a shard of every weight, of its optimiser state and of its average. Both
+communicate while the backward pass runs, by gloo on CPUs and NCCL on GPUs. Rank 0 sends weights and state at
+the start, and has all of them when it validates or saves, so checkpoints know nothing of ranks.
 """
 
+import importlib
 import os
+import socket
+import time
+import uuid
+import warnings
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from heedful.data.batches import BatchSource
+from heedful.data.batches import Batch, BatchSource
 from heedful.errors import ConfigError, TrainingError
 from heedful.model.transformer import Transformer
-from heedful.settings.run import Config
+from heedful.settings.run import Config, TrainConfig
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution
-from heedful.training.interrupt import ignore_signals
+from heedful.training.interrupt import Heartbeat, Phase, ignore_signals
+from heedful.training.loss import Loss
 from heedful.training.optimizer import build_optimizer, choose_trained_weights
 from heedful.training.parallel.process_group import GROUP_IS_BROKEN, Rank, StepPlan
 from heedful.training.step import (
     StepMetrics,
     Sums,
     apply_gradients,
+    batch_loss,
     gradient_scale,
     squared_norm,
     step_metrics,
 )
 
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
 _TORCHRUN_VARIABLES = ("RANK", "MASTER_ADDR", "MASTER_PORT")  # besides WORLD_SIZE
-_TIMEOUT = timedelta(hours=12)  # of workers, while rank 0 reads a corpus or validates
+_TIMEOUT = timedelta(hours=12)  # of workers, while rank 0 reads a corpus or validates; see `Heartbeat`
+_HAS_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # "True" in the processes of torchrun
+_STORE_TIMEOUT = timedelta(seconds=20)
+_ATTEMPT, _PAUSE = 5.0, 0.1  # seconds to connect to a port of rank 0, and before another attempt
+_TOO_LARGE = (
+    "memory is too small for this rank's part of a batch; --resume with more ranks, or start anew with a "
+    "lower batch.tokens"
+)
 
 
 def join_process_group(device: str) -> int | None:
@@ -56,12 +78,44 @@ def join_process_group(device: str) -> int | None:
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if not dist.is_initialized():
-        # Building an optimiser imports this; if there were a group by then, it would live on as a default
-        # argument of its functions.
-        from torch.distributed.nn import functional  # noqa: F401
+        # Optimisers and FSDP import these; if there were a group by then, it would live on as a default
+        # argument of their functions.
+        for name in ("torch.distributed.fsdp", "torch.distributed.nn.functional"):
+            importlib.import_module(name)
 
-        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=_TIMEOUT)
+        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        dist.init_process_group(backend, timeout=_TIMEOUT, **_own_store())
     return dist.get_rank()
+
+
+def _own_store() -> dict[str, Any]:
+    """Return a store for this start of the processes, as options of `init_process_group`.
+
+    torchrun's store lives as long as the job. After a restart it still has the addresses of the processes
+    before, and some ranks would try to connect to these. So rank 0 has a store of its own, and only its port
+    is in torchrun's; the port of a process before is refused.
+    """
+    if os.environ.get(_HAS_STORE) != "True":
+        return {}
+    from torch._C._distributed_c10d import TCPStore
+
+    host, rank, shared = os.environ["MASTER_ADDR"], int(os.environ["RANK"]), _store("start")
+    options = {"rank": rank, "world_size": int(os.environ["WORLD_SIZE"])}
+    if rank == 0:
+        store = TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=_TIMEOUT)
+        name = uuid.uuid4().hex
+        store.set(name, "")
+        shared.set("address", f"{store.port} {name}")
+        return options | {"store": store}
+    while True:
+        if shared.check(["address"]):
+            port, name = shared.get("address").decode().split()
+            with suppress(OSError):  # refused
+                socket.create_connection((host, int(port)), timeout=_ATTEMPT).close()
+                store = TCPStore(host, int(port), is_master=False, timeout=_TIMEOUT)
+                if store.check([name]):
+                    return options | {"store": store}
+        time.sleep(_PAUSE)
 
 
 def _check_environment() -> None:
@@ -99,11 +153,22 @@ def leave_process_group() -> None:
 
 @dataclass(frozen=True)
 class _Setup:
-    """The first message to a worker."""
+    """The first message to a worker; `average_decay` is None without a moving average."""
 
     source: BatchSource
     config: Config
     dtype: torch.dtype
+    average_decay: float | None
+    group: str  # a name that no other group of these processes has
+
+
+@dataclass(frozen=True)
+class _State:
+    """The trainer's model, optimiser and average, which rank 0 alone has."""
+
+    model: Transformer
+    optimizer: torch.optim.Optimizer
+    average: MovingAverage | None
 
 
 class DistributedGroup:
@@ -113,82 +178,375 @@ class DistributedGroup:
         """Send the configuration and the weights to the workers, which wait in `run_worker`."""
         self.size = rank.size
         self.threads = torch.get_num_threads()
-        self._average = average
+        self.is_sharded = rank.config.train.parallel == "fsdp"
         self._is_between_steps = True
-        _broadcast(_Setup(rank.source, rank.config, next(rank.model.parameters()).dtype))
-        self._copy = _Copy(rank, optimizer)
-        rank.prefetch()
+        dtype = next(rank.model.parameters()).dtype
+        decay = None if average is None else average.decay
+        setup = _Setup(rank.source, rank.config, dtype, decay, uuid.uuid4().hex)
+        _broadcast(setup)
+        self._stepper = _Stepper(setup, rank, _State(rank.model, optimizer, average))
 
     def step(self, plan: StepPlan) -> StepMetrics:
         """Update the weights of all ranks once."""
         self._is_between_steps = False
-        _broadcast(plan)
-        metrics = self._copy.step(plan)
+        metrics = self._stepper.step(plan)
         self._is_between_steps = True
-        if self._average is not None and metrics.is_finite:
-            self._average.update(dict(self._copy.rank.model.named_parameters()), plan.number)
         return metrics
 
+    def gather(self) -> None:
+        """Bring the trainer's weights, optimiser state and average up to date."""
+        self._is_between_steps = False
+        self._stepper.gather()
+        self._is_between_steps = True
+
     def close(self) -> None:
-        """Shut the workers down; after a failed step they end when this process ends."""
-        self._copy.rank.close()
-        if self._is_between_steps:
-            _broadcast(None)
+        """Shut the workers down, with all state gathered; after a failed step they end with this process."""
+        with closing(self._stepper):
+            if self._is_between_steps:
+                self.gather()
+                self._stepper.shut_down()
 
 
 def run_worker(device: torch.device) -> None:
-    """Take the steps that rank 0 plans until it sends no more, or is gone."""
-    with suppress(_DisconnectedError):  # the process that failed reports why
+    """Take the steps that rank 0 plans until it sends no more.
+
+    Raises:
+        TrainingError: this rank has failed, or rank 0 is lost and this rank reports it.
+        SystemExit: another rank has failed, which another process reports.
+    """
+    try:
         setup = _broadcast(None)
-        assert isinstance(setup, _Setup)
-        with ignore_signals():
-            _take_steps(setup, device)
+    except RuntimeError:  # rank 0 has failed before the first step, and says why
+        raise SystemExit(1) from None
+    assert isinstance(setup, _Setup)
+    with ignore_signals(), closing(_Stepper(setup, _new_rank(setup, device), None)) as stepper:
+        while stepper.follow():
+            pass
 
 
-def _take_steps(setup: "_Setup", device: torch.device) -> None:
-    config = setup.config
+def _new_rank(setup: _Setup, device: torch.device) -> Rank:
+    """Return this process's rank with a model whose weights are still to come from rank 0."""
+    config, execution = setup.config, Execution.of(setup.config.train, device)
     model = Transformer.from_config(config.model).to(device, setup.dtype)
     choose_trained_weights(model, config)
-    execution = Execution.of(config.train, device)
     execution.apply(model)
-    rank = Rank(model, setup.source, config, execution, number=dist.get_rank(), size=dist.get_world_size())
-    copy = _Copy(rank, build_optimizer(model, config.optimizer, precision=execution.precision))
-    rank.prefetch()
-    with closing(rank):
-        while isinstance(plan := _broadcast(None), StepPlan):
-            copy.step(plan)
+    number, size = dist.get_rank(), dist.get_world_size()
+    return Rank(model, setup.source, config, execution, number=number, size=size)
 
 
-class _Copy:
-    """A rank's copy: the weights, their gradients in one vector, and an optimiser over all of them."""
+class _Stepper:
+    """Takes steps with a wrapped model: on rank 0 for the trainer, on the others as rank 0 says."""
 
-    def __init__(self, rank: Rank, optimizer: torch.optim.Optimizer) -> None:
-        self.rank = rank
-        self._optimizer = optimizer
-        with _connected():
-            for weight in rank.model.parameters():
-                dist.broadcast(weight.detach(), src=0)
-        state = _broadcast(_on_cpu(optimizer.state_dict()))
-        assert isinstance(state, dict)
-        optimizer.load_state_dict(state)
-        self._trained = [weight for weight in rank.model.parameters() if weight.requires_grad]
-        self._gradients = torch.cat([torch.zeros_like(weight).flatten() for weight in self._trained])
-        parts = torch.split(self._gradients, [weight.numel() for weight in self._trained])
-        for weight, part in zip(self._trained, parts, strict=True):
-            weight.grad = part.view(weight.shape)
+    def __init__(self, setup: _Setup, rank: Rank, state: _State | None) -> None:
+        """Wrap the model of a rank; `state` is that of rank 0."""
+        self._heartbeat = _heartbeat(setup.group, rank)
+        self._rank, self._state = rank, state
+        self._has_failed = False
+        self._gathered_step = self._step = 0
+        with self._connected():
+            kind = _Sharded if setup.config.train.parallel == "fsdp" else _Replicated
+            self._wrapped: _Replicated | _Sharded = kind(rank, setup, state)
+        self._rank = self._wrapped.rank
+        self._rank.prefetch()
 
     def step(self, plan: StepPlan) -> StepMetrics:
-        """Take a step; all ranks get the same sums, so their weights stay equal."""
-        self._gradients.zero_()
-        sums = self.rank.accumulate(plan, discard=self._gradients.zero_)
-        sums = _summed(sums, self._gradients.device)
-        with _connected():
-            dist.all_reduce(self._gradients)
-        metrics = step_metrics(sums, squared_norm(self._trained))
+        """Take a step on rank 0."""
+        with self._connected():
+            self._step = plan.number
+            self._enter(Phase.FORWARD)
+            _broadcast(plan)
+            return self._take(plan)
+
+    def gather(self) -> None:
+        """Gather on rank 0 what is sharded, unless it has been since the last step."""
+        if self._gathered_step != self._step:
+            with self._connected():
+                _broadcast("gather")
+                self._wrapped.gather(self._state)
+            self._gathered_step = self._step
+
+    def shut_down(self) -> None:
+        """Let the workers end."""
+        with self._connected():
+            _broadcast(None)
+
+    def follow(self) -> bool:
+        """Do on another rank what rank 0 says; return whether there is more to do."""
+        with self._connected():
+            match message := _broadcast(None):
+                case StepPlan():
+                    self._take(message)
+                case "gather":
+                    self._wrapped.gather(None)
+        return message is not None
+
+    def close(self) -> None:
+        """Stop making batches, and the heartbeat."""
+        self._rank.close()
+        if self._heartbeat is not None:
+            self._heartbeat.end(failed=self._has_failed)
+
+    def _take(self, plan: StepPlan) -> StepMetrics:
+        """Take a step; all ranks get the same sums, so they decide the same."""
+        rank, wrapped = self._rank, self._wrapped
+        self._step = plan.number
+        self._enter(Phase.FORWARD)
+        sums = rank.accumulate(plan, forward=self._forward, discard=wrapped.discard)
+        self._enter(Phase.UPDATE)
+        numbers: Tensor = torch.tensor(
+            [sums.smoothed, sums.nll, sums.num_tgt_tokens, sums.num_halvings, wrapped.squared_norm()],
+            dtype=torch.float64,
+            device=rank.execution.device,
+        )
+        dist.all_reduce(numbers)
+        smoothed, nll, num_tokens, num_halvings, squared = numbers.tolist()
+        # Both wrappers leave the mean of the ranks' gradients, each of which is a sum over tokens.
+        sums = Sums(smoothed, nll, round(num_tokens), round(num_halvings))
+        metrics = step_metrics(sums, rank.size**2 * squared)
         if metrics.is_finite:
-            scale = gradient_scale(metrics, self.rank.config.optimizer.clip_norm)
-            apply_gradients(self._optimizer, scale=scale, learning_rate=plan.learning_rate)
+            scale = rank.size * gradient_scale(metrics, rank.config.optimizer.clip_norm)
+            apply_gradients(wrapped.optimizer, scale=scale, learning_rate=plan.learning_rate)
+            if wrapped.average is not None:
+                wrapped.average.update(dict(rank.model.named_parameters()), plan.number)
+        wrapped.optimizer.zero_grad(set_to_none=True)
+        self._enter(Phase.DONE)
         return metrics
+
+    def _forward(self, batch: Batch, *, is_last: bool) -> Loss:
+        loss = self._wrapped.forward(batch, is_last=is_last)
+        if is_last:
+            self._enter(Phase.BACKWARD)
+        return loss
+
+    def _enter(self, phase: Phase) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.enter(phase, step=self._step if phase == Phase.FORWARD else None)
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Raise one line about the rank that was lost, if that is why the block fails.
+
+        Raises:
+            TrainingError: with that line; or this rank has failed.
+            SystemExit: another process reports it.
+        """
+        heartbeat = self._heartbeat
+        if heartbeat is not None and heartbeat.lost is not None:
+            self._give_up(heartbeat, None)
+        try:
+            self._note_waiting(is_waiting=True)
+            yield
+        except RuntimeError as error:
+            self._has_failed = not _is_of_the_network(error)
+            if self._has_failed:
+                raise
+            if heartbeat is not None and (heartbeat.explain() is not None or self._rank.number > 0):
+                self._give_up(heartbeat, error)
+            raise TrainingError(f"{GROUP_IS_BROKEN} ({str(error).splitlines()[0]})") from error
+        except BaseException:
+            self._has_failed = True
+            raise
+        finally:
+            self._note_waiting(is_waiting=False)
+
+    def _note_waiting(self, *, is_waiting: bool) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.is_waiting = is_waiting
+
+    def _give_up(self, heartbeat: Heartbeat, error: RuntimeError | None) -> NoReturn:
+        if heartbeat.lost is not None and heartbeat.is_reporter:
+            raise TrainingError(heartbeat.lost) from error
+        raise SystemExit(1)
+
+
+class _BatchLoss(nn.Module):
+    """The loss of a model as a module: PyTorch's wrappers act when a module is called."""
+
+    def __init__(self, model: Transformer, settings: TrainConfig) -> None:
+        super().__init__()
+        self.model = model
+        self.settings = settings
+
+    def forward(self, batch: Batch) -> Loss:
+        """Return the loss of a batch, summed over its real target tokens."""
+        return batch_loss(self.model, batch, self.settings)
+
+
+class _Replicated:
+    """A copy of the model, in DistributedDataParallel."""
+
+    def __init__(self, rank: Rank, setup: _Setup, state: _State | None) -> None:
+        """Wrap the model of a rank; `state` is that of rank 0."""
+        self.rank = rank
+        self.average = None if state is None else state.average
+        self.optimizer = _new_optimizer(rank) if state is None else state.optimizer
+        saved = _broadcast(None if state is None else _on_cpu(self.optimizer.state_dict()))
+        if state is None:
+            assert isinstance(saved, dict)
+            self.optimizer.load_state_dict(saved)
+        module = _BatchLoss(rank.model, rank.config.train)
+        with warnings.catch_warnings():  # the new name of broadcast_buffers is not in torch 2.6
+            warnings.simplefilter("ignore", FutureWarning)
+            # It sends the weights of rank 0 to all; buffers are tables that grow on each rank.
+            self._module = DistributedDataParallel(
+                module, broadcast_buffers=False, gradient_as_bucket_view=True
+            )
+        self._are_exchanged = False
+
+    def forward(self, batch: Batch, *, is_last: bool) -> Loss:
+        """Return the loss of a micro-batch; only the last one of a step exchanges gradients."""
+        self._are_exchanged = False
+        with nullcontext() if is_last else self._module.no_sync():
+            loss: Loss = self._module(batch)
+        self._are_exchanged = is_last
+        return loss
+
+    def discard(self) -> None:
+        """Discard this rank's gradients, if the backward pass has not exchanged any."""
+        if self._are_exchanged:
+            raise TrainingError(_TOO_LARGE)
+        self._module.zero_grad(set_to_none=True)
+
+    def squared_norm(self) -> float:
+        """Return this rank's share of the sum of squares, an equal one: all ranks have the same gradients."""
+        return squared_norm(self.rank.model.parameters()) / self.rank.size
+
+    def gather(self, state: _State | None) -> None:
+        """Rank 0 has all of it."""
+
+
+class _Sharded:
+    """A shard of each weight, its optimiser state and its average, in FSDP2.
+
+    Rank 0's trainer has the plain model too: its weights on the device, where they are validated, the rest in
+    main memory.
+    """
+
+    def __init__(self, rank: Rank, setup: _Setup, state: _State | None) -> None:
+        """Wrap the model of a rank, or for rank 0 a second model."""
+        from torch.distributed.device_mesh import init_device_mesh  # half a second, which DDP does not need
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        device = rank.execution.device
+        self.rank = rank if state is None else _new_rank(setup, device)
+        model = self.rank.model
+        self._module: Any = _BatchLoss(model, rank.config.train)
+        policy = MixedPrecisionPolicy()
+        if rank.execution.precision == "bf16" and device.type == "cuda":  # a CPU's norms want float32
+            policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+        mesh = init_device_mesh(device.type, (rank.size,))
+        for unit in (*_units(model), self._module):
+            fully_shard(unit, mesh=mesh, mp_policy=policy)
+        self.optimizer = _new_optimizer(self.rank)
+        self.average = None if setup.average_decay is None else MovingAverage(model, setup.average_decay)
+        with torch.no_grad():
+            self._scatter(state)
+
+    def _scatter(self, state: _State | None) -> None:
+        """Take the shards of what rank 0 has."""
+        weights, averages, moments = _tensors_of(state)
+        for name, weight in self.rank.model.named_parameters():
+            weight.copy_(_shard(weights.get(name), weight))
+            if self.average is not None:
+                self.average.weights[name] = _shard(averages.get(name), weight)
+        scalars = []  # and None for each tensor
+        for of_weight in moments:
+            of_weight.update({name: value.cpu() for name, value in of_weight.items()})  # to main memory
+            scalars.append({name: None if value.dim() else value for name, value in of_weight.items()})
+        received = _broadcast(scalars)
+        assert isinstance(received, list)
+        for number, own in enumerate(_weights_of(self.optimizer)):
+            for name, scalar in received[number].items():
+                moment = moments[number][name] if moments else None
+                value = _shard(moment, own) if scalar is None else scalar.to(own.device)
+                self.optimizer.state[own][name] = value
+
+    def gather(self, state: _State | None) -> None:
+        """Collect the shards of all ranks, one tensor after the other; rank 0 stores them."""
+        weights, averages, moments = _tensors_of(state)
+        with torch.no_grad():
+            for name, weight in self.rank.model.named_parameters():
+                _collect(weight, weights.get(name))
+                if self.average is not None:
+                    _collect(self.average.weights[name], averages.get(name))
+            for number, own in enumerate(_weights_of(self.optimizer)):
+                for name, value in self.optimizer.state[own].items():
+                    full = _full(value)
+                    if moments:
+                        moments[number][name] = full.cpu()
+        if state is not None:
+            groups = zip(state.optimizer.param_groups, self.optimizer.param_groups, strict=True)
+            for group, sharded in groups:
+                group["lr"] = sharded["lr"]
+
+    def forward(self, batch: Batch, *, is_last: bool) -> Loss:
+        """Return the loss of a micro-batch; only the last one of a step exchanges gradients."""
+        self._module.set_requires_gradient_sync(is_last)
+        loss: Loss = self._module(batch)
+        return loss
+
+    def discard(self) -> None:
+        """Refuse: a forward pass needs all ranks."""
+        raise TrainingError(_TOO_LARGE)
+
+    def squared_norm(self) -> float:
+        """Return this rank's share of the sum of squares, that of its shards."""
+        gradients: list[Any] = [weight.grad for weight in self.rank.model.parameters()]
+        shards = [each.to_local() for each in gradients if each is not None]
+        return float(torch.nn.utils.get_total_norm(shards)) ** 2
+
+
+def _tensors_of(state: _State | None) -> tuple[dict[str, Tensor], dict[str, Tensor], list[dict[str, Tensor]]]:
+    """Return the weights and averages by name, and the optimiser's state; nothing for workers."""
+    if state is None:
+        return {}, {}, []
+    averages = {} if state.average is None else state.average.weights
+    moments = [state.optimizer.state[weight] for weight in _weights_of(state.optimizer)]
+    return dict(state.model.named_parameters()), averages, moments
+
+
+def _units(model: Transformer) -> Iterator[nn.Module | list[nn.Module]]:
+    """Yield what is gathered at once: each layer, or a stack whose layers share weights."""
+    for stack in (model.encoder, model.decoder):
+        layers = [*stack.layers]
+        users = Counter(weight for layer in layers for weight in layer.parameters())
+        if max(users.values(), default=0) > 1:
+            yield layers
+        else:
+            yield from layers
+
+
+def _new_optimizer(rank: Rank) -> torch.optim.Optimizer:
+    return build_optimizer(rank.model, rank.config.optimizer, precision=rank.execution.precision)
+
+
+def _weights_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
+
+
+def _shard(full: Tensor | None, like: Tensor) -> Tensor:
+    """Return rank 0's tensor, sharded like another one; the argument of workers is None."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(like, DTensor)
+    if full is None:
+        full = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+    full = full.detach().to(like.device, like.dtype)
+    return distribute_tensor(full, like.device_mesh, like.placements)
+
+
+def _full(tensor: Tensor) -> Tensor:
+    """Return a tensor with the shards of all ranks, each of which calls this; scalars are not sharded."""
+    gather = getattr(tensor, "full_tensor", lambda: tensor)
+    full: Tensor = gather()
+    return full
+
+
+def _collect(shard: Tensor, target: Tensor | None) -> None:
+    """Copy a tensor with the shards of all ranks into the target, which only rank 0 has."""
+    full = _full(shard)
+    if target is not None:
+        target.copy_(full)
 
 
 def _on_cpu(state: dict[str, Any]) -> dict[str, Any]:
@@ -200,32 +558,36 @@ def _on_cpu(state: dict[str, Any]) -> dict[str, Any]:
     return state | {"state": of_weights}
 
 
-def _summed(sums: Sums, device: torch.device) -> Sums:
-    numbers: Tensor = torch.tensor(
-        [sums.smoothed, sums.nll, sums.num_tgt_tokens, sums.num_halvings], dtype=torch.float64, device=device
-    )
-    with _connected():
-        dist.all_reduce(numbers)
-    smoothed, nll, num_tokens, num_halvings = numbers.tolist()
-    return Sums(smoothed, nll, round(num_tokens), round(num_halvings))
-
-
 def _broadcast(message: object) -> object:
     """Return the message of rank 0 on every rank; the argument of workers is ignored."""
     box = [message]
-    with _connected():
-        dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
+    dist.broadcast_object_list(box, src=0, device=torch.device("cpu"))
     return box[0]
 
 
-class _DisconnectedError(TrainingError):
-    """Another process of the group has ended."""
+def _heartbeat(group: str, rank: Rank) -> Heartbeat | None:
+    """Start the heartbeat over the job's store; None for a group of one."""
+    return None if rank.size == 1 else Heartbeat(_store(group), rank.number, rank.size)
 
 
-@contextmanager
-def _connected() -> Iterator[None]:
-    """Raise torch.distributed's errors inside the block as one that explains them."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise _DisconnectedError(GROUP_IS_BROKEN) from error
+def _store(prefix: str) -> "Store":
+    """Connect to the store that the processes of a job share."""
+    from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return PrefixStore(prefix, TCPStore(address, port, is_master=False, timeout=_STORE_TIMEOUT))
+
+
+def note_start(run: Path) -> None:
+    """Note that this job starts a run, in torchrun's own store, which lives as long as the job."""
+    if os.environ.get(_HAS_STORE) == "True":
+        _store("runs").set(str(run.resolve()), "")
+
+
+def was_started_by_this_job(run: Path) -> bool:
+    """Return whether this job started a run before torchrun restarted its processes."""
+    return os.environ.get(_HAS_STORE) == "True" and bool(_store("runs").check([str(run.resolve())]))
+
+
+def _is_of_the_network(error: RuntimeError) -> bool:
+    return isinstance(error, dist.DistError) or "gloo" in str(error)

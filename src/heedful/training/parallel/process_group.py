@@ -18,7 +18,7 @@ from heedful.settings.run import Config
 from heedful.training.averaging import MovingAverage
 from heedful.training.execution import Execution
 from heedful.training.parallel.data_loader import DataLoader, InlineLoader, PrefetchingLoader, num_workers
-from heedful.training.step import StepMetrics, Sums, accumulate_gradients, train_step
+from heedful.training.step import ForwardPass, StepMetrics, Sums, accumulate_gradients, train_step
 
 GROUP_IS_BROKEN = "a training process ended unexpectedly (out of memory?); --resume from the last checkpoint"
 
@@ -39,13 +39,21 @@ class StepPlan:
 
 
 class ProcessGroup(Protocol):
-    """`size` processes of `threads` threads each, which take the trainer's steps."""
+    """`size` processes of `threads` threads each, which take the trainer's steps.
+
+    `is_sharded` says whether each has only a shard of the weights.
+    """
 
     size: int
     threads: int
+    is_sharded: bool
 
     def step(self, plan: StepPlan) -> StepMetrics:
         """Update the weights once, unless loss or gradient is not finite."""
+        ...
+
+    def gather(self) -> None:
+        """Bring the trainer's weights, optimiser state and average up to date, if they are elsewhere."""
         ...
 
     def close(self) -> None:
@@ -76,16 +84,14 @@ class Rank:
         self._loader: DataLoader = InlineLoader(source, number=number, size=size)
 
     def batches(self, plan: StepPlan) -> Iterator[Batch]:
-        """Yield this rank's rows of each micro-batch; a small one may have none for it.
+        """Yield this rank's rows of each micro-batch.
 
         The random generator (dropout) is seeded from seed, step and rank, so its state need not be saved.
         """
         identity = f"{self.config.train.seed} {plan.number} {self.number}".encode()
         torch.manual_seed(int.from_bytes(hashlib.blake2b(identity, digest_size=7).digest(), "big"))
         for epoch, index in plan.batches:
-            batch = self._loader.batch(epoch, index)
-            if batch is not None:
-                yield batch
+            yield self._loader.batch(epoch, index)
 
     def prefetch(self, workers: int | None = None) -> None:
         """Let worker processes make the batches from now on; by default `num_workers`."""
@@ -99,12 +105,19 @@ class Rank:
         """Stop making batches."""
         self._loader.close()
 
-    def accumulate(self, plan: StepPlan, *, discard: Callable[[], object] | None = None) -> Sums:
+    def accumulate(
+        self,
+        plan: StepPlan,
+        *,
+        discard: Callable[[], object] | None = None,
+        forward: ForwardPass | None = None,
+    ) -> Sums:
         """Add the gradients of this rank's rows, summed over tokens, to those of the weights.
 
         Args:
             plan: of the step.
             discard: discards the gradients of a step so far, as in `accumulate_gradients`.
+            forward: the forward pass of a wrapped model, as there.
         """
         return accumulate_gradients(
             self.model,
@@ -112,13 +125,14 @@ class Rank:
             self.config.train,
             precision=self.execution.precision,
             discard=discard,
+            forward=forward,
         )
 
 
 class SingleProcess:
     """A group of one process."""
 
-    size = 1
+    size, is_sharded = 1, False
 
     def __init__(self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None) -> None:
         self.threads = torch.get_num_threads()
@@ -140,6 +154,9 @@ class SingleProcess:
         if self._average is not None and metrics.is_finite:
             self._average.update(dict(self._rank.model.named_parameters()), plan.number)
         return metrics
+
+    def gather(self) -> None:
+        """Nothing is elsewhere."""
 
     def close(self) -> None:
         """Stop making batches."""

@@ -67,6 +67,8 @@ class Update:
 class SharedMemoryGroup:
     """A process group as rank 0 sees it. Its model, optimiser and average move into shared memory."""
 
+    is_sharded = False
+
     def __init__(
         self, rank: Rank, optimizer: torch.optim.Optimizer, average: MovingAverage | None, *, threads: int
     ) -> None:
@@ -114,6 +116,9 @@ class SharedMemoryGroup:
                 self._shard.update(update)
                 self._receive()
         return metrics
+
+    def gather(self) -> None:
+        """Nothing is elsewhere: the trainer's objects are views of the shared memory."""
 
     def close(self) -> None:
         """Shut the workers down."""
@@ -223,10 +228,7 @@ class Shard:
     def accumulate(self, plan: StepPlan) -> Sums:
         """Compute the gradients of this rank's rows; those of other ranks' weights go to shared memory."""
         self._discard_gradients()
-        sums = self.rank.accumulate(plan, discard=self._discard_gradients)
-        for weight in self._outgoing.keys() - self._sent:  # where this rank had no rows
-            self._outgoing[weight].zero_()
-        return sums
+        return self.rank.accumulate(plan, discard=self._discard_gradients)
 
     def sum(self) -> float:
         """Sum the gradients of this rank's own weights over all ranks; return the sum of their squares."""

@@ -1,0 +1,472 @@
+"""Translate shards: each output is complete or absent, and a manifest says which are done, here or on Ray.
+
+    OUTPUT/
+      manifest.json     format_version, the settings, and for each shard that is done: lines, bytes, checksums
+      NAME              the translation of the shard NAME, written under a temporary name and renamed
+
+A shard is a text (gzipped or not) or a Parquet file, which gets the column `translation`. A path is of the
+local file system, a URL of one of fsspec's.
+"""
+
+import hashlib
+import io
+import json
+import logging
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from heedful.cli.streams import Lines, compressed, decompressed, translation_display, write_line
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.translation import Translation
+from heedful.decoding.translator import Translator
+from heedful.errors import HeedfulError, InputError, MissingExtraError, RunError, install_hint
+from heedful.runtime.durable import sync
+from heedful.settings.parsing import parse_json
+from heedful.verbs.resumable import check_settings, locked, settings_of
+
+MANIFEST = "manifest.json"
+TRANSLATION, SCORE = "translation", "score"  # columns that are added
+_FORMAT_VERSION = 1
+_ROW_GROUP = 65_536
+_BUFFER = 2**20
+_PARQUET = ".parquet"
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{32}")
+
+Record = Mapping[str, Any]  # of a shard that is done, as in the manifest
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A directory on a file system.
+
+    Attributes:
+        files: the file system.
+        path: of the directory, as the file system knows it.
+        url: of the directory, as the user wrote it.
+    """
+
+    files: pafs.FileSystem
+    path: str
+    url: str
+
+    @classmethod
+    def of(cls, url: str) -> "Folder":
+        """Return the directory at a path or URL.
+
+        Raises:
+            MissingExtraError: a URL, and fsspec or what it needs is not installed.
+            InputError: a URL of no file system.
+        """
+        if not _URL.match(url):
+            return cls(pafs.LocalFileSystem(), str(Path(url).absolute()), url)
+        try:
+            import fsspec
+
+            files, path = fsspec.core.url_to_fs(url)
+        except ImportError as error:
+            raise MissingExtraError(
+                f"{url}: {error}; {install_hint('ray')}, and the file system's package"
+            ) from None
+        except ValueError as error:
+            raise InputError(f"{url}: {error}") from None
+        return cls(pafs.PyFileSystem(pafs.FSSpecHandler(files)), path, url)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether other processes can be locked out."""
+        return isinstance(self.files, pafs.LocalFileSystem)
+
+    def of_file(self, name: str) -> str:
+        """Return the path of a file."""
+        return f"{self.path.rstrip('/')}/{name}"
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of the files in bytes, hidden ones left out, by their names in order."""
+        selector = pafs.FileSelector(self.path, allow_not_found=True)
+        infos = sorted(self.files.get_file_info(selector), key=lambda info: info.base_name)
+        return {
+            info.base_name: info.size
+            for info in infos
+            if info.type == pafs.FileType.File and not info.base_name.startswith((".", "_"))
+        }
+
+    def leftovers(self, names: Iterable[str]) -> list[str]:
+        """Return the names of temporary files of these names, which processes that were killed have left."""
+        known = {*names, MANIFEST}
+        infos = self.files.get_file_info(pafs.FileSelector(self.path))
+        matches = {info.base_name: _TEMPORARY.fullmatch(info.base_name) for info in infos}
+        return [name for name, match in matches.items() if match is not None and match["name"] in known]
+
+    def fingerprint(self, name: str) -> dict[str, Any]:
+        """Return the size of a file and its checksum."""
+        digest = hashlib.sha256()
+        with self.files.open_input_file(self.of_file(name)) as file:
+            while block := file.read(_BUFFER):
+                digest.update(block)
+            return {"bytes": file.size(), "sha256": digest.hexdigest()}
+
+    @contextmanager
+    def complete(self, name: str) -> Iterator[pa.NativeFile]:
+        """Yield a stream into a new file, which gets its name when it is complete."""
+        temporary = self.of_file(f".{name}.{uuid.uuid4().hex}")
+        try:
+            with self.files.open_output_stream(temporary, compression=None, buffer_size=_BUFFER) as stream:
+                yield stream
+            if self.is_local:
+                sync(Path(temporary))
+            self.files.move(temporary, self.of_file(name))
+        except BaseException:
+            with suppress(OSError):
+                self.files.delete_file(temporary)
+            raise
+        if self.is_local:
+            sync(Path(self.path))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardJob:
+    """Whatever a process needs to translate shards; it can be pickled.
+
+    Attributes:
+        source: the URL of the directory of the shards.
+        output: the URL of the directory of their translations.
+        load: returns the translator, the search, and how many lines to translate at a time.
+        shown: returns the output lines of a translation; its arguments are that and the number of the line.
+        layout: settings of the output lines, for the manifest.
+        column: of Parquet files, with the text.
+        with_scores: whether Parquet files get a column of scores.
+        expected: the settings of the shards that are done; none: there are none yet.
+    """
+
+    source: str
+    output: str
+    load: Callable[[], tuple[Translator, SearchOptions, int]]
+    shown: Callable[[Translation, int], Iterable[str]]
+    layout: Mapping[str, object]
+    column: str = "text"
+    with_scores: bool = False
+    expected: Mapping[str, str] = field(default_factory=dict)
+
+
+class ShardTranslator:
+    """Translates shards, one at a time; the model is loaded with the first of them.
+
+    Attributes:
+        bytes_read: how much of the shards was read.
+        report: called after each chunk, with the lines and tokens that were written since the start.
+    """
+
+    def __init__(self, job: ShardJob) -> None:
+        self.bytes_read = 0
+        self.report: Callable[[int, int], None] = lambda lines, tokens: None
+        self._job, self._lines, self._tokens = job, 0, 0
+        self._source, self._output = Folder.of(job.source), Folder.of(job.output)
+
+    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Translate the shard that a row names, for Ray; a mistake of the user is part of the answer."""
+        try:
+            return {"name": row["name"], "record": json.dumps(self.translate(row["name"])), "error": ""}
+        except (HeedfulError, OSError) as error:
+            return {"name": row["name"], "record": "", "error": str(error)}
+
+    def translate(self, name: str) -> Record:
+        """Translate a shard, and return its entry of the manifest.
+
+        Raises:
+            CorpusError: a text that is damaged or not UTF-8.
+            InputError: a Parquet file without the column.
+            RunError: other settings than those of the shards before.
+        """
+        settings, before, tokens_before = self._settings, self.bytes_read, self._tokens
+        source = self._source.fingerprint(name)
+        write = self._write_parquet if name.endswith(_PARQUET) else self._write_text
+        with (
+            self._source.files.open_input_file(self._source.of_file(name)) as file,
+            self._output.complete(name) as out,
+        ):
+            lines = write(f"{self._source.url}/{name}", file, out)
+        self.bytes_read = before + source["bytes"]
+        return {
+            "settings": settings,
+            "lines": lines,
+            "tokens": self._tokens - tokens_before,
+            "source": source,
+            "output": self._output.fingerprint(name),
+        }
+
+    def _write_text(self, name: str, file: pa.NativeFile, out: pa.NativeFile) -> int:
+        """Write the translation of a text, and return the number of its lines."""
+        before, number = self.bytes_read, -1
+        translator, options, chunk_lines = self._loaded
+        stream = io.BufferedReader(file, _BUFFER)
+        with decompressed(stream, name) as plain, compressed(out, name) as target:
+            lines = Lines(plain, name)
+            translations = translator.translate_lines(lines, options=options, chunk_lines=chunk_lines)
+            for number, translation in enumerate(translations):
+                for line in self._job.shown(translation, number):
+                    write_line(target, line)
+                self._count(translation, bytes_read=before + file.tell())
+            lines.raise_if_bad()
+        return number + 1
+
+    def _write_parquet(self, name: str, file: pa.NativeFile, out: pa.NativeFile) -> int:
+        """Write the rows of a Parquet file with their translations, and return the number of rows."""
+        before, number = self.bytes_read, 0
+        translator, options, chunk_lines = self._loaded
+        source = pq.ParquetFile(file)
+        added = [pa.field(TRANSLATION, pa.string()), *[pa.field(SCORE, pa.float64())] * self._job.with_scores]
+        check_column(name, source.schema_arrow, self._job.column, added=added)
+        schema = pa.schema([*source.schema_arrow, *added], source.schema_arrow.metadata)
+        with pq.ParquetWriter(out, schema) as writer:
+            for batch in source.iter_batches(_ROW_GROUP):
+                texts = batch.column(self._job.column).to_pylist()
+                translations = translator.translate_lines(
+                    (text or "" for text in texts),
+                    options=options,
+                    chunk_lines=chunk_lines,
+                    first_line=number + 1,
+                )
+                rows: list[tuple[str | None, float]] = []
+                for text, translation in zip(texts, translations, strict=True):
+                    rows.append((None if text is None else translation.text, translation.score))
+                    number += 1
+                    share = number / source.metadata.num_rows
+                    self._count(translation, bytes_read=before + int(share * file.size()))
+                new = [pa.array([row[i] for row in rows], each.type) for i, each in enumerate(added)]
+                writer.write_batch(pa.record_batch([*batch.columns, *new], schema=schema))
+        return number
+
+    def _count(self, translation: Translation, *, bytes_read: int) -> None:
+        self._lines += 1
+        self._tokens += translation.num_tokens
+        if self._lines % self._loaded[2] == 0:
+            self.bytes_read = bytes_read
+            self.report(self._lines, self._tokens)
+
+    @cached_property
+    def _loaded(self) -> tuple[Translator, SearchOptions, int]:
+        return self._job.load()
+
+    @cached_property
+    def _settings(self) -> dict[str, str]:
+        """The settings, which are those of the shards that are done."""
+        translator, options, _ = self._loaded
+        settings = settings_of(translator, options, self._job.layout)
+        if self._job.expected:
+            check_settings(self._job.output, self._job.expected, settings, remedy="or another --output")
+        return settings
+
+
+def check_column(name: str, schema: pa.Schema, column: str, *, added: Sequence[pa.Field]) -> None:
+    """Check that a table has a column of texts, and none of those that are added.
+
+    Raises:
+        InputError: naming the column.
+    """
+    if column not in schema.names:
+        names = ", ".join(schema.names)
+        raise InputError(f"{name}: has no column {column!r} (it has {names}); choose with --column")
+    kind = schema.field(column).type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise InputError(f"{name}: the column {column!r} is {kind}, not string; choose another with --column")
+    taken = [each.name for each in added if each.name in schema.names]
+    if taken:
+        raise InputError(f"{name}: has a column {taken[0]!r} already; rename it")
+
+
+class Manifest:
+    """The list of the shards that are done, in the output's directory."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def read(self) -> dict[str, Any]:
+        """Return the settings of the shards that are done, and the record of each.
+
+        Raises:
+            RunError: there is no manifest, or it is damaged.
+        """
+        path = self._folder.of_file(MANIFEST)
+        if self._folder.files.get_file_info(path).type != pafs.FileType.File:
+            raise RunError(f"{self._folder.url}: has files, but no {MANIFEST}; give another --output")
+        with self._folder.files.open_input_file(path) as file:
+            content = file.read()
+        try:
+            match manifest := parse_json(content):
+                case {"format_version": 1, "settings": dict(), "shards": dict()}:
+                    return cast(dict[str, Any], manifest)
+        except ValueError:
+            pass
+        raise RunError(
+            f"{self._folder.url}/{MANIFEST}: damaged, or of a newer heedful; give another --output"
+        )
+
+    def add(self, name: str, record: Record) -> None:
+        """Add the record of a shard; other processes may add theirs at the same time."""
+        with claimed(self._folder, MANIFEST, timeout=-1):
+            manifest = self.read()
+            manifest["settings"] = record["settings"]
+            manifest["shards"][name] = {key: value for key, value in record.items() if key != "settings"}
+            self._write(manifest)
+
+    def start(self, *, resume: bool) -> dict[str, Any]:
+        """Return what it holds; without one, write an empty one into an empty directory.
+
+        Raises:
+            RunError: the directory has other files, or translated shards where this is no resumption.
+        """
+        if self._folder.files.get_file_info(self._folder.path).type == pafs.FileType.File:
+            raise RunError(f"{self._folder.url}: is a file; give a directory for the shards")
+        self._folder.files.create_dir(self._folder.path, recursive=True)
+        with claimed(self._folder, MANIFEST, timeout=-1):
+            if not self._folder.sizes():
+                self._write({"format_version": _FORMAT_VERSION, "settings": {}, "shards": {}})
+            manifest = self.read()
+        if manifest["shards"] and not resume:
+            raise RunError(
+                f"{self._folder.url}: has translated shards; --resume goes on with them, or give another "
+                "--output"
+            )
+        return manifest
+
+    def _write(self, manifest: Mapping[str, Any]) -> None:
+        with self._folder.complete(MANIFEST) as stream:
+            stream.write(json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def claimed(folder: Folder, name: str, *, timeout: float) -> AbstractContextManager[bool]:
+    """Lock a name in a local directory, as `locked`; elsewhere nothing is locked."""
+    if not folder.is_local:
+        return nullcontext(enter_result=True)
+    return locked(Path(folder.of_file(f".{name}")), timeout=timeout)
+
+
+def list_shards(source: str) -> tuple[Folder, dict[str, int]]:
+    """Return the directory of an input, and the sizes of its shards by their names, in order.
+
+    Args:
+        source: a directory, a file, or a pattern of the names of files in a directory; a path or a URL.
+
+    Raises:
+        InputError: there are none.
+    """
+    folder, pattern = Folder.of(source), "*"
+    if folder.files.get_file_info(folder.path).type != pafs.FileType.Directory:
+        head, _, pattern = source.rstrip("/").rpartition("/")
+        folder = Folder.of(head or ("/" if source.startswith("/") else "."))
+    sizes = {
+        name: size
+        for name, size in folder.sizes().items()
+        if name == pattern or (fnmatchcase(name, pattern) and name != MANIFEST)
+    }
+    if not sizes:
+        raise InputError(f"{source}: no such files; give a directory, or a pattern such as 'news/*.gz'")
+    return folder, sizes
+
+
+def translate_shards(
+    job: ShardJob, sizes: Mapping[str, int], *, resume: bool, ray_cpus: int, ray_gpus: int
+) -> str:
+    """Translate shards, here or on Ray, and return what was done, in words.
+
+    Args:
+        job: what to do; `source` is the directory of `list_shards`.
+        sizes: of the shards.
+        resume: whether to go on with an output that is there; also with other processes at the same time.
+        ray_cpus: CPUs of each worker on Ray; 0: translate here.
+        ray_gpus: GPUs of each worker on Ray.
+
+    Raises:
+        HeedfulError: shards that cannot be translated; the others before them are done.
+    """
+    output = Folder.of(job.output)
+    manifest = Manifest(output)
+    started = manifest.start(resume=resume)
+    job = replace(job, expected=started["settings"])
+    records, written = started["shards"], output.sizes()
+    for name in records.keys() & sizes.keys():
+        if records[name]["source"]["bytes"] != sizes[name]:
+            raise RunError(f"{job.source}/{name}: has changed since it was translated; give another --output")
+    to_do = [name for name in sizes if name not in records or name not in written]
+    before = len(sizes) - len(to_do)
+    if to_do and ray_cpus:
+        _translate_on_ray(job, {name: sizes[name] for name in to_do}, manifest, cpus=ray_cpus, gpus=ray_gpus)
+    elif to_do:
+        _translate_here(job, {name: sizes[name] for name in to_do}, manifest)
+    for name in output.leftovers(sizes):
+        output.files.delete_file(output.of_file(name))
+    return f"shards translated: {len(to_do):,}" + (f"; {before:,} were done before" if before else "")
+
+
+def _translate_here(job: ShardJob, sizes: Mapping[str, int], manifest: Manifest) -> None:
+    """Translate the shards that no other process is translating, then those that it did not finish."""
+    worker, total, output = ShardTranslator(job), sum(sizes.values()), Folder.of(job.output)
+    with translation_display(lambda: worker.bytes_read / max(total, 1)) as worker.report:
+        for timeout in (0, -1):
+            for name in sizes:
+                with claimed(output, name, timeout=timeout) as is_mine:
+                    if is_mine and name not in (manifest.read()["shards"].keys() & output.sizes().keys()):
+                        manifest.add(name, worker.translate(name))
+
+
+@contextmanager
+def _one_line_of(kind: type[Exception]) -> Iterator[None]:
+    """Report an error of Ray itself, such as a lost cluster, in one line."""
+    try:
+        yield
+    except kind as error:
+        raise RunError(f"--on ray: {str(error).strip()}; --resume goes on with the other shards") from error
+
+
+def _translate_on_ray(
+    job: ShardJob, sizes: Mapping[str, int], manifest: Manifest, *, cpus: int, gpus: int
+) -> None:
+    """Translate shards by a pool of actors; Ray replaces those that die, and gives their shards to others."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise MissingExtraError(f"--on ray: {install_hint('ray')}") from None
+    if not ray.is_initialized():
+        try:
+            ray.init(log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:  # which is all that is known of its class
+            raise RunError(f"--on ray: Ray does not start: {error}") from error
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    resources = cast(Any, ray).cluster_resources()
+    workers = int(resources.get("GPU", 0) // gpus if gpus else resources.get("CPU", 0) // cpus)
+    workers = max(1, min(len(sizes), workers))
+    pool = ray.data.ActorPoolStrategy(min_size=1, max_size=len(sizes), initial_size=workers)
+    rows = ray.data.from_items([{"name": name} for name in sizes], override_num_blocks=len(sizes)).map(
+        cast(Any, ShardTranslator), fn_constructor_args=(job,), compute=pool, num_cpus=cpus, num_gpus=gpus
+    )
+    total, errors = max(1, sum(sizes.values())), []
+    done = lines = tokens = 0
+    with translation_display(lambda: done / total) as show, _one_line_of(ray.exceptions.RayError):
+        for row in rows.iter_rows():
+            if row["error"]:
+                errors.append(row["error"])
+                continue
+            record = json.loads(row["record"])
+            manifest.add(row["name"], record)
+            done += sizes[row["name"]]
+            lines += record["lines"]
+            tokens += record["tokens"]
+            show(lines, tokens)
+    if errors:
+        raise RunError(errors[0] + (f"; {len(errors) - 1:,} more shards failed" if errors[1:] else ""))

@@ -1,0 +1,271 @@
+"""Shards: each is complete or absent, and one command, several, Ray and Spark write the same bytes."""
+
+import contextlib
+import gzip
+import json
+import os
+import pickle
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import filelock
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command_line import Outcome, assert_one_clear_line, heedful, text
+from tiny_bundle import SOURCES, TARGETS
+
+from heedful import InputError, TableTranslator
+from heedful.storage.bundle import file_sha256
+
+TRANSLATED = dict(zip(SOURCES, TARGETS, strict=True)) | {"": "", None: None}
+TEXTS = [*SOURCES[:2], None, "", *SOURCES]
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """Two texts, one gzipped, and a Parquet file, in a folder with a hidden file."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(text(SOURCES))
+    (folder / "b.txt.gz").write_bytes(gzip.compress(text(SOURCES[::-1])))
+    pq.write_table(pa.table({"id": range(len(TEXTS)), "text": TEXTS}), folder / "c.parquet")
+    (folder / ".hidden").write_bytes(b"\xff")
+    return folder
+
+
+def translate(
+    run: Path, shards: Path, *options: object, only: str | None = None, output: str = "out"
+) -> Outcome:
+    source = shards if only is None else shards / only
+    return heedful("translate", run, "-i", source, "-o", shards.parent / output, *options)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_each_shard_is_translated_and_listed_with_its_checksums(run: Path, shards: Path) -> None:
+    assert translate(run, shards) == Outcome(0, "", "shards translated: 3\n")
+    out = shards.parent / "out"
+    assert sorted(contents(out)) == ["a.txt", "b.txt.gz", "c.parquet", "manifest.json"]
+    assert (out / "a.txt").read_bytes() == text(TARGETS)
+    assert gzip.decompress((out / "b.txt.gz").read_bytes()) == text(TARGETS[::-1])
+    expected = {
+        "id": [*range(len(TEXTS))],
+        "text": TEXTS,
+        "translation": [TRANSLATED[each] for each in TEXTS],
+    }
+    assert pq.read_table(out / "c.parquet").to_pydict() == expected
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["settings"]["precision"] == "float32"
+    for name, lines in {"a.txt": 6, "b.txt.gz": 6, "c.parquet": len(TEXTS)}.items():
+        record = manifest["shards"][name]
+        assert record["lines"] == lines
+        for which, folder in (("source", shards), ("output", out)):
+            size = (folder / name).stat().st_size
+            assert record[which] == {"bytes": size, "sha256": file_sha256(folder / name)}
+
+
+def test_a_shard_that_cannot_be_read_leaves_those_before_it(run: Path, shards: Path) -> None:
+    good = (shards / "b.txt.gz").read_bytes()
+    assert translate(run, shards, output="whole").code == 0
+    (shards / "b.txt.gz").write_bytes(good[:-9])
+    assert_one_clear_line(translate(run, shards), 1, "in/b.txt.gz: the gzip file is truncated or corrupt")
+    out = shards.parent / "out"
+    assert sorted(contents(out)) == ["a.txt", "manifest.json"]
+    before = (out / "a.txt").stat().st_mtime_ns
+    (shards / "b.txt.gz").write_bytes(good)
+    assert_one_clear_line(translate(run, shards), 1, "out: has translated shards; --resume goes on with them")
+    assert translate(run, shards, "--resume").err == "shards translated: 2; 1 were done before\n"
+    assert (out / "a.txt").stat().st_mtime_ns == before
+    assert contents(out) == contents(shards.parent / "whole")
+    assert translate(run, shards, "--resume").err == "shards translated: 0; 3 were done before\n"
+
+
+def test_other_options_shards_and_folders_are_refused(run: Path, shards: Path) -> None:
+    assert translate(run, shards).code == 0
+    (shards / "d.txt").write_bytes(text(SOURCES))
+    out = shards.parent / "out"
+    outcome = translate(run, shards, "--resume", "--beam-size", 2)
+    assert_one_clear_line(
+        outcome, 1, "out: was written with strategy=BeamSearch(beam_size=4", "another --output"
+    )
+    (shards / "a.txt").write_bytes(text(SOURCES[:3]))
+    assert_one_clear_line(
+        translate(run, shards, "--resume"), 1, "in/a.txt: has changed since it was translated"
+    )
+    (out / "manifest.json").write_bytes(b"{}")
+    assert_one_clear_line(translate(run, shards, "--resume"), 1, "out/manifest.json: damaged")
+    (out / "manifest.json").unlink()
+    assert_one_clear_line(translate(run, shards, "--resume"), 1, "out: has files, but no manifest.json")
+    assert_one_clear_line(translate(run, shards, output="in"), 1, "in: is the input too")
+    assert_one_clear_line(translate(run, shards, only="*.zip"), 1, "in/*.zip: no such files")
+    assert_one_clear_line(translate(run, shards, "--json", output="2"), 2, "--json and --n-best are for text")
+    assert_one_clear_line(heedful("translate", run, "-i", shards), 2, "shards need --input and --output")
+    assert_one_clear_line(
+        translate(run, shards, "--on", "mars", output="2"), 2, "--on mars: must be here or ray"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--column", "txt"], "has no column 'txt' (it has id, text); choose with --column"),
+        (["--column", "id"], "the column 'id' is int64, not string"),
+    ],
+)
+def test_a_parquet_file_needs_the_column(run: Path, shards: Path, options: list[str], message: str) -> None:
+    assert_one_clear_line(translate(run, shards, *options, only="*.parquet"), 1, "in/c.parquet", message)
+
+
+def test_what_is_translated_already_is_not_overwritten(run: Path, shards: Path) -> None:
+    assert translate(run, shards, "--scores", only="c.parquet").code == 0
+    assert pq.read_schema(shards.parent / "out" / "c.parquet").names == ["id", "text", "translation", "score"]
+    again = heedful("translate", run, "-i", shards.parent / "out", "-o", shards.parent / "2")
+    assert_one_clear_line(again, 1, "out/c.parquet: has a column 'translation' already; rename it")
+
+
+def test_urls_are_those_of_fsspec(run: Path, shards: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    memory.put(str(shards), "/news", recursive=True)
+    outcome = heedful("translate", run, "-i", "memory://news/*.*", "-o", "memory://translated")
+    assert outcome.code == 0, outcome.err
+    assert translate(run, shards).code == 0
+    for name, content in contents(shards.parent / "out").items():
+        assert memory.cat(f"/translated/{name}") == content
+    unknown = heedful("translate", run, "-i", "nothing://news", "-o", shards.parent / "2")
+    assert_one_clear_line(unknown, 1, "nothing://news: Protocol not known")
+
+
+def test_processes_share_the_work(run: Path, shards: Path) -> None:
+    """A shard that another process translates is waited for, and translated if that one dies."""
+    out = shards.parent / "out"
+    out.mkdir()
+    other = filelock.FileLock(out / ".a.txt.lock")  # as one that is killed leaves it, but for the lock
+    other.acquire()
+    outcomes: list[Outcome] = []
+    worker = threading.Thread(target=lambda: outcomes.append(translate(run, shards, "--resume")))
+    worker.start()
+    deadline = time.monotonic() + 60
+    while not (out / "c.parquet").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert worker.is_alive()
+    assert not (out / "a.txt").exists()
+    other.release()
+    worker.join(60)
+    assert outcomes[0].code == 0, outcomes
+    assert sorted(contents(out)) == ["a.txt", "b.txt.gz", "c.parquet", "manifest.json"]
+
+
+@pytest.mark.parametrize("kind", ["numpy", "table", "batch", "pandas"])
+def test_tables_of_every_kind_get_a_column(run: Path, kind: str) -> None:
+    translator: TableTranslator = pickle.loads(pickle.dumps(TableTranslator(run=run, column="en", into="de")))
+    table = pa.table({"id": range(len(TEXTS)), "en": TEXTS})
+    expected = [TRANSLATED[each] for each in TEXTS]
+    if kind == "numpy":
+        columns = {"id": np.arange(len(TEXTS)), "en": np.array(TEXTS, dtype=object)}
+        assert translator(columns)["de"].tolist() == expected
+    elif kind == "pandas":
+        pytest.importorskip("pandas")
+        translated = translator(table.to_pandas())["de"]
+        assert [each if isinstance(each, str) else None for each in translated] == expected
+    else:
+        rows = table if kind == "table" else table.to_batches()[0]
+        assert translator(rows).column("de").to_pylist() == expected
+        assert translator(rows).schema.field("de").type == pa.string()
+    with pytest.raises(InputError, match="column='en': the table has no such column"):
+        translator({"fr": np.array(["a"])})
+
+
+def _workers_of(process: psutil.Process) -> list[psutil.Process]:
+    """The processes of Ray that translate shards."""
+    with contextlib.suppress(psutil.Error):
+        return [
+            each for each in process.children(recursive=True) if "ShardTranslator" in " ".join(each.cmdline())
+        ]
+    return []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9")
+@pytest.mark.timeout(900)
+def test_ray_writes_the_same_bytes_though_its_workers_are_killed(run: Path, tmp_path: Path) -> None:
+    """Ten shards of a thousand lines; a worker is killed again and again until four were."""
+    pytest.importorskip("ray")
+    rng = random.Random(22)
+    (tmp_path / "in").mkdir()
+    for number in range(10):
+        lines = [" ".join(rng.choices(SOURCES, k=rng.randint(1, 3))) for _ in range(1000)]
+        (tmp_path / "in" / f"{number}.txt").write_bytes(text(lines))
+    assert heedful("translate", run, "-i", tmp_path / "in", "-o", tmp_path / "here").code == 0
+    command = ["translate", str(run), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "ray"), "--on", "ray"]
+    process = psutil.Popen(
+        [sys.executable, "-m", "heedful", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    killed: set[int] = set()
+    while process.poll() is None:
+        workers = [each for each in _workers_of(process) if each.pid not in killed]
+        if workers and len(killed) < 4:
+            time.sleep(rng.uniform(0.0, 1.0))
+            victim = rng.choice(workers)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                victim.kill()
+                killed.add(victim.pid)
+        time.sleep(0.1)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert killed
+    assert errors.endswith("shards translated: 10\n")
+    here, there = contents(tmp_path / "here"), contents(tmp_path / "ray")
+    manifests = [json.loads(each.pop("manifest.json")) for each in (here, there)]
+    assert there == here
+    assert manifests[0] == manifests[1]
+
+
+RAY = """
+import sys, pyarrow as pa, ray
+from heedful import TableTranslator
+ray.init(num_cpus=2, log_to_driver=False)
+ray.data.DataContext.get_current().execution_options.preserve_order = True
+table = pa.table({"en": sys.argv[2:]})
+for pool in ({}, {"concurrency": 1}):
+    translator = TableTranslator if pool else TableTranslator(run=sys.argv[1], column="en")
+    arguments = {"fn_constructor_kwargs": {"run": sys.argv[1], "column": "en"}} if pool else {}
+    rows = ray.data.from_arrow(table).map_batches(translator, batch_size=4, **arguments, **pool)
+    print(*[row["translation"] for row in rows.iter_rows()], sep="|")
+"""
+SPARK = """
+import sys
+from pyspark.sql import SparkSession
+from heedful import TableTranslator
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+frame = spark.createDataFrame([(each,) for each in sys.argv[2:]], "en string").coalesce(1)
+translate = TableTranslator(run=sys.argv[1], column="en", into="de")
+rows = frame.mapInPandas(lambda tables: map(translate, tables), "en string, de string").collect()
+print(*[row.de for row in rows], sep="|")
+"""
+
+
+# pyspark is a source of 400 MB and needs Java: it is tried where somebody has installed both.
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("package", "script"), [("ray", RAY), ("pyspark", SPARK)])
+def test_a_table_translator_runs_in_other_systems(run: Path, package: str, script: str) -> None:
+    pytest.importorskip(package)
+    if package == "pyspark" and shutil.which("java") is None:
+        pytest.skip("no Java")
+    arguments = [sys.executable, "-c", script, str(run.absolute()), *SOURCES]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "RAY_USAGE_STATS_ENABLED": "0"}
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["|".join(TARGETS)] * len(done.stdout.splitlines()) != []
