@@ -141,6 +141,25 @@ def test_a_wheel_is_built_with_the_tools_of_any_environment(venv: str, where: st
     assert f'PATH="{where}:$PATH" auditwheel repair' in done.stdout
 
 
+CI_FILES = (".github/workflows/ci.yml", ".github/workflows/release.yml", ".gitlab-ci.yml")
+
+
+def test_code_hosts_run_what_a_clone_runs() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in CI_FILES]
+    for text in texts:
+        called = set(re.findall(r"^ *- (?:run: )?make ([a-z-]+)", text, re.MULTILINE))
+        assert called
+        assert called <= targets
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for text in (texts[0], texts[2]):
+        assert re.search(r"- (run: )?\.ci/run\n", text)
+        [pythons] = re.findall(r"(?:python|PYTHON): (\[.*\])", text)
+        assert pythons == '["3.11", "3.12", "3.13"]'
+        assert pythons[2:6] == project["requires-python"].removeprefix(">=")
+
+
 def test_this_installation_has_the_library_or_says_why_not() -> None:
     assert native().level is not None or "when heedful was installed" in str(native().why_not)
 

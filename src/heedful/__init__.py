@@ -29,7 +29,7 @@ from heedful.errors import (
 if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
-    from heedful.decoding.translator import Translator
+    from heedful.decoding.translator import TableTranslator, Translator
     from heedful.interop.huggingface.hub import download_bundle
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle, load_bundle, load_model
@@ -50,6 +50,7 @@ __all__ = [
     "MissingExtraError",
     "RunError",
     "SearchOptions",
+    "TableTranslator",
     "TokenizerError",
     "TrainingError",
     "Translation",
@@ -64,6 +65,7 @@ _HOMES = {
     "Bundle": "heedful.storage.bundle",
     "Config": "heedful.settings.run",
     "SearchOptions": "heedful.decoding.options",
+    "TableTranslator": "heedful.decoding.translator",
     "Translation": "heedful.decoding.translation",
     "Translator": "heedful.decoding.translator",
     "download_bundle": "heedful.interop.huggingface.hub",

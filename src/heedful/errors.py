@@ -9,6 +9,7 @@
     ├── RunError            a run directory in a state that the command does not expect
     ├── TrainingError       training that cannot continue
     ├── InputError          a sentence or option that the loaded model cannot take
+    │   └── OptionError     an option with a value that does not exist
     ├── InteropError        weights from elsewhere that do not fit the layout they are read as
     ├── HubError            a model hub that lacks a model, denies access, or cannot be reached
     └── MissingExtraError   an optional dependency that is not installed
@@ -18,7 +19,7 @@ A message is one line that says where, what, and what to do:
 29,000)`.
 
 `Terminated` and `SearchCancelledError` are not part of the tree: they are no mistakes, but requests to stop,
-by a scheduler and by the caller of a search.
+by a scheduler and by the caller of a search. `RenamedWarning` is a warning.
 """
 
 import difflib
@@ -69,6 +70,12 @@ class InputError(HeedfulError):
     """A sentence or option that the loaded model cannot take."""
 
 
+class OptionError(InputError):
+    """An option with a value that does not exist."""
+
+    exit_code = 2
+
+
 class InteropError(HeedfulError):
     """Weights from elsewhere that do not fit the layout they are read as."""
 
@@ -87,6 +94,10 @@ class SearchCancelledError(Exception):
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM was received and everything is saved: the program ends with exit code 0."""
+
+
+class RenamedWarning(FutureWarning):
+    """A former name was used; the next minor version refuses it."""
 
 
 # Messages of torch, its libraries and C++ when memory is used up and they raise no MemoryError.

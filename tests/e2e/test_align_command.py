@@ -42,7 +42,7 @@ def test_the_computation_is_chosen_as_for_a_translation(run: Path, tmp_path: Pat
     assert chosen == Outcome(0, expected(run, engine="torch"), "")
     for option, value in (("device", "abacus"), ("precision", "int3"), ("engine", "steam")):
         outcome = heedful(*files, f"--{option}", value, stdin=text(TARGETS))
-        assert_one_clear_line(outcome, 1, f"{option}={value!r}: must be one of")
+        assert_one_clear_line(outcome, 2, f"{option}={value!r}: must be one of")
 
 
 def test_empty_lines_stay_empty_lines(run: Path, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_mistakes_are_one_line(run_with_text: Path, tmp_path: Path) -> None:
     for arguments, message in (
         (learn(run_with_text, path), "already exists"),
         ([*translate, tmp_path / "missing"], "missing: no such file; make one with heedful shortlist"),
-        ([*translate, path], "no shortlist"),
+        ([*translate, path], "not a shortlist"),
     ):
         outcome = heedful(*arguments, stdin=b"the cat\n")
         assert (outcome.code, outcome.err.count("\n")) == (1, 1)

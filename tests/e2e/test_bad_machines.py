@@ -184,7 +184,7 @@ def test_a_model_for_which_few_addresses_are_left_is_refused(
     server: FaultServer, whole: Whole, tmp_path: Path
 ) -> None:
     arguments = [*whole.arguments, "--set", "model.d_ff=300000", "--output", str(tmp_path / "run")]
-    assert_one_line(server.run(*arguments, address_space=200 * MIB), 2, "parameters need")
+    assert_one_line(server.run(*arguments, address_space=400 * MIB), 2, "parameters need")
     assert not (tmp_path / "run").exists()
 
 

@@ -1,11 +1,13 @@
 """What only a process of its own can show: start-up time, pipes, and the way in through `python -m`."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from command_line import heedful
+from ten_pairs import write_pairs
 
 FULL = Path("/dev/full")
 HEAVY = {"torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "pydantic", "matplotlib"}
@@ -30,6 +32,33 @@ def test_a_full_disk_is_one_line(flags: list[str]) -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 1
     assert done.stderr == b"error: no space left on the disk; free some and run the command again\n"
+
+
+INTERRUPT = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPTED_IMPORT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+sys.meta_path.insert(0, Interrupt())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT is sent to a process there")
+@pytest.mark.parametrize(
+    "module",
+    ["heedful.cli.main", "typer", "heedful.verbs.train", "torch", "torch.nn", "heedful.training.loop"],
+)
+def test_ctrl_c_while_modules_are_imported_is_one_line(module: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPT, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "INTERRUPTED_IMPORT": module}
+    command = [sys.executable, "-m", "heedful", "train", *write_pairs(tmp_path), "-o", str(tmp_path / "run")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_a_verb_the_verbs_are_shown() -> None:

@@ -5,6 +5,7 @@ serving.md has a test of its own, as has pictures.md, annotated-paper.md is exec
 built (tests/tools). The pages of what was measured, and of what was decided, are a record.
 """
 
+import gzip
 import re
 import shutil
 import subprocess
@@ -49,6 +50,15 @@ def checked() -> None:
     write_sides(train=10, valid=3, test=3)
 
 
+def large() -> None:
+    save_memorised(Path("runs/en-de/best"), SHOWN_PAIRS)
+    Path("news").mkdir()
+    for name in ("big.en", "news/1.txt", "news/2.txt"):
+        Path(name).write_text("The house is small.\n", encoding="utf-8")
+    with gzip.open("news/2.txt.gz", "wb") as file:
+        file.write(b"The house is small.\n")
+
+
 def lecture() -> None:
     torch.manual_seed(1)
     model = Lecture(17, 19, 16, 8, 2, expansion=4, max_length=11, shared=False)
@@ -59,6 +69,7 @@ def lecture() -> None:
 PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/translator-in-an-afternoon.md": (phrases, {"inspect", "train", "evaluate", "score", "shortlist"}),
     "docs/adapt-a-published-one.md": (published, {"import", "train", "evaluate", "export"}),
+    "docs/bulk-translation.md": (large, {"translate"}),
     "docs/corpus.md": (checked, {"inspect"}),
     "docs/interop.md": (exchanged, {"import", "export"}),
     "docs/systems.md": (lecture, {"import"}),

@@ -46,7 +46,7 @@ def test_lines_are_counted_through_the_chunks_and_many_are_summed_up(run: Path) 
 
 
 def test_scores_and_the_n_best_list_of_a_split_line_are_those_of_its_segments(run: Path) -> None:
-    options = ["--n-best", 3, "--json", "--length-normalization", "average", "--length-penalty", 1]
+    options = ["--n-best", 3, "--json", "--length-normalization", "power", "--length-penalty", 1]
     [whole] = heedful(
         "translate", run, *options, "--max-source-tokens", 20, stdin=text(LONG)
     ).out.splitlines()

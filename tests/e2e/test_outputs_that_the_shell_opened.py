@@ -97,6 +97,21 @@ def test_outputs_come_before_the_scores_where_both_go_to_stdout(run: Path, files
     assert written.startswith(f"{TARGETS}bleu 100.00")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "translate MODEL -i s", "score MODEL --src s --tgt t", "evaluate MODEL --src s --ref t",
+        "align MODEL --src s --tgt t", "inspect MODEL", "inspect --machine", "--version", "score --help",
+    ],
+)  # fmt: skip
+def test_results_that_cannot_be_printed_are_an_error(run: Path, files: Path, command: str) -> None:
+    done = shell(f"heedful {command} >&-", run, files)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: stdout: is closed")
+    assert "Traceback" not in done.stderr
+    assert shell("heedful translate MODEL -i s -o out >&-", run, files).returncode == 0
+
+
 def test_other_descriptors_are_written_to(run: Path, files: Path) -> None:
     for path, number in (("/dev/stderr", 2), ("/dev/fd/5", 5)):
         command = f"(echo before >&{number}; heedful translate MODEL -i s -o {path}; echo after >&{number})"

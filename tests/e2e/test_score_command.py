@@ -69,7 +69,7 @@ def test_the_length_penalty_may_be_wished_and_the_mean_is_one(run: Path, files: 
         "--length-penalty",
         1,
         "--length-normalization",
-        "average",
+        "power",
         "--threads",
         1,
         "--batch-tokens",

@@ -15,7 +15,7 @@ from heedful.settings.options import Precision
 from heedful.storage.model_files import save_bundle
 
 SOURCES = [*(src for src, _ in PAIRS), "the dog and the house ?"]
-BOTH = "--length-penalty 1 --length-normalization average"  # what both commands are asked for
+BOTH = "--length-penalty 1 --length-normalization power"  # what both commands are asked for
 MODES = {  # of translate alone, of both
     "greedy": ("--beam-size 1", ""),
     "beam": ("--n-best 4", ""),

@@ -93,7 +93,7 @@ def test_a_form_that_was_cut_is_refused(server: TranslationServer) -> None:
     for cut in (body.rpartition(b"--x--")[0], body.rstrip(b"\r\n")[:-1]):
         reply = server.ask("POST", "/translate", cut, {"Content-Type": "multipart/form-data; boundary=x"})
         assert (reply.status, reply.json["error"]) == (
-            400, "Invalid form: it is cut before its last boundary",
+            400, "Invalid form: it ends before its last boundary",
         )  # fmt: skip
 
 
@@ -416,8 +416,8 @@ def test_a_model_without_languages_is_one_line(bundle: Path) -> None:
         (["en-zz=x"], "'en-zz': no pair of languages"),
         (["en-de="], "a bundle must follow"),
         (["en-de=nowhere"], "nowhere"),
-        (["en-de=x", "--keys", "nothing.json"], "nothing.json: no file of keys"),
-        (["en-de=x", "--keys", "nothing.json", "--workers", 2], "nothing.json: no file of keys"),
+        (["en-de=x", "--keys", "nothing.json"], "nothing.json: not a file of keys"),
+        (["en-de=x", "--keys", "nothing.json", "--workers", 2], "nothing.json: not a file of keys"),
         (["en-de=x", "--timeout", "inf"], "'--timeout': Input should be less than or equal to 86400"),
         (["en-de=x", "--max-texts", 10**30], "'--max-texts': Input should be less than or equal to"),
         (["en-de=x", "--max-waiting", 10**30], "'--max-waiting': Input should be less than or equal to"),
@@ -427,7 +427,7 @@ def test_a_model_without_languages_is_one_line(bundle: Path) -> None:
         ),
         (["en-de=x", "--rate", 10**30], "'--rate': Input should be less than or equal to"),
         (["en-de=x", "--beam-size", 10**6], "--beam-size"),
-        (["en-de=x", "--cors", "https://a.org", "--cors", "b.org"], "'b.org': no origin"),
+        (["en-de=x", "--cors", "https://a.org", "--cors", "b.org"], "'b.org': not an origin"),
         (["en-de=x", "de-en=y", "en-de=z"], "en-de=z: en-de is already listed by en-de=x"),
         (["en-de,deu_Latn-fr,de-fr=x"], "de-fr is already listed by"),
         (
@@ -435,11 +435,11 @@ def test_a_model_without_languages_is_one_line(bundle: Path) -> None:
             "'--rate': Input should be less than or equal to",
         ),
         (["en-de=x", "--workers", 65], "--workers"),
-        (["en-de=x", "--trust-proxy", "nginx"], "'nginx': no address of a proxy"),
+        (["en-de=x", "--trust-proxy", "nginx"], "'nginx': not a proxy's address"),
         (["en-de=x", "--trust-proxy", "10.0.0.1/8"], "has host bits set"),
         (["en-de=x", "--max-characters", 200_000], "--max-waiting 100,000: must be at least"),
         (["--make-key", "ann"], "--make-key needs --keys"),
-        (["--make-key", "a\nb", "--keys", "nothing.json"], "no name for a key"),
+        (["--make-key", "a\nb", "--keys", "nothing.json"], "not a name for a key"),
     ],
 )
 def test_mistakes_at_the_start_are_one_line(arguments: list[str], message: str) -> None:

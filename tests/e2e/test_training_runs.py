@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from command_line import assert_one_clear_line, heedful
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from ten_pairs import ENGLISH, GERMAN, as_options, write_pairs
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from heedful.training.parallel.process_group import SingleProcess, StepPlan
 from heedful.training.step import StepMetrics
@@ -313,3 +315,36 @@ def test_the_file_is_the_runs_own(arguments: list[str], spoiled: set[int], tmp_p
     assert f"the old run is in {tmp_path / 'run.old-2'} now" in outcome.err
     assert (tmp_path / "run.old-2" / "skipped.tsv").read_text(encoding="utf-8") == "my own notes\n"
     assert "run.old-2" in (tmp_path / "run" / "log.jsonl").read_text(encoding="utf-8")
+
+
+def test_tensorboard_has_the_curves_of_the_log_after_a_resumption(tmp_path: Path) -> None:
+    settings = {"train.max_steps": 8, "train.checkpoint_every_steps": 4, "train.log_every_steps": 2}
+    settings |= {"valid.every_steps": 4, "train.processes": 1}
+    run, track = tmp_path / "run", ("--track", "tensorboard")
+    command = ("train", *write_pairs(tmp_path), *as_options(settings), "--output", run)
+    assert heedful(*command, *track).code == 0
+    shutil.rmtree(run / "checkpoints" / "step-8")  # as if it had been killed before
+    resumed = heedful("train", "--resume", "--output", run, *track)
+    assert resumed.code == 0, resumed.err
+    assert "resuming from step 4" in resumed.err
+    events = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    read = EventAccumulator(str(run / "tensorboard")).Reload()
+    for kind, curve, name in (("step", "train/loss", "loss"), ("validation", "validation/bleu", "bleu")):
+        logged = [(each["step"], each[name]) for each in events if each["event"] == kind]
+        shown = [(each.step, each.value) for each in read.Scalars(curve)]
+        assert shown == [(step, pytest.approx(value)) for step, value in logged]
+        assert [step for step, _ in shown] == sorted({step for step, _ in shown})
+        assert shown[-1][0] == 8
+
+
+def test_tracking_without_tensorboard_is_one_line_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    run = tmp_path / "run"
+    outcome = heedful("train", *write_pairs(tmp_path), "--output", run, "--track", "tensorboard")
+    assert_one_clear_line(outcome, 1, "--track tensorboard needs tensorboard: pip install ")
+    assert not run.exists()
+    unknown = heedful("train", *write_pairs(tmp_path), "--output", run, "--track", "other")
+    assert_one_clear_line(unknown, 2, "--track", "tensorboard")

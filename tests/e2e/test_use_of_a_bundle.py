@@ -131,6 +131,12 @@ def test_systems_are_compared_in_one_table(run: Path, tmp_path: Path) -> None:
         ),
         (["--hyp", "R", "--compare", "RUN"], "needed to translate them by"),
         (["--hyp", "R", "--output", "out"], "--output is for the outputs of RUN"),
+        (
+            ["--hyp", "R", "--length-penalty", "1"],
+            "--length-penalty is for translating, and no RUN translates",
+        ),
+        (["--hyp", "R", "--compare", "R", "--tgt-lang", "de"], "--tgt-lang is for translating"),
+        (["--hyp", "R", "--engine", "native"], "--engine is for translating"),
         (["--hyp", "SHORT"], "SHORT"),
         (["--hyp", "R", "--compare", "nowhere"], "nowhere: no such run, bundle or file"),
         (["--hyp", "-", "--compare", "/dev/stdin"], "--hyp and --compare cannot both be stdin"),

@@ -123,11 +123,11 @@ NEED_TORCH = {
 # The value of an option, by its name in the program, and the options that it needs. Flags have none.
 VALUES = {
     "source": "SRC", "src": "SRC", "tgt": "TGT", "ref": "TGT", "prefix": "EMPTY", "check": "SRC",
-    "hyp": "TGT", "compare": "BUNDLE", "resamples": "10",
+    "hyp": "TGT", "compare": "BUNDLE", "resamples": "10", "column": "en", "on": "ray",
     "output": "NEW", "fix": "NEW", "shortlist": "SHORTLIST", "ensemble": "BUNDLE", "keys": "NEW",
     "make_key": "bob",
     "n_best": "2", "metric": "bleu,wer,item_error_rate,per", "layer": "1", "candidates": "5", "frequent": "5",
-    "pairs": "3", "beam_size": "2", "length_penalty": "1", "length_normalization": "average",
+    "pairs": "3", "beam_size": "2", "length_penalty": "1", "length_normalization": "power",
     "coverage_penalty": "0.2", "max_length_offset": "9", "max_length": "30", "min_length": "2",
     "max_source_tokens": "50", "no_repeat_ngram_size": "2", "early_stopping": "first", "num_groups": "2",
     "diversity_penalty": "0.3", "repetition_penalty": "1.1", "strategy": "sampling", "temperature": "0.9",
@@ -142,7 +142,7 @@ NEEDED = {
     **{name: ["--sample"] for name in ("temperature", "top_k", "top_p", "min_p", "epsilon", "seed")},
     **{f"{part}_src": [f"--{part}-tgt", "TGT"] for part in ("valid", "test")},
     **{f"{part}_tgt": [f"--{part}-src", "SRC"] for part in ("valid", "test")},
-    "keep": ["--fix", "NEW"], "remove": ["--fix", "NEW"],
+    "keep": ["--fix", "NEW"], "remove": ["--fix", "NEW"], "resume": ["--output", "NEW"],
 }  # fmt: skip
 VALUES |= {f"{part}_src": "SRC" for part in ("valid", "test")}
 VALUES |= {f"{part}_tgt": "TGT" for part in ("valid", "test")}
@@ -152,7 +152,8 @@ REFUSED = {
     ("translate", "src_lang"), ("translate", "tgt_lang"), ("evaluate", "src_lang"), ("evaluate", "tgt_lang"),
     ("score", "src_lang"), ("score", "tgt_lang"), ("align", "src_lang"), ("align", "tgt_lang"),
     ("bench decode", "src_lang"), ("bench decode", "tgt_lang"), ("score", "tgt_ids"),
-    ("inspect", "machine"), ("push", "private"),
+    ("inspect", "machine"), ("push", "private"), ("translate", "on"),
+    ("translate", "column"),
 }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "data/batches.py:Batch.to: self.tgt_in.to(device, non_blocking=True)",
         "data/batches.py:Batch.to: self.tgt_out.to(device, non_blocking=True)",
         "training/loss.py:_chunk_gradient: torch.arange(rows, device=targets.device)",
-        "training/step.py:_forward_backward: batch.to(device)",
+        "training/step.py:_accumulate: batch.to(device)",
     ),
     "scores: plain": (
         "decoding/steps.py:like: array_namespace(array).asarray(values, device=device(array))",
@@ -70,7 +70,7 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "training/averaging.py:MovingAverage.load: weights[name].to(own.device)",
     ),
     "training: torch.distributed": (
-        "training/parallel/distributed.py:_take_steps: Transformer.from_config(config.model).to(device, setup.dtype)",
+        "training/parallel/distributed.py:_new_rank: Transformer.from_config(config.model).to(device, setup.dtype)",
         "training/parallel/distributed.py:_on_cpu: tensor.cpu()",
     ),
     "training: frozen encoder": ("training/step.py:measure_nll: batch.to(device)",),
@@ -84,6 +84,7 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "model/variants.py:relative_distances: torch.arange(num_keys, device=device)",
     ),
     "command line: train and resume": (
+        "storage/model_files.py:_write_weights: weights[name].detach().to('cpu', torch.float32)",
         "verbs/prepare.py:prepare: _build_model(config, base).to(execution.device)",
     ),
     "training: the steps of a benchmark": (
@@ -102,10 +103,20 @@ NOT_NEEDED = {
     "training/optimizer.py:fill_state: torch.zeros((), device=weight.device)": (
         "for processes that share a CPU's memory; a GPU has none of these"
     ),
-    "training/parallel/distributed.py:_summed: torch.tensor([sums.smoothed, sums.nll, sums.num_tgt_tokens, "
-    "sums.num_halvings], dtype=torch.float64, device=device)": (
+    "training/parallel/distributed.py:_Stepper._take: torch.tensor([sums.smoothed, sums.nll, sums.num_tgt_tokens, "
+    "sums.num_halvings, wrapped.squared_norm()], dtype=torch.float64, device=rank.execution.device)": (
         "gloo sums what is on the CPU as NCCL sums what is on a GPU: the group has both"
     ),
+    **{
+        f"training/parallel/distributed.py:{call}": "FSDP2 runs on real GPUs only: test_on_a_gpu.py"
+        for call in (
+            "_Sharded._scatter: value.cpu()",
+            "_Sharded._scatter: scalar.to(own.device)",
+            "_Sharded.gather: full.cpu()",
+            "_shard: full.detach().to(like.device, like.dtype)",
+            "_shard: torch.empty(like.shape, dtype=like.dtype, device=like.device)",
+        )
+    },
 }
 ENTRIES = [(call, name) for name, calls in KILLED_BY.items() for call in calls]
 

@@ -46,6 +46,12 @@ def test_fewer_matrices_may_be_shared(tied: str, shared: set[str]) -> None:
     assert model.encoder.embedding.tokens.weight is not model.decoder.embedding.tokens.weight
 
 
+def test_both_embeddings_may_be_shared_while_the_output_is_not() -> None:
+    model = build(tied="embeddings")
+    assert model.encoder.embedding.tokens.weight is model.decoder.embedding.tokens.weight
+    assert model.output.weight is not model.encoder.embedding.tokens.weight
+
+
 def test_embeddings_are_multiplied_by_the_root_of_d_model_and_positions_are_not() -> None:
     """3.4, 3.5."""
     embedding = build().encoder.embedding
@@ -56,7 +62,7 @@ def test_embeddings_are_multiplied_by_the_root_of_d_model_and_positions_are_not(
     )
 
 
-@pytest.mark.parametrize("tied", ["all", "target", "none"])
+@pytest.mark.parametrize("tied", ["all", "target", "embeddings", "none"])
 def test_every_matrix_is_drawn_with_one_deviation_and_every_bias_is_zero(tied: str) -> None:
     model = build(d_model=64, src_vocab_size=500, tgt_vocab_size=500, tied=tied)
     for name, weight in model.named_parameters():

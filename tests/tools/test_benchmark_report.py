@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ BENCHMARKS = Path(__file__).resolve().parent.parent.parent / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
 from report import pages  # noqa: E402
-from results import REMEASURE, Result, class_of, full_table, load, summary  # noqa: E402
+from results import REMEASURE, Result, class_of, full_table, headlines, load, summary  # noqa: E402
 
 ROOT = BENCHMARKS.parent
 RECORDS = [
@@ -82,6 +83,32 @@ def test_a_summary_compares_the_fastest_of_each_precision() -> None:
     assert summary([result(ROWS[2:])], "avx2") == "Nothing was measured."
 
 
+def test_headlines_are_of_one_run_and_name_the_ratios_of_others() -> None:
+    rows = [row | {"batch": 64} for row in ROWS]
+    [small, second, alone, larger] = [
+        replace(result(rows), name=f"avx2-{name}", what=what)
+        for name, what in [
+            ("decoding-small", "decoding, 3+3 layers, 300 sentences"),
+            ("decoding-other", "decoding, 3+3 layers, 20 sentences"),
+            ("decoding-alone", "decoding, 3+3 layers, 10 sentences"),
+            ("decoding-base", "decoding, 6+6 layers, 300 sentences"),
+        ]
+    ]
+    slower = [row | {"tokens_per_second": 1500} if row["engine"] == "heedful" else row for row in rows]
+    own = [row for row in rows if row["engine"] == "heedful"]
+    measured = [replace(second, rows=slower), small, larger, replace(alone, rows=own)]
+    assert headlines(measured, "avx2").splitlines()[2:] == [
+        "| decoding, beam 1, float32 | 3,000 | other 2,000 | 1.50 | 0.75 | 5 | other 4 |",
+        "| decoding, beam 1, int8 | 9,000 | another (int8) 6,000 | 1.50 | 0.25 | 2.5 | another (int8) 7 |",
+    ]
+    assert headlines([larger], "avx2") == "Nothing was measured."
+
+
+def test_every_measured_class_has_six_lines() -> None:
+    measured = {each.cpu_class for each in load()}
+    assert {len(headlines(load(), name).splitlines()) for name in measured} == {8}
+
+
 def test_a_full_table_has_every_row_and_no_unknown_figure() -> None:
     table = full_table(result(ROWS))
     assert table.startswith("Decoding. a CPU, commit c0ffee, 2026-01-02:\n\n```sh\nmeasure\n```")
@@ -95,6 +122,7 @@ def test_results_and_places_belong_together(tmp_path: Path) -> None:
     page.write_text("<!-- begin avx2-results -->\n<!-- end avx2-results -->\n")
     result(ROWS).save(tmp_path)
     assert load(tmp_path) == [result(ROWS)]
+    page.write_text(page.read_text() + "<!-- begin avx2-headlines -->\n<!-- end avx2-headlines -->\n")
     with pytest.raises(ValueError, match=r"has a place for a$"):
         dict(pages(tmp_path, page))
     (tmp_path / "more.md").write_text("before <!-- begin a -->old<!-- end a --> after")
@@ -166,5 +194,5 @@ def test_every_result_names_its_commit_and_its_page_what_must_be_measured_again(
         commit, _, mark = result.commit.partition(" ")
         assert re.fullmatch(r"[0-9a-f]{7,40}", commit) or commit == "unknown"
         assert mark in ({"", REMEASURE} if commit != "unknown" else {REMEASURE})
-        above = text.partition(f"<!-- begin {result.cpu_class}-results")[0].rpartition("\n## ")[2]
+        above = text.partition(f"<!-- begin {result.cpu_class}-headlines")[0].rpartition("\n## ")[2]
         assert not mark or REMEASURE in above, result.name

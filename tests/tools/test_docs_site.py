@@ -1,6 +1,6 @@
 """The site of docs/ builds without a warning, and whatever it links to is there."""
 
-import os
+import html
 import posixpath
 import re
 import subprocess
@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree
 
 import pytest
 
 from docs_site import ROOT, target, uri_in_site, with_links_in_site
+from heedful.model import layers, transformer
 
 FROM_OTHERS = re.compile(r"(\w+:)?//")
+PRE = re.compile(r"<pre>(.*?)</pre>", re.DOTALL)
+COLUMNS = 92  # of the annotated paper; more are cut off on a screen of usual width
 MADE_BY_SPHINX = {"genindex.html", "search.html"}  # no page leads there but by a form
 
 
@@ -69,11 +73,10 @@ def reachable(pages: dict[str, Html], first: str) -> set[str]:
 
 @pytest.mark.slow
 def test_the_site_builds_without_warnings_and_has_all_that_it_links_to(tmp_path: Path) -> None:
-    """The notebooks are executed by test_notebooks.py, the annotated paper here."""
+    """The notebooks are executed by test_notebooks.py; the annotated paper is executed here."""
     site = tmp_path / "site"
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "docs_site.py", site],
-        env=os.environ | {"HEEDFUL_NOTEBOOKS": "show"},
         capture_output=True,
         text=True,
         check=False,
@@ -89,7 +92,12 @@ def test_the_site_builds_without_warnings_and_has_all_that_it_links_to(tmp_path:
     for style in site.rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*[\"']?(\w+:)?//", style.read_text(encoding="utf-8")), style
     executed = (site / "annotated-paper.html").read_text(encoding="utf-8")
-    assert "cell_output" in executed
+    shown = [html.unescape(re.sub("<[^>]+>", "", each)) for each in PRE.findall(executed)]
+    for name in ("annotated-paper", "notebooks/attention-by-hand"):
+        assert "cell_output" in (site / f"{name}.html").read_text(encoding="utf-8")
+    assert len(shown) > 50
+    lines = [line for block in shown for line in block.splitlines()]
+    assert [line for line in lines if len(line) > COLUMNS or "type: ignore" in line] == []
 
 
 def test_the_annotated_paper_has_every_section_that_the_code_is_about() -> None:
@@ -101,6 +109,30 @@ def test_the_annotated_paper_has_every_section_that_the_code_is_about() -> None:
     )
     assert sections <= set(headings)
     assert headings == sorted(headings)
+
+
+def test_the_annotated_paper_fits_its_columns() -> None:
+    lines = (ROOT / "docs/annotated-paper.md").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if len(line) > COLUMNS] == []
+
+
+def test_figure_1_names_classes_that_exist_and_can_be_read() -> None:
+    root = ElementTree.parse(ROOT / "docs/images/figure-1.svg").getroot()
+    texts = [each for each in root.iter() if each.tag.endswith("}text")]
+    named = {name for each in texts if each.get("class") for name in re.findall("[A-Z]\\w+", each.text or "")}
+    assert named == {
+        "InputEmbedding", "MultiHeadAttention", "FeedForward", "Residual", "Transformer",
+        "Encoder", "EncoderLayer", "Decoder", "DecoderLayer",
+    }  # fmt: skip
+    assert all(hasattr(layers, name) or hasattr(transformer, name) for name in named)
+    # Each text stands in a filled box, so it is read as well on a dark page as on a light one.
+    [style] = [each.text or "" for each in root.iter() if each.tag.endswith("}style")]
+    boxes = [each for each in root.iter() if each.tag.endswith("}rect") and each.get("class") != "frame"]
+    assert all(re.search(rf"\.{each.get('class')}\b[^}}]*fill: #[a-f0-9]{{6}}", style) for each in boxes)
+    areas = [[float(each.get(key, "")) for key in ("x", "y", "width", "height")] for each in boxes]
+    for text in texts:
+        x, y = float(text.get("x", "")), float(text.get("y", ""))
+        assert any(a < x < a + w and b < y < b + h for a, b, w, h in areas), text.text
 
 
 def test_what_is_broken_is_noticed(tmp_path: Path) -> None:

@@ -63,6 +63,8 @@ def exit_with_error(message: str, code: int) -> None:
 
 
 def _describe(error: OSError) -> str:
+    if error.errno == errno.EBADF and sys.__stdout__ is None:
+        return "stdout: is closed, so the results cannot be printed; redirect it to a file or to /dev/null"
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{where}no space left on the disk; free some and run the command again"

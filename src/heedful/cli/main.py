@@ -5,16 +5,17 @@ Verbs are imported by name: they use the rest of cli/, and cli/ may not import v
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from io import TextIOWrapper
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 from heedful.cli.errors import USAGE, exit_with_error, report_errors
 from heedful.cli.options import GroupedCommand, command_of
+from heedful.errors import RenamedWarning
 
 # Modules of heedful.verbs, in the order of a typical first use; those of several commands, with their help.
 VERBS = (
@@ -94,10 +95,24 @@ def heedful(
 
 
 def _open_closed_streams() -> None:
-    """Replace closed standard streams by the null device; otherwise the next file would get their number."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    """Replace closed standard streams by the null device; otherwise the next file would get their number.
+
+    In place of stdout it is open for reading only: results that cannot be printed are an error.
+    """
+    for name, flags in (("stdin", os.O_RDONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
+
+
+_format_others: Callable[..., str] = warnings.formatwarning
+
+
+def _format_warning(message: Warning | str, category: type[Warning], *where: object) -> str:
+    """Return a warning of heedful's as one line, and others as Python does."""
+    if issubclass(category, RenamedWarning):
+        return f"warning: {message}\n"
+    return _format_others(message, category, *where)
 
 
 @report_errors()
@@ -109,6 +124,7 @@ def main() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # bars are for terminals
+    warnings.formatwarning = cast(Any, _format_warning)
     try:
         code = typer.main.get_command(program(sys.argv[1:])).main(prog_name="heedful", standalone_mode=False)
     except Exception as error:

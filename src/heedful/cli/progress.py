@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from typing_extensions import override
 
+from heedful.cli.streams import clock
 from heedful.training import (
     CheckpointEvent,
     EndEvent,
@@ -88,7 +89,7 @@ class PlainDisplay:
 
     def _show_end(self, event: EndEvent) -> None:
         if event.steps_taken:
-            self._write(f"done: {event.reason}; took {_clock(event.seconds)}")
+            self._write(f"done: {event.reason}; took {clock(event.seconds)}")
         else:
             self._write(f"nothing to do: {event.reason}")
         if event.warning:
@@ -130,7 +131,7 @@ def _step_line(event: StepEvent, best: str) -> str:
         f"loss {event.loss:.3f}",
         f"{event.tokens_per_second:,.0f} tokens/s",
         f"lr {event.learning_rate:.2e}",
-        f"{_clock(left)} left",
+        f"{clock(left)} left",
     ]
     return " · ".join([*parts, best] if best else parts)
 
@@ -144,9 +145,3 @@ def _scores_line(event: ValidationEvent) -> str:
 
 def _score(value: float) -> str:
     return f"{value:.2f}" if abs(value) < 1e6 else f"{value:.2e}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

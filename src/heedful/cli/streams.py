@@ -6,12 +6,15 @@ import itertools
 import logging
 import os
 import shutil
+import stat
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 import typer
 
@@ -25,6 +28,7 @@ _SHOWN = 5
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SLOW = 10.0  # seconds after which a faster option is suggested
 _DAMAGED = "the gzip file is truncated or corrupt; fetch or compress it again"
+_BETWEEN_LINES = 60.0  # seconds, where progress is printed and not drawn
 
 
 class Lines:
@@ -63,6 +67,16 @@ class Lines:
         if self._mistake is not None:
             raise self._mistake
 
+    @property
+    def share_read(self) -> float | None:
+        """How much of a file, gzipped or not, was read, 0 to 1; None for what is no file."""
+        plain = getattr(self._stream, "fileobj", None) or self._stream  # that of a gzip file
+        try:
+            status = os.fstat(plain.fileno())
+        except OSError:
+            return None
+        return plain.tell() / status.st_size if stat.S_ISREG(status.st_mode) and status.st_size else None
+
     def strictly(self) -> Iterator[str]:
         """Yield all lines; a bad one raises as `raise_if_bad`."""
         yield from self
@@ -85,14 +99,22 @@ def open_input(path: Path | None) -> Iterator[tuple[BinaryIO, str]]:
         plain = path.open("rb")
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
-    with plain:
-        is_gzip = plain.peek(2)[:2] == _GZIP
-        if path.suffix.lower() == ".gz" and not is_gzip and plain.peek(1):
-            raise CorpusError(
-                f"{path}: not a gzip file, although its name ends in .gz; rename or compress it"
-            )
-        with gzip.open(plain) if is_gzip else plain as file:
-            yield cast(BinaryIO, file), str(path)
+    with plain, decompressed(plain, str(path)) as stream:
+        yield stream, str(path)
+
+
+@contextmanager
+def decompressed(plain: BufferedReader, name: str) -> Iterator[BinaryIO]:
+    """Yield the text of a file, gzipped or not.
+
+    Raises:
+        CorpusError: the name ends in .gz, and the file is none.
+    """
+    is_gzip = plain.peek(2)[:2] == _GZIP
+    if name.lower().endswith(".gz") and not is_gzip and plain.peek(1):
+        raise CorpusError(f"{name}: not a gzip file, although its name ends in .gz; rename or compress it")
+    with gzip.open(plain) if is_gzip else plain as file:
+        yield cast(BinaryIO, file)
 
 
 def check_stdin_once(**inputs: Path | Sequence[Path] | None) -> None:
@@ -172,38 +194,53 @@ def open_output(path: Path | None, *, at_once: bool = False) -> Iterator[BinaryI
         with _complete_or_beside(Path(os.path.realpath(path)), name=path.name) as stream:
             yield stream
         return
-    with in_place or path.open("wb") as file, _compressed(file, path.name) as stream:
+    with in_place or path.open("wb") as file, compressed(file, path.name) as stream:
         yield stream
 
 
 @contextmanager
 def _complete_or_beside(path: Path, *, name: str) -> Iterator[BinaryIO]:
-    unfinished, file = _new_file_beside(path)
+    unfinished, file = new_file_beside(path)
     is_empty = False
+    with renamed_to(path, unfinished, is_empty=lambda: is_empty), file:
+        with compressed(file, name) as stream:
+            try:
+                yield stream
+            finally:
+                is_empty = not stream.tell()  # of the text; a compressed file has a head
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def renamed_to(
+    path: Path, unfinished: Path, *, is_empty: Callable[[], bool], remedy: Callable[[], str] = str
+) -> Iterator[None]:
+    """Rename a file that the block writes; after an error it stays, unless it is empty.
+
+    Args:
+        path: the final name; an existing file is replaced, and its mode copied.
+        unfinished: the name that the file has until then.
+        is_empty: whether nothing was written.
+        remedy: returns the end of the message about the file that stays.
+    """
     try:
-        with file:
-            with _compressed(file, name) as stream:
-                try:
-                    yield stream
-                finally:
-                    is_empty = not stream.tell()  # of the text; a compressed file has a head
-            file.flush()
-            os.fsync(file.fileno())
+        yield
         if path.exists():
             shutil.copymode(path, unfinished)
         unfinished.replace(path)
     except BaseException as error:
-        if is_empty or not unfinished.exists() or not unfinished.stat().st_size:
+        if is_empty() or not unfinished.exists() or not unfinished.stat().st_size:
             unfinished.unlink(missing_ok=True)
         elif isinstance(error, OSError) and error.errno in _DISK_FULL:
             error.filename = error.filename or str(unfinished)  # not set for a full disk
         elif isinstance(error, HeedfulError):
-            raise type(error)(f"{error} (what was done before is in {unfinished})") from error
+            raise type(error)(f"{error} (what was done before is in {unfinished}{remedy()})") from error
         raise
 
 
 @contextmanager
-def _compressed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
+def compressed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
     """Yield a stream into a file, which compresses if the name ends in .gz; the same text, the same bytes."""
     if not name.lower().endswith(".gz"):
         yield file
@@ -212,7 +249,7 @@ def _compressed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
         yield cast(BinaryIO, packed)
 
 
-def _new_file_beside(path: Path) -> tuple[Path, BinaryIO]:
+def new_file_beside(path: Path) -> tuple[Path, BinaryIO]:
     """Create the temporary file for `path`, under an unused name."""
     for number in itertools.count(1):
         suffix = ".unfinished" if number == 1 else f".unfinished-{number}"
@@ -224,7 +261,15 @@ def _new_file_beside(path: Path) -> tuple[Path, BinaryIO]:
     raise AssertionError("there is always another name")
 
 
-def write_line(stream: BinaryIO, text: str) -> None:
+class Writable(Protocol):
+    """Whatever bytes can be written to."""
+
+    def write(self, text: bytes, /) -> object:
+        """Write some bytes."""
+        ...
+
+
+def write_line(stream: Writable, text: str) -> None:
     """Write one line; line breaks inside the text become spaces."""
     stream.write((text.replace("\n", " ") + "\n").encode("utf-8", errors="replace"))
 
@@ -279,6 +324,52 @@ def bar() -> Iterator[Callable[[str, float], None]]:
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("", total=1.0)
         yield lambda what, done: progress.update(task, completed=done, description=what)
+
+
+@contextmanager
+def translation_display(share_read: Callable[[], float | None]) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that shows the progress of a long translation: on a terminal as a bar, else in lines.
+
+    Args:
+        share_read: returns how much of the input was read, 0 to 1; None: not known.
+
+    Yields:
+        A function of the lines that are done, and of the tokens that were written since the start.
+    """
+    started = latest = time.monotonic()
+    share_before = share_read() or 0.0
+    with ExitStack() as stack:
+        draw: Callable[[str, float], None] | None = None
+
+        def show(lines: int, tokens: int) -> None:
+            nonlocal draw, latest
+            now, share = time.monotonic(), share_read()
+            if draw is None and sys.stderr.isatty():
+                draw = stack.enter_context(bar())
+            if draw is None and now - latest < _BETWEEN_LINES:
+                return
+            seconds = max(now - started, 1e-3)
+            parts = [f"{lines:,} lines", f"{tokens / seconds:,.0f} tokens/s"]
+            if share is not None and share > share_before:
+                parts.append(f"{clock(seconds * (1.0 - share) / (share - share_before))} left")
+            if draw is not None:
+                draw(" · ".join(parts), share or 0.0)
+            else:
+                print(" · ".join(parts), file=sys.stderr, flush=True)
+                latest = now
+
+        yield show
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as minutes and seconds, or hours, minutes and seconds.
+
+    >>> clock(3725)
+    '1:02:05'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def print_precision(name: str) -> None:

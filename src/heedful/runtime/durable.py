@@ -89,16 +89,25 @@ def opened_in_place(path: Path) -> BinaryIO | None:
     Raises:
         OSError: it cannot be opened.
     """
+    if is_replaceable(path):
+        return None
     status, number = status_of(path), descriptor_of(path)
+    if number is None and status is not None and not stat.S_ISREG(status.st_mode):
+        return path.open("wb")
     if number is None:
-        if status is None:
-            return None
-        if not stat.S_ISREG(status.st_mode):
-            return path.open("wb")
-        number = next((each for each in _STANDARD if is_same_file(status_of(each), status)), None)
-        if number is None:
-            return None
+        number = next(each for each in _STANDARD if is_same_file(status_of(each), status))
     return os.fdopen(os.dup(number), "wb")
+
+
+def is_replaceable(path: Path) -> bool:
+    """Return whether a path names a regular file, or none yet, that is not stdout, stderr or a descriptor."""
+    status = status_of(path)
+    if descriptor_of(path) is not None:
+        return False
+    if status is None:
+        return True
+    is_open = any(is_same_file(status_of(each), status) for each in _STANDARD)
+    return stat.S_ISREG(status.st_mode) and not is_open
 
 
 def descriptor_of(path: Path) -> int | None:

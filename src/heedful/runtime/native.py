@@ -15,7 +15,7 @@ from typing import Any
 
 from heedful.errors import ConfigError
 
-VERSION = 2  # HEEDFUL_VERSION in native/heedful.h
+VERSION = 4  # HEEDFUL_VERSION in native/heedful.h
 VARIABLE = "HEEDFUL_ISA"
 BF16_VARIABLE = "HEEDFUL_BF16"
 BF16_LEVELS = ("avx512_bf16", "amx", "neon_bf16")  # whose CPUs multiply bfloat16 themselves
@@ -46,8 +46,9 @@ class Layer(ctypes.Structure):
 
     _fields_ = (
         *((name, Linear) for name in ("query_key_value", "self_output", "query", "cross_output")),
-        *((name, Linear) for name in ("inner", "outer")),
+        *((name, Linear) for name in ("inner", "outer", "gate")),
         *((name, Norm) for name in ("self_norm", "cross_norm", "outer_norm")),
+        ("biases", _POINTER),
     )
 
 
@@ -55,9 +56,11 @@ class Model(ctypes.Structure):
     """A model: HeedfulModel."""
 
     _fields_ = (
-        *((name, _INT) for name in ("d_model", "d_ff", "num_heads", "src_vocabulary", "tgt_vocabulary")),
+        *((name, _INT) for name in ("d_model", "d_ff", "num_heads", "attention_width", "reach")),
+        *((name, _INT) for name in ("src_vocabulary", "tgt_vocabulary")),
         *((name, _INT) for name in ("num_encoder_layers", "num_decoder_layers")),
         *((name, _INT32) for name in ("precision", "activation", "norm_first", "has_final_norm")),
+        ("is_recurrent", _INT32),
         *(("eps", _FLOAT), ("embedding_scale", _FLOAT)),
         *((name, _POINTER) for name in ("src_embedding", "tgt_embedding", "encoder", "decoder", "memory")),
         *(("encoder_norm", Norm), ("decoder_norm", Norm), ("output", Linear)),

@@ -36,7 +36,7 @@ def check_origin(text: str) -> None:
     usual = _usual_form(text)
     if text != usual:
         example = usual or "scheme and host, as https://example.org, or * for all pages"
-        raise InputError(f"{text!r}: no origin in the form that browsers send; write {example} (--cors)")
+        raise InputError(f"{text!r}: not an origin as browsers send it; write {example} (--cors)")
 
 
 def _usual_form(text: str) -> str | None:
@@ -102,7 +102,7 @@ def load_keys(path: Path) -> list[ApiKey]:
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
-            f"{path}: no file of keys ({reason}); make one: heedful serve --make-key NAME --keys FILE"
+            f"{path}: not a file of keys ({reason}); make one: heedful serve --make-key NAME --keys FILE"
         ) from None
 
 
@@ -113,7 +113,7 @@ def make_key(path: Path, name: str, *, requests_per_minute: int = 0) -> str:
         InputError: the file holds something else, or has a key of that name, or it is no name.
     """
     if not name.strip() or not name.isprintable():
-        raise InputError(f"{name!r}: no name for a key; take one of printable characters")
+        raise InputError(f"{name!r}: not a name for a key; use printable characters only")
     keys = load_keys(path) if path.exists() else []
     if name in (key.name for key in keys):
         raise InputError(f"{path}: there is a key for {name!r}; take another name, or remove that one")

@@ -2,6 +2,7 @@
 
 import html
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -265,6 +266,29 @@ _INLINE = frozenset({
 _UNTRANSLATED_ELEMENTS = frozenset({
     "code", "kbd", "samp", "var", "math", "svg", "script", "style", "textarea", "noscript", "template",
 })  # fmt: skip
+# Elements whose end tag may be omitted, and the start tags that end them; so does the end of what is around
+# them (https://html.spec.whatwg.org, 13.1.2.4).
+_ENDS_PARAGRAPH = frozenset({
+    "address", "article", "aside", "blockquote", "details", "dialog", "div", "dl", "fieldset",
+    "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup",
+    "hr", "main", "menu", "nav", "ol", "p", "pre", "search", "section", "table", "ul",
+})  # fmt: skip
+_CLOSED_BY = {
+    "p": _ENDS_PARAGRAPH,
+    "li": frozenset(("li",)),
+    "dt": frozenset(("dt", "dd")),
+    "dd": frozenset(("dt", "dd")),
+    "td": frozenset(("td", "th", "tr", "tbody", "tfoot")),
+    "th": frozenset(("td", "th", "tr", "tbody", "tfoot")),
+    "tr": frozenset(("tr", "tbody", "tfoot")),
+    "thead": frozenset(("tbody", "tfoot")),
+    "tbody": frozenset(("tbody", "tfoot")),
+    "tfoot": frozenset(),
+    "option": frozenset(("option", "optgroup", "hr")),
+    "optgroup": frozenset(("optgroup", "hr")),
+    "rt": frozenset(("rt", "rp")),
+    "rp": frozenset(("rt", "rp")),
+}
 _PREFORMATTED = frozenset(("pre", "textarea", "listing"))
 _BEFORE_XML = ("!DOCTYPE", "?xml")  # which stay where they are
 _MAX_DEPTH = 50  # of inline elements inside each other; deeper ones are tags without content
@@ -354,11 +378,11 @@ def parse_document(text: str, rules: TagRules) -> Document:
 
 def _with_whole_elements(tokens: Sequence[Token], rules: TagRules) -> Iterator[Token]:
     """Yield the tokens, with each element that is not to be translated as one of them."""
-    partners = _partners(tokens)
+    ends = _partners(tokens) if rules.xml else _partners(tokens) | _implied_ends(tokens)
     at = 0
     while at < len(tokens):
         token = tokens[at]
-        end = partners.get(at, at)
+        end = ends.get(at, at)
         if end > at and (token.untranslated or token.name in rules.untranslated):
             raw = "".join(each.raw for each in tokens[at : end + 1])
             yield Token(Kind.POINT, raw, token.name)
@@ -383,6 +407,39 @@ def _partners(tokens: Sequence[Token]) -> dict[int, int]:
                 waiting[tokens[depth.pop()].name].pop()
             index_of_start[start] = index
     return index_of_start
+
+
+def _implied_ends(tokens: Sequence[Token]) -> dict[int, int]:
+    """Return the index of the last token of each element of HTML whose end tag may be omitted."""
+    ends: dict[int, int] = {}
+    open_elements: list[int] = []
+    num_open: Counter[str] = Counter()
+
+    def leave(last: int) -> None:
+        start = open_elements.pop()
+        num_open[tokens[start].name] -= 1
+        if tokens[start].name in _CLOSED_BY:
+            ends[start] = last
+
+    def is_closed_by(name: str) -> bool:
+        """Return whether a start tag ends the last element, or the one around it and its inline elements."""
+        names = (tokens[start].name for start in open_elements[: -_MAX_DEPTH - 1 : -1])
+        return name in _CLOSED_BY.get(next((each for each in names if each not in _INLINE), ""), ())
+
+    for index, token in enumerate(tokens):
+        if token.kind is Kind.OPEN or token.name == "hr":
+            while is_closed_by(token.name):
+                leave(index - 1)
+        if token.kind is Kind.OPEN:
+            open_elements.append(index)
+            num_open[token.name] += 1
+        elif token.kind is Kind.CLOSE and num_open[token.name]:
+            while tokens[open_elements[-1]].name != token.name:
+                leave(index - 1)
+            leave(index)
+    while open_elements:
+        leave(len(tokens) - 1)
+    return ends
 
 
 def _not_too_deep(ends: Mapping[int, int]) -> dict[int, int]:

@@ -299,7 +299,7 @@ async def _multipart(request: Request, body: bytes) -> list[tuple[str, str]]:
 
     boundary = parse_options_header(request.headers["content-type"])[1].get(b"boundary", b"")
     if b"--" + boundary + b"--" not in body:
-        raise InvalidError("Invalid form: it is cut before its last boundary")
+        raise InvalidError("Invalid form: it ends before its last boundary")
     try:
         body.decode("utf-8")  # starlette would take it for Latin-1
         form: FormData = await Request(request.scope, receive).form(

@@ -11,7 +11,7 @@ from heedful.serving.refusals import LanguageError
 
 _PLAIN = re.compile(r"[a-z]{2,3}")
 _TAG = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8}){0,3}")
-_DECORATION = re.compile(r"^(>>|__)|(<<|__)$")  # of tags in vocabularies: >>fra<<, __fr__
+_DECORATION = re.compile(r"^(>>|__|<2)|(<<|__|>)$")  # of tags in vocabularies: >>fra<<, __fr__, <2fr>
 
 
 @lru_cache(maxsize=4096)

@@ -10,6 +10,7 @@ import heapq
 import itertools
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -97,6 +98,7 @@ class ServedModel:
         open_pair: Callable[[Pair], ServedPair],
         *,
         num_tokens: Callable[[str], int] = len,
+        threads: int = 1,
         max_open: int = 4,
     ) -> None:
         """Take a model.
@@ -106,14 +108,17 @@ class ServedModel:
             pairs: that it translates.
             open_pair: makes the translator of a pair.
             num_tokens: returns the number of source tokens of a text; for any thread.
+            threads: that may compute; each can translate sentences of its own.
             max_open: how many translators are kept.
         """
         self.name = name
         self.pairs = pairs
         self.num_tokens = num_tokens
+        self.threads = threads
         self._open_pair = open_pair
         self._open: LRUCache[Pair, ServedPair] = LRUCache(max_open)
-        self._lock = threading.Lock()  # a translator works for one thread at a time
+        self._lock = Lock()  # of the pairs
+        self._free = _Shares(threads)
 
     def translate(
         self,
@@ -122,6 +127,7 @@ class ServedModel:
         *,
         alternatives: int,
         aligned: bool = False,
+        threads: int | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> list[Outputs]:
         """Return the best translation of each text, then up to so many others, all different.
@@ -131,16 +137,17 @@ class ServedModel:
             texts: one sentence each.
             alternatives: how many others.
             aligned: whether they have the links of their words, where the translator can say them.
+            threads: how many compute, once they are free; None: all.
             cancelled: whether nobody waits for them any more; asked before each step.
 
         Raises:
             SearchCancelledError: nobody does.
         """
-        with self._lock:
+        with self._free.taken(threads or self.threads):
             served = self._served(pair)
 
             def search(n_best: int) -> "list[Translation]":
-                options = replace(served.options(n_best), cancelled=cancelled)
+                options = replace(served.options(n_best), threads=threads, cancelled=cancelled)
                 return served.translator.translations(texts, options=options)
 
             outputs = [[each.text] for each in search(1)]
@@ -157,7 +164,7 @@ class ServedModel:
 
     def hypotheses(self, pair: Pair, texts: Sequence[str]) -> "list[Translation]":
         """Return the n-best list of each text, as long as the beam is wide."""
-        with self._lock:
+        with self._free.taken(self.threads):
             served = self._served(pair)
             n_best = min(served.beam_size, _MAX_HYPOTHESES)
             return served.translator.translations(texts, options=served.options(n_best))
@@ -165,18 +172,44 @@ class ServedModel:
     @contextmanager
     def idle(self) -> Iterator[None]:
         """Wait until no translator of this model works, and let none begin until the end of the block."""
-        with self._lock:
+        with self._free.taken(self.threads):
             yield
 
     def bundle(self, pair: Pair) -> "Bundle | None":
         """Return the model of a pair; None where it cannot be had."""
-        with self._lock:
-            return self._served(pair).bundle
+        return self._served(pair).bundle
 
     def _served(self, pair: Pair) -> ServedPair:
-        if (served := self._open.get(pair)) is None:
-            served = self._open[pair] = self._open_pair(pair)
-        return served
+        with self._lock:
+            if (served := self._open.get(pair)) is None:
+                served = self._open[pair] = self._open_pair(pair)
+            return served
+
+
+class _Shares:
+    """The free threads of a model: whoever asks first gets them first, however many others need fewer."""
+
+    def __init__(self, threads: int) -> None:
+        self._num_free = threads
+        self._asking: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def taken(self, threads: int) -> Iterator[None]:
+        """Wait for so many free threads, and take them until the end of the block."""
+        who = object()
+        with self._changed:
+            self._asking.append(who)
+            self._changed.wait_for(lambda: self._asking[0] is who and self._num_free >= threads)
+            self._asking.popleft()
+            self._num_free -= threads
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._num_free += threads
+                self._changed.notify_all()
 
 
 def _aligned(
@@ -245,6 +278,8 @@ _SCANNED = 8  # times the size of a batch: so many sentences are looked through 
 # Sentences of a batch are up to so many times as long as the first, or up to so many tokens longer.
 _LONGER = 1.5
 _MORE = 5
+# A batch of one of many threads holds at least so many sentences and source tokens, if they wait.
+_FEWEST, _FEWEST_TOKENS = 8, 128
 
 _log = logging.getLogger("heedful.serving")
 
@@ -269,7 +304,11 @@ class _Waiting:
 
 
 class ModelQueue:
-    """One thread, which translates what is waiting for a model."""
+    """Threads, which translate what is waiting for a model.
+
+    Each thread takes sentences of its own, and the next ones when it is done with them. A thread that finds
+    the model idle, and after which nothing waits, lets all threads of the model compute its sentences.
+    """
 
     def __init__(
         self,
@@ -279,7 +318,7 @@ class ModelQueue:
         *,
         observe_batch: Callable[[int], None] = lambda sentences: None,
     ) -> None:
-        """Start the thread; `observe_batch` is called with the size of each batch."""
+        """Start the threads; `observe_batch` is called with the size of each batch."""
         self.model = model
         self._limits = limits
         self._cache = cache
@@ -289,8 +328,14 @@ class ModelQueue:
         self._closing = False
         self._clock = 0.0
         self._numbers = itertools.count()
-        self._thread = threading.Thread(target=self._run, name=f"heedful {model.name}", daemon=True)
-        self._thread.start()
+        self._num_free = model.threads
+        self._gathering = False  # whether a thread waits for sentences to compute together
+        self._threads = [
+            threading.Thread(target=self._run, name=f"heedful {model.name}", daemon=True)
+            for _ in range(model.threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def submit(
         self,
@@ -340,36 +385,62 @@ class ModelQueue:
         return len(self._waiting)
 
     def close(self) -> None:
-        """Translate all that is waiting, then end the thread."""
+        """Translate all that is waiting, then end the threads."""
         with self._changed:
             self._closing = True
-            self._changed.notify()
-        self._thread.join()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
 
     def _run(self) -> None:
-        while (batch := self._next_batch()) is not None:
+        while (taken := self._next_batch()) is not None:
+            batch, threads = taken
             needed = [each for each in batch if not each.future.cancelled()]
             if needed:
                 self._observe_batch(len(needed))
-                self._translate(needed)
+                self._translate(needed, threads)
+            with self._changed:
+                self._num_free += threads
+                self._changed.notify_all()
 
-    def _next_batch(self) -> list[_Waiting] | None:
+    def _next_batch(self) -> tuple[list[_Waiting], int] | None:
+        """Wait for sentences, and return them with how many threads compute them; None: no more will come."""
         with self._changed:
+            was_empty = not self._waiting
+            self._changed.wait_for(
+                lambda: (
+                    (self._waiting and self._num_free and not self._gathering)
+                    or (self._closing and not self._waiting)
+                )
+            )
             if not self._waiting:
-                self._changed.wait_for(lambda: self._waiting or self._closing)
-                # The model was idle: others may come at nearly the same time.
+                return None
+            if was_empty:  # others may come at nearly the same time
+                self._gathering = True
                 self._changed.wait_for(
                     lambda: len(self._waiting) >= self._limits.batch_sentences or self._closing,
                     timeout=self._limits.batch_wait,
                 )
-            return self._similar() if self._waiting else None
+                self._gathering = False
+                self._changed.notify_all()
+            is_alone = len(self._waiting) == 1 and self._num_free == self.model.threads
+            threads = self._num_free if is_alone else 1
+            batch = self._similar(-(-len(self._waiting) // self._num_free))
+            self._num_free -= threads
+            return batch, threads
 
-    def _similar(self) -> list[_Waiting]:
-        """Take the sentence that is due first, and early ones of similar length, out of the queue."""
+    def _similar(self, share: int) -> list[_Waiting]:
+        """Take the sentence that is due first, and early ones of similar length, out of the queue.
+
+        They are at most `share`, and a thread's part of the limits of a batch.
+        """
         first = heapq.heappop(self._waiting)
         batch: list[_Waiting] = [first]
         others: list[_Waiting] = []
-        size, longest = self._limits.batch_sentences, first.tokens
+        limits, threads = self._limits, self.model.threads
+        size = min(share, limits.batch_sentences, max(_FEWEST, limits.batch_sentences // threads))
+        most_tokens = min(limits.batch_tokens, max(_FEWEST_TOKENS, limits.batch_tokens // threads))
+        longest = first.tokens
         max_shared = (
             self._limits.sentence_tokens // 2
         )  # few sentences are longer, and much of what is no text
@@ -378,7 +449,7 @@ class ModelQueue:
             if each.future.cancelled():
                 continue
             tokens = max(longest, each.tokens)
-            has_space = (len(batch) + 1) * tokens <= self._limits.batch_tokens and tokens <= max_shared
+            has_space = (len(batch) + 1) * tokens <= most_tokens and tokens <= max_shared
             if has_space and _fit_a_batch(first, each):
                 batch.append(each)
                 longest = tokens
@@ -390,7 +461,7 @@ class ModelQueue:
         self._clock += sum(each.tokens + _STEP for each in batch) / num_requests
         return batch
 
-    def _translate(self, batch: Sequence[_Waiting]) -> None:
+    def _translate(self, batch: Sequence[_Waiting], threads: int) -> None:
         first = batch[0].key
         texts = list(dict.fromkeys(each.key.text for each in batch))
         try:
@@ -399,6 +470,7 @@ class ModelQueue:
                 texts,
                 alternatives=first.alternatives,
                 aligned=first.aligned,
+                threads=threads,
                 cancelled=lambda: all(each.future.cancelled() for each in batch),
             )
         except SearchCancelledError:
@@ -408,7 +480,7 @@ class ModelQueue:
                 _finish(batch[0], InvalidError(str(error)))
                 return
             for each in batch:  # one of them cannot be translated, and the others can
-                self._translate([each])
+                self._translate([each], threads)
             return
         except BaseException as error:
             _log.exception("a batch could not be translated")

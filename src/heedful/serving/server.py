@@ -39,6 +39,7 @@ _REFUSED = {
     414: "The address is too long",
     431: "The head of the request is too long",
 }
+_LENGTHS = {b"content-length", b"transfer-encoding"}
 _KeepOpen = Any  # a bool, as asyncio asks for; uvicorn's method says None
 _log = logging.getLogger("heedful.serving")
 
@@ -302,6 +303,8 @@ class _Connection(h11.Connection):
                 and len(head) - len(self.trailing_data[0]) > self._max_head_bytes
             ):
                 raise h11.RemoteProtocolError("the head is too long", error_status_hint=431)
+            if isinstance(event, h11.Request) and {name for name, _ in event.headers} >= _LENGTHS:
+                raise h11.RemoteProtocolError("a body of two lengths")  # smuggling (RFC 9112, section 11.2)
         except h11.RemoteProtocolError as error:
             if error.error_status_hint == 431:
                 self.refusal = 431 if b"\n" in head[: self._max_head_bytes] else 414
@@ -430,7 +433,7 @@ def check_proxy(address: str) -> None:
         ip_network(address)
     except ValueError as error:
         raise InputError(
-            f"{address!r}: no address of a proxy ({error}); write 127.0.0.1, or 10.0.0.0/8 (--trust-proxy)"
+            f"{address!r}: not a proxy's address ({error}); write 127.0.0.1, or 10.0.0.0/8 (--trust-proxy)"
         ) from None
 
 

@@ -60,7 +60,7 @@ class LoadLimiter:
         """
         if self.characters + characters > self._limits.waiting_characters:
             retry = min(_LONGEST_RETRY, max(1, math.ceil(self._mean_seconds)))
-            raise TooManyRequestsError("the server has too much to do; try again later", retry_after=retry)
+            raise TooManyRequestsError("the server is overloaded; try again later", retry_after=retry)
         self.characters += characters
         started = time.monotonic()
         seconds = self._limits.seconds

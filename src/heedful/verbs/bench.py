@@ -176,7 +176,7 @@ def prepared_for_steps(config: "Config", directory: Path) -> "tuple[PreparedRun,
     from heedful.verbs.run_directory import RunDirectory
 
     config = config.replace(batch=config.batch.model_dump() | {"ramp_from": None})
-    batches = " and ".join(filter(None, (config.data.src, config.data.tgt))) or config.data.pairs
+    batches = " and ".join(config.data.training_files)
     if not batches:
         config = _with_synthetic_text(config, directory)
         batches = "random sentences with the lengths of image captions"

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from heedful.data.files import plain_name
 from heedful.data.store import ParallelStore
@@ -71,7 +72,7 @@ def _dataset(data: DataConfig) -> str:
     """Return the dataset of the scores: lines in local files, of type `text` on the hub."""
     files = [file for file in (data.valid_pairs, data.valid_src, data.valid_tgt) if file]
     split = ", split: validation" if files else ""  # else pairs of the training text
-    files = files or [file for file in (data.pairs, data.src, data.tgt) if file]
+    files = files or [*data.training_files]
     return f"{{type: text, name: {_quoted(' and '.join(Path(file).name for file in files))}{split}}}"
 
 
@@ -116,7 +117,11 @@ def without_directories(argument: str) -> str:
 def shared_config(config: Config) -> Config:
     """Return the configuration that a bundle has: of each file its name alone."""
     data = config.data.model_dump() | {"cache_dir": None}
-    names = {key: data[key] and _file_name(data[key]) for key in _FILES}
+    names: dict[str, Any] = {key: data[key] and _file_name(data[key]) for key in _FILES}
+    names["corpora"] = [
+        {key: _file_name(value) if key in _FILES and value else value for key, value in corpus.items()}
+        for corpus in data["corpora"]
+    ]
     init = config.train.init and shared_name(config.train.init)
     return config.replace(data=data | names, train=config.train.replace(init=init).model_dump())
 
@@ -155,7 +160,7 @@ def model_card(
     rows = [f"| {name} | {value:.4g} | {signatures.get(name, '')} |" for name, value in scores.items()]
     title = model_title(config)
     base = hub_repo(Path(origin.name)) if origin else None
-    names = [_file_name(file) for file in (config.data.pairs, config.data.src, config.data.tgt) if file]
+    names = [_file_name(file) for file in config.data.training_files]
     return "\n".join(
         [
             front_matter(config, title=title, scores=scores, signatures=signatures, base_model=base),
@@ -182,7 +187,7 @@ def model_card(
             f"- training text: {' and '.join(names)}",
             f"- pairs read: {report.num_read:,}; used: {report.num_kept:,}; left out as empty: "
             f"{report.num_empty:,}; as longer than {report.max_length} tokens: {report.num_too_long:,}",
-            f"- fingerprint: `{store.path.stem}`",
+            f"- fingerprint: `{store.fingerprint}`",
             "",
             "## Scores on the validation set",
             "",

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -91,6 +91,17 @@ class Evaluate:
             raise InputError("nothing to score: give RUN, or a file of outputs with --hyp")
         if self.run is None and self.output is not None:
             raise InputError("--output is for the outputs of RUN, and there is none")
+        if self.run is None and all(map(_is_file, self.compare or ())):
+            for name in self._for_translating():
+                raise InputError(f"--{name.replace('_', '-')} is for translating, and no RUN translates")
+
+    def _for_translating(self) -> list[str]:
+        """Return the names of the settings that only translating uses and that are set."""
+        groups = (self.languages, self.runtime)
+        changed = [
+            each for group in groups for each in fields(group) if getattr(group, each.name) != each.default
+        ]
+        return [*self.search, *(["shortlist"] if self.shortlist else []), *(each.name for each in changed)]
 
 
 @dataclass(frozen=True)

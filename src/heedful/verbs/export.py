@@ -63,7 +63,7 @@ def export(task: Export) -> None:
     )
     bundle = replace(bundle, config=config)
     if task.to == "ctranslate2":
-        from heedful.interop.ctranslate2 import export_ctranslate2
+        from heedful.interop.ctranslate2.export import export_ctranslate2
 
         export_ctranslate2(bundle, task.output, quantization=task.quantization)
     elif task.to == "marian":

@@ -1,5 +1,8 @@
 """`heedful import`: import models of other implementations as bundles."""
 
+import math
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,9 +13,11 @@ from heedful.settings.options import OUTPUT, Option, settings_like
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from heedful.model.transformer import Transformer
+    from heedful.decoding.shortlist import Shortlist
     from heedful.settings.run import Config
     from heedful.text import TokenizerPair
+
+_SHORTLIST = "shortlist.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,21 +31,24 @@ class Import:
     source: Annotated[
         Path,
         Option(
-            "A file from torch.save, or .safetensors. For marian, m2m100 and bart: a directory saved by "
-            "transformers, or the id of one on the hub.",
+            "A file from torch.save, or .safetensors. A directory of transformers or CTranslate2. An Argos "
+            "package. Marian's model.npz or .bin, or a directory or .zip with one. Or the id of a model on "
+            "the hub.",
             metavar="SOURCE",
             is_argument=True,
         ),
     ]
-    layout: Annotated[
-        str,
-        Option(
-            "The system that wrote the weights: marian, m2m100, bart, fairseq, torch, annotated, "
-            "abhishek-thread, nptel-lecture, kaggle-notebook, adeveloperdiary, jadore, jadore-prj.",
-            metavar="NAME",
-        ),
-    ]
     output: Annotated[Path, Option("The bundle to write.", flags=OUTPUT)]
+    layout: Annotated[
+        str | None,
+        Option(
+            "The system that wrote the weights. Needed if several fit: ctranslate2, argos, marian-native, "
+            "marian, m2m100, bart, t5, fairseq, torch, annotated, abhishek-thread, nptel-lecture, "
+            "kaggle-notebook, adeveloperdiary, jadore, jadore-prj.",
+            metavar="NAME",
+            default="recognised",
+        ),
+    ] = None
     settings: Annotated[
         list[str] | None, settings_like("Settings not in the weights, for example model.num_heads=8.")
     ] = None
@@ -54,17 +62,30 @@ class Import:
         Option("For the directory of a multilingual model: the source language.", metavar="LANG"),
     ] = None
     tgt_lang: Annotated[str | None, Option("The language to translate into.", metavar="LANG")] = None
+    ignore: Annotated[
+        list[str] | None,
+        Option(
+            "A key of config.json that is unknown here and only describes text; repeatable.", metavar="KEY"
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
 class _Imported:
     config: "Config"
-    weights: "dict[str, Tensor]"
+    weights: "Mapping[str, Tensor]"
     tokenizers: "TokenizerPair | None"
+    layout: str
+    notes: tuple[str, ...] = ()
+    shortlist: "Shortlist | None" = None
 
 
-def import_(task: Import) -> "Config":
+def import_(task: Import, *, report: Callable[[str], None] = lambda _: None) -> "Config":
     """Write a bundle with an imported model; return its configuration.
+
+    Args:
+        task: what to import.
+        report: receives sentences for the user, about what was not in the files.
 
     Raises:
         RunError: the output exists.
@@ -74,68 +95,90 @@ def import_(task: Import) -> "Config":
         HubError: the hub has no such model, or cannot be reached.
         MissingExtraError: a library that the source needs is not installed.
     """
-    from heedful.interop.layouts import DIRECTORY_LAYOUTS, check_layout
-    from heedful.storage.bundle import Bundle
-    from heedful.storage.model_files import assign_weights, meta_model, save_bundle, save_model
+    from heedful.interop.layouts import DIRECTORY_LAYOUTS, check_layout, recognise
+    from heedful.storage.model_files import save_weights
     from heedful.verbs.loading import local_source
 
     settings = _sections(task)
-    check_layout(task.layout)
+    if task.layout is not None:
+        check_layout(task.layout)
     if task.output.exists():
         raise RunError(f"{task.output}: already exists; give another --output")
-    is_directory = task.layout in DIRECTORY_LAYOUTS
-    _check_options(task, is_directory=is_directory)
+    if task.layout is not None:
+        _check_options(task, task.layout)
     source = local_source(task.source)
-    read = (_read_directory if is_directory else _read_file)(task, source, settings)
-    model = meta_model(read.config.model)
-    assign_weights(model, read.weights)  # without copying them
-    card = _card(task, read, model, is_directory=is_directory)
-    if read.tokenizers is None:
-        save_model(model, read.config, task.output, card=card)
+    layout = recognise(source) if task.layout is None else task.layout
+    if layout in DIRECTORY_LAYOUTS:
+        _check_options(task, layout)
+        read = _read_directory(task, layout, source, settings)
     else:
-        save_bundle(Bundle(read.config, read.tokenizers, model), task.output, card=card)
+        read = _read_file(task, layout, source, settings)
+    save_weights(read.weights, read.config, read.tokenizers, task.output, card=_card(task, read))
+    if read.shortlist is not None:
+        read.shortlist.save(task.output / _SHORTLIST)
+    for note in read.notes:
+        report(note)
     return read.config
 
 
-def _check_options(task: Import, *, is_directory: bool) -> None:
-    if is_directory and (task.src_vocab or task.tgt_vocab):
+def _check_options(task: Import, layout: str) -> None:
+    from heedful.interop.layouts import DIRECTORY_LAYOUTS
+    from heedful.interop.marian_native import LAYOUT as MARIAN
+
+    is_directory = layout in DIRECTORY_LAYOUTS
+    if is_directory and layout != MARIAN and (task.src_vocab or task.tgt_vocab):
         raise ConfigError(
-            f"--src-vocab, --tgt-vocab: layout {task.layout!r} has its own tokenizers; leave them out"
+            f"--src-vocab, --tgt-vocab: layout {layout!r} has its own tokenizers; leave them out"
         )
+    if task.ignore and (not is_directory or layout == MARIAN):
+        raise ConfigError(f"--ignore: layout {layout!r} has no config.json; leave it out")
     if not is_directory and (task.src_lang or task.tgt_lang):
-        raise ConfigError(f"--src-lang, --tgt-lang: layout {task.layout!r} has no languages; leave them out")
+        raise ConfigError(f"--src-lang, --tgt-lang: layout {layout!r} has no languages; leave them out")
     if (task.src_vocab is None) != (task.tgt_vocab is None):
         raise ConfigError("--src-vocab and --tgt-vocab must both be set")
 
 
-def _read_directory(task: Import, source: Path, settings: dict[str, dict[str, Any]]) -> _Imported:
+def _read_directory(
+    task: Import, layout: str, source: Path, settings: dict[str, dict[str, Any]]
+) -> _Imported:
     from heedful.interop.huggingface.pretrained import ImportOptions
     from heedful.interop.layouts import read_directory
     from heedful.settings.loading import validate
 
     options = ImportOptions(
-        settings=settings.pop("model", {}), src_lang=task.src_lang, tgt_lang=task.tgt_lang
+        settings=settings.pop("model", {}),
+        src_lang=task.src_lang,
+        tgt_lang=task.tgt_lang,
+        ignored=task.ignore or (),
+        vocabularies=(task.src_vocab, task.tgt_vocab) if task.src_vocab and task.tgt_vocab else None,
     )
-    imported = read_directory(task.layout, source, options)
+    imported = read_directory(layout, source, options)
     read = imported.config.model_dump(exclude_unset=True)
     config = validate(read | {name: read.get(name, {}) | values for name, values in settings.items()})
-    return _Imported(config, imported.weights, imported.tokenizers)
+    return _Imported(
+        config, imported.weights, imported.tokenizers, layout, imported.notes, imported.shortlist
+    )
 
 
-def _read_file(task: Import, source: Path, settings: dict[str, dict[str, Any]]) -> _Imported:
+def _read_file(
+    task: Import, layout: str | None, source: Path, settings: dict[str, dict[str, Any]]
+) -> _Imported:
     from heedful.interop import fairseq
     from heedful.interop.conversion import read_checkpoint
-    from heedful.interop.layouts import read_layout
+    from heedful.interop.layouts import read_layout, recognise_weights
     from heedful.interop.vocabulary import fit_vocabularies, read_tokenizers
     from heedful.settings.loading import validate
 
     vocabularies = (task.src_vocab, task.tgt_vocab) if task.src_vocab and task.tgt_vocab else None
-    of_fairseq = task.layout == fairseq.LAYOUT  # whose vocabularies have another format
-    tokenizers = read_tokenizers(*vocabularies) if vocabularies and not of_fairseq else None
-    model_settings = settings.pop("model", {}) | _padding(tokenizers)
     checkpoint = read_checkpoint(source)
+    own = settings.pop("model", {})
+    layout = layout or recognise_weights(source, checkpoint, own)
+    _check_options(task, layout)
+    of_fairseq = layout == fairseq.LAYOUT  # whose vocabularies have another format
+    tokenizers = read_tokenizers(*vocabularies) if vocabularies and not of_fairseq else None
+    model_settings = own | _padding(tokenizers)
     imported = read_layout(
-        task.layout, checkpoint.tensors, settings=model_settings, origin=source, beside=checkpoint.beside
+        layout, checkpoint.tensors, settings=model_settings, origin=source, beside=checkpoint.beside
     )
     if vocabularies and of_fairseq:
         tokenizers = fairseq.read_dictionaries(*vocabularies, imported.config)
@@ -143,7 +186,7 @@ def _read_file(task: Import, source: Path, settings: dict[str, dict[str, Any]]) 
         imported = fit_vocabularies(imported, tokenizers)
         settings["tokenizer"] = {"kind": "word", "joint": tokenizers.joint} | settings.get("tokenizer", {})
     config = validate(settings | {"model": imported.config.model_dump()})
-    return _Imported(config, imported.weights, tokenizers)
+    return _Imported(config, imported.weights, tokenizers, layout)
 
 
 def _sections(task: Import) -> dict[str, dict[str, Any]]:
@@ -163,30 +206,38 @@ def _padding(tokenizers: "TokenizerPair | None") -> dict[str, int]:
     return {"src_pad_id": tokenizers.src.pad_id, "tgt_pad_id": tokenizers.tgt.pad_id}
 
 
-def _card(task: Import, read: _Imported, model: "Transformer", *, is_directory: bool) -> str:
+def _card(task: Import, read: _Imported) -> str:
+    from heedful.interop.layouts import DIRECTORY_LAYOUTS
+    from heedful.storage.stored_model import weight_shapes
     from heedful.verbs.card import front_matter, model_title
     from heedful.verbs.loading import hub_repo
 
     config = read.config
     title = model_title(config)
     use = "`heedful translate` takes it."
-    if is_directory and config.decode.max_length is not None:
+    if read.layout in DIRECTORY_LAYOUTS and config.decode.max_length is not None:
         use += (
             f" Its outputs have at most {config.decode.max_length:,} tokens; "
             "`heedful import --set decode.max_length=N` makes a bundle with another limit."
         )
     if read.tokenizers is None:
         use = "It has no tokenizer: `heedful.load_model(...)` gives the model, which takes and gives ids."
-    elif task.src_vocab is not None:
+    elif read.tokenizers.src.kind == "word":
         use = f"Its tokenizers split at spaces; {use}"
+    if task.ignore:
+        keys = ", ".join(f"`{key}`" for key in task.ignore)
+        use += f" Keys of its configuration that were ignored on request: {keys}."
+    if read.shortlist is not None:
+        use += f" Its shortlist is `{_SHORTLIST}`, for `heedful translate --shortlist`."
     base = hub_repo(task.source)
+    num_parameters = sum(map(math.prod, weight_shapes(config.model).values()))
     return front_matter(config, title=title, base_model=base) + (
-        f"# {title}\n\n{model.num_parameters:,} parameters, imported from `{base or task.source.name}` as "
-        f"layout `{task.layout}`. Not scored.\n\n{use}\n"
+        f"# {title}\n\n{num_parameters:,} parameters, imported from `{base or task.source.name}` as "
+        f"layout `{read.layout}`. Not scored.\n\n{use}\n" + "".join(f"\n{note}\n" for note in read.notes)
     )
 
 
 def command(task: Import) -> None:
     """Import, and print the path of the bundle."""
-    import_(task)
+    import_(task, report=lambda note: print(f"note: {note}", file=sys.stderr))
     print(task.output)

@@ -16,7 +16,7 @@ from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
 from heedful.decoding.strategies.protocol import parse_strategy, with_settings
 from heedful.decoding.strategies.sampling import MinimumBayesRisk, Sampling
 from heedful.decoding.translator import Translator
-from heedful.errors import HubError, InputError, MissingExtraError, install_hint
+from heedful.errors import HubError, InputError, MissingExtraError, OptionError, install_hint
 from heedful.interop.huggingface.hub import download_bundle, download_source
 from heedful.runtime.threads import may_have_gpu, set_threads
 from heedful.settings.options import Device, Languages, Runtime, options_of
@@ -24,24 +24,45 @@ from heedful.settings.run import DecodeConfig
 from heedful.storage.bundle import load_bundle
 
 _PREFIX = "hf:"
-_SUFFIXES = {".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".npz", ".onnx", ".json", ".toml", ".gz", ".zip"}
+_SUFFIXES = {
+    ".pt",
+    ".pth",
+    ".bin",
+    ".ckpt",
+    ".safetensors",
+    ".npz",
+    ".onnx",
+    ".json",
+    ".toml",
+    ".gz",
+    ".zip",
+    ".argosmodel",
+}
 _HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>.+))?", re.ASCII)
 
 
 def local_bundle(name: Path) -> Path:
-    """Return the path of a bundle or run; one on the hub is downloaded first.
+    """Return the path of a bundle or run; one on the hub is downloaded, one of CTranslate2 or Argos imported.
 
     An existing path is returned unchanged. Otherwise `user/model`, `user/model@revision`, or either after
     `hf:`, is the id of a model on the hub; without `hf:`, not if there is a directory `user`, or with the
-    suffix of a file. The path need not be a bundle: see `resolve_bundle`.
+    suffix of a file. The path need not be a bundle: see `resolve_bundle`. A package of Argos or a directory
+    of CTranslate2 is imported into the user's cache, once for its contents and this version.
 
     Raises:
         HubError: the hub has no such bundle, or cannot be reached.
         BundleError: the bundle has a newer format.
+        InteropError: a model of CTranslate2 that cannot be imported.
         InputError: not a valid id after `hf:`, or a path that does not exist.
         MissingExtraError: it may be an id, and huggingface_hub is not installed.
     """
-    return _local(name, download_bundle)
+    path = _local(name, download_bundle)
+    files = ("model.bin", "model/model.bin") if path.is_dir() else ("",) * (path.suffix == ".argosmodel")
+    if not any((path / file).is_file() for file in files):
+        return path
+    from heedful.interop.layouts import cached_bundle
+
+    return cached_bundle(path)
 
 
 def local_source(name: Path) -> Path:
@@ -111,24 +132,30 @@ def search_options(overrides: Mapping[str, Any], config: DecodeConfig) -> Search
     Raises:
         InputError: values that cannot be or cannot go together.
     """
-    if overrides.keys() & {"strategy", "sample", "samples"}:
-        sampling = MinimumBayesRisk if "samples" in overrides else Sampling
-        name = overrides.get("strategy")
-        strategy = with_settings(sampling, overrides) if name is None else parse_strategy(name)
-        # The bundle's n-best list is for a beam; samples are as many, where nothing else is asked for.
-        n_best = overrides.get("n_best", strategy.default_n_best(config.n_best))
-    else:
-        most = options_of(BeamSearch)["beam_size"].maximum or math.inf
-        if "beam_size" not in overrides and overrides.get("n_best", 1) > most:
-            raise InputError(
-                f"n_best={overrides['n_best']:,}: a beam has at most {most:,} hypotheses; more can be sampled"
-            )
-        beam_size = overrides.get("beam_size", max(config.beam_size, overrides.get("n_best", config.n_best)))
-        kind = BeamSearch if _DIVERSITY.isdisjoint(overrides) else DiverseBeamSearch
-        strategy = with_settings(kind, {**dict(config), **overrides, "beam_size": beam_size})
-        n_best = overrides.get("n_best", min(config.n_best, beam_size))
-    shared = {**dict(config), **overrides, "strategy": strategy, "n_best": n_best}
-    return with_settings(SearchOptions, shared)
+    try:
+        if overrides.keys() & {"strategy", "sample", "samples"}:
+            sampling = MinimumBayesRisk if "samples" in overrides else Sampling
+            name = overrides.get("strategy")
+            strategy = with_settings(sampling, overrides) if name is None else parse_strategy(name)
+            # The bundle's n-best list is for a beam; samples are as many, where nothing else is asked for.
+            n_best = overrides.get("n_best", strategy.default_n_best(config.n_best))
+        else:
+            most = options_of(BeamSearch)["beam_size"].maximum or math.inf
+            if "beam_size" not in overrides and overrides.get("n_best", 1) > most:
+                raise InputError(
+                    f"n_best={overrides['n_best']:,}: a beam has at most {most:,} hypotheses; more can be "
+                    "sampled"
+                )
+            n_best = overrides.get("n_best", config.n_best)
+            beam_size = overrides.get("beam_size", max(config.beam_size, n_best))
+            kind = BeamSearch if _DIVERSITY.isdisjoint(overrides) else DiverseBeamSearch
+            strategy = with_settings(kind, {**dict(config), **overrides, "beam_size": beam_size})
+            n_best = overrides.get("n_best", min(config.n_best, beam_size))
+        shared = {**dict(config), **overrides, "strategy": strategy, "n_best": n_best}
+        return with_settings(SearchOptions, shared)
+    except InputError as error:
+        error.exit_code = OptionError.exit_code
+        raise
 
 
 def load_translator(
@@ -160,7 +187,7 @@ def load_translator(
         ("engine", runtime.engine, _ENGINES),
     ):
         if value not in known:
-            raise InputError(f"{name}={value!r}: must be one of {', '.join(known)}")
+            raise OptionError(f"{name}={value!r}: must be one of {', '.join(known)}")
     device = _device(runtime.device)
     if runtime.threads is not None:
         set_threads("threads", runtime.threads)
@@ -181,7 +208,7 @@ def load_translator(
 
 def _device(name: str) -> str:
     if name not in _DEVICES:
-        raise InputError(f"device={name!r}: must be one of {', '.join(_DEVICES)}")
+        raise OptionError(f"device={name!r}: must be one of {', '.join(_DEVICES)}")
     if name == "cpu" or (name == "auto" and not may_have_gpu()):
         return "cpu"
     if name == "cuda" and not has_torch():

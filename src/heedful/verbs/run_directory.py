@@ -25,7 +25,7 @@ from heedful.runtime.durable import (
 )
 from heedful.settings.loading import load_config, to_toml
 from heedful.settings.presets import PRESETS
-from heedful.settings.run import Config
+from heedful.settings.run import Config, DataConfig
 from heedful.text import TokenizerPair
 
 if TYPE_CHECKING:
@@ -114,18 +114,27 @@ def check_resumable(before: Config, now: Config) -> None:
                 )
 
 
+def _text_files(data: DataConfig) -> dict[str, str | None]:
+    """Return the names of all files of text by their keys."""
+    of_corpora = {
+        f"corpora.{number}.{key}": getattr(corpus, key)
+        for number, corpus in enumerate(data.corpora)
+        for key in ("src", "tgt", "pairs")
+    }
+    return {key: getattr(data, key) for key in _TEXTS} | of_corpora
+
+
 def check_files_are_there(run: Path, now: Config) -> None:
     """Check that the text files in a run's configuration still exist.
 
     Raises:
         CorpusError: one does not exist; files named on the command line are checked when they are read.
     """
-    before = load_config(run / CONFIG).data
-    for key in _TEXTS:
-        name = getattr(now.data, key)
-        if name is not None and name == getattr(before, key) and not Path(name).exists():
+    before = _text_files(load_config(run / CONFIG).data)
+    for key, name in _text_files(now.data).items():
+        if name is not None and name == before.get(key) and not Path(name).exists():
             relative = "" if Path(name).is_absolute() else f", relative to the directory {Path.cwd()}"
-            option = "--" + key.replace("_", "-")
+            option = "--" + key.replace("_", "-") if key in _TEXTS else "--set data.corpora"
             raise CorpusError(
                 f"{name}: no such file; {run / CONFIG} names it (data.{key}){relative}; set it with {option}"
             )
@@ -137,8 +146,7 @@ def check_texts_are_outside(run: Path, now: Config) -> None:
     Raises:
         RunError: one is, and its name would soon be another.
     """
-    for key in _TEXTS:
-        name = getattr(now.data, key)
+    for name in _text_files(now.data).values():
         if name is not None and Path(name).resolve().is_relative_to(run.resolve()):
             raise RunError(
                 f"{name}: is in {run}, which --overwrite would rename; move it, or give another --output"

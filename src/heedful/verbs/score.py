@@ -38,7 +38,7 @@ class Score:
     Prints a line for each pair, in order: `log-probability<TAB>score<TAB>target`, in nats. The
     log-probability is the model's own: the sum over the target's tokens and the end of the line. The score is
     that of translate --scores: divided by the length penalty, plus the coverage penalty if there is one. With
-    --length-normalization average --length-penalty 1, it is the mean per token.
+    --length-normalization power --length-penalty 1, it is the mean per token.
 
     The score is the one that a search with the same settings would give this output. Forced tokens cost
     nothing, and suppressed tokens make it -inf. With renormalisation, the probabilities of the remaining

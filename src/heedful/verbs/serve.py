@@ -41,7 +41,6 @@ _NEEDED = (
     "py3langid",
 )
 _VARIABLE = "HEEDFUL_SERVE"  # tells processes what to serve
-_MARIAN = ">>"
 _MOST_NAMED = 3  # pairs of a list
 _SECONDS_BEFORE_ANOTHER = 2.0  # where a process cannot start, the next one hardly can
 _LOGGER = logging.getLogger("heedful.serving")
@@ -97,7 +96,8 @@ class Serve:
     models: Annotated[
         list[str] | None,
         Option(
-            "Runs, bundles or models of the hub. Write en-de=RUN if the model's languages are not known.",
+            "Runs, bundles, Argos packages or models of the hub. Write en-de=RUN if its languages are "
+            "not known.",
             metavar="[PAIR=]RUN",
             is_argument=True,
         ),
@@ -244,6 +244,7 @@ def load_served(argument: str, task: Serve) -> "ServedModel":
             its search.
     """
     from heedful.serving.model_queue import ServedModel, ServedPair
+    from heedful.text.pair import TAGS_OF_TARGET
     from heedful.verbs.loading import load_translator, search_options
 
     said, path = _parse(argument)
@@ -251,13 +252,18 @@ def load_served(argument: str, task: Serve) -> "ServedModel":
     config, tokenizers = translator.bundle.config, translator.bundle.tokenizers
     tags = _tags(config, tokenizers.src, tokenizers.tgt)
     if not tags:
-        pairs = said or _pairs_of_files(config)
+        pairs = said or _pair_of(config)
         if not pairs:
             raise InputError(
                 f"{path}: the languages of this model are not known; "
                 f"name source and target: heedful serve en-de={path}"
             )
-        tags = dict.fromkeys(pairs, (None, None))
+        targets = _languages(tokenizers.src, starts=TAGS_OF_TARGET)
+        tags = {
+            pair: (None, targets.get(pair.tgt))
+            for pair in pairs
+            if pair.tgt in targets or not (said and targets)
+        }
     for pair in said:
         if pair not in tags:
             raise InputError(f"{path}: does not translate {pair}; heedful inspect shows what it has")
@@ -275,7 +281,11 @@ def load_served(argument: str, task: Serve) -> "ServedModel":
     # A search that the engine does not support fails here, and not at each task.
     open_pair(next(iter(tags))).translator.translations(["."], options=options(1))
     return ServedModel(
-        path, frozenset(said or tags), open_pair, num_tokens=lambda text: len(tokenizers.src.encode(text))
+        path,
+        frozenset(said or tags),
+        open_pair,
+        num_tokens=lambda text: len(tokenizers.src.encode(text)),
+        threads=translator.generator.backend.parallel_batches,
     )
 
 
@@ -306,8 +316,10 @@ def _tags(
     config: "Config", src: "Tokenizer", tgt: "Tokenizer"
 ) -> "dict[Pair, tuple[str | None, str | None]]":
     """Return the pairs of a model of many languages, with the tags that choose them."""
+    from heedful.text.pair import TAGS_OF_TARGET
+
     src_tag, tgt_tag = config.languages.src_tag, config.languages.tgt_tag
-    if src_tag is not None and src_tag.startswith(_MARIAN):
+    if src_tag is not None and src_tag.startswith(TAGS_OF_TARGET):
         return {}  # its source language has no tag: the command line must say it
     if src_tag is None or tgt_tag is None:
         return {}
@@ -322,21 +334,27 @@ def _tags(
     }
 
 
-def _languages(tokenizer: "Tokenizer") -> dict[str, str]:
+def _languages(tokenizer: "Tokenizer", *, starts: str | tuple[str, ...] = "") -> dict[str, str]:
+    """Return the tags of languages by code, of those with one of these starts."""
     from heedful.serving.languages import language_code
 
-    tags = {code: tag for tag in tokenizer.tags() if (code := language_code(tag)) is not None}
-    return dict(sorted(tags.items()))
+    tags = [tag for tag in tokenizer.tags() if tag.startswith(starts)]
+    return dict(sorted((code, tag) for tag in tags if (code := language_code(tag)) is not None))
 
 
-def _pairs_of_files(config: "Config") -> "list[Pair]":
-    """Return the pair that the names of the training files say: train.en and train.de."""
-    from heedful.serving.languages import Pair
+def _pair_of(config: "Config") -> "list[Pair]":
+    """Return the pair that a bundle names, else that of the training files' names: train.en and train.de."""
+    from heedful.serving.languages import Pair, language_code
 
+    codes = [
+        None if name is None else language_code(name) for name in (config.languages.src, config.languages.tgt)
+    ]
     names = [config.data.src, config.data.tgt]
     endings = [None if name is None else _ending(str(name)) for name in names]
-    src, tgt = endings
-    return [Pair(src, tgt)] if src and tgt and src != tgt else []
+    for src, tgt in (codes, endings):
+        if src and tgt and src != tgt:
+            return [Pair(src, tgt)]
+    return []
 
 
 def _ending(name: str) -> str | None:
@@ -364,5 +382,5 @@ def _new_key(task: Serve, name: str) -> str:
     from heedful.serving.access import make_key
 
     if task.access.keys is None:
-        raise typer.BadParameter("--make-key needs --keys FILE, where the key's hash is kept")
+        raise typer.BadParameter("--make-key needs --keys FILE, the file that stores the key's hash")
     return make_key(task.access.keys, name, requests_per_minute=task.limits.requests_per_minute)

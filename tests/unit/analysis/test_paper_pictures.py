@@ -39,6 +39,14 @@ def test_positions_are_the_sinusoids_of_3_5(positions: str) -> None:
     np.testing.assert_allclose(products, np.cos(angles - angles[50]).sum(axis=1), atol=1e-5)
 
 
+def test_positions_with_an_offset_are_drawn_from_there() -> None:
+    config = ModelConfig.model_validate({"d_model": 16, "num_heads": 2, "positions": "opennmt-tf"})
+    angles = np.arange(1, 101)[:, None] / 10_000 ** (np.arange(8) / 7)
+    for axes, expected in ((0, np.sin(angles)), (1, np.cos(angles))):
+        drawn = positions_figure(config).axes[axes].get_images()[0].get_array()
+        np.testing.assert_allclose(drawn, expected, atol=1e-4)
+
+
 @pytest.mark.parametrize("positions", ["learned", "rotary", "alibi", "relative"])
 def test_positions_that_are_no_sinusoids_are_refused(positions: str) -> None:
     with pytest.raises(InputError, match=f"'{positions}': only sinusoids"):

@@ -12,8 +12,8 @@ def catalogue(*pairs: str) -> Catalogue:
     ("name", "code"),
     [
         ("EN", "en"), ("deu_Latn", "de"), ("zho_Hans", "zh-Hans"), ("__fr__", "fr"), ("fr_XX", "fr"),
-        (">>fra<<", "fr"), ("pt-br", "pt-BR"), ("zz", None), ("", None), ("xx", None), ("</s>", None),
-        ("en\n", None), ("e" * 5000, None),
+        (">>fra<<", "fr"), ("<2fr>", "fr"), ("pt-br", "pt-BR"), ("zz", None), ("", None), ("xx", None),
+        ("</s>", None), ("en\n", None), ("e" * 5000, None),
     ],
 )  # fmt: skip
 def test_codes_are_brought_to_their_usual_form(name: str, code: str | None) -> None:

@@ -66,7 +66,7 @@ def test_a_name_has_one_key(tmp_path: Path) -> None:
 def test_another_file_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
     path = tmp_path / "keys.json"
     path.write_text(content, encoding="latin-1")
-    with pytest.raises(InputError, match=r"no file of keys \(.*\); make one") as error:
+    with pytest.raises(InputError, match=r"not a file of keys \(.*\); make one") as error:
         load_keys(path)
     assert "\n" not in str(error.value)
 

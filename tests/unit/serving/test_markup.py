@@ -256,6 +256,14 @@ def test_an_element_of_several_sentences_is_opened_and_closed_once() -> None:
         ("<?php a(); $b->c ?>A dog<% a %><title>A <b>cat</title>", ["A dog", "A <b>cat"]),
         ("<a href='x>A dog</a> is here.", ["A dog is here."]),  # a quote without an end is no quote
         ("<script>if (a <b>c) '</p>'</script>A dog<SCRIPT>run()", ["A dog"]),
+        # An end tag that is omitted, or an element whose end tag ends another (13.1.2.4 of HTML).
+        ("<ul><li translate=no>Acme X<li>A dog</ul>A cat", ["A dog", "A cat"]),
+        ("<ul><li translate=no>Acme<ul><li>X</ul></ul>A cat", ["A cat"]),
+        ("<p translate=no>Acme <b>X<p>A dog", ["A dog"]),
+        ("<p translate=no>Acme<hr>A dog</p>", ["A dog"]),
+        ("<table><tr translate=no><td>X<td>Y<tr><td class=notranslate>Z<td>A dog</table>", ["A dog"]),
+        ("<dl><dt translate=no>X<dd>A dog<dt>A cat<dd translate=no>Y</dl>", ["A dog", "A cat"]),
+        ("<div translate=no>A dog", ["A dog"]),  # must have an end tag, and has none
     ],
 )
 def test_what_is_translated_in_html(document: str, found: list[str]) -> None:

@@ -1,6 +1,7 @@
 """The queue in front of a model: batches, order, places that come free, and the end."""
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from itertools import chain
 
@@ -185,6 +186,60 @@ def test_a_batch_that_nobody_waits_for_is_given_up_between_two_steps(engine: str
     gone[1].cancel()
     assert here.result(60) == (Output(PAIRS[0][1]),)
     queue.close()
+
+
+def test_threads_translate_sentences_of_their_own_and_one_that_is_alone_has_all_of_them() -> None:
+    slow = threading.Event()
+
+    def rule(text: str) -> str:
+        assert text != "slow" or slow.wait(60)
+        return text.upper()
+
+    translator = RuleTranslator(rule)
+    queue = ModelQueue(
+        rule_model("m", translator, threads=3), Limits(batch_wait=0.0), SentenceCache(0), observe_batch=id
+    )
+    (alone,) = queue.submit(PAIR, ["alone"], alternatives=0, turn=Turn())
+    assert alone.result(60) == (Output("ALONE"),)
+    first, *others = queue.submit(PAIR, ["slow", "a", "b"], alternatives=0, turn=Turn())
+    assert [each.result(60) for each in others] == [(Output("A"),), (Output("B"),)]
+    assert not first.done()
+    slow.set()
+    assert first.result(60) == (Output("SLOW"),)
+    queue.close()
+    assert translator.threads == [3, 1, 1, 1]
+    assert sorted(translator.batches) == [["a"], ["alone"], ["b"], ["slow"]]
+
+
+def test_whoever_needs_a_whole_model_gets_it_before_those_who_come_later() -> None:
+    translator = RuleTranslator(str.upper)
+    model = rule_model("m", translator, threads=2)
+    translator.gate.clear()
+    turns: list[str] = []
+
+    def translate(text: str) -> None:
+        model.translate(PAIR, [text], alternatives=0, threads=1)
+        turns.append(text)
+
+    def explain() -> None:
+        with model.idle():
+            turns.append("idle")
+
+    def started(work: Callable[[], None], others: int) -> threading.Thread:
+        thread = threading.Thread(target=work)
+        thread.start()
+        while len(translator.batches) + len(model._free._asking) <= others:
+            threading.Event().wait(0.001)
+        return thread
+
+    first = started(lambda: translate("first"), 0)
+    waiting = started(explain, 1)  # for the first
+    last = started(lambda: translate("last"), 2)  # although a thread is free
+    assert translator.batches == [["first"]]
+    translator.gate.set()
+    for thread in (first, waiting, last):
+        thread.join(60)
+    assert turns.index("idle") < turns.index("last")
 
 
 def test_what_nobody_waits_for_is_not_translated() -> None:

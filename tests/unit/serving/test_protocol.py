@@ -230,6 +230,7 @@ def test_reading_on_after_a_refusal_has_an_end(server: Running, monkeypatch: pyt
         (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
         (b"GET /" + b"a" * 1_000_000, 414),
         (b"nonsense\r\n\r\n", 400),
+        (b"POST /health " + UNREAD[:-2] + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00" * 100, 400),
     ],
 )

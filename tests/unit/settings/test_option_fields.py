@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.errors import ConfigError
+from heedful.decoding.options import SearchOptions
+from heedful.errors import ConfigError, RenamedWarning
 from heedful.settings.loading import load_config, parse_override, to_toml, validate
 from heedful.settings.model import ModelConfig
+from heedful.settings.options import FORMER_VALUES, LAST_ACCEPTED
 from heedful.settings.run import Config, DecodeConfig
 
 FIELDS: dict[str, dict[str, Any]] = {
@@ -20,7 +22,7 @@ FIELDS: dict[str, dict[str, Any]] = {
         "decoder_start_id": 0, "positions": "relative", "relative_buckets": 64, "relative_max_distance": 99,
     },
     "decode": {
-        "length_normalization": "average", "early_stopping": "first", "max_length": 77, "forced_first_id": 0,
+        "length_normalization": "power", "early_stopping": "first", "max_length": 77, "forced_first_id": 0,
         "forced_last_id": 2, "suppressed_ids": (0, 3, 58100),
     },
     "languages": {"src_tag": "eng_Latn", "tgt_tag": '>>"fra"<<', "src_tag_position": "last"},
@@ -130,6 +132,7 @@ def test_any_list_and_tag_survives_the_round_trip(
             "model.d_model=9 must be even for conc",
         ),
         ({"positions": "fairseq", "d_model": 9, "num_heads": 3}, "model.d_model=9 must be even for fairseq"),
+        ({"positions": "marian", "d_model": 9, "num_heads": 3}, "model.d_model=9 must be even for marian"),
         ({"num_kv_heads": 3}, "model.num_kv_heads=3 must divide model.num_heads=8"),
         ({"num_kv_heads": 16}, "model.num_kv_heads=16 must divide model.num_heads=8"),
         ({"num_kv_heads": 0}, "model.num_kv_heads=0: input should be greater than 0"),
@@ -191,3 +194,24 @@ def test_batches_of_automatic_size_are_zero_until_it_is_found(tmp_path: Path) ->
     assert loaded(tmp_path, '[batch]\ntokens = "auto"').batch.tokens == 0
     with pytest.raises(ConfigError, match=r'batch\.tokens="many": input should be a valid integer'):
         validate({"batch": {"tokens": "many"}})
+
+
+FORMER = [(key, *names) for key, values in FORMER_VALUES.items() for names in values.items()]
+
+
+@pytest.mark.parametrize(("key", "former", "present"), FORMER)
+def test_a_former_name_of_a_value_is_accepted_with_a_warning(
+    tmp_path: Path, key: str, former: str, present: str
+) -> None:
+    expected = f'^{key}="{former}" is called "{present}" now; '
+    with pytest.warns(RenamedWarning, match=expected):
+        config = loaded(tmp_path, f'[decode]\n{key} = "{former}"\n')
+    assert getattr(config.decode, key) == present
+    with pytest.warns(RenamedWarning, match=expected) as warned:
+        assert SearchOptions(**{key: former}) == SearchOptions(**{key: present})
+    assert warned[0].filename == __file__  # the line that has to change
+
+
+def test_a_former_name_is_accepted_until_the_next_minor_version() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert str(project["project"]["version"]).startswith(f"{LAST_ACCEPTED}.")

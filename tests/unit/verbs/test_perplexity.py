@@ -25,7 +25,13 @@ def pair(target: str, *log_probs: float) -> ScoredPair:
 def scored(
     path: Path, sources: list[str], targets: list[str], overrides: dict[str, object] | None = None
 ) -> list[ScoredPair]:
-    task = Score(run=path, src=Path(), tgt=Path(), search=overrides or {}, runtime=Runtime(device="cpu"))
+    task = Score(
+        run=path,
+        src=Path(),
+        tgt=Path(),
+        search=overrides or {},
+        runtime=Runtime(device="cpu", precision="float32"),
+    )
     pairs = parallel_lines(sources, targets, src_name="sources", tgt_name="targets")
     return list(score(task, pairs))
 
@@ -65,9 +71,9 @@ def test_beyond_what_numbers_hold_it_is_infinite(log_prob: float) -> None:
 
 def test_pairs_have_the_numbers_of_the_translator_and_the_pieces_of_the_target(tmp_path: Path) -> None:
     sources, targets = [src for src, _ in PAIRS], [tgt for _, tgt in PAIRS]
-    overrides = {"length_penalty": 1.0, "length_normalization": "average"}
+    overrides = {"length_penalty": 1.0, "length_normalization": "power"}
     found = scored(save_memorised(tmp_path / "bundle"), [*sources, ""], [*targets, ""], overrides)
-    wanted = Translator(memorised()).score(sources, targets)
+    wanted = Translator(memorised(), precision="float32").score(sources, targets)
     tokenizer = memorised().tokenizers.tgt
     for one, other, target in zip(found, wanted, targets, strict=False):
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-6)

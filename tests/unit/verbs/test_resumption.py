@@ -67,6 +67,7 @@ CHANGES: dict[str, object] = {
     "train.kernels": "torch",
     "train.threads": 2,
     "train.processes": 1,
+    "train.parallel": "fsdp",
     "train.log_every_steps": 1,
     "valid.every_steps": 2,
     "valid.every_fraction": 0.5,
@@ -87,11 +88,20 @@ CHANGES: dict[str, object] = {
     "decode.renormalize": True,
     "decode.no_repeat_ngram_size": 3,
     "decode.repetition_penalty": 1.1,
+    "decode.replace_unknown": True,
     "decode.n_best": 2,
     "decode.batch_tokens": 512,
 }
 # In place of two files each, of a fraction (tests/unit/settings), or of no use without another run.
-ELSEWHERE = {"data.pairs", "data.valid_pairs", "schedule.warmup_steps", "train.init"}
+# Several corpora: tests/unit/data/test_mixtures.py.
+ELSEWHERE = {
+    "data.corpora",
+    "data.temperature",
+    "data.pairs",
+    "data.valid_pairs",
+    "schedule.warmup_steps",
+    "train.init",
+}
 
 
 # A value that none of them has stands for any other.

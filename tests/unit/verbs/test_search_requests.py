@@ -20,7 +20,7 @@ def test_without_a_request_the_bundle_decides() -> None:
 
 def test_what_cannot_be_requested_stays_as_the_bundle_has_it() -> None:
     bundle = BUNDLE.replace(
-        length_normalization="average",
+        length_normalization="power",
         early_stopping="first",
         max_length=9,
         forced_first_id=4,
@@ -31,8 +31,8 @@ def test_what_cannot_be_requested_stays_as_the_bundle_has_it() -> None:
 
 
 def test_the_rules_of_a_search_may_be_requested_and_must_exist() -> None:
-    options = search_options({"length_normalization": "average", "early_stopping": "estimate"}, BUNDLE)
-    assert (options.length_normalization, options.strategy.early_stopping) == ("average", "estimate")
+    options = search_options({"length_normalization": "power", "early_stopping": "estimate"}, BUNDLE)
+    assert (options.length_normalization, options.strategy.early_stopping) == ("power", "estimate")
     assert options.length_penalty == 0.4
     with pytest.raises(InputError, match="must be one of 'optimal', 'estimate', 'first'"):
         search_options({"early_stopping": "soon"}, BUNDLE)

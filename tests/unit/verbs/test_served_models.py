@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pretrained_models import FAMILIES, imported
 from tagged_bundle import nllb_like
 from tiny_bundle import PAIRS, memorised
 
@@ -17,11 +18,14 @@ from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import Output
 from heedful.serving.projection import words
 from heedful.serving.service import TranslationService
-from heedful.storage.bundle import load_bundle
+from heedful.storage.bundle import Bundle, load_bundle
 from heedful.storage.model_files import save_bundle
 from heedful.verbs.serve import Serve, load_models, load_served
 
-pytestmark = pytest.mark.by_class
+pytestmark = [
+    pytest.mark.by_class,
+    pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +86,30 @@ def test_each_pair_is_that_of_the_translator(many: Path) -> None:
         expected = Translator(nllb_like()).for_languages(src_lang=src, tgt_lang=tgt).translate(lines)
         found = model.translate(Pair(*codes), lines, alternatives=0)
         assert [outputs[0].text for outputs in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("layout", "tags"), [("madlad", ("<2de>", "<2fr>")), ("marian", (">>deu<<", ">>fra<<"))]
+)
+def test_a_tag_before_the_source_names_the_target_of_a_pair(
+    layout: str, tags: tuple[str, str], tmp_path: Path
+) -> None:
+    FAMILIES[layout].save(tmp_path / "model")
+    found, model = imported(FAMILIES[layout].layout, tmp_path / "model")
+    assert found.tokenizers is not None
+    bundle = Bundle(found.config, found.tokenizers, model)
+    save_bundle(bundle, tmp_path / "bundle", card="# Tags\n")
+    served = load_served(f"en-de,en-fr={tmp_path / 'bundle'}", Serve(models=[]))
+    lines = ["the house", "a cat and a dog"]
+    outputs = []
+    for code, tag in zip(("de", "fr"), tags, strict=True):
+        expected = Translator(bundle).for_languages(tgt_lang=tag).translate(lines)
+        found_lines = served.translate(Pair("en", code), lines, alternatives=0)
+        outputs.append([each[0].text for each in found_lines])
+        assert outputs[-1] == expected
+    assert outputs[0] != outputs[1]
+    with pytest.raises(InputError, match="does not translate en-ja"):
+        load_served(f"en-ja={tmp_path / 'bundle'}", Serve(models=[]))
 
 
 def test_alternatives_begin_with_the_best_translation(two: Path) -> None:
