@@ -21,8 +21,10 @@ WORKERS_OF_TESTS = -n $(WORKERS) --dist worksteal
 QUIETLY := OMP_WAIT_POLICY=PASSIVE
 SANITIZERS := address,undefined thread
 ARGS ?=
+SOURCE := .
 
-.PHONY: help venv demo serve test test-all test-classes check format docs bench sanitize wheel dist clean
+.PHONY: help venv demo serve test test-all test-classes check format docs notebooks bench sanitize wheel dist \
+    release clean
 
 help: ## Show the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,11 +68,13 @@ test-all: $(STAMP) ## Run the slow tests too.
 test-classes: $(STAMP) ## Run what the class of machine decides as every class that this machine can stand for.
 	@$(QUIETLY) $(BIN)/python tools/machine_classes.py $(WORKERS_OF_TESTS) $(ARGS)
 
-check: $(STAMP) ## Check format, lint, types and architecture.
+check: $(STAMP) ## Check format, lint, types, CI files and architecture.
 	@$(BIN)/ruff format --check $(CODE)
 	@$(BIN)/ruff check $(CODE)
 	@$(BIN)/clang-format --dry-run --Werror $(NATIVE) $(CHECKS)
 	@$(BIN)/mypy
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.gitlab-ci .gitlab-ci.yml
 	@$(BIN)/python -m pytest tests/test_architecture.py
 
 format: $(STAMP) ## Format the code and mend what the linter can mend.
@@ -82,6 +86,9 @@ docs: $(STAMP) ## Write docs/reference/ from the code, and build the site of doc
 	@$(BIN)/python tools/reference.py
 	@$(BIN)/python tools/docs_site.py
 	@echo build/site/index.html
+
+notebooks: $(STAMP) ## Execute the notebooks of docs/ and store their outputs in them.
+	@$(BIN)/python tools/notebooks.py $(ARGS)
 
 bench: $(STAMP) ## Measure training and translation on this machine in a few minutes, in one table.
 	@$(BIN)/python benchmarks/quick.py $(ARGS)
@@ -100,7 +107,7 @@ sanitize: $(STAMP) ## Run the native library's check program under the compiler'
 # glibc 2.28: RHEL 8, Debian 10, Ubuntu 20.04 and what came after them, as torch's own wheels.
 wheel: $(STAMP) ## Build the wheel into dist/: for every CPU and Python of this platform.
 	@rm -rf build/wheel
-	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir build/wheel .
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir build/wheel $(SOURCE)
 	@$(BIN)/python -m zipfile --list build/wheel/*.whl | grep -q 'heedful/libheedful\.' || { \
 	    echo "error: the wheel has no native library; pip wheel --verbose . shows why" >&2; exit 1; }
 	@mkdir -p dist
@@ -113,6 +120,18 @@ wheel: $(STAMP) ## Build the wheel into dist/: for every CPU and Python of this 
 	@ls dist/*.whl
 
 dist: wheel ## The same as wheel.
+
+# The wheel is built from the sdist. Publishing is a step of its own (CONTRIBUTING.md, "Releases").
+release: $(STAMP) ## Build sdist and wheel into dist/, use them in empty environments, write build/release/notes.md.
+	@$(BIN)/python tools/release.py check
+	@$(INSTALL) build twine
+	@rm -rf dist build/release && mkdir -p build/release
+	@$(BIN)/python -m build --no-isolation --sdist --outdir dist . >build/release/sdist.txt
+	@$(MAKE) --no-print-directory wheel SOURCE="$$(ls dist/*.tar.gz)"
+	@$(BIN)/python -m twine check --strict dist/*
+	@$(BIN)/python tools/release.py try dist $(PYTHONS)
+	@$(BIN)/python tools/release.py notes dist >build/release/notes.md
+	@ls dist/* build/release/notes.md
 
 clean: ## Remove .venv and everything that was built or cached.
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

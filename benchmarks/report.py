@@ -2,9 +2,10 @@
 
     python benchmarks/report.py
 
-performance.md has one table of each class of CPU, between `<!-- begin CLASS-results -->` and
-`<!-- end CLASS-results -->`; the pages in docs/results/ have every row, between `<!-- begin NAME -->` and
-`<!-- end NAME -->`. All else is written by hand. `benchmarks/record.py` adds a result.
+A table stands between `<!-- begin PLACE -->` and `<!-- end PLACE -->`. performance.md has six lines for each
+class of CPU (CLASS-headlines). The pages in docs/results/ compare every setting with the fastest other
+package (CLASS-results), and have every row of each file (its NAME). All else is written by hand.
+`benchmarks/record.py` adds a result.
 """
 
 import re
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from results import CLASSES, RESULTS, full_table, load, summary
+from results import CLASSES, RESULTS, full_table, headlines, load, summary
 
 PAGE = RESULTS.parent / "performance.md"
 
@@ -25,6 +26,7 @@ def pages(results: Path = RESULTS, page: Path = PAGE) -> Iterator[tuple[Path, st
     """
     found = load(results)
     tables = {f"{name}-results": summary(found, name) for name in CLASSES}
+    tables |= {f"{name}-headlines": headlines(found, name) for name in CLASSES}
     tables |= {result.name: full_table(result) for result in found}
     used: set[str] = set()
     for path in (page, *sorted(results.glob("*.md"))):

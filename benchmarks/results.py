@@ -1,6 +1,7 @@
 """The results of benchmarks: JSON files in docs/results/, and tables of them."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -171,6 +172,61 @@ def summary(results: list[Result], cpu_class: str) -> str:
     if len(lines) == 2:
         return "Nothing was measured."
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+# What is asked first of a class of CPU: the setting of its rows, and their precision (None: the fastest)
+QUESTIONS: list[tuple[str, Row, str | None]] = [
+    ("training, tiny", {"preset": "tiny"}, None),
+    ("training, small", {"preset": "small"}, None),
+    *(
+        (f"decoding, beam {beam}", {"beam": beam, "batch": 64}, precision)
+        for beam in (1, 5)
+        for precision in ("float32", "int8")
+    ),
+]
+# The results that answer; others with the same model say how much a second run differed.
+_ANSWERS = re.compile(r".*-(training|training-peers|decoding-small)")
+HEADLINES = (
+    "task",
+    "heedful, target tokens/s",
+    "fastest other",
+    "ratio",
+    "ratio in other runs",
+    "one sentence, ms",
+    "shortest other, ms",
+)
+
+
+def headlines(results: list[Result], cpu_class: str) -> str:
+    """Return the six lines of a class of CPU: heedful beside the fastest other package."""
+    lines = [list(HEADLINES), ["---", *["--:"] * (len(HEADLINES) - 1)]]
+    of_class = [each for each in results if each.cpu_class == cpu_class]
+    for label, setting, precision in QUESTIONS:
+        runs = [(each, rows) for each in of_class if (rows := _rows_that_answer(each, setting, precision))]
+        for result, rows in [run for run in runs if _ANSWERS.fullmatch(run[0].name)][:1]:
+            own = max((row for row in rows if row["engine"] == OWN), key=_speed)
+            others = [each for each in runs if each[0] != result and _model(each[0]) == _model(result)]
+            more = ", ".join(_compared(rows)[2] for _, rows in others) or "–"
+            _, other, ratio, *latencies = _compared(rows)
+            task = f"{label}, {own['precision']}"
+            lines.append([task, _count(_speed(own)), other, ratio, more, *latencies])
+    if len(lines) == 2:
+        return "Nothing was measured."
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _rows_that_answer(result: Result, setting: Row, precision: str | None) -> list[Row]:
+    """Return the rows of a setting, if they compare heedful with another package."""
+    rows = [
+        row
+        for row in _measured(result)
+        if setting.items() <= row.items() and precision in (None, row["precision"])
+    ]
+    return rows if len({row["engine"] == OWN for row in rows}) == 2 else []
+
+
+def _model(result: Result) -> str:
+    return "training" if result.what.startswith("training") else re.sub(r", \d+ sentences", "", result.what)
 
 
 def _measured(result: Result) -> Iterator[Row]:

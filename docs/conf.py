@@ -3,8 +3,6 @@
 Sphinx, because Material for MkDocs (9.8) announces that it will not be maintained after May 2027.
 """
 
-import os
-
 project = "heedful"
 html_title = "heedful"
 author = "The heedful authors"
@@ -12,17 +10,17 @@ extensions = ["myst_nb", "mathml"]  # Markdown and notebooks; formulas without a
 language = "en"
 smartquotes = False
 
+myst_enable_extensions = ["dollarmath"]  # the formulas of notebooks
 myst_heading_anchors = 4
 myst_fence_as_directive = ["math"]
 html_math_renderer = "mathml"
 
-# annotated-paper.md and the notebooks are executed as the site is built;
-# with HEEDFUL_NOTEBOOKS=show the notebooks are not.
+# annotated-paper.md is executed as the site is built; the notebooks are shown with their stored outputs.
 nb_execution_mode = "force"
-nb_execution_excludepatterns = ["notebooks/*"] if os.environ.get("HEEDFUL_NOTEBOOKS") == "show" else []
+nb_execution_excludepatterns = ["notebooks/*"]
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
-nb_execution_timeout = 300
+nb_execution_timeout = 1200  # seconds for a cell; a busy machine needs a few
 nb_merge_streams = True
 
 html_theme = "furo"

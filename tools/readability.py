@@ -17,6 +17,7 @@ from typing import get_args
 ROOT = Path(__file__).resolve().parent.parent
 LONG = 30  # words
 _NO_PROSE = re.compile(r"^(```.*?^```|---\n.*?^---|\$\$.*?\$\$|<!--.*?-->)", re.MULTILINE | re.DOTALL)
+_INDENTED = re.compile(r"(?<=\n\n)( {4,}(?![-*] |\d+\. )[^\n]*\n\n?)+")
 _CODE = re.compile(r"`[^`]+`|\$[^$\n]+\$")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _END = re.compile(r"(?<=[.!?])[\"')\]*]*\s+(?=[\"'(*\[]*[A-Z0-9`⟨])|\n\s*\n")
@@ -26,7 +27,7 @@ _WORD = re.compile(r"[^\W\d_][\w'’-]*|\d[\d.,]*")
 
 def sentences(markdown: str) -> Iterator[str]:
     """Yield the sentences of a page: of paragraphs and lists, without code blocks, tables and headings."""
-    text = _NO_PROSE.sub("\n\n", markdown)
+    text = _INDENTED.sub("\n", _NO_PROSE.sub("\n\n", markdown))
     text = _CODE.sub("⟨code⟩", _LINK.sub(r"\1", text))
     text = "\n".join("" if line.lstrip().startswith(("|", "#")) else line for line in text.splitlines())
     for part in _END.split(_ITEM.sub("\n\n", text)):
@@ -54,7 +55,7 @@ def help_texts() -> dict[str, str]:
     for name, run in commands().items():
         parameters = inspect.signature(command_of(run)).parameters.values()
         options = [get_args(each.annotation)[1].help for each in parameters]
-        texts[name] = "\n\n".join([command_of(run).__doc__ or "", *options])
+        texts[name] = "\n\n".join([inspect.getdoc(command_of(run)) or "", *options])
     return texts
 
 

@@ -146,6 +146,8 @@ def _values(entry: dict[str, Any]) -> str:
         return _values(next(each for each in entry["anyOf"] if each.get("type") != "null"))
     if "enum" in entry:
         return ", ".join(f"`{json.dumps(each)}`" for each in entry["enum"])
+    if "$ref" in entry:
+        return "tables"
     if entry["type"] == "array":
         return f"list of {_values(entry['items'])}"
     return JSON_TYPES[entry["type"]] + _range(entry)

@@ -2,9 +2,9 @@
 
     python benchmarks/serving/load.py runs/en-de en-de input.en --seconds 60 --requests 20000 --peer PYTHON
 
-Every answer is compared with that of `heedful translate`. Each request is one line of the input, and no line
-comes twice as long as there are others, so that the cache of sentences hardly helps. With --peer, a Python
-that has requirements-flask.txt, flask_ctranslate2.py is loaded in turns with it.
+Every answer is compared with that of `heedful translate`. Each request is one line of the input, which
+should have more lines than there will be requests: heedful remembers its answers. With --peer, a Python that
+has requirements-flask.txt, flask_ctranslate2.py is loaded in turns with it.
 """
 
 import argparse
@@ -17,12 +17,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from urllib.parse import urlsplit
 
+from heedful.serving.marked_text import find
 from heedful.serving.segments import has_letters, split_sentences
 
 _MOST_SECONDS = 90  # for an answer
@@ -62,6 +64,9 @@ class Server:
             if "running on" in line:
                 address = urlsplit(next(word for word in line.split() if word.startswith("http://")))
                 self.host, self.port = str(address.hostname), int(address.port or 0)
+                # A server that writes to a pipe that nobody reads stops once it is full: waitress logs each
+                # request that waits.
+                Thread(target=deque, args=(self.process.stderr, 0), daemon=True).start()
                 return
         raise SystemExit("the server did not start")
 
@@ -191,6 +196,13 @@ def count_wrong(bundle: str, answers: dict[str, str], precision: str) -> int:
     return sum(answers[line] != text for line, text in zip(lines, expected, strict=True))
 
 
+def asked_once(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines, and then again, which is said: the server remembers its answers to them."""
+    yield from lines
+    print(json.dumps({"asked again": "from here on, answers are remembered ones"}), flush=True)
+    yield from itertools.cycle(lines)
+
+
 def resident_mb(server: Server) -> float:
     """Return the memory of the server in megabytes."""
     import psutil
@@ -215,8 +227,11 @@ def main() -> None:
     src, tgt = options.pair.split("-")
     pair = (src, tgt)
     lines = dict.fromkeys(options.input.read_text(encoding="utf-8").splitlines())
-    single = [line for line in lines if has_letters(line) and len(split_sentences(line)) == 1]
-    texts = itertools.cycle(single)
+    sentences = (line for line in lines if has_letters(line) and len(split_sentences(line)) == 1)
+    single = [
+        line for line in sentences if not find(line)
+    ]  # placeholders stay as they are in the service alone
+    texts = asked_once(single)
     model = f"{options.pair}={options.bundle}"
     with tempfile.TemporaryDirectory() as folder:
         servers = {"heedful": serve(model, *precision)}
