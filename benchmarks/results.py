@@ -198,7 +198,7 @@ HEADLINES = (
 
 
 def headlines(results: list[Result], cpu_class: str) -> str:
-    """Return the six lines of a class of CPU: heedful beside the fastest other package."""
+    """Return the six lines of a class of CPU, and which results are of a lost commit."""
     lines = [list(HEADLINES), ["---", *["--:"] * (len(HEADLINES) - 1)]]
     of_class = [each for each in results if each.cpu_class == cpu_class]
     for label, setting, precision in QUESTIONS:
@@ -212,7 +212,9 @@ def headlines(results: list[Result], cpu_class: str) -> str:
             lines.append([task, _count(_speed(own)), other, ratio, more, *latencies])
     if len(lines) == 2:
         return "Nothing was measured."
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lost = [f"- `{each.name}` {REMEASURE}" for each in of_class if each.commit.endswith(REMEASURE)]
+    return "\n".join([table, "", *lost]) if lost else table
 
 
 def _rows_that_answer(result: Result, setting: Row, precision: str | None) -> list[Row]:
