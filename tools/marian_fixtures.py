@@ -239,21 +239,26 @@ def write_bin(file: Path, tensors: Tensors) -> None:
     file.write_bytes(header + b"".join(content for *_, content in items))
 
 
-def write_shortlist(file: Path, size: int) -> None:
-    """Write a binary shortlist: the first 4 tokens, and 3 drawn ones for each."""
+def write_shortlist(file: Path, size: int, *, frequent: int = 4, best: int = 3) -> None:
+    """Write a binary shortlist: the first tokens, and a few drawn ones for each."""
     random = np.random.default_rng(11)
-    entries = [sorted(random.choice(size, 3, replace=False).tolist()) for _ in range(size)]
-    content = struct.pack("<6Q", 0xF11A48D5013417F5, 0, 4, 3, size + 1, 3 * size)
-    content += np.arange(0, 3 * size + 1, 3, dtype="<u8").tobytes()
+    entries = [sorted(random.choice(size, best, replace=False).tolist()) for _ in range(size)]
+    content = struct.pack("<6Q", 0xF11A48D5013417F5, 0, frequent, best, size + 1, best * size)
+    content += np.arange(0, best * size + 1, best, dtype="<u8").tobytes()
     file.write_bytes(content + np.asarray(entries, "<u4").tobytes())
 
 
-def write_student(directory: Path, tensors: Tensors, size: int) -> dict[str, Any]:
-    """Write the files of a student; return what its decoder.yml says."""
-    write_bin(directory / "model.bin", tensors)
-    write_shortlist(directory / "lex.s2t.bin", size)
+def random_words(count: int, longest: int = 5) -> list[str]:
+    """Return words of random letters."""
     random = np.random.default_rng(13)
-    words = ["".join(random.choice(list("abdeiklmnorstu"), random.integers(2, 6))) for _ in range(300)]
+    return [
+        "".join(random.choice(list("abdeiklmnorstu"), random.integers(2, longest + 1))) for _ in range(count)
+    ]
+
+
+def write_student(directory: Path, tensors: Tensors, words: list[str], size: int) -> dict[str, Any]:
+    """Write the files of a student whose vocabulary is learned of words; return what its decoder.yml says."""
+    write_bin(directory / "model.bin", tensors)
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(words * 3), model_writer=model, vocab_size=size, model_type="bpe", bos_id=-1,
@@ -272,7 +277,9 @@ def write(name: str, fixture: Fixture) -> Path:
     text = yaml(options).encode() + b"\0"
     tensors["special:model.yml"] = np.frombuffer(text, np.int8)
     if fixture.is_student:
-        decoder = write_student(directory, tensors, options["dim-vocabs"][0])
+        size = options["dim-vocabs"][0]
+        decoder = write_student(directory, tensors, random_words(300), size)
+        write_shortlist(directory / "lex.s2t.bin", size)
         decoder |= {"relative-paths": True, "normalize": 1, "word-penalty": 0} | fixture.search
         (directory / "decoder.yml").write_text(yaml(decoder), encoding="utf-8")
         return directory
@@ -320,7 +327,7 @@ def judged_by_marian(python: Path, directory: Path, lines: list[str]) -> list[li
     return lists
 
 
-_BERGAMOT = """
+START_OF_BERGAMOT = """
 import json, pathlib, sys
 import importlib.util
 packages = [path for path in sys.path if path.endswith("site-packages")]
@@ -328,6 +335,8 @@ sys.path.insert(0, packages[0] + "/bergamot")  # whose own module downloads a li
 import _bergamot as bergamot
 task = json.loads(sys.stdin.read())
 service = bergamot.Service(bergamot.ServiceConfig(numWorkers=1, cacheSize=0, logLevel="off"))
+"""
+_BERGAMOT = f"""{START_OF_BERGAMOT}
 found = []
 for config in task["configs"]:
     model = service.modelFromConfig(config)
@@ -337,15 +346,20 @@ print(json.dumps(found))
 """
 
 
-def judged_by_bergamot(python: Path, directory: Path, lines: list[str]) -> dict[str, list[str]]:
-    """Return bergamot's translations, without and with the shortlist."""
+def configs_of_bergamot(directory: Path, *, max_length_factor: float = 3.0) -> list[str]:
+    """Return bergamot's options for a student, without and with its shortlist."""
     options = {
         "models": [directory / "model.bin"], "vocabs": [directory / "vocab.spm"] * 2, "beam-size": 1,
         "normalize": 1, "word-penalty": 0, "mini-batch-words": 1024, "workspace": 64, "max-length-break": 128,
-        "max-length-factor": 3.0, "skip-cost": True, "gemm-precision": "int8shift", "cpu-threads": 0,
+        "max-length-factor": max_length_factor, "skip-cost": True, "gemm-precision": "int8shift",
+        "cpu-threads": 0,
     }  # fmt: skip
-    shortlist = {"shortlist": [directory / "lex.s2t.bin", 0]}
-    configs = [yaml(options), yaml(options | shortlist)]
+    return [yaml(options), yaml(options | {"shortlist": [directory / "lex.s2t.bin", 0]})]
+
+
+def judged_by_bergamot(python: Path, directory: Path, lines: list[str]) -> dict[str, list[str]]:
+    """Return bergamot's translations, without and with the shortlist."""
+    configs = configs_of_bergamot(directory)
     found = [
         json.loads(run([python, "-c", _BERGAMOT], json.dumps({"configs": configs, "lines": [line]}))[0])
         for line in lines
