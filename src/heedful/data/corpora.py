@@ -7,6 +7,7 @@ pairs, whatever the size of the text.
 import errno
 import os
 import tempfile
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,7 +30,32 @@ _INFO, _STATE, _SPLITS = "dataset_info.json", "state.json", "dataset_dict.json" 
 _SCHEMA = pa.schema([pa.field("text", pa.large_string())])
 
 
-class Sentences(Sequence[str]):
+class _Lines(Sequence[str]):
+    """A sequence of sentences that are read range by range."""
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    @override
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        numbers = range(len(self))[index]
+        if isinstance(numbers, int):
+            return self._range(numbers, numbers + 1)[0]
+        if not numbers:
+            return []
+        first, last = sorted((numbers[0], numbers[-1]))
+        between = self._range(first, last + 1)
+        return [between[number - first] for number in numbers]
+
+    @abstractmethod
+    def _range(self, start: int, stop: int) -> list[str]:
+        """Return sentences from `start` to `stop`, of which there is at least one."""
+
+
+class Sentences(_Lines):
     """A read-only sequence of the sentences in a file, of which one block is in memory.
 
     Args:
@@ -49,21 +75,6 @@ class Sentences(Sequence[str]):
     def __len__(self) -> int:
         return self._count - (self._count // self._every if self._every else 0)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-
-    @override
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            start, stop, step = index.indices(len(self))
-            return self._range(start, stop)[::step] if start < stop else []
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"sentence {index} of {len(self)}")
-        return self._range(index % len(self), index % len(self) + 1)[0]
-
     @override
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), ROWS):
@@ -73,8 +84,8 @@ class Sentences(Sequence[str]):
         """Return the sentences without the last of each so many."""
         return Sentences(self._path, self._count, without_every=number)
 
+    @override
     def _range(self, start: int, stop: int) -> list[str]:
-        """Return sentences from `start` to `stop`, of which there is at least one."""
         if self._every:  # what is left out lies between
             start, stop = start + start // (self._every - 1), stop + (stop - 1) // (self._every - 1)
         sentences: list[str] = []
@@ -117,7 +128,7 @@ def open_text(files: PairFiles, directory: Path, *, report: Report | None = None
         yield text
 
 
-class _Joined(Sequence[str]):
+class _Joined(_Lines):
     """Several sequences of sentences as one, without a copy."""
 
     def __init__(self, parts: Sequence[Sequence[str]]) -> None:
@@ -127,20 +138,15 @@ class _Joined(Sequence[str]):
     def __len__(self) -> int:
         return self._starts[-1]
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-
     @override
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"sentence {index} of {len(self)}")
-        number = bisect_right(self._starts, index % len(self)) - 1
-        return self._parts[number][index % len(self) - self._starts[number]]
+    def _range(self, start: int, stop: int) -> list[str]:
+        sentences: list[str] = []
+        while start < stop:
+            number = bisect_right(self._starts, start) - 1
+            first = self._starts[number]
+            sentences += self._parts[number][start - first : stop - first]
+            start = self._starts[number + 1]
+        return sentences
 
     @override
     def __iter__(self) -> Iterator[str]:

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from heedful.data import corpora, files
-from heedful.data.corpora import Sentences, chunks, hold_out, load_text, open_text
+from heedful.data.corpora import Sentences, chunks, hold_out, joined, load_text, open_text
 from heedful.data.files import PairFiles, ParallelText, read_lines, read_parallel
 from heedful.errors import CorpusError
 
@@ -34,7 +34,8 @@ def test_sentences_in_a_file_are_those_of_a_list(
         assert [*text.src] == whole.src
         assert [*text.tgt] == whole.tgt
         assert (text.num_empty, text.num_read, text.sources) == (3, NUMBER, whole.sources)
-        for sentences in (text.src, text.src.without_every(4), text.src.without_every(20)):
+        twice = joined([text, text]).src
+        for sentences in (text.src, text.src.without_every(4), text.src.without_every(20), twice):
             expected = [*sentences]
             assert len(expected) == len(sentences)
             bounds = [None, *range(-len(expected) - 2, len(expected) + 3)]
@@ -42,6 +43,7 @@ def test_sentences_in_a_file_are_those_of_a_list(
                 for stop in bounds:
                     assert sentences[start:stop] == expected[start:stop]
             assert sentences[::3] == expected[::3]
+            assert sentences[::-2] == expected[::-2]
             assert [sentences[i] for i in range(-len(expected), len(expected))] == expected * 2
             with pytest.raises(IndexError):
                 sentences[len(expected)]
