@@ -11,9 +11,9 @@ from structure import ROOT, figures
 # Where a change makes a figure better, it is written here anew.
 MOST = {
     "modules": 183,
-    "lines of src": 40_676,
-    "lines of tests": 43_908,
-    "lines of tools": 1_941,
+    "lines of src": 40_682,
+    "lines of tests": 43_910,
+    "lines of tools": 1_955,
     "share of modules with one importer and below 150 lines": 0.044,
     "modules at the root": 4,
 }
