@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sacremoses
 from argos_packages import (
     make_package,
     packed,
@@ -16,7 +17,7 @@ from argos_packages import (
 )
 from command_line import assert_one_clear_line, heedful, text
 from ctranslate2_files import translator
-from small_tokenizers import phrases
+from small_tokenizers import fsmt_files, phrases
 from translation_server import translation_server
 
 from heedful.decoding.options import SearchOptions
@@ -157,7 +158,13 @@ def test_packages_that_are_not_supported_or_damaged_are_refused(package: Path, t
         refusal(copy, tmp_path, message)
     (copy / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
     (copy / "sentencepiece.model").rename(copy / "bpe.model")
-    refusal(copy, tmp_path, "its tokenizer is BPE after Moses' rules, which is not supported")
+    refusal(copy, tmp_path, "bpe.model: ")
+    (copy / "bpe.model").write_text("#version: 0.1\na b\n")
+    refusal(copy, tmp_path, "bpe.model: its first line is '#version: 0.1'; only '#version: 0.2' is")
+    (copy / "bpe.model").write_text("#version: 0.2\na b\nab\n")
+    refusal(copy, tmp_path, "bpe.model: code 2, 'ab', is not two symbols")
+    (copy / "bpe.model").unlink()
+    refusal(copy, tmp_path, "there is no sentencepiece.model and no bpe.model")
     file = packed(package)
     content = file.read_bytes()
     middle = len(content) // 2
@@ -167,6 +174,62 @@ def test_packages_that_are_not_supported_or_damaged_are_refused(package: Path, t
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("a/metadata.json", "{}")
     assert not is_package(tmp_path / "other.zip")
+
+
+def segmented(word: str, codes: list[tuple[str, str]]) -> list[str]:
+    """The byte-pair encoding of a word, code by code (Sennrich et al., 2016)."""
+    symbols = [*word[:-1], f"{word[-1]}</w>"]
+    for one, other in codes:
+        i = 0
+        while i < len(symbols) - 1:
+            if (symbols[i], symbols[i + 1]) == (one, other):
+                symbols[i : i + 2] = [one + other]
+            i += 1
+    return [*(f"{each}@@" for each in symbols[:-1]), symbols[-1].removesuffix("</w>")]
+
+
+def test_byte_pair_codes_come_after_moses_rules(tmp_path: Path) -> None:
+    """As Argos Translate does: normalised punctuation, Moses' words, codes, and Moses' detokeniser."""
+    fsmt_files(tmp_path / "fsmt")
+    lines = (tmp_path / "fsmt" / "merges.txt").read_text(encoding="utf-8").splitlines()
+    codes = [(line.split()[0], line.split()[1]) for line in lines]
+    rules = {lang: sacremoses.MosesTokenizer(lang) for lang in ("en", "de")}
+    pieces = {
+        piece
+        for lang, side in zip(("en", "de"), phrases(), strict=True)
+        for line in side
+        for word in rules[lang].tokenize(line)
+        for piece in segmented(word, codes)
+    }
+    package = make_package(tmp_path, "en", "de", pieces=sorted(pieces))
+    (package / "sentencepiece.model").unlink()
+    text_of_codes = "".join(f"{one} {other}\n" for one, other in [*codes, codes[0]])
+    (package / "bpe.model").write_text(f"#version: 0.2\n{text_of_codes}", encoding="utf-8")
+    import_(Import(source=packed(package), output=tmp_path / "bundle"))
+    bundle = load_bundle(tmp_path / "bundle")
+    src, tgt = bundle.tokenizers.src, bundle.tokenizers.tgt
+    nasty = ["", "  ", "Don't & <b> «x» ... 3,000.50 Mr. Smith's", "a\u00a0b|c [d]", "日本語。", "the@@ @@"]
+    normalizer, known = sacremoses.MosesPunctNormalizer("en"), [*src.tokens(range(src.vocab_size))]
+    tokenised = []
+    for line in (*sentences(), *nasty):
+        words = " ".join(rules["en"].tokenize(normalizer.normalize(line))).strip("\r\n ").split(" ")
+        wanted = [piece for word in words if word for piece in segmented(word, codes)]
+        assert src.encode(line) == [known.index(each) if each in known else 0 for each in wanted], line
+        assert len(src.spans(line)) == len(wanted)
+        tokenised.append(wanted)
+    results = translator(package / "model").translate_batch(
+        tokenised[: len(sentences())], replace_unknowns=True, beam_size=4, length_penalty=0.2
+    )
+    decoder = sacremoses.MosesDetokenizer("de")
+    texts = [
+        decoder.detokenize(" ".join(each.hypotheses[0]).replace("@@ ", "").split(" ")) for each in results
+    ]
+    found = Translator(bundle).translations(
+        sentences(), options=SearchOptions.from_config(bundle.config.decode)
+    )
+    assert [each.text for each in found] == texts
+    assert len({*texts}) > 6
+    assert not tgt.decode([tgt.eos_id])
 
 
 def test_a_package_is_fine_tuned_and_exported_again(package: Path, tmp_path: Path) -> None:

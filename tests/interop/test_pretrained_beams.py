@@ -37,9 +37,14 @@ SEARCHES: dict[str, tuple[float, dict[str, Any]]] = {
     "umt5": (0.3, {"num_beams": 5, "bad_words_ids": True, "early_stopping": "never", "length_penalty": 0.5}),
     "byt5": (3.0, {"num_beams": 5, "bad_words_ids": True, "no_repeat_ngram_size": 3}),
     "madlad": (2.0, {"num_beams": 5, "bad_words_ids": True, "min_length": 5}),
+    "plbart": (2.0, {"num_beams": 5, "early_stopping": True, "length_penalty": 1.2}),
+    "mvp": (4.0, {"num_beams": 5, "no_repeat_ngram_size": 3, "early_stopping": False}),
+    "fsmt": (8.0, {"num_beams": 5, "bad_words_ids": True, "early_stopping": True}),
+    "pegasus": (4.0, {"num_beams": 5, "bad_words_ids": True, "length_penalty": 0.6}),
+    "blenderbot": (6.0, {"num_beams": 1, "no_repeat_ngram_size": 3, "min_length": 4}),
     "mbart-50": (2.0, {"num_beams": 1, "max_length": None, "min_length": 4, "no_repeat_ngram_size": 3}),
 }
-FORCED = {"m2m100": "__de__", "nllb": "deu_Latn", "bart": "<s>", "mbart-50": "de_DE"}
+FORCED = {"m2m100": "__de__", "nllb": "deu_Latn", "bart": "<s>", "mbart-50": "de_DE", "mvp": "<s>"}
 MAX_LENGTH = 16
 
 
@@ -54,7 +59,8 @@ def saved(name: str, directory: Path) -> Any:  # noqa: ANN401
 
     by, search = SEARCHES[name]
     model = FAMILIES[name].save(directory)
-    kind = T5Tokenizer if (directory / "spiece.model").is_file() else AutoTokenizer
+    is_t5 = FAMILIES[name].layout == "t5" and (directory / "spiece.model").is_file()
+    kind = T5Tokenizer if is_t5 else AutoTokenizer
     tokenizer = kind.from_pretrained(directory)
     settings = model.generation_config
     settings.update(**{"max_length": MAX_LENGTH, "forced_eos_token_id": settings.eos_token_id} | search)

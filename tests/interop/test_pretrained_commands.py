@@ -70,7 +70,9 @@ def test_an_unknown_key_that_only_describes_text_is_ignored_on_request(tmp_path:
     assert "Keys of its configuration that were ignored on request: `grapheme_chars`, `phonemes`." in card
 
 
-@pytest.mark.parametrize("name", ["marian", "m2m100", "bart", "mbart"])
+@pytest.mark.parametrize(
+    "name", ["marian", "m2m100", "bart", "mbart", "plbart", "mvp", "fsmt", "pegasus", "blenderbot"]
+)
 def test_the_layout_of_a_directory_is_recognised(name: str, tmp_path: Path) -> None:
     family = FAMILIES[name]
     family.save(tmp_path / "model")
@@ -142,7 +144,10 @@ def test_mbart_may_have_a_sentencepiece_model_alone(name: str, tmp_path: Path) -
             "layout 'annotated' has no languages; leave them out",
         ),
         (["--layout", "marina"], "layout 'marina' does not exist; did you mean 'marian'?"),
-        (["--layout", "bart"], "model_type is 'marian', not 'bart' or 'mbart'; give another --layout"),
+        (
+            ["--layout", "bart"],
+            "model_type is 'marian', not 'bart' or 'mbart' or 'mvp' or 'plbart'; give another --layout",
+        ),
         (["--layout", "marian", "--set", "decode.beam=3"], "unknown key 'decode.beam'"),
         (["--layout", "marian", "--tgt-lang", "xxx"], "'xxx' is not a tag of this model"),
         (["--layout", "annotated"], "no such file; give the file that torch.save wrote"),

@@ -1,16 +1,21 @@
 """Ids and decoded text are those of the transformers library, on ordinary lines and on nasty ones."""
 
+import json
+import pickle
 import random
+import re
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pretrained_models import FAMILIES, imported, t5_files
+from pretrained_models import FAMILIES, imported, pegasus_files, t5_files
 from small_tokenizers import (
     CODES,
     FAIRSEQ_IDS,
+    fsmt_files,
     lines_of_scripts,
     m2m100_model,
     marian_files,
@@ -18,8 +23,8 @@ from small_tokenizers import (
     sentencepiece_model,
 )
 
-from heedful.errors import InputError, InteropError, TokenizerError
-from heedful.interop.huggingface import t5
+from heedful.errors import InputError, InteropError, MissingExtraError, TokenizerError
+from heedful.interop.huggingface import fairseq_families, other_families, t5
 from heedful.interop.huggingface.pretrained import read_pretrained
 from heedful.text import (
     ByteTokenizer,
@@ -179,6 +184,78 @@ def test_bart(tmp_path: Path, prefix_space: bool) -> None:
     assert theirs("the house").input_ids == framed
 
 
+@pytest.mark.parametrize("codes", ["base", "multi"])
+def test_plbart(codes: str, tmp_path: Path) -> None:
+    from transformers import PLBartTokenizer
+
+    (tmp_path / "model").write_bytes(sentencepiece_model(sum(phrases(), ()), "bpe", 200))
+    theirs = PLBartTokenizer(str(tmp_path / "model"), language_codes=codes, src_lang="python")
+    theirs.save_pretrained(tmp_path / "saved")
+    ids = {"model_type": "plbart", "pad_token_id": 1, "eos_token_id": 2}
+    (tmp_path / "saved" / "config.json").write_text(json.dumps(ids))
+    ours = fairseq_families._tokenizer(read_pretrained(tmp_path / "saved"))
+    assert ours.vocab_size == theirs.vocab_size
+    if codes == "base":  # the other has no mask, whose name is unknown there, but text here
+        assert_equal(theirs, ours)
+    line = phrases()[0][0]
+    assert theirs(line).input_ids == [*ours.encode(line), ours.eos_id, ours.tag_id("python")]
+
+
+def test_fsmt_on_lines_of_many_scripts(tmp_path: Path) -> None:
+    from transformers import FSMTTokenizer
+
+    fsmt_files(tmp_path)
+    theirs = FSMTTokenizer.from_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    src, tgt = (other_families._fsmt_tokenizer(read_pretrained(tmp_path), i) for i in (0, 1))
+    assert (src.vocab_size, tgt.vocab_size) == (theirs.src_vocab_size, theirs.tgt_vocab_size)
+    punctuation = "它说：“你好”。 （１５％）…　ａ～ｂ ．c well-known semi - colon; "
+    punctuation += "3,000.50 U.S. Mr. Smith's & <b> [x] |"
+    rng = random.Random(3)
+    for line in (*phrases()[0], *lines_of_scripts(300, 8), *NASTY, *punctuation.split(" "), punctuation):
+        assert [*src.encode(line), src.eos_id] == theirs(line).input_ids, line
+        assert len(src.spans(line)) == len(src.encode(line))
+    for line in phrases()[1]:
+        for ids in ([*tgt.encode(line), tgt.eos_id], [rng.randrange(tgt.vocab_size) for _ in range(20)]):
+            assert tgt.decode(ids) == theirs.decode(ids, skip_special_tokens=True), ids
+    assert pickle.loads(pickle.dumps(src)).encode(punctuation) == src.encode(punctuation)
+    (tmp_path / "tokenizer_config.json").write_text('{"langs": "en"}')
+    with pytest.raises(InteropError, match="langs='en' are not two languages"):
+        other_families._fsmt_tokenizer(read_pretrained(tmp_path), 0)
+    line = "It is 3,000 well-known words ."
+    assert "".join(line[start:end] for start, end in src.spans(line)) == line.replace(" ", "")
+
+
+def test_without_sacremoses_one_line_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsmt_files(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(MissingExtraError, match="needs sacremoses: pip install"):
+        other_families._fsmt_tokenizer(read_pretrained(tmp_path), 0)
+
+
+def test_pegasus_on_lines_of_many_scripts(tmp_path: Path) -> None:
+    """Without combining marks, which transformers drops, and spaces before an end, which it keeps."""
+    from transformers import PegasusTokenizer
+
+    size = pegasus_files(tmp_path, corpus=lines_of_scripts(2000, 7), vocab_size=1500)
+    theirs = PegasusTokenizer.from_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    ours = other_families._pegasus_tokenizer(read_pretrained(tmp_path))
+    assert ours.vocab_size == size == len(theirs)
+    assert ours.tokens(range(size)) == theirs.convert_ids_to_tokens(list(range(size)))
+    rng = random.Random(2)
+    for line in (*lines_of_scripts(1000, 8), *NASTY, "a<mask_1> b", "<unk_2>x<unk_102>"):
+        if any(mark in line for mark in "\u0301\u00ad") or re.search(r"\s<(s|/s|pad|unk|mask)>", line):
+            continue
+        line = line.rstrip()
+        assert [*ours.encode(line), ours.eos_id] == theirs(line).input_ids, line
+        for each in (ours.encode(line), [rng.randrange(size) for _ in range(20)]):
+            assert ours.decode(each) == theirs.decode(each, skip_special_tokens=True).strip(" "), line
+
+
 def _from_json(path: Path, theirs: Any) -> HuggingFaceTokenizer:  # noqa: ANN401
     return HuggingFaceTokenizer(
         path.read_bytes(), FAIRSEQ_IDS, clean_up_spaces=theirs.clean_up_tokenization_spaces
@@ -278,6 +355,4 @@ def test_byt5(saved: bool, tmp_path: Path) -> None:
 
 
 def _numbered(pieces: Sequence[str]) -> str:
-    import json
-
     return json.dumps({piece: i for i, piece in enumerate(pieces)})

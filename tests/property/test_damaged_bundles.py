@@ -23,7 +23,7 @@ from damage import (
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import load_file, save
-from small_tokenizers import marian_pair, nllb_pair, tagged_pair
+from small_tokenizers import marian_pair, moses_pair, nllb_pair, tagged_pair
 from tiny_bundle import memorised, save_memorised
 
 from heedful.decoding.options import SearchOptions
@@ -106,13 +106,14 @@ def test_bytes_of_a_bundle(cases: int, bundle: Path) -> None:
     read_many(cases * 2, st.tuples(st.sampled_from([*contents]), WOUNDS, st.booleans()), read)
 
 
-@pytest.mark.parametrize("kind", ["bpe", "marian", "m2m100", "nllb"])
+@pytest.mark.parametrize("kind", ["bpe", "marian", "m2m100", "moses", "nllb"])
 @few_or_many
 def test_tokenizers(cases: int, kind: str, tmp_path: Path) -> None:
     pair = {
         "bpe": lambda: memorised().tokenizers,
         "marian": lambda: marian_pair(tmp_path / "marian"),
         "m2m100": tagged_pair,
+        "moses": lambda: moses_pair(tmp_path / "moses"),
         "nllb": nllb_pair,
     }[kind]()
     directory = tmp_path / "saved"

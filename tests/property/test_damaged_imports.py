@@ -47,7 +47,10 @@ from heedful.text import TokenizerPair
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
-DIRECTORIES = ["marian", "m2m100", "nllb", "bart", "mbart", "mbart-50", "t5 1.1", "umt5", "byt5", "madlad"]
+DIRECTORIES = [
+    "marian", "m2m100", "nllb", "bart", "mbart", "mbart-50", "plbart", "mvp", "fsmt", "pegasus", "blenderbot",
+    "t5 1.1", "umt5", "byt5", "madlad",
+]  # fmt: skip
 TEXT = "The old woman reads a book, doesn't she ? ½ ﬁ"
 
 

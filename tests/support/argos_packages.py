@@ -3,6 +3,7 @@
 import json
 import shutil
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import sentencepiece
@@ -29,11 +30,13 @@ def make_package(
     seed: int = 1,
     num_layers: tuple[int, int] = (2, 2),
     table_length: int = 300,
+    pieces: Sequence[str] | None = None,
     **metadata: object,
 ) -> Path:
     """Write a package, unpacked, under the name that Argos gives it."""
     package = directory / f"{src}_{tgt}"
-    words = ["<unk>", "<blank>", "<s>", "</s>", *ordinary_pieces(spm()), "a_b", "▁__x__"]
+    pieces = pieces or [*ordinary_pieces(spm()), "a_b", "▁__x__"]
+    words = ["<unk>", "<blank>", "<s>", "</s>", *pieces]
     spec = random_spec(src_words=words, table=interleaved(table_length), seed=seed, num_layers=num_layers)
     spec.decoder.projection.bias[0] -= (
         30  # unknown tokens are replaced by attention, which each has its own of

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from small_tokenizers import m2m100_model, marian_files, phrases, sentencepiece_model
+from small_tokenizers import fsmt_files, m2m100_model, marian_files, phrases, sentencepiece_model
 from torch import Tensor, nn
 
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
@@ -74,7 +74,8 @@ def end_sooner(model: Any, by: float) -> None:  # noqa: ANN401
         return
     decoder = model.model.decoder
     norm = getattr(decoder, "layer_norm", None) or decoder.layers[-1].final_layer_norm
-    end = model.lm_head.weight[model.generation_config.eos_token_id]
+    output = getattr(decoder, "output_projection", None) or model.lm_head  # the first of FSMT
+    end = output.weight[model.generation_config.eos_token_id]
     with torch.no_grad():
         norm.bias += by * end / (end @ end)
 
@@ -162,9 +163,24 @@ def _mbart(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
     return MBartForConditionalGeneration(MBartConfig(**(FAIRSEQ | {"vocab_size": size} | settings)))
 
 
-def _bart(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+def _plbart(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    from transformers import PLBartConfig, PLBartForConditionalGeneration, PLBartTokenizer
+
+    files = directory.with_name(f"{directory.name}-files")
+    files.mkdir(parents=True)
+    (files / "model").write_bytes(sentencepiece_model(sum(phrases(), ()), "bpe", 200))
+    tokenizer = PLBartTokenizer(str(files / "model"), src_lang="python", tgt_lang="en_XX")
+    tokenizer.save_pretrained(directory)
+    # Without it, transformers starts from the end token of its shifted labels.
+    start = tokenizer.convert_tokens_to_ids("__en_XX__")
+    settings = FAIRSEQ | {"vocab_size": tokenizer.vocab_size, "decoder_start_token_id": start} | settings
+    return PLBartForConditionalGeneration(PLBartConfig(**settings))
+
+
+def _byte_level(directory: Path, name: str) -> int:
+    """Save a byte-level BPE tokenizer of a class of transformers, and return its size."""
+    import transformers
     from tokenizers import ByteLevelBPETokenizer
-    from transformers import BartConfig, BartForConditionalGeneration, BartTokenizer
 
     files = directory.with_name(f"{directory.name}-files")
     files.mkdir(parents=True)
@@ -174,9 +190,65 @@ def _bart(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
         sum(phrases(), ()), vocab_size=400, special_tokens=special, show_progress=False
     )
     trained.save_model(str(files))
-    tokenizer = BartTokenizer(*(str(files / name) for name in ("vocab.json", "merges.txt")))
+    kind = getattr(transformers, name)
+    tokenizer = kind(vocab=str(files / "vocab.json"), merges=str(files / "merges.txt"))
     tokenizer.save_pretrained(directory)
-    return BartForConditionalGeneration(BartConfig(**(FAIRSEQ | {"vocab_size": len(tokenizer)} | settings)))
+    return len(tokenizer)
+
+
+def _bart(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    size = _byte_level(directory, "BartTokenizer")
+    return BartForConditionalGeneration(BartConfig(**(FAIRSEQ | {"vocab_size": size} | settings)))
+
+
+def _mvp(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    from transformers import MvpConfig, MvpForConditionalGeneration
+
+    size = _byte_level(directory, "BartTokenizer")  # transformers 5 has no class of its own
+    return MvpForConditionalGeneration(MvpConfig(**(FAIRSEQ | {"vocab_size": size} | settings)))
+
+
+def _blenderbot(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    from tokenizers import processors
+    from transformers import AutoTokenizer, BlenderbotConfig, BlenderbotForConditionalGeneration
+
+    size = _byte_level(directory, "BlenderbotTokenizer")
+    # The published files add the end token, as their tokenizer.json says; today's class forgets it.
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    ends = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
+    tokenizer.backend_tokenizer.post_processor = ends
+    tokenizer.save_pretrained(directory)
+    settings = FAIRSEQ | {"vocab_size": size, "encoder_no_repeat_ngram_size": 0} | settings
+    return BlenderbotForConditionalGeneration(BlenderbotConfig(**settings))
+
+
+def _fsmt(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    from transformers import FSMTConfig, FSMTForConditionalGeneration
+
+    src, tgt = fsmt_files(directory, joint=settings.get("tie_word_embeddings", False))
+    sizes = {"src_vocab_size": src, "tgt_vocab_size": tgt, "langs": ["en", "de"], "num_beams": 1}
+    return FSMTForConditionalGeneration(FSMTConfig(**(FAIRSEQ | sizes | settings)))
+
+
+def pegasus_files(directory: Path, *, corpus: tuple[str, ...] | None = None, vocab_size: int = 180) -> int:
+    """Write spiece.model and the settings of Pegasus's tokenizer, as the published ones; return its size."""
+    lines = corpus or sum(phrases(), ())
+    ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "spiece.model").write_bytes(sentencepiece_model(lines, "unigram", vocab_size, **ids))
+    special = ["<mask_1>", *(f"<unk_{i}>" for i in range(2, 103))]
+    settings = {"tokenizer_class": "PegasusTokenizer", "offset": 103, "additional_special_tokens": special}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    return vocab_size + 103
+
+
+def _pegasus(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN401
+    from transformers import PegasusConfig, PegasusForConditionalGeneration
+
+    size = pegasus_files(directory)
+    return PegasusForConditionalGeneration(PegasusConfig(**(T5_IDS | {"vocab_size": size} | settings)))
 
 
 _T5_NAMES = {
@@ -257,6 +329,12 @@ FAMILIES: dict[str, Family] = {
     "umt5": Family("t5", _t5, {"class": "UMT5", "feed_forward_proj": "gated-gelu"}),
     "byt5": Family("t5", _t5, GATED | {"tokens": "bytes"}),
     "madlad": Family("t5", _t5, GATED | {"tokens": "madlad"}),
+    "plbart": Family("bart", _plbart),
+    "mvp": Family("bart", _mvp, {"scale_embedding": False}),
+    "fsmt": Family("fsmt", _fsmt),
+    "fsmt, tied": Family("fsmt", _fsmt, {"tie_word_embeddings": True, "activation_function": "swish"}),
+    "pegasus": Family("pegasus", _pegasus, seed=83),
+    "blenderbot": Family("blenderbot", _blenderbot, seed=89),
     "mbart-50": Family("bart", _mbart, {"tokenizer": "MBart50Tokenizer", "activation_function": "relu"}, 84),
 }
 
@@ -296,5 +374,8 @@ def logits_of(model: Any, src: Tensor, tgt_in: Tensor, config: Any) -> Tensor:  
             found = model(src, tgt_in)
         else:
             real = (src != config.src_pad_id).long()
-            found = model(input_ids=src, attention_mask=real, decoder_input_ids=tgt_in).logits
+            # With a cache, FSMT has no causal mask.
+            found = model(
+                input_ids=src, attention_mask=real, decoder_input_ids=tgt_in, use_cache=False
+            ).logits
     return found[tgt_in != config.tgt_pad_id]

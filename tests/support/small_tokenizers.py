@@ -3,13 +3,16 @@
 import io
 import json
 import random
+from collections import Counter
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import sentencepiece
 
 from heedful.data.phrasebook import phrase_book
-from heedful.text import HuggingFaceTokenizer, SpecialIds, TokenizerPair, VocabularyTokenizer
+from heedful.text import HuggingFaceTokenizer, MosesTokenizer, SpecialIds, TokenizerPair, VocabularyTokenizer
+from heedful.text.moses_tokenizer import merged, read_merges
 
 LANGUAGES = ("eng_Latn", "deu_Latn", "fra_Latn", "fra_Arab")
 CODES = ("__en__", "__de__", "__fr__")
@@ -129,3 +132,43 @@ def nllb_pair() -> TokenizerPair:
     """One tokenizer for both sides, with the tags of LANGUAGES."""
     joint = HuggingFaceTokenizer(nllb_json(), FAIRSEQ_IDS)
     return TokenizerPair(joint, joint)
+
+
+def fsmt_files(directory: Path, *, joint: bool = False) -> tuple[int, int]:
+    """Write FSMT's codes and vocabularies, as the published ones are; return the vocabularies' sizes."""
+    import sacremoses
+
+    sides = [
+        [word for line in lines for word in sacremoses.MosesTokenizer(lang).tokenize(line)]
+        for lang, lines in zip(("en", "de"), phrases(), strict=True)
+    ]
+    words = [[*word[:-1], f"{word[-1]}</w>"] for side in sides for word in side]
+    merges: list[tuple[str, str]] = []
+    for _ in range(120):
+        pairs = Counter(pair for word in words for pair in pairwise(word))
+        merges.append(max(pairs, key=lambda pair: (pairs[pair], pair)))
+        words = [merged(word, {merges[-1]: 0}) for word in words]
+    directory.mkdir(parents=True, exist_ok=True)
+    lines = "".join(f"{one} {other} {9999 - i}\n" for i, (one, other) in enumerate(merges))
+    (directory / "merges.txt").write_text(lines, encoding="utf-8")
+    sizes = []
+    for name, side in zip(("src", "tgt"), [[*sides[0], *sides[1]]] * 2 if joint else sides, strict=True):
+        ranks = {pair: rank for rank, pair in enumerate(merges)}
+        tokens = {token for word in side for token in merged([*word[:-1], f"{word[-1]}</w>"], ranks)}
+        ordered = ["<s>", "<pad>", "</s>", "<unk>", *sorted(tokens)]
+        (directory / f"vocab-{name}.json").write_text(json.dumps({t: i for i, t in enumerate(ordered)}))
+        sizes.append(len(ordered))
+    settings = {"tokenizer_class": "FSMTTokenizer", "langs": ["en", "de"], "do_lower_case": False}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    return sizes[0], sizes[1]
+
+
+def moses_pair(directory: Path) -> TokenizerPair:
+    """Our tokenizers for the files that are written there."""
+    fsmt_files(directory)
+    merges = read_merges((directory / "merges.txt").read_text(encoding="utf-8").splitlines())
+    sides = []
+    for name, language in (("src", "en"), ("tgt", "de")):
+        tokens = [*json.loads((directory / f"vocab-{name}.json").read_text())]
+        sides.append(MosesTokenizer(merges, tokens, FAIRSEQ_IDS, language=language, rules="fsmt"))
+    return TokenizerPair(*sides)

@@ -15,7 +15,7 @@ from heedful.interop.conversion import Checkpoint, Conversion, Imported
 from heedful.interop.ctranslate2 import argos
 from heedful.interop.ctranslate2.reading import LAYOUT as CTRANSLATE2
 from heedful.interop.ctranslate2.reading import MODEL_FILE, read_ctranslate2, read_settings
-from heedful.interop.huggingface import fairseq_families, t5
+from heedful.interop.huggingface import fairseq_families, other_families, t5
 from heedful.interop.huggingface.pretrained import (
     CONFIG_FILE,
     ImportedBundle,
@@ -43,6 +43,9 @@ PRETRAINED: dict[str, Callable[[PretrainedDirectory, ImportOptions], ImportedBun
     marian.LAYOUT: marian.read_marian,
     fairseq_families.M2M100: fairseq_families.read_m2m100,
     fairseq_families.BART: fairseq_families.read_bart,
+    other_families.FSMT: other_families.read_fsmt,
+    other_families.PEGASUS: other_families.read_pegasus,
+    other_families.BLENDERBOT: other_families.read_blenderbot,
     t5.LAYOUT: t5.read_t5,
 }  # directories of transformers
 OTHERS: dict[str, Callable[[Path, ImportOptions], ImportedBundle]] = {
@@ -54,8 +57,10 @@ DIRECTORY_LAYOUTS = (*PRETRAINED, *OTHERS)
 _MODEL_TYPES = {
     "marian": marian.LAYOUT,
     "m2m_100": fairseq_families.M2M100,
-    "bart": fairseq_families.BART,
-    "mbart": fairseq_families.BART,
+    **dict.fromkeys(fairseq_families.BART_FAMILIES, fairseq_families.BART),
+    "fsmt": other_families.FSMT,
+    "pegasus": other_families.PEGASUS,
+    "blenderbot": other_families.BLENDERBOT,
     **dict.fromkeys(t5.FAMILIES, t5.LAYOUT),
 }
 

@@ -1,6 +1,7 @@
 """Tokenizers, their training, and subword sampling, without torch."""
 
 from heedful.text.huggingface_tokenizer import HuggingFaceTokenizer
+from heedful.text.moses_tokenizer import MosesTokenizer
 from heedful.text.pair import TokenizerPair
 from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from heedful.text.special_tokens import SpecialTokens
@@ -11,6 +12,7 @@ from heedful.text.vocabulary_tokenizer import ByteTokenizer, VocabularyTokenizer
 __all__ = [
     "ByteTokenizer",
     "HuggingFaceTokenizer",
+    "MosesTokenizer",
     "SegmentationSampler",
     "SentencePieceTokenizer",
     "SpecialIds",

@@ -8,8 +8,14 @@ from typing import Self
 from heedful.errors import InputError, TokenizerError
 from heedful.settings.parsing import read_limited
 from heedful.settings.run import Config
-from heedful.text import huggingface_tokenizer, sentencepiece_tokenizer, vocabulary_tokenizer
+from heedful.text import (
+    huggingface_tokenizer,
+    moses_tokenizer,
+    sentencepiece_tokenizer,
+    vocabulary_tokenizer,
+)
 from heedful.text.huggingface_tokenizer import HuggingFaceTokenizer
+from heedful.text.moses_tokenizer import MosesTokenizer
 from heedful.text.sentencepiece_tokenizer import SentencePieceTokenizer
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.vocabulary_tokenizer import ByteTokenizer, VocabularyTokenizer
@@ -22,6 +28,7 @@ _KINDS: dict[str, tuple[type[Tokenizer], tuple[str, ...]]] = {
     vocabulary_tokenizer.MODEL: (VocabularyTokenizer, (vocabulary_tokenizer.TOKENS,)),
     vocabulary_tokenizer.BYTES: (ByteTokenizer, ()),
     huggingface_tokenizer.PIPELINE: (HuggingFaceTokenizer, (huggingface_tokenizer.SPECIAL,)),
+    moses_tokenizer.MOSES: (MosesTokenizer, ()),
 }
 
 
@@ -53,7 +60,7 @@ class TokenizerPair:
 
         Raises:
             TokenizerError: files are missing or damaged.
-            MissingExtraError: they need the `tokenizers` library, which is not installed.
+            MissingExtraError: they need a library that is not installed: tokenizers, or sacremoses.
         """
         directory = Path(directory)
         if any((directory / f"{JOINT}{suffix}").exists() for suffix in _KINDS):

@@ -46,6 +46,15 @@ class SpecialIds:
         return cls(**{name: saved[name] for name in names})
 
 
+def read_texts(saved: Mapping[str, Json], key: str) -> list[str]:
+    """Return a list of texts in JSON; ValueError if it is something else."""
+    texts = saved.get(key)
+    found = [each for each in texts if isinstance(each, str)] if isinstance(texts, list) else []
+    if not isinstance(texts, list) or len(found) < len(texts):
+        raise ValueError(f"{key!r} is not a list of texts")
+    return found
+
+
 class Tokenizer(ABC):
     """Encodes text as ids, and decodes ids; immutable.
 

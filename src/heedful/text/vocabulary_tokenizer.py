@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 from typing_extensions import override
 
@@ -16,7 +16,7 @@ from heedful.text.sentencepiece_tokenizer import (
     read_kind,
     token_spans,
 )
-from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer, clean_up_tokenization
+from heedful.text.tokenizer import NOT_UNICODE, SpecialIds, Tokenizer, clean_up_tokenization, read_texts
 
 # How vocabularies write the four special tokens, between <> or [], in upper or lower case.
 _TOKEN_NAMES = {
@@ -181,7 +181,7 @@ class VocabularyTokenizer(Tokenizer):
             if not isinstance(saved, dict):
                 raise ValueError("not an object")
             ids = SpecialIds.read(saved.get("ids"))
-            tokens, special = (_texts(saved, key) for key in ("pieces", "special"))
+            tokens, special = (read_texts(saved, key) for key in ("pieces", "special"))
         except ValueError as error:
             raise TokenizerError(
                 f"{name}{TOKENS}: not a usable list of tokens ({error}); restore the file"
@@ -287,13 +287,6 @@ class VocabularyTokenizer(Tokenizer):
         except (RuntimeError, TypeError, UnicodeError) as error:
             raise InputError(NOT_UNICODE) from error
         return [[self._ids.get(token, self.unk_id) for token in tokens] for tokens in tokenised]
-
-
-def _texts(saved: Mapping[str, Any], key: str) -> list[str]:
-    texts = saved.get(key)
-    if not (isinstance(texts, list) and all(isinstance(each, str) for each in texts)):
-        raise ValueError(f"{key!r} is not a list of texts")
-    return texts
 
 
 def _check(

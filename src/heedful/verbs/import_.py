@@ -43,8 +43,8 @@ class Import:
         str | None,
         Option(
             "The system that wrote the weights. Needed if several fit: ctranslate2, argos, marian-native, "
-            "marian, m2m100, bart, t5, fairseq, torch, annotated, abhishek-thread, nptel-lecture, "
-            "kaggle-notebook, adeveloperdiary, jadore, jadore-prj.",
+            "marian, m2m100, bart, fsmt, pegasus, blenderbot, t5, fairseq, torch, annotated, "
+            "abhishek-thread, nptel-lecture, kaggle-notebook, adeveloperdiary, jadore, jadore-prj.",
             metavar="NAME",
             default="recognised",
         ),

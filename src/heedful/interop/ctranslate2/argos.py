@@ -5,7 +5,7 @@ A package, `translate-en_de.argosmodel`, is a zip archive of one directory; Argo
 
     metadata.json                      from_code, to_code, and a description
     model/                             the CTranslate2 model
-    sentencepiece.model or bpe.model   the tokenizer; BPE comes with Moses' rules, and is not supported
+    sentencepiece.model or bpe.model   the tokenizer; the codes of subword-nmt come after Moses' rules
 
 Sentences are searched as by Argos: a beam of 4, length penalty 0.2, and unknown tokens are replaced.
 """
@@ -16,6 +16,7 @@ import weakref
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -28,12 +29,14 @@ from heedful.interop.ctranslate2.reading import (
 )
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.vocabulary import read_bytes
-from heedful.settings.parsing import shown
+from heedful.settings.parsing import decode_text, shown
 from heedful.storage.stored_model import one_line
+from heedful.text.moses_tokenizer import read_merges
 
 LAYOUT = "argos"
 _METADATA, _MODEL = "metadata.json", "model"
 _SENTENCEPIECE, _BPE = "sentencepiece.model", "bpe.model"
+_BPE_VERSION = "#version: 0.2"
 _MOST_FILES = 1000
 _MOST_GROWTH = 20  # of an archive that is unpacked; weights hardly shrink
 _SMALL = 2**24  # bytes that any archive may hold
@@ -91,25 +94,30 @@ def _read_package(
     languages = {
         ours: _language(name, metadata, key) for ours, key in (("src", "from_code"), ("tgt", "to_code"))
     }
-    if not (directory / _SENTENCEPIECE).is_file():
-        reason = "its tokenizer is BPE after Moses' rules" if (directory / _BPE).is_file() else "no tokenizer"
-        raise InteropError(
-            f"{name}: {reason}, which is not supported; its directory {_MODEL}/ alone can be imported, for "
-            "text that is tokenised already"
-        )
+    tokenizer = _tokenizer_files(name, directory, metadata)
     model = CTranslate2Directory(directory / _MODEL, ignored=options.ignored, keep=keep)
     prefix = metadata.get("target_prefix")
     if prefix:
         if prefix not in model.tgt:
             raise InteropError(f"{name}: {_METADATA}: target_prefix={shown(prefix)} is not in the vocabulary")
         languages["tgt_tag"] = prefix
-    text = TextFiles(
-        models=(read_bytes(directory / _SENTENCEPIECE),),
-        underscores=True,
-        search=_SEARCH,
-        languages=languages,
-    )
-    return model.bundle(text, options)
+    return model.bundle(replace(tokenizer, search=_SEARCH, languages=languages), options)
+
+
+def _tokenizer_files(name: Path, directory: Path, metadata: Mapping[str, Any]) -> TextFiles:
+    """Return the SentencePiece model, or the codes of subword-nmt with the languages of Moses' rules."""
+    if (directory / _SENTENCEPIECE).is_file():
+        return TextFiles(models=(read_bytes(directory / _SENTENCEPIECE),), underscores=True)
+    if not (directory / _BPE).is_file():
+        raise InteropError(f"{name}: there is no {_SENTENCEPIECE} and no {_BPE}; copy the whole package")
+    try:
+        first, *lines = decode_text(read_bytes(directory / _BPE)).rstrip("\n").split("\n")
+        if first.strip() != _BPE_VERSION:
+            raise ValueError(f"its first line is {shown(first)}; only {_BPE_VERSION!r} is supported")
+        codes = [*dict.fromkeys(read_merges(lines))]  # the first of equal ones counts
+    except ValueError as error:
+        raise InteropError(f"{name}: {_BPE}: {error}") from None
+    return TextFiles(codes=codes, moses=(str(metadata["from_code"]), str(metadata["to_code"])))
 
 
 def _language(name: Path, metadata: Mapping[str, Any], key: str) -> str:

@@ -25,7 +25,7 @@ from heedful.runtime.durable import new_directory
 from heedful.settings.model import ModelConfig
 from heedful.settings.run import Config, DecodeConfig
 from heedful.storage.bundle import CARD_FILE, Bundle
-from heedful.text import HuggingFaceTokenizer, SentencePieceTokenizer, Tokenizer
+from heedful.text import HuggingFaceTokenizer, MosesTokenizer, SentencePieceTokenizer, Tokenizer
 from heedful.text.pair import JOINT, SOURCE, TARGET
 from heedful.text.special_tokens import SpecialTokens, suppressed_ids
 
@@ -129,7 +129,7 @@ def readme(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames, *, 
         size=f"{model.num_encoder_layers}+{model.num_decoder_layers} x {model.d_model}",
         weights=weights,
         packages=" ".join(packages),
-        imports="\n".join(f"import {package}" for package in packages),
+        imports="\n".join(f"import {package}" for package in packages).replace("heedful", "heedful.text"),
         tokenizers="\n".join(f"{variable} = {_loading(*file)}" for variable, file in files.items()),
         special=_literal(_special(bundle, special_tokens, names)),
         source=_cutting(tokenizers.src, first, special_tokens, names),
@@ -140,12 +140,16 @@ def readme(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames, *, 
 
 
 def _package(tokenizer: Tokenizer) -> str:
+    if isinstance(tokenizer, MosesTokenizer):
+        return "heedful"
     return "tokenizers" if isinstance(tokenizer, HuggingFaceTokenizer) else "sentencepiece"
 
 
 def _loading(tokenizer: Tokenizer, stem: str) -> str:
     """Python that loads a tokenizer, of files whose names begin with `stem`."""
     file = f'f"{{directory}}/{stem}{next(iter(tokenizer.to_files()))}"'
+    if isinstance(tokenizer, MosesTokenizer):
+        return f"heedful.text.TokenizerPair.load(directory).{'tgt' if stem == TARGET else 'src'}"
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return f"tokenizers.Tokenizer.from_file({file})"
     return f"sentencepiece.SentencePieceProcessor(model_file={file})"
@@ -155,6 +159,8 @@ def _cutting(tokenizer: Tokenizer, variable: str, special_tokens: SpecialTokens,
     """Python that turns `line` into tokens; the end token is CTranslate2's own affair where it comes last."""
     is_library = isinstance(tokenizer, HuggingFaceTokenizer)
     cut = "encode(line, add_special_tokens=False).tokens" if is_library else "encode(line, out_type=str)"
+    if isinstance(tokenizer, MosesTokenizer):
+        cut = f"tokens({variable}.encode(line))"
     before = [names.src[i] for i in special_tokens.src_prefix]
     after = [names.src[i] for i in special_tokens.src_suffix]
     if special_tokens.src_suffix == (tokenizer.eos_id,):
@@ -166,6 +172,9 @@ def _cutting(tokenizer: Tokenizer, variable: str, special_tokens: SpecialTokens,
 
 def _joining(tokenizer: Tokenizer, variable: str) -> str:
     """Python that turns `tokens` into a text."""
+    if isinstance(tokenizer, MosesTokenizer):
+        known = f"{variable}.tokens(range({variable}.vocab_size))"
+        return f"{variable}.decode([{known}.index(token) for token in tokens])"
     if isinstance(tokenizer, HuggingFaceTokenizer):
         return f"{variable}.decode([{variable}.token_to_id(token) for token in tokens])"
     if isinstance(tokenizer, SentencePieceTokenizer):

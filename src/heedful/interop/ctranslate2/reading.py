@@ -18,7 +18,14 @@ from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.vocabulary import TypedSettings, read_bytes, unique_names
 from heedful.settings.loading import validate
 from heedful.settings.parsing import parse_json, shown
-from heedful.text import HuggingFaceTokenizer, SpecialIds, Tokenizer, TokenizerPair, VocabularyTokenizer
+from heedful.text import (
+    HuggingFaceTokenizer,
+    MosesTokenizer,
+    SpecialIds,
+    Tokenizer,
+    TokenizerPair,
+    VocabularyTokenizer,
+)
 
 LAYOUT = "ctranslate2"
 MODEL_FILE = "model.bin"
@@ -54,16 +61,20 @@ _SEARCH: Mapping[str, Any] = {  # of `translate_batch`, by default
 
 @dataclass(frozen=True, kw_only=True)
 class TextFiles:
-    """The SentencePiece models of a CTranslate2 model, and how they are used.
+    """The SentencePiece models or byte-pair codes of a CTranslate2 model, and how they are used.
 
     Attributes:
         models: their contents, of source and target, or one of both; none: tokens are split at spaces.
+        codes: byte-pair codes after Moses' rules, in place of models.
+        moses: the languages of these rules, of source and target.
         underscores: whether decoding turns underscores into spaces, as Argos does.
         search: settings of `DecodeConfig` other than those of CTranslate2.
         languages: settings of `LanguageConfig`.
     """
 
     models: tuple[bytes, ...] = ()
+    codes: Sequence[tuple[str, str]] | None = None
+    moses: tuple[str, str] = ("en", "en")
     underscores: bool = False
     search: Mapping[str, Any] = field(default_factory=dict)
     languages: Mapping[str, str] = field(default_factory=dict)
@@ -214,9 +225,11 @@ class CTranslate2Directory:
         own = self._own_tokenizers(vocabularies)
         if own is not None:
             return own, ()
+        if text.codes is not None:
+            return _after_moses(vocabularies, text, text.codes), ()
         models = (text.models * 2)[:2]
         both = [
-            _tokenizer(
+            tokenizer_of(
                 models[i] if models else None, vocabularies.tokens[language], vocabularies.ids[language], text
             )
             for i, language in enumerate(("src", "tgt"))
@@ -320,7 +333,21 @@ class _Vocabularies:
         )
 
 
-def _tokenizer(model: bytes | None, tokens: Sequence[str], ids: SpecialIds, text: TextFiles) -> Tokenizer:
+def _after_moses(
+    vocabularies: "_Vocabularies", text: TextFiles, codes: Sequence[tuple[str, str]]
+) -> TokenizerPair:
+    """Return tokenizers of byte-pair codes after Moses' rules, which differ by language."""
+    pair = [
+        MosesTokenizer(
+            codes, vocabularies.tokens[key], vocabularies.ids[key], language=language, rules="argos"
+        )
+        for key, language in zip(("src", "tgt"), text.moses, strict=True)
+    ]
+    return TokenizerPair(*pair)
+
+
+def tokenizer_of(model: bytes | None, tokens: Sequence[str], ids: SpecialIds, text: TextFiles) -> Tokenizer:
+    """Return a tokenizer of a SentencePiece model, or without one of tokens with spaces between them."""
     if model is None:
         return _split_at_spaces(tokens, ids)
     tags = [token for token in tokens if _TAG.fullmatch(token) or token == text.languages.get("tgt_tag")]

@@ -1,15 +1,16 @@
-"""Read models that fairseq trained, as saved by transformers: BART, mBART, mBART-50, M2M100 and NLLB.
+"""Read models that fairseq trained, as saved by transformers: BART and its kin, M2M100 and NLLB.
 
 BART and mBART have learned positions and a norm on the embedded input; BART is post-norm, mBART pre-norm.
 mBART has language tags after the source and as the decoder's start token; mBART-50 before the source, and as
-the forced first token of the output. M2M100 and NLLB have tags as mBART-50, and are pre-norm with fairseq's
-sinusoids.
+the forced first token of the output. MVP without prompts is a BART; PLBart is one with mBART's tags, of
+programming languages. M2M100 and NLLB have tags as mBART-50, and are pre-norm with fairseq's sinusoids.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from heedful.errors import InteropError
 from heedful.interop.conversion import STACKS, Conversion, Imported
 from heedful.interop.fairseq import move_layers, move_learned_positions, move_output_bias, move_tokens
 from heedful.interop.huggingface.generation import read_search, read_special_id, read_start_id
@@ -35,7 +36,7 @@ from heedful.interop.vocabulary import read_words
 from heedful.settings.parsing import shown
 from heedful.text import Tokenizer, TokenizerPair
 
-BART = "bart"
+BART, BART_FAMILIES = "bart", ("bart", "mbart", "mvp", "plbart")
 _USUAL_SOURCE = "en_XX"  # the default of mBART's tokenizers
 # The languages in the order of their ids, which follow those of the tokens (MBartTokenizer and
 # MBart50Tokenizer of transformers).
@@ -47,19 +48,28 @@ _MORE_LANGUAGES_50 = (
     "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE "
     "sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
 )
+# Of PLBart, by the "language_codes" of a tokenizer's settings (PLBartTokenizer of transformers).
+_PROGRAMMING_LANGUAGES = {
+    "base": "__java__ __python__ __en_XX__",
+    "multi": "__java__ __python__ __en_XX__ __javascript__ __php__ __ruby__ __go__",
+}
 _UNUSED_ROWS = 2  # of the position tables
 # Keys of older classes that today's do not support.
+_POST_NORM = {"normalize_before": False, "add_final_layer_norm": False}
 _FIXED = {
-    "bart": {"normalize_before": False, "add_final_layer_norm": False},
+    "bart": _POST_NORM,
     "mbart": {"normalize_before": True, "add_final_layer_norm": True},
+    "mvp": {**_POST_NORM, "use_prompt": False},
+    "plbart": _POST_NORM,
 }
+_OF_PROMPTS = ("prompt_length", "prompt_mid_dim")  # without effect where there are none
 _ALWAYS_FIXED = {"add_bias_logits": False, "normalize_embedding": True, "static_position_embeddings": False}
 
 
 def read_bart(directory: PretrainedDirectory, options: ImportOptions) -> ImportedBundle:
-    """Read a directory of BART, mBART or mBART-50.
+    """Read a directory of BART, mBART, mBART-50, MVP without prompts, or PLBart.
 
-    The languages of mBART are those in `options`, or else those in the directory.
+    The languages of mBART and PLBart are those in `options`, or else those in the directory.
 
     Raises:
         InteropError: a file is missing, has unsupported settings, or the languages are not specified.
@@ -68,12 +78,12 @@ def read_bart(directory: PretrainedDirectory, options: ImportOptions) -> Importe
     """
     family = directory.typed().text("model_type")
     fixed = _ALWAYS_FIXED | _FIXED.get(family or "", {})
-    facts = read_architecture(directory, ["bart", "mbart"], fixed=fixed)
+    facts = read_architecture(directory, BART_FAMILIES, known=_OF_PROMPTS, fixed=fixed)
     search, text = read_search(directory), None
     if directory.has_tokenizer:
         text = _READERS[_kind(directory)](directory, options, search)
     read = ReadSettings(model=facts, search=search, text=text)
-    convert = partial(_convert, norm="post" if family == "bart" else "pre")
+    convert = partial(_convert, norm="pre" if family == "mbart" else "post")
     return assemble(directory, options, read, convert, layout=BART)
 
 
@@ -86,11 +96,12 @@ def _convert(conversion: Conversion, *, norm: str) -> Imported:
 
 
 def _kind(directory: PretrainedDirectory) -> str:
-    """Return "bart", "mbart" or "mbart-50", which has the configuration of mBART and another tokenizer."""
-    if directory.config.get("model_type") == "mbart":
-        kind = directory.typed(TOKENIZER_FILE).text("tokenizer_class") or ""
-        return "mbart-50" if kind.startswith("MBart50") else "mbart"
-    return "bart"
+    """Return the key of `_READERS`; mBART-50 has the configuration of mBART and another tokenizer."""
+    family = str(directory.config["model_type"])
+    if family == "mbart":
+        tokenizer = directory.typed(TOKENIZER_FILE).text("tokenizer_class") or ""
+        return "mbart-50" if tokenizer.startswith("MBart50") else "mbart"
+    return "bart" if family == "mvp" else family
 
 
 def _read_bart_text(
@@ -98,7 +109,7 @@ def _read_bart_text(
 ) -> TextSettings:
     """Return BART's settings: `<s>` before each source, and often forced before the output."""
     if options.src_lang or options.tgt_lang:
-        raise directory.error("--src-lang, --tgt-lang: BART has no languages; leave them out")
+        raise directory.error("--src-lang, --tgt-lang: BART and MVP have no languages; leave them out")
     tokenizer = _tokenizer(directory)
     bos_token = tokenizer.tokens([tokenizer.bos_id])[0]
     languages = {"src_tag": bos_token}
@@ -112,7 +123,8 @@ def _read_mbart_text(
     directory: PretrainedDirectory, options: ImportOptions, search: dict[str, Any]
 ) -> TextSettings:
     tokenizer = _tokenizer(directory)
-    src_tag = tag_of(directory, tokenizer, "src_lang", options.src_lang, usual=_USUAL_SOURCE)
+    usual = _USUAL_SOURCE if _kind(directory) == "mbart" else None
+    src_tag = tag_of(directory, tokenizer, "src_lang", options.src_lang, usual=usual)
     default = directory.typed(directory.generation_file).whole_number("decoder_start_token_id")
     tgt_tag = tag_of(directory, tokenizer, "tgt_lang", options.tgt_lang, default_id=default)
     return _text_settings(
@@ -133,18 +145,33 @@ def _read_mbart50_text(
 
 
 def _tokenizer(directory: PretrainedDirectory) -> Tokenizer:
-    """Load tokenizer.json or, as for many published mBARTs, a SentencePiece model followed by the tags."""
+    """Load tokenizer.json or, as for many published models, a SentencePiece model followed by the tags."""
     kind = _kind(directory)
     if kind == "bart" or (directory.path / PIPELINE_FILE).is_file():
         tokenizer: Tokenizer = tokenizer_of_pipeline(directory)
     else:
         model = directory.read_bytes("sentencepiece.bpe.model")
-        tags = [*_LANGUAGES.split(), *(_MORE_LANGUAGES_50.split() if kind == "mbart-50" else ())]
-        tokenizer = vocabulary_tokenizer(
-            directory, model, [*fairseq_tokens(model), *tags, "<mask>"], special=[*tags, "<mask>"]
-        )
+        special = _tags(directory, kind)
+        tokens = [*fairseq_tokens(model), *special]
+        tokenizer = vocabulary_tokenizer(directory, model, tokens, special=special)
     check_special_ids(directory, tokenizer)
     return tokenizer
+
+
+def _tags(directory: PretrainedDirectory, kind: str) -> list[str]:
+    """Return the special tokens after a SentencePiece model's: tags, and `<mask>` unless PLBart has 7."""
+    if kind != "plbart":
+        return [*_LANGUAGES.split(), *(_MORE_LANGUAGES_50.split() if kind == "mbart-50" else ()), "<mask>"]
+    codes = directory.typed(TOKENIZER_FILE).text("language_codes") or "base"
+    if codes not in _PROGRAMMING_LANGUAGES:
+        raise _unknown_codes(directory, codes, _PROGRAMMING_LANGUAGES)
+    return [*_PROGRAMMING_LANGUAGES[codes].split(), *(["<mask>"] if codes == "base" else [])]
+
+
+def _unknown_codes(directory: PretrainedDirectory, codes: str, known: Iterable[str]) -> InteropError:
+    return directory.error(
+        f"language_codes={shown(codes)} is unknown; there are {', '.join(known)}", file=TOKENIZER_FILE
+    )
 
 
 def _text_settings(tokenizer: Tokenizer, start_id: int, languages: dict[str, str]) -> TextSettings:
@@ -156,6 +183,7 @@ _READERS: dict[str, Callable[[PretrainedDirectory, ImportOptions, dict[str, Any]
     "bart": _read_bart_text,
     "mbart": _read_mbart_text,
     "mbart-50": _read_mbart50_text,
+    "plbart": _read_mbart_text,
 }
 
 
@@ -188,17 +216,22 @@ def read_m2m100(directory: PretrainedDirectory, options: ImportOptions) -> Impor
         ConfigError: the settings are invalid.
     """
     facts = read_architecture(directory, ["m2m_100"])
+    check_positions(directory)
+    search, text = read_search(directory), None
+    if directory.has_tokenizer:
+        text = _read_m2m100_text(directory, options, forced_id=search.pop("forced_first_id"))
+    read = ReadSettings(model=facts, search=search, text=text)
+    return assemble(directory, options, read, _convert_m2m100, layout=M2M100)
+
+
+def check_positions(directory: PretrainedDirectory) -> None:
+    """Refuse models whose sinusoids do not count from 2; they count from the padding id, and skip padding."""
     pad_id, start_id = read_special_id(directory, "pad_token_id"), read_start_id(directory)
     if pad_id != _PAD_ID or start_id == pad_id:
         raise directory.error(
             f"pad_token_id={pad_id} and decoder_start_token_id={start_id} are not supported: positions count "
             f"from 2 only if padding is {_PAD_ID} and does not start the decoder"
         )
-    search, text = read_search(directory), None
-    if directory.has_tokenizer:
-        text = _read_m2m100_text(directory, options, forced_id=search.pop("forced_first_id"))
-    read = ReadSettings(model=facts, search=search, text=text)
-    return assemble(directory, options, read, _convert_m2m100, layout=M2M100)
 
 
 def _convert_m2m100(conversion: Conversion) -> Imported:
@@ -222,10 +255,7 @@ def _m2m100_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
         )
     codes = directory.typed(TOKENIZER_FILE).text("language_codes") or "m2m100"
     if codes not in _M2M100_LANGUAGES:
-        raise directory.error(
-            f"language_codes={shown(codes)} is unknown; there are {', '.join(_M2M100_LANGUAGES)}",
-            file=TOKENIZER_FILE,
-        )
+        raise _unknown_codes(directory, codes, _M2M100_LANGUAGES)
     tags = [f"__{code}__" for code in _M2M100_LANGUAGES[codes].split()]
     return vocabulary_tokenizer(
         directory,

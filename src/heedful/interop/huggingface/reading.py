@@ -159,7 +159,7 @@ def vocabulary_tokenizer(
         TokenizerError: the model or the tokens are not usable.
     """
     known = {token: i for i, token in enumerate(tokens)}
-    ids = _special_ids(directory, known, without_bos=starts_with_pad)
+    ids = read_special_ids(directory, known, without_bos=starts_with_pad)
     added = _added_tokens(directory)
     for token in added:
         if token not in known:
@@ -174,7 +174,7 @@ def vocabulary_tokenizer(
         ids,
         special=[*dict.fromkeys([*special, *(token for token in added if token not in four)])],
         leading_tags=leading_tags,
-        clean_up_spaces=_clean_up_spaces(directory),
+        clean_up_spaces=clean_up_spaces(directory),
         name=str(directory.path / "tokenizer"),
     )
 
@@ -201,7 +201,7 @@ def tokenizer_of_pipeline(
         MissingExtraError: the tokenizers library is not installed.
     """
     added = directory.read_object(PIPELINE_FILE).get("added_tokens")
-    ids = _special_ids(
+    ids = read_special_ids(
         directory,
         {
             content: token["id"]
@@ -213,7 +213,7 @@ def tokenizer_of_pipeline(
     return HuggingFaceTokenizer(
         directory.read_bytes(PIPELINE_FILE),
         ids,
-        clean_up_spaces=_clean_up_spaces(directory),
+        clean_up_spaces=clean_up_spaces(directory),
         name=str(directory.path / "tokenizer"),
     )
 
@@ -232,9 +232,10 @@ def check_special_ids(directory: PretrainedDirectory, tokenizer: Tokenizer) -> N
             )
 
 
-def _special_ids(
+def read_special_ids(
     directory: PretrainedDirectory, known: Mapping[str, int], *, without_bos: bool = False
 ) -> SpecialIds:
+    """Return the ids of the special tokens, by the ids of all tokens; InteropError if one has none."""
     ids: dict[str, int] = {}
     for kind, usual in _USUAL_TOKENS.items():
         if kind == "bos" and without_bos:
@@ -265,8 +266,10 @@ def _with_contents(
     return added
 
 
-def _clean_up_spaces(directory: PretrainedDirectory) -> bool:
-    return directory.tokenizer.get("clean_up_tokenization_spaces") is True
+def clean_up_spaces(directory: PretrainedDirectory) -> bool:
+    """Return whether decoding removes the spaces before punctuation; PLBart's tokenizer does by default."""
+    usual = directory.config.get("model_type") == "plbart"
+    return directory.tokenizer.get("clean_up_tokenization_spaces", usual) is True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,288 @@
+"""Moses' rules, then byte-pair encoding by the codes of subword-nmt: FSMT and packages of Argos Translate.
+
+Both are of the systems of 2016 to 2020: words and punctuation are split by rules for each language, and rare
+words by merges of characters (Sennrich et al., 2016).
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Self
+
+from heedful.errors import InputError, MissingExtraError, TokenizerError, install_hint
+from heedful.settings.parsing import parse_json, shown
+from heedful.text.tokenizer import (
+    NOT_UNICODE,
+    SpecialIds,
+    Tokenizer,
+    clean_up_tokenization,
+    read_texts,
+)
+
+MOSES = ".moses.json"
+RULES = ("argos", "fsmt")
+_END, _CONTINUED = "</w>", "@@"
+_MOST_WORDS = 2**16  # that are remembered
+_LANGUAGE = re.compile("[a-z]{2,3}")
+# Moses' replace-unicode-punctuation.perl: characters that become others, and those that take spaces along.
+_PUNCTUATION = str.maketrans(
+    {"，": ",", "、": ",", "”": '"', "“": '"', "∶": ":", "：": ":", "？": "?", "《": '"', "》": '"',
+     "）": ")", "！": "!", "（": "(", "；": ";", "」": '"', "「": '"', "～": "~", "’": "'", "…": "...",
+     "━": "-", "〈": "<", "〉": ">", "【": "[", "】": "]", "％": "%",
+     **{chr(0xFF10 + i): str(i) for i in range(10)}}
+)  # fmt: skip
+_FULL_STOP = re.compile(r"[。．]\s*")
+
+
+class MosesTokenizer(Tokenizer):
+    """Splits a text by Moses' rules and byte-pair codes; equal to transformers' FSMT or to Argos Translate.
+
+    A special token inside a text becomes that token, with the rules of FSMT. Decoding omits special tokens,
+    unk included.
+
+    Args:
+        merges: the byte-pair codes, the first ones first; a word's last symbol ends with `</w>`.
+        tokens: the token of each id; FSMT's last one of a word ends with `</w>`, Argos's others with `@@`.
+        ids: of the four special tokens.
+        language: the rules' code of the language, such as "en"; Moses takes English for unknown ones.
+        rules: "fsmt" or "argos".
+        clean_up_spaces: whether decoding removes the spaces before punctuation (transformers'
+            clean_up_tokenization_spaces, off by default).
+        name: for error messages.
+
+    Raises:
+        MissingExtraError: the sacremoses library is not installed.
+        TokenizerError: a repeated token, or a value that is not usable.
+    """
+
+    def __init__(
+        self,
+        merges: Sequence[tuple[str, str]],
+        tokens: Sequence[str],
+        ids: SpecialIds,
+        *,
+        language: str,
+        rules: str,
+        clean_up_spaces: bool = False,
+        name: str = "tokenizer",
+    ) -> None:
+        self._tokens = list(tokens)
+        self._ids = {token: i for i, token in enumerate(self._tokens)}
+        if len(self._ids) < len(self._tokens):
+            twice = next(token for i, token in enumerate(self._tokens) if self._ids[token] != i)
+            raise TokenizerError(f"{name}{MOSES}: {shown(twice)} is repeated; give each token once")
+        four = (ids.pad, ids.unk, ids.bos, ids.eos)
+        if max(four) >= len(self._tokens):
+            raise TokenizerError(
+                f"{name}{MOSES}: there is no id {max(four)} for a special token; there are {len(tokens):,}"
+            )
+        if _LANGUAGE.fullmatch(language) is None or rules not in RULES:
+            raise TokenizerError(
+                f"{name}{MOSES}: language {shown(language)} and rules {shown(rules)} are not supported"
+            )
+        super().__init__("bpe", len(self._tokens), ids)
+        self._merges = list(merges)
+        self._ranks = {pair: rank for rank, pair in enumerate(self._merges)}
+        self._special = {self._tokens[i]: i for i in four}
+        ordered = sorted(self._special, key=lambda token: (-len(token), token))
+        self._split = re.compile(f"({'|'.join(map(re.escape, ordered))})")
+        self._language, self._rules = language, rules
+        self._clean_up_spaces = clean_up_spaces
+        self._moses = _import_sacremoses(f"{name}{MOSES}")
+        self._normalizer = self._moses.MosesPunctNormalizer(lang=language)
+        self._tokenizer = self._moses.MosesTokenizer(lang=language)
+        self._detokenizer = self._moses.MosesDetokenizer(lang=language)
+        self._known: dict[str, list[str]] = {}
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], *, name: str = "tokenizer") -> Self:
+        """Load the files of `to_files`; `name`, the path without the suffix, is for error messages."""
+        try:
+            saved = parse_json(files[MOSES])
+            if not isinstance(saved, dict):
+                raise ValueError("not an object")
+            ids = SpecialIds.read(saved.get("ids"))
+            lines, tokens, kinds = (read_texts(saved, key) for key in ("merges", "pieces", "kinds"))
+            language, rules = kinds
+            merges = read_merges(lines)
+        except ValueError as error:
+            raise TokenizerError(f"{name}{MOSES}: not usable ({error}); restore the file") from None
+        clean_up = saved.get("clean_up_spaces") is True
+        return cls(merges, tokens, ids, language=language, rules=rules, clean_up_spaces=clean_up, name=name)
+
+    def to_files(self) -> dict[str, bytes]:
+        """Return the content of its files by suffix."""
+        saved = {
+            "ids": {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id},
+            "kinds": [self._language, self._rules],
+            "clean_up_spaces": self._clean_up_spaces,
+            "pieces": self._tokens,
+            "merges": [" ".join(pair) for pair in self._merges],
+        }
+        return {MOSES: json.dumps(saved, ensure_ascii=False).encode()}
+
+    def __reduce__(self) -> tuple[object, tuple[dict[str, bytes]]]:
+        return type(self).from_files, (self.to_files(),)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, without bos and eos; InputError for half of a surrogate pair."""
+        return [i for part in self._parts(text) for i in self._ids_of(part)]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of many texts."""
+        return [self.encode(text) for text in texts]
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return the span (start, end) in the text of each of its ids.
+
+        Where the rules rewrite a word, its span is what lies between its neighbours.
+        """
+        spans: list[tuple[int, int]] = []
+        start = 0
+        for part in self._parts(text):
+            if part in self._special:
+                spans.append((start, start + len(part)))
+            else:
+                words = self._words(part)
+                plain = [self._detokenizer.unescape_xml(word) for word in words]
+                for word, (first, last) in zip(words, _spans(part, plain), strict=True):
+                    spans += _spread(self._segment(word), start + first, start + last)
+            start += len(part)
+        return spans
+
+    def decode(self, ids: Iterable[int], *, unknown: Sequence[str] | None = None) -> str:
+        """Return the text of ids, without special tokens, unk included.
+
+        With `unknown`, unknown tokens become these texts, in their order.
+        """
+        texts, special = iter(unknown or ()), set(self._special.values())
+        tokens = []
+        for i in map(int, ids):
+            if i == self.unk_id and unknown is not None:
+                tokens.append(f"{next(texts).strip()}{_END if self._rules == 'fsmt' else ''}")
+            elif i not in special and i < self.vocab_size:
+                tokens.append(self._tokens[i])
+        if self._rules == "fsmt":
+            words = "".join(token.replace(" ", "").replace(_END, " ") for token in tokens).split()
+        else:
+            words = " ".join(tokens).replace(f"{_CONTINUED} ", "").split(" ")
+        text: str = self._detokenizer.detokenize(words)
+        return clean_up_tokenization(text) if self._clean_up_spaces else text
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """Return the tokens of ids, special ones by name."""
+        return [self._tokens[i] if i < self.vocab_size else f"<{i}>" for i in map(int, ids)]
+
+    def _special_tokens(self) -> dict[str, int]:
+        return self._special
+
+    def _parts(self, text: str) -> list[str]:
+        """Split a text at special tokens, which are parts; Argos has none."""
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InputError(NOT_UNICODE) from None
+        return self._split.split(text) if self._rules == "fsmt" else [text]
+
+    def _ids_of(self, part: str) -> list[int]:
+        if part in self._special and self._rules == "fsmt":
+            return [self._special[part]]
+        return [
+            self._ids.get(token, self.unk_id) for word in self._words(part) for token in self._segment(word)
+        ]
+
+    def _words(self, text: str) -> list[str]:
+        """Split a text by Moses' rules; the words are escaped, as `&apos;`."""
+        if self._rules == "argos":
+            line = " ".join(self._tokenizer.tokenize(self._normalizer.normalize(text)))
+            return [word for word in line.strip("\r\n ").split(" ") if word]
+        text = _FULL_STOP.sub(". ", text.translate(_PUNCTUATION))
+        text = self._normalizer.normalize(text)
+        text = "".join(char for char in text if not unicodedata.category(char).startswith("C"))
+        words: list[str] = self._tokenizer.tokenize(text, aggressive_dash_splits=True, escape=True)
+        return words
+
+    def _segment(self, word: str) -> list[str]:
+        """Return the tokens of a word."""
+        if (known := self._known.get(word)) is None:
+            if len(self._known) >= _MOST_WORDS:
+                self._known = {}
+            symbols = merged([*word[:-1], word[-1] + _END], self._ranks)
+            if self._rules == "argos":
+                symbols = [*(f"{each}{_CONTINUED}" for each in symbols[:-1]), symbols[-1].removesuffix(_END)]
+            known = self._known[word] = symbols
+        return known
+
+
+def merged(symbols: list[str], ranks: Mapping[tuple[str, str], int]) -> list[str]:
+    """Merge neighbours, those of the lowest rank first, as long as there are any.
+
+    >>> merged(["l", "o", "w</w>"], {("l", "o"): 0, ("lo", "w</w>"): 1})
+    ['low</w>']
+    """
+    while len(symbols) > 1:
+        pairs = [*pairwise(symbols)]
+        best = min(pairs, key=lambda pair: ranks.get(pair, len(ranks)))
+        if best not in ranks:
+            break
+        result: list[str] = []
+        i = 0
+        while i < len(symbols):
+            is_pair = i < len(pairs) and pairs[i] == best
+            result.append("".join(best) if is_pair else symbols[i])
+            i += 1 + is_pair
+        symbols = result
+    return symbols
+
+
+def read_merges(lines: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the pairs of symbols that lines of codes start with.
+
+    Raises:
+        ValueError: a line has fewer than two symbols.
+    """
+    merges = []
+    for number, line in enumerate(lines, start=1):
+        pair = line.split()[:2]
+        if len(pair) < 2:
+            raise ValueError(f"code {number:,}, {shown(line)}, is not two symbols")
+        merges.append((pair[0], pair[1]))
+    return merges
+
+
+def _import_sacremoses(name: str) -> Any:  # noqa: ANN401
+    try:
+        import sacremoses
+    except ImportError:
+        raise MissingExtraError(f"{name} needs sacremoses: {install_hint('interop')}") from None
+    return sacremoses
+
+
+def _spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
+    """Return the span of each word: where it stands, or what its neighbours leave."""
+    starts: list[tuple[int, int] | None] = []
+    end = 0
+    for word in words:
+        at = text.find(word, end)
+        starts.append(None if at < 0 else (at, at + len(word)))
+        end = end if at < 0 else at + len(word)
+    spans, last = [], 0
+    for i, found in enumerate(starts):
+        if found is None:
+            following = next((each for each in starts[i + 1 :] if each is not None), (len(text), len(text)))
+            found = (last, max(last, following[0]))
+        spans.append(found)
+        last = found[1]
+    return spans
+
+
+def _spread(tokens: Sequence[str], start: int, end: int) -> list[tuple[int, int]]:
+    """Return the spans of the tokens of one word, in proportion to their lengths."""
+    lengths = [len(token.removesuffix(_END).removesuffix(_CONTINUED)) or 1 for token in tokens]
+    ends, total = [start], 0
+    for length in lengths:
+        total += length
+        ends.append(start + (end - start) * total // sum(lengths))
+    return [*pairwise(ends)]
