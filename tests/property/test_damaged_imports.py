@@ -42,7 +42,7 @@ from heedful.interop.layouts import read_directory, read_layout
 from heedful.interop.vocabulary import read_tokenizers
 from heedful.settings.model import ModelConfig
 from heedful.storage.bundle import Bundle
-from heedful.storage.model_files import assign_weights, meta_model
+from heedful.storage.model_files import assign_weights, meta_model, read_pickled
 from heedful.text import TokenizerPair
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
@@ -340,3 +340,49 @@ def test_archives_of_marian(cases: int, tmp_path: Path) -> None:
             use(read_directory("marian-native", file, ImportOptions(settings={})))
 
     read_many(cases, WOUNDS, read)
+
+
+OPENNMT = Path(__file__).parent.parent / "golden" / "opennmt"
+
+
+@few_or_many
+def test_files_of_opennmt_and_eole(cases: int, tmp_path: Path) -> None:
+    names = {"opennmt-py": "model_step_7.pt", "eole": ""}
+    contents = {}
+    for layout in names:
+        shutil.copytree(OPENNMT / layout / "interleaved", tmp_path / layout)
+        (tmp_path / layout / "judged.safetensors").unlink()
+        files = sorted((tmp_path / layout).iterdir())
+        contents |= {(layout, file): file.read_bytes() for file in files}
+
+    def read(case: tuple[tuple[str, Path], list[Wound]]) -> None:
+        (layout, file), wounds = case
+        with replaced(file, wounded(contents[layout, file], wounds)):
+            use(read_directory(layout, tmp_path / layout / names[layout], ImportOptions(settings={})))
+
+    read_many(cases * 2, st.tuples(st.sampled_from([*contents]), WOUNDS), read)
+
+
+@few_or_many
+def test_settings_of_opennmt_and_eole(cases: int, tmp_path: Path) -> None:
+    saved: Any = read_pickled(OPENNMT / "opennmt-py" / "interleaved" / "model_step_7.pt")
+    shutil.copytree(OPENNMT / "eole" / "interleaved", tmp_path / "eole")
+    documents = {
+        file: json.loads((tmp_path / "eole" / file).read_text()) for file in ("config.json", "vocab.json")
+    }
+    options = {key: value for key, value in vars(saved["opt"]).items() if value is not None}
+    inner = {"opt": options, "vocab": saved["vocab"], "generator": {"weight": 1, "bias": 1}}
+
+    def read(case: tuple[str, list[Change]]) -> None:
+        name, changes = case
+        if name in documents:
+            content = json_text(changed(documents[name], changes)).encode()
+            with replaced(tmp_path / "eole" / name, content):
+                use(read_directory("eole", tmp_path / "eole", ImportOptions(settings={})))
+            return
+        found = changed(inner[name], changes)
+        found = argparse.Namespace(**found) if name == "opt" and isinstance(found, dict) else found
+        torch.save(saved | {name: found}, tmp_path / "model.pt")
+        use(read_directory("opennmt-py", tmp_path / "model.pt", ImportOptions(settings={})))
+
+    read_many(cases, st.tuples(st.sampled_from([*documents, *inner]), CHANGES), read)

@@ -17,7 +17,7 @@ from heedful.errors import InteropError
 from heedful.model.positions import sinusoids
 from heedful.settings.loading import validate
 from heedful.settings.model import ModelConfig
-from heedful.settings.parsing import short
+from heedful.settings.parsing import is_whole, short
 from heedful.storage.model_files import HALF, check_tensors, meta_model, read_pickled, read_safetensors
 
 STACKS = ("encoder", "decoder")
@@ -170,7 +170,10 @@ class Conversion:
                 setting = short(str(self.settings[key]))
                 raise self.error(f"model.{key}={setting} contradicts the weights: it is {value}")
         num_heads = read.get("num_heads") or self.required("num_heads")
-        sizes = self._head_sizes(num_heads, read["d_model"])
+        num_kv_heads = self.settings.get("num_kv_heads") or facts.get("num_kv_heads") or num_heads
+        if not is_whole(num_kv_heads, least=1):
+            raise self.error(f"model.num_kv_heads={short(str(num_kv_heads))} is not a number of heads")
+        sizes = self._head_sizes(num_heads, num_kv_heads, read["d_model"])
         config = validate({"model": facts | sizes | self.settings | read}).model
         return Imported(config, self._fitting(config))
 
@@ -212,18 +215,18 @@ class Conversion:
             return "all" if same_output else "embeddings"
         return "target" if same_output else "none"
 
-    def _head_sizes(self, num_heads: int, d_model: int) -> dict[str, int]:
+    def _head_sizes(self, num_heads: int, num_kv_heads: int, d_model: int) -> dict[str, int]:
         sizes = {}
-        for key, part in (("d_k", "query"), ("d_v", "value")):
+        for key, part, heads in (("d_k", "query", num_heads), ("d_v", "value", num_kv_heads)):
             name = f"encoder.layers.0.self_attention.{part}.weight"
             rows = self._matrix(name).shape[0]
-            if rows % num_heads:
+            if rows % heads:
                 raise self.error(
                     f"the {rows} rows of {self._names[name]!r} cannot be divided by "
-                    f"model.num_heads={num_heads}; give another number"
+                    f"model.num_heads={heads}; give another number"
                 )
-            if rows != d_model:
-                sizes[key] = rows // num_heads
+            if rows // heads * num_heads != d_model:
+                sizes[key] = rows // heads
         return sizes
 
     def _matrix(self, ours: str) -> Tensor:
@@ -291,6 +294,7 @@ def eps_inside_the_root(eps: float) -> float:
 
 # Sinusoids computed through logarithms in float32 have larger errors from position 30 or so on.
 _TOLERANCE = 2e-6
+_ANGLE_ROUNDING = 3e-7  # of a float32 angle, for each position: its wavelength has a relative error
 
 
 def move_positions(
@@ -302,8 +306,9 @@ def move_positions(
 ) -> None:
     """Move the position tables of both stacks.
 
-    Tables that equal the sinusoids are dropped, since the model computes them. All others become learned
-    positions; if two differ in length, the shorter is padded with zeros.
+    Tables that equal the sinusoids are dropped, since the model computes them; fixed ones may differ by the
+    rounding of angles to float32. All others become learned positions; if two differ in length, the shorter
+    is padded with zeros.
 
     Args:
         conversion: of the tensors.
@@ -317,7 +322,8 @@ def move_positions(
     """
     tables_by_name = {name: _flat(conversion.take(name)) for name in dict.fromkeys(tables.values())}
     use_formula = fixed and conversion.settings.get("positions") == "sinusoidal"
-    if use_formula or all(_equal(table, formula) for table in tables_by_name.values()):
+    rounding = _ANGLE_ROUNDING if fixed else 0.0
+    if use_formula or all(_equal(table, formula, rounding) for table in tables_by_name.values()):
         return
     if len({table.shape[1] for table in tables_by_name.values()}) > 1:
         raise conversion.error(
@@ -335,9 +341,12 @@ def _flat(table: Tensor) -> Tensor:
     return table.reshape(-1, table.shape[-1])
 
 
-def _equal(table: Tensor, formula: Callable[[int, int], Tensor]) -> bool:
+def _equal(table: Tensor, formula: Callable[[int, int], Tensor], rounding: float) -> bool:
     length, d_model = table.shape
-    return d_model % 2 == 0 and bool((table - formula(length, d_model)).abs().max() <= _TOLERANCE)
+    if d_model % 2:
+        return False
+    tolerance = _TOLERANCE + rounding * torch.arange(length)[:, None]
+    return bool(((table - formula(length, d_model)).abs() <= tolerance).all())
 
 
 # Keys of the state dict in files that have more than that.

@@ -10,7 +10,7 @@ import platformdirs
 from torch import Tensor
 
 from heedful.errors import ConfigError, InteropError, suggestion
-from heedful.interop import fairseq, marian, marian_native, torch_transformer, worked_examples
+from heedful.interop import fairseq, marian, marian_native, opennmt, torch_transformer, worked_examples
 from heedful.interop.conversion import Checkpoint, Conversion, Imported
 from heedful.interop.ctranslate2 import argos
 from heedful.interop.ctranslate2.reading import LAYOUT as CTRANSLATE2
@@ -52,6 +52,8 @@ OTHERS: dict[str, Callable[[Path, ImportOptions], ImportedBundle]] = {
     CTRANSLATE2: read_ctranslate2,
     argos.LAYOUT: argos.read_argos,
     marian_native.LAYOUT: marian_native.read_marian_native,
+    opennmt.LAYOUT: opennmt.read_opennmt,
+    opennmt.EOLE: opennmt.read_eole,
 }
 DIRECTORY_LAYOUTS = (*PRETRAINED, *OTHERS)
 _MODEL_TYPES = {
@@ -149,9 +151,11 @@ def recognise(path: Path) -> str | None:
             )
         return marian_native.LAYOUT
     if path.is_file():
-        return None
+        return opennmt.LAYOUT if opennmt.is_opennmt(path) else None
     if (path / MODEL_FILE).is_file():
         return CTRANSLATE2
+    if opennmt.is_eole(path):
+        return opennmt.EOLE
     if not (path / CONFIG_FILE).is_file():
         raise InteropError(
             f"{path}: no such model: there is neither {MODEL_FILE} of CTranslate2, nor {CONFIG_FILE} of "

@@ -31,9 +31,9 @@ class Import:
     source: Annotated[
         Path,
         Option(
-            "A file from torch.save, or .safetensors. A directory of transformers or CTranslate2. An Argos "
-            "package. Marian's model.npz or .bin, or a directory or .zip with one. Or the id of a model on "
-            "the hub.",
+            "A file from torch.save, or .safetensors. A directory of transformers, CTranslate2 or Eole. An "
+            "Argos package. Marian's model.npz or .bin, or a directory or .zip with one. OpenNMT-py's .pt. "
+            "Or the id of a model on the hub.",
             metavar="SOURCE",
             is_argument=True,
         ),
@@ -43,8 +43,9 @@ class Import:
         str | None,
         Option(
             "The system that wrote the weights. Needed if several fit: ctranslate2, argos, marian-native, "
-            "marian, m2m100, bart, fsmt, pegasus, blenderbot, t5, fairseq, torch, annotated, "
-            "abhishek-thread, nptel-lecture, kaggle-notebook, adeveloperdiary, jadore, jadore-prj.",
+            "marian, m2m100, bart, fsmt, pegasus, blenderbot, t5, opennmt-py, eole, fairseq, torch, "
+            "annotated, abhishek-thread, nptel-lecture, kaggle-notebook, adeveloperdiary, jadore, "
+            "jadore-prj.",
             metavar="NAME",
             default="recognised",
         ),
@@ -124,13 +125,14 @@ def import_(task: Import, *, report: Callable[[str], None] = lambda _: None) -> 
 def _check_options(task: Import, layout: str) -> None:
     from heedful.interop.layouts import DIRECTORY_LAYOUTS
     from heedful.interop.marian_native import LAYOUT as MARIAN
+    from heedful.interop.opennmt import LAYOUT as OPENNMT
 
     is_directory = layout in DIRECTORY_LAYOUTS
     if is_directory and layout != MARIAN and (task.src_vocab or task.tgt_vocab):
         raise ConfigError(
             f"--src-vocab, --tgt-vocab: layout {layout!r} has its own tokenizers; leave them out"
         )
-    if task.ignore and (not is_directory or layout == MARIAN):
+    if task.ignore and (not is_directory or layout in (MARIAN, OPENNMT)):
         raise ConfigError(f"--ignore: layout {layout!r} has no config.json; leave it out")
     if not is_directory and (task.src_lang or task.tgt_lang):
         raise ConfigError(f"--src-lang, --tgt-lang: layout {layout!r} has no languages; leave them out")

@@ -1,0 +1,234 @@
+"""Checkpoints of OpenNMT-py 3 and directories of Eole: the logits are those that these systems computed.
+
+The models of tests/golden/opennmt were written and judged by tools/opennmt_fixtures.py.
+"""
+
+import argparse
+import json
+import math
+import re
+import shutil
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command_line import heedful
+from pretrained_models import imported
+from safetensors.torch import load_file, save_file
+from small_tokenizers import sentencepiece_model
+from torch import Tensor
+
+from heedful import Translator, load_bundle
+from heedful.errors import InteropError
+from heedful.interop.layouts import recognise
+from heedful.storage.bundle import Bundle
+from heedful.storage.model_files import read_pickled
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "opennmt"
+MODELS = sorted(f"{path.parent.name}/{path.name}" for path in GOLDEN.glob("*/*") if path.is_dir())
+EACH = pytest.mark.parametrize("name", MODELS)
+POSITIONS = {
+    "interleaved": "sinusoidal", "concatenated": "marian", "rotary": "rotary", "rotary-halves": "rotary"
+}  # fmt: skip
+
+
+def source_of(directory: Path) -> Path:
+    file = directory / "model_step_7.pt"
+    return file if file.is_file() else directory
+
+
+def logits_of(source: Path, layout: str, judged: dict[str, Tensor]) -> Tensor:
+    _, model = imported(layout, source)
+    with torch.no_grad():
+        return model(judged["src"], judged["tgt"])
+
+
+def judged_of(name: str) -> dict[str, Tensor]:
+    return load_file(GOLDEN / name / "judged.safetensors")
+
+
+def test_there_are_models_of_both_systems() -> None:
+    assert {name.partition("/")[2] for name in MODELS} == set(POSITIONS)
+    assert {name.partition("/")[0] for name in MODELS} == {"opennmt-py", "eole"}
+
+
+@EACH
+def test_logits_are_those_of_the_system(name: str) -> None:
+    layout, _, kind = name.partition("/")
+    judged = judged_of(name)
+    assert judged["logits"].abs().mean() > 0.2
+    source = source_of(GOLDEN / name)
+    assert recognise(source) == layout
+    found, model = imported(layout, source)
+    assert model.config.positions == POSITIONS[kind]
+    assert found.config.tokenizer.source_eos is False
+    is_concatenated = kind == "concatenated"
+    assert (model.config.num_kv_heads, model.config.tied) == (
+        (2, "all") if is_concatenated else (None, "none")
+    )
+    found_logits = logits_of(source, layout, judged)
+    torch.testing.assert_close(found_logits, judged["logits"], rtol=0.0, atol=1e-5)
+
+
+def changed_weights(source: Path, change: Callable[[dict[str, Tensor]], None]) -> None:
+    if source.is_dir():
+        file = source / "model.00.safetensors"
+        tensors = load_file(file)
+        change(tensors)
+        save_file({key: each.clone() for key, each in tensors.items()}, file)
+        return
+    saved: Any = read_pickled(source)
+    saved["generator"] = {f"generator.{key}": each for key, each in saved["generator"].items()}
+    tensors = {**saved["model"], **saved["generator"]}
+    change(tensors)
+    saved["generator"] = {
+        key.partition(".")[2]: tensors.pop(key) for key in [*tensors] if key.startswith("generator.")
+    }
+    saved["model"] = tensors
+    content = {key: value for key, value in saved.items()}
+    torch.save(content, source.with_suffix(".new"))
+    source.with_suffix(".new").replace(source)
+
+
+@pytest.mark.parametrize(
+    "name", ["opennmt-py/interleaved", "opennmt-py/rotary", "eole/interleaved", "eole/rotary"]
+)
+def test_two_swapped_tensors_are_noticed(name: str, tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / name, tmp_path / "model")
+    layout, judged = name.partition("/")[0], judged_of(name)
+    source = source_of(tmp_path / "model")
+    by_shape: dict[torch.Size, list[str]] = {}
+
+    def group(tensors: dict[str, Tensor]) -> None:
+        for key in sorted(tensors):
+            if not key.endswith(("pe.pe", "layer_scalar")):
+                by_shape.setdefault(tensors[key].shape, []).append(key)
+
+    changed_weights(source, group)
+    pairs = [pair for keys in by_shape.values() for pair in pairwise(keys)]
+    assert len(pairs) > 15
+    for one, other in pairs:
+
+        def swap(tensors: dict[str, Tensor], one: str = one, other: str = other) -> None:
+            tensors[one], tensors[other] = tensors[other].clone(), tensors[one].clone()
+
+        changed_weights(source, swap)
+        found = logits_of(source, layout, judged)
+        assert not torch.allclose(found, judged["logits"], rtol=0.0, atol=2e-5), (one, other)
+        changed_weights(source, swap)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_relative_positions": 20}, "max_relative_positions=20 is not supported"),
+        ({"max_relative_positions": -2}, "max_relative_positions=-2 is not supported"),
+        ({"position_encoding": False}, "position_encoding=False of type"),
+        ({"self_attn_type": "average"}, "self_attn_type='average' is not supported"),
+        ({"copy_attn": True}, "copy_attn=True is not supported"),
+        ({"model_task": "lm"}, "model_task='lm' is not supported"),
+        ({"decoder_type": "rnn"}, "decoder_type='rnn' is not supported"),
+        ({"pos_ffn_activation_fn": "mish"}, "pos_ffn_activation_fn='mish' is unknown"),
+        ({"heads": 0}, "heads=0 is not a number of heads"),
+        ({"heads": 3}, "cannot be divided by model.num_heads=3"),
+        ({"sliding_window": 5}, "sliding_window=5 is not supported"),
+    ],
+)
+def test_an_option_that_cannot_be_followed_is_named(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    saved: Any = read_pickled(GOLDEN / "opennmt-py" / "interleaved" / "model_step_7.pt")
+    torch.save(saved | {"opt": argparse.Namespace(**(vars(saved["opt"]) | changes))}, tmp_path / "model.pt")
+    with pytest.raises(InteropError, match=re.escape(message)) as found:
+        imported("opennmt-py", tmp_path / "model.pt")
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"heads": 3}, "cannot be divided by model.num_heads=3"),
+        ({"sliding_window": 5}, "sliding_window=5 is not supported"),
+        ({"ffn_layernorm": True}, "ffn_layernorm=True is not supported"),
+        ({"hyper_connections": 4}, "'hyper_connections' is unknown, and may change the outputs"),
+        ({"layer_norm": "gemma-rms"}, "layer_norm='gemma-rms' is not supported"),
+        ({"position_encoding_type": "Alibi"}, "position_encoding_type='Alibi'"),
+        ({"decoder": {"heads": 2}}, "heads is 2 in decoder, but 4 elsewhere"),
+        ({"rope_config": {"scaling_type": "yarn"}}, "scaling_type='yarn' is not supported"),
+        ({"encoder": None}, "it has no encoder or no decoder"),
+    ],
+)
+def test_a_setting_of_eole_that_cannot_be_followed_is_named(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    shutil.copytree(GOLDEN / "eole" / "interleaved", tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    config = json.loads(file.read_text())
+    for part in (config["model"][key] for key in ("embeddings", "encoder", "decoder")):
+        part.update({key: value for key, value in changes.items() if key in part})  # it is there too
+    file.write_text(json.dumps(config | {"model": config["model"] | changes}))
+    with pytest.raises(InteropError, match=re.escape(message)) as found:
+        imported("eole", tmp_path / "model")
+    assert "\n" not in str(found.value)
+    if "hyper" in message:
+        assert imported("eole", tmp_path / "model", ignored=["hyper_connections"])
+
+
+def test_whole_tables_of_positions_are_recognised(tmp_path: Path) -> None:
+    """OpenNMT-py computes 5,000 rows in float32, whose angles are off by up to 5e-4."""
+    rates = torch.exp(torch.arange(0, 16, 2, dtype=torch.float) * -(math.log(10000.0) / 16))
+    angles = torch.arange(5000)[:, None].float() * rates
+    table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, None]
+    source = Path(shutil.copytree(GOLDEN / "opennmt-py" / "interleaved", tmp_path / "m")) / "model_step_7.pt"
+    names = [f"{stack}.embeddings.make_embedding.pe.pe" for stack in ("encoder", "decoder")]
+    changed_weights(source, lambda tensors: tensors.update(dict.fromkeys(names, table)))
+    assert imported("opennmt-py", source)[1].config.positions == "sinusoidal"
+    other = table.clone()
+    other[40] += 1e-3
+    changed_weights(source, lambda tensors: tensors.update(dict.fromkeys(names, other)))
+    config = imported("opennmt-py", source)[1].config
+    assert (config.positions, config.max_positions) == ("learned", 5000)
+
+
+@pytest.mark.parametrize("layout", ["opennmt-py", "eole"])
+def test_texts_are_tokens_between_spaces_or_pieces(layout: str, tmp_path: Path) -> None:
+    source = source_of(Path(shutil.copytree(GOLDEN / layout / "interleaved", tmp_path / "model")))
+    outcome = heedful("import", source, "-o", tmp_path / "bundle")
+    assert outcome.code == 0
+    assert outcome.err.startswith("note: Texts are tokens with spaces between them")
+    bundle = load_bundle(tmp_path / "bundle")
+    assert bundle.tokenizers.src.encode("s0 s7 nothing") == [4, 11, 0]
+    assert bundle.config.model.decoder_start_id == 2
+    assert heedful("translate", tmp_path / "bundle", stdin=b"s0 s7\n").code == 0
+    refused = heedful("import", source, "-o", tmp_path / "b", "--tgt-lang", "de")
+    assert "there is no choice of languages" in refused.err
+    lines = ("a b c ab", "c b a bc")
+    model = sentencepiece_model(lines, "bpe", 12)
+    (source.parent if source.is_file() else source).joinpath("subwords.model").write_bytes(model)
+    if layout == "eole":
+        file = source / "config.json"
+        names = {f"{each}_subword_model": "${MODEL_PATH}/subwords.model" for each in ("src", "tgt")}
+        more = {"transforms": ["sentencepiece"], "transforms_configs": {"sentencepiece": names}}
+        file.write_text(json.dumps(json.loads(file.read_text()) | more))
+    else:
+        saved: Any = read_pickled(source)
+        options = vars(saved["opt"]) | {"transforms": ["sentencepiece", "filtertoolong"]}
+        options |= {f"{each}_subword_model": "/far/away/subwords.model" for each in ("src", "tgt")}
+        torch.save(saved | {"opt": argparse.Namespace(**options)}, source.with_suffix(".new"))
+        source.with_suffix(".new").replace(source)
+    found, network = imported(layout, source)
+    assert found.tokenizers is not None
+    assert found.tokenizers.src.kind == "bpe"
+    assert found.notes == ()
+    assert Translator(Bundle(found.config, found.tokenizers, network)).translate(["ab c"])
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    torch.save({"model": {"x": torch.ones(2, 2)}, "opt": 3, "vocab": {}, "generator": {}}, tmp_path / "m.pt")
+    with pytest.raises(InteropError, match="no options or no lists of tokens"):
+        imported("opennmt-py", tmp_path / "m.pt")
+    with pytest.raises(InteropError, match=r"there is no config\.json"):
+        imported("eole", tmp_path)
