@@ -334,19 +334,19 @@ class _Source:
         start = saved.get("decoder_start_token", names["bos"])
         if not isinstance(start, str):
             raise self.error(f"decoder_start_token={shown(start)} is not a token")
-        found = []
+        results = []
         for language in ("src", "tgt"):
             tokens = saved.get(language)
             if not isinstance(tokens, list) or not all(isinstance(each, str) for each in tokens):
                 raise self.error(f"the vocabulary {language} is not a list of tokens")
             known = {token: i for i, token in reversed([*enumerate(tokens)])}
-            wanted = names | ({"bos": start} if language == "tgt" else {})
-            for kind, token in wanted.items():
+            special = names | ({"bos": start} if language == "tgt" else {})
+            for kind, token in special.items():
                 if token not in known and (kind, language) != ("bos", "src"):
                     raise self.error(f"the vocabulary {language} has no token {shown(token)}")
-            ids = {kind: known.get(token, known[names["eos"]]) for kind, token in wanted.items()}
-            found.append(_Vocabulary(unique_names(tokens, {}), SpecialIds(**ids)))
-        return found
+            ids = {kind: known.get(token, known[names["eos"]]) for kind, token in special.items()}
+            results.append(_Vocabulary(unique_names(tokens, {}), SpecialIds(**ids)))
+        return results
 
     def conversion(
         self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], vocabularies: Sequence[_Vocabulary]

@@ -104,7 +104,7 @@ class MosesTokenizer(Tokenizer):
             if not isinstance(saved, dict):
                 raise ValueError("not an object")
             ids = SpecialIds.read(saved.get("ids"))
-            lines, tokens, kinds = (read_texts(saved, key) for key in ("merges", "pieces", "kinds"))
+            lines, tokens, kinds = (read_texts(saved, key) for key in ("merges", "tokens", "kinds"))
             language, rules = kinds
             merges = read_merges(lines)
         except ValueError as error:
@@ -118,7 +118,7 @@ class MosesTokenizer(Tokenizer):
             "ids": {"pad": self.pad_id, "unk": self.unk_id, "bos": self.bos_id, "eos": self.eos_id},
             "kinds": [self._language, self._rules],
             "clean_up_spaces": self._clean_up_spaces,
-            "pieces": self._tokens,
+            "tokens": self._tokens,
             "merges": [" ".join(pair) for pair in self._merges],
         }
         return {MOSES: json.dumps(saved, ensure_ascii=False).encode()}
@@ -269,12 +269,12 @@ def _spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
         starts.append(None if at < 0 else (at, at + len(word)))
         end = end if at < 0 else at + len(word)
     spans, last = [], 0
-    for i, found in enumerate(starts):
-        if found is None:
+    for i, span in enumerate(starts):
+        if span is None:
             following = next((each for each in starts[i + 1 :] if each is not None), (len(text), len(text)))
-            found = (last, max(last, following[0]))
-        spans.append(found)
-        last = found[1]
+            span = (last, max(last, following[0]))
+        spans.append(span)
+        last = span[1]
     return spans
 
 

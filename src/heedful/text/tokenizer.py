@@ -19,7 +19,8 @@ NOT_UNICODE = "the text is not Unicode: it holds half of a surrogate pair; remov
 # Tags of languages: plain, of M2M100, of Marian, of MADLAD-400.
 _TAG_FORMS = ("{}", "__{}__", ">>{}<<", "<2{}>")
 _CONTROL = {"<s>", "</s>", "<pad>", "<unk>", "<mask>"}  # special tokens that are not tags
-_SENTINEL = re.compile(r"▁?<extra_id_[0-9]+>")  # of T5's spans; no tag of a language
+# Of T5's spans and of Pegasus's pre-training; no tags of languages.
+_SENTINEL = re.compile(r"▁?<(extra_id|mask|unk)_[0-9]+>")
 _CLOSE_TAGS = 3
 
 
@@ -49,10 +50,10 @@ class SpecialIds:
 def read_texts(saved: Mapping[str, Json], key: str) -> list[str]:
     """Return a list of texts in JSON; ValueError if it is something else."""
     texts = saved.get(key)
-    found = [each for each in texts if isinstance(each, str)] if isinstance(texts, list) else []
-    if not isinstance(texts, list) or len(found) < len(texts):
+    strings = [each for each in texts if isinstance(each, str)] if isinstance(texts, list) else []
+    if not isinstance(texts, list) or len(strings) < len(texts):
         raise ValueError(f"{key!r} is not a list of texts")
-    return found
+    return strings
 
 
 class Tokenizer(ABC):
@@ -150,7 +151,7 @@ class Tokenizer(ABC):
 
 
 def is_sentinel(token: str) -> bool:
-    """Return whether a token stands for a span of text that T5 was trained to fill in."""
+    """Return whether a token stands for text that T5 or Pegasus was trained to fill in."""
     return _SENTINEL.fullmatch(token) is not None
 
 

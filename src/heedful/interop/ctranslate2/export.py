@@ -28,6 +28,7 @@ from heedful.storage.bundle import CARD_FILE, Bundle
 from heedful.text import HuggingFaceTokenizer, MosesTokenizer, SentencePieceTokenizer, Tokenizer
 from heedful.text.pair import JOINT, SOURCE, TARGET
 from heedful.text.special_tokens import SpecialTokens, suppressed_ids
+from heedful.text.tokenizer import is_sentinel
 
 if TYPE_CHECKING:
     from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
@@ -184,8 +185,9 @@ def _joining(tokenizer: Tokenizer, variable: str) -> str:
 
 def _special(bundle: Bundle, special_tokens: SpecialTokens, names: TokenNames) -> list[str]:
     """The tokens of an output that stand for no text; SentencePiece alone writes unknown ones as `⁇`."""
-    tgt = bundle.tokenizers.tgt
+    tgt, never = bundle.tokenizers.tgt, bundle.config.decode.suppressed_ids or ()
     ids = {tgt.pad_id, tgt.bos_id, tgt.eos_id, *special_tokens.tgt_prefix}
+    ids |= {i for i, token in enumerate(names.tgt) if is_sentinel(token) and i not in never}
     if not isinstance(tgt, SentencePieceTokenizer):
         ids.add(tgt.unk_id)
     return [names.tgt[i] for i in sorted(ids)]

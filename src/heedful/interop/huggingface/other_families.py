@@ -120,7 +120,7 @@ _PRE_NORM: dict[str, Any] = {
     "normalize_embedding": False,
 }
 _MODEL_FILE = "spiece.model"
-_USUAL_OFFSET = 103  # of the pieces' ids; those before are for pre-training
+_USUAL_OFFSET = 103  # of the model's ids; those before are for pre-training
 _LEAST_OFFSET = 2
 
 
@@ -160,15 +160,15 @@ def _pegasus_tokenizer(directory: PretrainedDirectory) -> Tokenizer:
         return tokenizer_of_pipeline(directory, starts_with_pad=True)
     model = directory.read_bytes(_MODEL_FILE)
     spm = load_sentencepiece(model, name=_MODEL_FILE)
-    pieces = [spm.id_to_piece(i) for i in range(spm.get_piece_size())]
+    of_model = [spm.id_to_piece(i) for i in range(spm.get_piece_size())]
     offset = directory.typed(TOKENIZER_FILE).whole_number("offset")
     offset = _USUAL_OFFSET if offset is None else offset
-    if not _LEAST_OFFSET <= offset <= len(pieces) + _USUAL_OFFSET:
+    if not _LEAST_OFFSET <= offset <= len(of_model) + _USUAL_OFFSET:
         raise directory.error(f"offset={offset:,} is not supported", file=TOKENIZER_FILE)
     masks = [directory.token("mask_token_sent", "<mask_1>"), directory.token("mask_token", "<mask_2>")]
     special = [*masks, *(f"<unk_{i}>" for i in range(2, offset))]
     first = [directory.token("pad_token", "<pad>"), directory.token("eos_token", "</s>")]
-    tokens = [*first, *special, *pieces[len(first) :]]
+    tokens = [*first, *special, *of_model[len(first) :]]
     return vocabulary_tokenizer(directory, model, tokens, special=special, starts_with_pad=True)
 
 
