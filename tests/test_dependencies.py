@@ -42,7 +42,7 @@ def test_every_requirement_is_imported() -> None:
 def test_dependencies_have_a_floor_and_no_ceiling() -> None:
     for requirement in REQUIRED + OPTIONAL:
         if not requirement.startswith("heedful["):
-            assert re.fullmatch(r"[A-Za-z0-9_-]+>=[0-9.]+", requirement), requirement
+            assert re.fullmatch(r"[A-Za-z0-9_-]+(\[[a-z]+\])?>=[0-9.]+", requirement), requirement
     assert re.fullmatch(r">=[0-9.]+", PROJECT["requires-python"])
 
 

@@ -137,6 +137,7 @@ VALUES = {
     "revision": "new", "message": "A bundle", "host": "127.0.0.1", "port": "0", "workers": "1", "cors": "*",
     "trust_proxy": "10.0.0.1", "characters": "10", "texts": "2", "alternatives": "2",
     "waiting_characters": "10000", "seconds": "2", "requests_per_minute": "9",
+    "replicas": "2", "max_replicas": "3", "models_per_replica": "1",
 }  # fmt: skip
 NEEDED = {
     **{name: ["--sample"] for name in ("temperature", "top_k", "top_p", "min_p", "epsilon", "seed")},
@@ -153,7 +154,7 @@ REFUSED = {
     ("score", "src_lang"), ("score", "tgt_lang"), ("align", "src_lang"), ("align", "tgt_lang"),
     ("bench decode", "src_lang"), ("bench decode", "tgt_lang"), ("score", "tgt_ids"),
     ("inspect", "machine"), ("push", "private"), ("translate", "on"),
-    ("translate", "column"),
+    ("translate", "column"), ("serve", "shared"),
 }  # fmt: skip
 
 

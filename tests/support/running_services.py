@@ -9,11 +9,12 @@ from contextlib import contextmanager
 import uvicorn
 from small_services import RuleTranslator, rule_model
 
-from heedful.serving.access import ApiKey, KeyRing
+from heedful.serving.access import ApiKey
 from heedful.serving.app import application
 from heedful.serving.gateway import Gateway
 from heedful.serving.limits import Limits
 from heedful.serving.metrics import Metrics
+from heedful.serving.records import ClientRecords
 from heedful.serving.server import HeaderTimeoutProtocol
 from heedful.serving.service import TranslationService
 
@@ -25,7 +26,7 @@ class Running:
         self.translator = RuleTranslator(str.upper)
         limits = Limits(batch_wait=0.0, body_seconds=1.0, cached_characters=0)
         service = TranslationService([rule_model("m", self.translator)], limits, Metrics())
-        app = application(Gateway(service, None if keys is None else KeyRing(keys)))
+        app = application(Gateway(service, ClientRecords(keys)))
         config = uvicorn.Config(
             app,
             port=0,

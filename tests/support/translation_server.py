@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+_SECONDS = 600  # for an answer on a machine that is busy
 _WITH_FEW_FILES = """
 import resource, runpy
 resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0}))
@@ -74,7 +75,7 @@ class TranslationServer:
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Reply:
         """Send a request on a connection of its own."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=_SECONDS)
         try:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
@@ -98,7 +99,7 @@ class TranslationServer:
     def terminate(self) -> int:
         """Send SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(60)
+        code = self.process.wait(_SECONDS)
         self._reader.join(60)
         return code
 

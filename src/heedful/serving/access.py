@@ -83,7 +83,7 @@ class KeyRing:
 
     def find(self, key: str) -> ApiKey | None:
         """Return the key, in a time that does not depend on which it is; None for an unknown one."""
-        digest = _sha256(key)
+        digest = fingerprint(key)
         match = None
         for each in self._keys:
             if hmac.compare_digest(each.sha256, digest):
@@ -118,12 +118,13 @@ def make_key(path: Path, name: str, *, requests_per_minute: int = 0) -> str:
     if name in (key.name for key in keys):
         raise InputError(f"{path}: there is a key for {name!r}; take another name, or remove that one")
     key = _PREFIX + secrets.token_urlsafe(32)
-    keys.append(ApiKey(name, _sha256(key), requests_per_minute))
+    keys.append(ApiKey(name, fingerprint(key), requests_per_minute))
     path.touch(mode=0o600)
     put_text_in_place(path, json.dumps({"keys": [asdict(each) for each in keys]}, indent=1) + "\n")
     path.chmod(0o600)
     return key
 
 
-def _sha256(key: str) -> str:
+def fingerprint(key: str) -> str:
+    """Return the checksum of a key, as it is kept."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

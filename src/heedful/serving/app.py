@@ -245,7 +245,7 @@ def explanations_router(gateway: Gateway, explainer: Explainer) -> APIRouter:
     async def explain(request: Request) -> Response:
         """Translate a text, and return its tokens, their probabilities, the n-best list and the attention."""
         fields = await read_object(request, limits)
-        client = gateway.authorize(request, str(fields.get("api_key", "")))
+        client = await gateway.authorize(request, str(fields.get("api_key", "")))
         parameters = validated(_ExplainFields, fields)
         answer = await unless_gone(
             request,
@@ -259,7 +259,7 @@ def explanations_router(gateway: Gateway, explainer: Explainer) -> APIRouter:
                 )
             ),
         )
-        gateway.characters[client] += len(parameters.q)
+        await gateway.count_characters(client, len(parameters.q))
         return JSONResponse(answer)
 
     return routes
@@ -280,6 +280,7 @@ def application(gateway: Gateway, *, origins: Sequence[str] = ()) -> FastAPI:
         yield
         explainer.close()
         gateway.service.close()
+        await gateway.records.close()
 
     app = FastAPI(
         title="heedful", version=version("heedful"), lifespan=lifespan, openapi_url="/spec",

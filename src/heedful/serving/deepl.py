@@ -124,7 +124,7 @@ def router(gateway: Gateway) -> APIRouter:
         fields = await read_fields(request, limits, repeated=_LISTS)
         if isinstance(fields, list):
             raise InvalidError("Bad request. Reason: the body must be an object")
-        client = gateway.authorize(request, str(fields.get("auth_key", "")))
+        client = await gateway.authorize(request, str(fields.get("auth_key", "")))
         parameters = validated(_Fields, fields)
         if parameters.glossary_id:
             return JSONResponse({"message": "Glossaries are not supported by this server."}, 404)
@@ -212,8 +212,8 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
     @routes.get("/v2/usage")
     async def usage(request: Request) -> dict[str, int]:
         """Return how many characters the client has had translated since the server started."""
-        client = gateway.authorize(request, request.query_params.get("auth_key", ""))
-        return {"character_count": gateway.characters[client], "character_limit": _NO_LIMIT}
+        client = await gateway.authorize(request, request.query_params.get("auth_key", ""))
+        return {"character_count": await gateway.records.characters(client), "character_limit": _NO_LIMIT}
 
     @routes.get("/v2/glossary-language-pairs")
     async def glossary_pairs() -> dict[str, list[Any]]:

@@ -6,17 +6,12 @@ the OpenAPI description is derived from them.
 
 import asyncio
 import logging
-import math
 import re
-import time
-from collections import Counter
 from collections.abc import Awaitable, Iterable
-from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
-from cachetools import LRUCache
 from fastapi import Request
 from pydantic import BaseModel, Field, ValidationError
 from python_multipart.multipart import parse_options_header
@@ -24,16 +19,17 @@ from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 
-from heedful.serving.access import ApiKey, KeyRing
+from heedful.serving.access import ApiKey
 from heedful.serving.limits import Limits
+from heedful.serving.records import ClientRecords
 from heedful.serving.refusals import (
     BodyTooLargeError,
     ClientGoneError,
     InvalidError,
     MediaTypeError,
     RequestTimeoutError,
-    TooManyRequestsError,
     UnauthorizedError,
+    UnavailableError,
 )
 from heedful.serving.service import Answer, TranslationRequest, TranslationService
 from heedful.settings.parsing import parse_json
@@ -54,65 +50,24 @@ Schema = dict[str, Any]
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
-_REMEMBERED = 10_000  # clients
-_MINUTE = 60.0
-_BURST = 10.0  # seconds' worth of requests that may come at once
-
-
-@dataclass
-class _Bucket:
-    """A token bucket: requests that a client may send now, and when that was."""
-
-    tokens: float
-    at: float
-
-
-class RateLimiter:
-    """Counts the requests of each client; for one event loop."""
-
-    def __init__(self) -> None:
-        """Remember no client yet."""
-        self._buckets: LRUCache[str, _Bucket] = LRUCache(_REMEMBERED)
-
-    def take(self, client: str, per_minute: int) -> None:
-        """Count a request of a client who may send so many a minute.
-
-        Raises:
-            TooManyRequestsError: it is one too many; it says when to come back.
-        """
-        now = time.monotonic()
-        capacity = max(1.0, per_minute * _BURST / _MINUTE)
-        bucket = self._buckets.setdefault(client, _Bucket(capacity, now))
-        bucket.tokens = min(capacity, bucket.tokens + (now - bucket.at) * per_minute / _MINUTE)
-        bucket.at = now
-        if bucket.tokens < 1:
-            wait = math.ceil((1 - bucket.tokens) * _MINUTE / per_minute)
-            raise TooManyRequestsError(f"Slowdown: {per_minute} per 1 minute", retry_after=wait)
-        bucket.tokens -= 1
-
 
 class Gateway:
     """Authorises the requests of all dialects, and gives up those that nobody waits for.
 
     Attributes:
         service: translates.
-        characters: that each client has had translated; "" stands for all without keys.
+        records: of clients; the client "" stands for all without keys.
     """
 
-    def __init__(self, service: TranslationService, keys: KeyRing | None, *, log_text: bool = False) -> None:
-        """Take the service, the keys (None: everybody may ask), and whether texts are logged."""
+    def __init__(
+        self, service: TranslationService, records: ClientRecords, *, log_text: bool = False
+    ) -> None:
+        """Take the service, the records, and whether texts are logged."""
         self.service = service
-        self.characters: Counter[str] = Counter()
-        self._keys = keys
-        self._rates = RateLimiter()
+        self.records = records
         self._log_text = log_text
 
-    @property
-    def key_required(self) -> bool:
-        """Whether a request needs a key."""
-        return self._keys is not None
-
-    def authorize(self, request: Request, key: str) -> str:
+    async def authorize(self, request: Request, key: str) -> str:
         """Return the name of a client who may ask now: that of its key, or "" for everybody.
 
         Args:
@@ -122,13 +77,14 @@ class Gateway:
         Raises:
             UnauthorizedError: a key is needed, and this is none.
             TooManyRequestsError: too many requests.
+            UnavailableError: the records cannot be reached.
         """
         api_key: ApiKey | None = None
-        if self._keys is not None:
+        if self.records.key_required:
             words = request.headers.get("authorization", "").split(None, 1)
             key = key or (words[1] if len(words) == 2 and words[0].lower() in _SCHEMES else "")
             key = key or request.headers.get("ocp-apim-subscription-key", "")
-            api_key = self._keys.find(key) if key else None
+            api_key = await self.records.find(key) if key else None
             if api_key is None:
                 raise UnauthorizedError("Invalid API key" if key else "An API key is required")
         per_minute = self.service.limits.requests_per_minute
@@ -136,7 +92,8 @@ class Gateway:
             per_minute = api_key.requests_per_minute
         if per_minute:
             host = request.client.host if request.client else ""
-            self._rates.take(f"key {api_key.name}" if api_key else f"address {_network(host)}", per_minute)
+            counted = f"key {api_key.name}" if api_key else f"address {_network(host)}"
+            await self.records.count_request(counted, per_minute)
         return api_key.name if api_key else ""
 
     async def translate(self, request: Request, client: str, asked: TranslationRequest) -> list[Answer]:
@@ -148,8 +105,15 @@ class Gateway:
         if self._log_text:
             _log.info("%s -> %s: %r", asked.source or AUTO, asked.target, asked.texts)
         answers = await unless_gone(request, self.service.translate(asked))
-        self.characters[client] += sum(map(len, asked.texts))
+        await self.count_characters(client, sum(map(len, asked.texts)))
         return answers
+
+    async def count_characters(self, client: str, characters: int) -> None:
+        """Count characters that a client had translated; an answer is not lost because that fails."""
+        try:
+            await self.records.add_characters(client, characters)
+        except UnavailableError as error:
+            _log.warning("usage is not counted: %s", error)
 
 
 def _network(host: str) -> str:

@@ -54,7 +54,7 @@ async def translate_list(request: Request, gateway: Gateway, items: list[Any]) -
     The query string says the languages, `from` and `to`. Without both, texts are translated as the only pair
     says where there is one; else the language of each is identified, and `to` must be there.
     """
-    client = gateway.authorize(request, request.query_params.get("subscription-key", ""))
+    client = await gateway.authorize(request, request.query_params.get("subscription-key", ""))
     if not items:
         raise InvalidError("Invalid request: the list of texts is empty")
     texts = [_text(item) for item in items]
@@ -176,7 +176,7 @@ def router(gateway: Gateway) -> APIRouter:
         fields = await read_fields(request, limits, repeated=("q",))
         if isinstance(fields, list):
             return await translate_list(request, gateway, fields)
-        client = gateway.authorize(request, str(fields.get("api_key", "")))
+        client = await gateway.authorize(request, str(fields.get("api_key", "")))
         parameters = validated(_TranslateFields, fields)
         texts = [parameters.q] if isinstance(parameters.q, str) else parameters.q
         answers = await gateway.translate(
@@ -198,7 +198,7 @@ def router(gateway: Gateway) -> APIRouter:
     async def detect(request: Request) -> list[DetectedLanguage]:
         """Return the languages that a text may be in, the most probable first."""
         fields = await read_object(request, limits)
-        gateway.authorize(request, str(fields.get("api_key", "")))
+        await gateway.authorize(request, str(fields.get("api_key", "")))
         text = validated(_DetectFields, fields).q
         known = {*catalogue.sources, *catalogue.targets}
         languages = [
@@ -235,8 +235,8 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
         return {
             "charLimit": limits.characters,
             "frontendTimeout": 500,
-            "apiKeys": gateway.key_required,
-            "keyRequired": gateway.key_required,
+            "apiKeys": gateway.records.key_required,
+            "keyRequired": gateway.records.key_required,
             "suggestions": False,
             "filesTranslation": False,
             "supportedFilesFormat": [],

@@ -1,8 +1,8 @@
 """Numbers of the service, in Prometheus' form; none of them is about a client or a text."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -11,8 +11,9 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 class Metrics:
     """The counters of one service, in a registry of its own."""
 
-    def __init__(self) -> None:
-        """Make them, all at zero."""
+    def __init__(self, replica: str | None = None) -> None:
+        """Make them, all at zero; those of a replica have its name as a label."""
+        self._replica = replica
         self.registry = CollectorRegistry()
 
         def counter(name: str, text: str) -> Counter:
@@ -45,4 +46,22 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return all numbers as Prometheus reads them."""
-        return generate_latest(self.registry)
+        if self._replica is None:
+            return generate_latest(self.registry)
+        labelled = CollectorRegistry()
+        labelled.register(_Labelled(self.registry, {"replica": self._replica}))
+        return generate_latest(labelled)
+
+
+class _Labelled:
+    """The numbers of a registry with more labels."""
+
+    def __init__(self, registry: CollectorRegistry, labels: Mapping[str, str]) -> None:
+        self._registry, self._labels = registry, labels
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [
+                each._replace(labels={**each.labels, **self._labels}) for each in metric.samples
+            ]
+            yield metric

@@ -456,7 +456,7 @@ def run(app: FastAPI | str, options: ServerOptions) -> None:
         loop="asyncio",  # with uvloop, where it is installed, no more requests are answered
         ws="none",
         lifespan="on",
-        log_config=_log_config(requests=options.log_requests),
+        log_config=log_config(requests=options.log_requests),
         access_log=False,  # it would show query strings, and so texts
         server_header=False,
         proxy_headers=bool(options.trusted_proxies),  # by default, uvicorn trusts all of this machine
@@ -469,7 +469,7 @@ def run(app: FastAPI | str, options: ServerOptions) -> None:
     )
 
 
-def _log_config(*, requests: bool) -> dict[str, Any]:
+def log_config(*, requests: bool) -> dict[str, Any]:
     """Return what is logged, to stderr: how the server does, and requests where that is asked for."""
     on_stderr = {"level": "INFO", "handlers": ["stderr"], "propagate": False}
     return {

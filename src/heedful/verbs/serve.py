@@ -5,17 +5,20 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from uuid import uuid4
 
 import typer
 
 from heedful.cli.options import BeamOverrides
 from heedful.errors import HeedfulError, InputError, MissingExtraError, install_hint
 from heedful.serving.limits import Limits
+from heedful.serving.on_ray import Replicas
 from heedful.settings.options import Languages, Option, Runtime
 
 if TYPE_CHECKING:
@@ -23,10 +26,12 @@ if TYPE_CHECKING:
 
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translator import Translator
-    from heedful.serving.access import KeyRing
+    from heedful.serving.access import ApiKey
     from heedful.serving.languages import Pair
-    from heedful.serving.model_queue import ServedModel
+    from heedful.serving.model_queue import PairTranslator, ServedModel
+    from heedful.serving.server import ServerOptions
     from heedful.settings.run import Config
+    from heedful.storage.bundle import Bundle
     from heedful.text.tokenizer import Tokenizer
 
 _ACCESS, _LOG = "Access", "Log"
@@ -62,6 +67,14 @@ class Access:
             "Allow browser requests from this origin (* = any); repeatable.",
             _ACCESS,
             metavar="ORIGIN",
+        ),
+    ] = None
+    shared: Annotated[
+        str | None,
+        Option(
+            "Share keys, rates and usage among all processes and machines with this Redis server.",
+            _ACCESS,
+            metavar="URL",
         ),
     ] = None
     trust_proxy: Annotated[
@@ -106,8 +119,17 @@ class Serve:
     port: Annotated[int, Option("Port to listen on; 0 picks a free port.", minimum=0, maximum=65535)] = 5000
     workers: Annotated[
         int,
-        Option("Number of processes; each has its own models, queue and limits.", minimum=1, maximum=64),
+        Option(
+            "Number of processes; each has its own models, queue and limits, on Ray only queue and limits.",
+            minimum=1,
+            maximum=64,
+        ),
     ] = 1
+    on: Annotated[
+        str,
+        Option("Where models are served; ray is a Ray cluster, or Ray on this machine.", metavar="here|ray"),
+    ] = "here"
+    ray: Replicas = field(default_factory=Replicas)
     search: BeamOverrides = field(default_factory=dict)
     access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)
@@ -148,7 +170,10 @@ def serve(task: Serve, *, report: Callable[[str], None]) -> None:
         log_requests=task.logging.log_requests or task.logging.log_text,
         trusted_proxies=trusted,
     )
-    keys = _key_ring(task)
+    keys = _shared_keys(task, report)
+    if task.on == "ray":
+        _serve_on_ray(_for_other_machines(task), keys, options, report)
+        return
     models = load_models(task, report)  # mistakes are reported once, and before the processes start
     if task.workers == 1:
         server.run(_application(task, models, keys), options)
@@ -166,31 +191,124 @@ def application_of_worker() -> "FastAPI":
             parent starts another process then, and the others go on.
     """
     settings = json.loads(os.environ[_VARIABLE])
-    groups = {"access": Access, "limits": Limits, "logging": Logging, "runtime": Runtime}
+    groups = {"access": Access, "limits": Limits, "logging": Logging, "ray": Replicas, "runtime": Runtime}
     task = Serve(**settings | {name: group(**settings[name]) for name, group in groups.items()})
     try:
-        return _application(task, load_models(task, lambda _: None), _key_ring(task))
+        return _application(task, load_models(task, lambda _: None), _keys(task))
     except (HeedfulError, OSError) as error:
         _LOGGER.error("a process cannot start: %s", " ".join(str(error).split()))
         time.sleep(_SECONDS_BEFORE_ANOTHER)
         raise SystemExit(1) from None
 
 
-def _application(task: Serve, models: "Sequence[ServedModel]", keys: "KeyRing | None") -> "FastAPI":
+def _serve_on_ray(
+    task: Serve, keys: "Sequence[ApiKey] | None", options: "ServerOptions", report: Callable[[str], None]
+) -> None:
+    from heedful.serving import on_ray
+    from heedful.serving.server import log_config
+    from heedful.verbs.loading import load_translator
+
+    placement = on_ray.Placement(
+        replicas=task.ray,
+        applications=task.workers,
+        cpus=task.runtime.threads or 1,
+        gpus=int(task.runtime.device == "cuda"),
+        drain_seconds=options.drain_seconds,
+        log_config=log_config(requests=options.log_requests),
+    )
+    paths = list(dict.fromkeys(_parse(argument)[1] for argument in task.models or ()))
+    on_ray.run(
+        {path: partial(load_translator, Path(path), Languages(), task.runtime) for path in paths},
+        partial(application_on_ray, task, keys, on_ray.application_names(paths, task.ray), placement.batches),
+        placement,
+        options,
+        check=partial(_lines_of_models, task),
+        report=report,
+    )
+
+
+def application_on_ray(
+    task: Serve, keys: "Sequence[ApiKey] | None", names: Mapping[str, str], batches: int
+) -> "FastAPI":
+    """Return the application of a process whose models are in others.
+
+    Args:
+        task: the service.
+        keys: of clients.
+        names: of the Ray Serve applications that have the models, by the paths of these.
+        batches: of a model at a time.
+    """
+    from heedful.serving.on_ray import RemoteModel
+    from heedful.storage.bundle import load_bundle
+    from heedful.verbs.loading import local_bundle
+
+    def remote(path: str) -> OpenedModel:
+        return OpenedModel(
+            load_bundle(local_bundle(Path(path))), RemoteModel(names[path], path).translator, batches
+        )
+
+    models = load_models(task, lambda _: None, open_model=remote)
+    return _application(task, models, keys, replica=uuid4().hex[:8])
+
+
+def _lines_of_models(task: Serve) -> list[str]:
+    lines: list[str] = []
+    load_models(task, lines.append)
+    return lines
+
+
+def _for_other_machines(task: Serve) -> Serve:
+    """Return a task with absolute paths, and one thread for each replica where nothing else is asked for."""
+
+    def absolute(argument: str) -> str:
+        path = _parse(argument)[1]
+        pairs = argument.removesuffix(path)
+        return pairs + str(Path(path).absolute() if Path(path).exists() else path)
+
+    return replace(
+        task,
+        models=[absolute(each) for each in task.models or ()],
+        runtime=replace(task.runtime, threads=task.runtime.threads or 1),
+    )
+
+
+def _application(
+    task: Serve,
+    models: "Sequence[ServedModel]",
+    keys: "Sequence[ApiKey] | None",
+    *,
+    replica: str | None = None,
+) -> "FastAPI":
     from heedful.serving.app import application
     from heedful.serving.gateway import Gateway
     from heedful.serving.metrics import Metrics
+    from heedful.serving.records import ClientRecords, SharedRecords
     from heedful.serving.service import TranslationService
 
-    service = TranslationService(models, task.limits, Metrics())
-    gateway = Gateway(service, keys, log_text=task.logging.log_text)
+    records = ClientRecords(keys)
+    if task.access.shared is not None:
+        records = SharedRecords(task.access.shared, key_required=keys is not None)
+    service = TranslationService(models, task.limits, Metrics(replica))
+    gateway = Gateway(service, records, log_text=task.logging.log_text)
     return application(gateway, origins=tuple(task.access.cors or ()))
 
 
-def _key_ring(task: Serve) -> "KeyRing | None":
-    from heedful.serving.access import KeyRing, load_keys
+def _keys(task: Serve) -> "Sequence[ApiKey] | None":
+    from heedful.serving.access import load_keys
 
-    return None if task.access.keys is None else KeyRing(load_keys(Path(task.access.keys)))
+    return None if task.access.keys is None else load_keys(Path(task.access.keys))
+
+
+def _shared_keys(task: Serve, report: Callable[[str], None]) -> "Sequence[ApiKey] | None":
+    """Return the keys, which other servers know too where there is something to share them by."""
+    from heedful.serving.records import share_keys
+
+    keys = _keys(task)
+    if task.access.shared is not None:
+        share_keys(task.access.shared, keys)
+    elif task.workers > 1:
+        report("--rate and usage are counted by each process for itself; --shared redis://... shares them")
+    return keys
 
 
 def _check(task: Serve) -> None:
@@ -211,8 +329,33 @@ def _check(task: Serve) -> None:
             said[pair] = argument
 
 
-def load_models(task: Serve, report: Callable[[str], None]) -> "list[ServedModel]":
+@dataclass(frozen=True)
+class OpenedModel:
+    """A model that is ready to translate.
+
+    Attributes:
+        bundle: of the model.
+        translator: returns its translator; the arguments are the tags of languages, where it has many.
+        threads: that can translate sentences of their own.
+    """
+
+    bundle: "Bundle"
+    translator: "Callable[[str | None, str | None], PairTranslator]"
+    threads: int
+
+
+def load_models(
+    task: Serve,
+    report: Callable[[str], None],
+    *,
+    open_model: Callable[[str], OpenedModel] | None = None,
+) -> "list[ServedModel]":
     """Return the models, loaded; a pair of several is that of the first.
+
+    Args:
+        task: the service.
+        report: receives a line for each model some of whose pairs another one translates.
+        open_model: loads the model at a path; None: in this process.
 
     Raises:
         InputError: as `load_served`, or a model all of whose pairs are those of models before it.
@@ -220,7 +363,7 @@ def load_models(task: Serve, report: Callable[[str], None]) -> "list[ServedModel
     models: list[ServedModel] = []
     first: dict[Pair, str] = {}
     for argument in task.models or ():
-        model = load_served(argument, task)
+        model = load_served(argument, task, open_model=open_model)
         shared = sorted(model.pairs & first.keys())
         if shared:
             names = ", ".join(map(str, shared[:_MOST_NAMED])) + (", ..." if shared[_MOST_NAMED:] else "")
@@ -236,20 +379,34 @@ def load_models(task: Serve, report: Callable[[str], None]) -> "list[ServedModel
     return models
 
 
-def load_served(argument: str, task: Serve) -> "ServedModel":
-    """Return a model of the command line, loaded.
+def _open_here(task: Serve, path: str) -> OpenedModel:
+    from heedful.verbs.loading import load_translator
+
+    translator = load_translator(Path(path), Languages(), task.runtime)
+
+    def for_languages(src: str | None, tgt: str | None) -> "Translator":
+        return translator.for_languages(src_lang=src, tgt_lang=tgt)
+
+    return OpenedModel(translator.bundle, for_languages, translator.generator.backend.parallel_batches)
+
+
+def load_served(
+    argument: str, task: Serve, *, open_model: Callable[[str], OpenedModel] | None = None
+) -> "ServedModel":
+    """Return a model of the command line, loaded; see `load_models`.
 
     Raises:
         InputError: the languages it translates are not known, it has others, or the engine does not have
             its search.
     """
     from heedful.serving.model_queue import ServedModel, ServedPair
-    from heedful.text.pair import TAGS_OF_TARGET
-    from heedful.verbs.loading import load_translator, search_options
+    from heedful.text.pair import TAGS_OF_TARGET, choose_languages
+    from heedful.verbs.loading import search_options
 
     said, path = _parse(argument)
-    translator = load_translator(Path(path), Languages(), task.runtime)
-    config, tokenizers = translator.bundle.config, translator.bundle.tokenizers
+    opened = _open_here(task, path) if open_model is None else open_model(path)
+    bundle = opened.bundle
+    config, tokenizers = bundle.config, bundle.tokenizers
     tags = _tags(config, tokenizers.src, tokenizers.tgt)
     if not tags:
         pairs = said or _pair_of(config)
@@ -273,19 +430,20 @@ def load_served(argument: str, task: Serve) -> "ServedModel":
 
     def open_pair(pair: "Pair") -> ServedPair:
         src, tgt = tags[pair]
-        chosen: Translator = translator
+        chosen = bundle
         if (src, tgt) != (None, None):
-            chosen = translator.for_languages(src_lang=src, tgt_lang=tgt)
-        return ServedPair(chosen, options, options(1).strategy.width, chosen.bundle)
+            languages = choose_languages(config, tokenizers, src_lang=src, tgt_lang=tgt)
+            chosen = replace(bundle, config=languages)
+        return ServedPair(opened.translator(src, tgt), options, options(1).strategy.width, chosen)
 
-    # A search that the engine does not support fails here, and not at each task.
-    open_pair(next(iter(tags))).translator.translations(["."], options=options(1))
+    if open_model is None:  # a search that the engine does not support fails here, and not at each task
+        open_pair(next(iter(tags))).translator.translations(["."], options=options(1))
     return ServedModel(
         path,
         frozenset(said or tags),
         open_pair,
         num_tokens=lambda text: len(tokenizers.src.encode(text)),
-        threads=translator.generator.backend.parallel_batches,
+        threads=opened.threads,
     )
 
 
@@ -372,6 +530,8 @@ def command(task: Serve) -> None:
         return
     if not task.models:
         raise typer.BadParameter("no model; give at least one, as en-de=runs/en-de")
+    if task.on not in ("here", "ray"):
+        raise typer.BadParameter(f"--on {task.on}: must be here or ray")
     serve(
         replace(task, limits=replace(task.limits, body_bytes=max(2**17, 16 * task.limits.characters))),
         report=lambda line: print(line, file=sys.stderr),
@@ -379,8 +539,15 @@ def command(task: Serve) -> None:
 
 
 def _new_key(task: Serve, name: str) -> str:
-    from heedful.serving.access import make_key
+    from heedful.serving.access import load_keys, make_key
 
     if task.access.keys is None:
         raise typer.BadParameter("--make-key needs --keys FILE, the file that stores the key's hash")
-    return make_key(task.access.keys, name, requests_per_minute=task.limits.requests_per_minute)
+    from heedful.serving.records import share_keys
+
+    if task.access.shared is not None:
+        share_keys(task.access.shared, None)  # it answers, or no key is made
+    key = make_key(task.access.keys, name, requests_per_minute=task.limits.requests_per_minute)
+    if task.access.shared is not None:
+        share_keys(task.access.shared, load_keys(task.access.keys))
+    return key

@@ -12,28 +12,30 @@ import pytest
 from fastapi import Request
 
 from heedful.errors import InputError
-from heedful.serving import gateway as gateway_module
-from heedful.serving.access import KeyRing, load_keys, make_key
+from heedful.serving import records
+from heedful.serving.access import ApiKey, KeyRing, load_keys, make_key
 from heedful.serving.gateway import Gateway
 from heedful.serving.limits import Limits
+from heedful.serving.records import ClientRecords
 from heedful.serving.refusals import TooManyRequestsError, UnauthorizedError
 from heedful.serving.service import LoadLimiter
 
 
-def gateway(keys: KeyRing | None = None, **limits: int) -> Gateway:
+def gateway(keys: list[ApiKey] | None = None, **limits: int) -> Gateway:
     """Return a gateway to a service that has nothing but limits."""
-    return Gateway(SimpleNamespace(limits=Limits(**limits)), keys)  # type: ignore[arg-type]
+    return Gateway(SimpleNamespace(limits=Limits(**limits)), ClientRecords(keys))  # type: ignore[arg-type]
 
 
 def authorize(gateway: Gateway, key: str, address: str) -> str:
-    return gateway.authorize(Request({"type": "http", "headers": [], "client": (address, 1)}), key)
+    request = Request({"type": "http", "headers": [], "client": (address, 1)})
+    return asyncio.run(gateway.authorize(request, key))
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds since the start, which only the test changes."""
     now = [0.0]
-    monkeypatch.setattr(gateway_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(records.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -78,7 +80,7 @@ def test_without_keys_everybody_may_ask() -> None:
 
 def test_with_keys_only_those_who_have_one(tmp_path: Path) -> None:
     key = make_key(tmp_path / "keys.json", "ann")
-    clients = gateway(KeyRing(load_keys(tmp_path / "keys.json")))
+    clients = gateway(load_keys(tmp_path / "keys.json"))
     assert authorize(clients, key, "1.2.3.4") == "ann"
     for wrong in ("", "hf-other"):
         with pytest.raises(UnauthorizedError):
@@ -133,7 +135,7 @@ def test_clients_are_counted_by_the_network_that_is_theirs(
 
 def test_a_key_may_have_a_rate_of_its_own(tmp_path: Path, clock: list[float]) -> None:
     key = make_key(tmp_path / "keys.json", "ann", requests_per_minute=6)
-    clients = gateway(KeyRing(load_keys(tmp_path / "keys.json")), requests_per_minute=600)
+    clients = gateway(load_keys(tmp_path / "keys.json"), requests_per_minute=600)
     authorize(clients, key, "a")
     with pytest.raises(TooManyRequestsError, match="6 per 1 minute"):
         authorize(clients, key, "b")
@@ -142,11 +144,11 @@ def test_a_key_may_have_a_rate_of_its_own(tmp_path: Path, clock: list[float]) ->
 def test_the_addresses_that_are_remembered_are_bounded(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_module, "_REMEMBERED", 10)
+    monkeypatch.setattr(records, "_REMEMBERED", 10)
     clients = gateway(requests_per_minute=6)
     for number in range(100):
         authorize(clients, "", str(number))
-    assert len(clients._rates._buckets) == 10
+    assert len(clients.records._buckets) == 10
 
 
 def test_places_are_held_as_long_as_a_request_and_no_longer() -> None:

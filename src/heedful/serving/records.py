@@ -1,0 +1,218 @@
+"""Records of clients: keys, rates and usage, of this process, or shared by all through Redis."""
+
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from cachetools import LRUCache
+
+from heedful.errors import InputError, MissingExtraError, install_hint
+from heedful.serving.access import ApiKey, KeyRing, fingerprint
+from heedful.serving.refusals import TooManyRequestsError, UnavailableError
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+_REMEMBERED = 10_000  # clients
+_MINUTE = 60.0
+_BURST = 10.0  # seconds' worth of requests that may come at once
+
+
+@dataclass
+class _Bucket:
+    """A token bucket: requests that a client may send now, and when that was."""
+
+    tokens: float
+    at: float
+
+
+class ClientRecords:
+    """The records of one process; for one event loop."""
+
+    def __init__(self, keys: Sequence[ApiKey] | None) -> None:
+        """Take the keys; None: everybody may ask."""
+        self.key_required = keys is not None
+        self._keys = KeyRing(keys or ())
+        self._buckets: LRUCache[str, _Bucket] = LRUCache(_REMEMBERED)
+        self._characters: Counter[str] = Counter()
+
+    async def find(self, key: str) -> ApiKey | None:
+        """Return what is known of a key; None for an unknown one."""
+        return self._keys.find(key)
+
+    async def count_request(self, client: str, per_minute: int) -> None:
+        """Count a request of a client who may send so many a minute.
+
+        Raises:
+            TooManyRequestsError: it is one too many; it says when to come back.
+        """
+        now = time.monotonic()
+        capacity = _capacity(per_minute)
+        bucket = self._buckets.setdefault(client, _Bucket(capacity, now))
+        bucket.tokens = min(capacity, bucket.tokens + (now - bucket.at) * per_minute / _MINUTE)
+        bucket.at = now
+        if bucket.tokens < 1:
+            raise _too_many(per_minute, (1 - bucket.tokens) * _MINUTE / per_minute)
+        bucket.tokens -= 1
+
+    async def add_characters(self, client: str, characters: int) -> None:
+        """Add characters that a client has had translated."""
+        self._characters[client] += characters
+
+    async def characters(self, client: str) -> int:
+        """Return how many characters a client has had translated."""
+        return self._characters[client]
+
+    async def close(self) -> None:
+        """Close what is open."""
+
+
+_KEYS, _USAGE, _RATE = "heedful:keys", "heedful:usage", "heedful:rate:"
+_SECONDS = 2.0  # for Redis to answer
+_CONNECTIONS = 16  # of a process; requests wait for a free one
+_RETRY = 5
+# A token bucket by the clock of the Redis server; returns the seconds until the request may come, 0: now.
+_TAKE = """
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1e6
+local capacity, rate = tonumber(ARGV[1]), tonumber(ARGV[2])
+local bucket = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+local tokens = (tonumber(bucket[1]) or capacity) + math.max(0, now - (tonumber(bucket[2]) or now)) * rate
+tokens = math.min(capacity, tokens)
+local wait = 0
+if tokens < 1 then wait = (1 - tokens) / rate else tokens = tokens - 1 end
+redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens), 'at', string.format('%.6f', now))
+redis.call('EXPIRE', KEYS[1], math.ceil(capacity / rate) + 1)
+return string.format('%.6f', wait)
+"""
+
+
+class SharedRecords(ClientRecords):
+    """The records of all servers with the same Redis; for one event loop."""
+
+    def __init__(self, url: str, *, key_required: bool) -> None:
+        """Take the URL of the server, and whether each request needs a key."""
+        super().__init__(() if key_required else None)
+        from redis import asyncio
+        from redis.exceptions import RedisError
+
+        pool = asyncio.BlockingConnectionPool.from_url(
+            url,
+            max_connections=_CONNECTIONS,
+            timeout=_SECONDS,
+            socket_timeout=_SECONDS,
+            socket_connect_timeout=_SECONDS,
+            decode_responses=True,
+        )
+        self._redis: Redis = asyncio.Redis.from_pool(pool)
+        self._errors = (RedisError, OSError)
+        self._take = self._redis.register_script(_TAKE)
+
+    async def find(self, key: str) -> ApiKey | None:
+        """Return what is known of a key; None for an unknown one.
+
+        Raises:
+            UnavailableError: Redis does not answer.
+        """
+        digest = fingerprint(key)
+        with self._answered():
+            found = await self._redis.hget(_KEYS, digest)
+        return None if found is None else ApiKey(sha256=digest, **json.loads(found))
+
+    async def count_request(self, client: str, per_minute: int) -> None:
+        """Count a request of a client who may send so many a minute to all servers together.
+
+        Raises:
+            TooManyRequestsError: it is one too many; it says when to come back.
+            UnavailableError: Redis does not answer.
+        """
+        with self._answered():
+            wait = await self._take(keys=[_RATE + client], args=[_capacity(per_minute), per_minute / _MINUTE])
+        if float(wait):
+            raise _too_many(per_minute, float(wait))
+
+    async def add_characters(self, client: str, characters: int) -> None:
+        """Add characters that a client has had translated.
+
+        Raises:
+            UnavailableError: Redis does not answer.
+        """
+        with self._answered():
+            await self._redis.hincrby(_USAGE, client, characters)
+
+    async def characters(self, client: str) -> int:
+        """Return how many characters a client has had translated by all servers.
+
+        Raises:
+            UnavailableError: Redis does not answer.
+        """
+        with self._answered():
+            return int(await self._redis.hget(_USAGE, client) or 0)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        try:
+            yield
+        except self._errors:
+            message = "the records of clients cannot be reached; try again later"
+            raise UnavailableError(message, retry_after=_RETRY) from None
+
+
+def share_keys(url: str, keys: Sequence[ApiKey] | None) -> None:
+    """Make these the keys of all servers with the same Redis; None: only see that it answers.
+
+    Raises:
+        InputError: it does not answer, or the URL is none of Redis.
+        MissingExtraError: redis is not installed.
+    """
+    try:
+        from redis import Redis
+        from redis.exceptions import RedisError
+    except ImportError:
+        raise MissingExtraError(f"--shared needs redis: {install_hint('redis')}") from None
+    values = {
+        each.sha256: json.dumps({name: value for name, value in asdict(each).items() if name != "sha256"})
+        for each in keys or ()
+    }
+    try:
+        with (
+            Redis.from_url(url, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS) as redis,
+            redis.pipeline() as together,
+        ):
+            together.ping()
+            if keys is not None:
+                together.delete(_KEYS)
+            if values:
+                together.hset(_KEYS, mapping=values)
+            together.execute()
+    except (RedisError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"--shared {without_password(url)}: {reason}; write redis://HOST:6379/0") from None
+
+
+def without_password(url: str) -> str:
+    """Return a URL as it may be shown.
+
+    >>> without_password("redis://ann:secret@example.org:6379/0")
+    'redis://example.org:6379/0'
+    """
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _capacity(per_minute: int) -> float:
+    return max(1.0, per_minute * _BURST / _MINUTE)
+
+
+def _too_many(per_minute: int, seconds: float) -> TooManyRequestsError:
+    return TooManyRequestsError(f"Slowdown: {per_minute} per 1 minute", retry_after=math.ceil(seconds))
