@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import typer
@@ -19,13 +20,14 @@ from heedful.serving import server
 from heedful.serving.limits import Limits
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCKERFILE, UNIT, NGINX, CADDY, PAGE = (
+DOCKERFILE, UNIT, NGINX, CADDY, MANIFESTS, PAGE = (
     (ROOT / name).read_text(encoding="utf-8")
     for name in (
         "deploy/Dockerfile",
         "deploy/heedful.service",
         "deploy/nginx.conf",
         "deploy/Caddyfile",
+        "deploy/kubernetes.yaml",
         "docs/deploy.md",
     )
 )
@@ -89,6 +91,36 @@ def test_a_container_is_healthy_while_the_service_answers(service: Running) -> N
 
     assert is_healthy("{}:{}".format(*service.address))
     assert not is_healthy("127.0.0.1:1")
+
+
+def test_kubernetes_manifests_are_valid_and_their_command_is_heedfuls() -> None:
+    """The schemas are those of Kubernetes 1.30, by kubernetes-validate; nothing runs here."""
+    yaml, validate = pytest.importorskip("yaml"), pytest.importorskip("kubernetes_validate")
+    documents = [each for each in yaml.safe_load_all(MANIFESTS) if each]
+    for each in documents:
+        validate.validate(each, "1.30", strict=True)
+    assert {each["metadata"].get("namespace", "heedful") for each in documents} == {"heedful"}
+    by_name = {(each["kind"], each["metadata"]["name"]): each["spec"] for each in documents if "spec" in each}
+    pod = by_name["Deployment", "heedful"]["template"]["spec"]
+    [container] = pod["containers"]
+    options = options_of(["heedful", "serve", *container["args"]])
+    assert (options["models"], options["host"]) == (["en-de=/models/en-de"], "0.0.0.0")
+    assert container["ports"][0]["containerPort"] == options["port"]
+    assert pod["terminationGracePeriodSeconds"] > options["seconds"] + 5
+    mounts = {each["mountPath"] for each in container["volumeMounts"]}
+    assert {f"/{path.strip('/').split('/')[0]}" for path in ("/models/en-de", str(options["keys"]))} <= mounts
+    shared = urlsplit(options["shared"])
+    [port] = by_name["Service", "redis"]["ports"]
+    assert (shared.hostname, shared.port) == ("redis", port["port"])
+    user = re.findall(r"--uid (\d+)", DOCKERFILE)
+    assert [str(pod["securityContext"]["runAsUser"])] == user
+
+
+def test_a_manifest_with_an_unknown_field_is_refused() -> None:
+    yaml, validate = pytest.importorskip("yaml"), pytest.importorskip("kubernetes_validate")
+    wrong = next(yaml.safe_load_all(MANIFESTS.replace("runAsNonRoot", "runAsNobody").split("---")[1]))
+    with pytest.raises(validate.ValidationError):
+        validate.validate(wrong, "1.30", strict=True)
 
 
 def test_the_image_is_built_from_all_that_a_build_needs() -> None:
