@@ -5,6 +5,8 @@ import random
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ import psutil
 import pytest
 from command_line import heedful
 from tiny_bundle import PAIRS, save_memorised
-from translation_server import Reply, TranslationServer, translation_server
+from translation_server import Reply, TranslationServer, own_ray, translation_server
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,19 +37,11 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_memorised(tmp_path_factory.mktemp("served") / "tiny")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def own_ray() -> Iterator[None]:
-    """Let servers start a Ray of their own, and join none that is there."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_ADDRESS", "local")
-        yield
-
-
 @pytest.fixture(scope="module")
 def server(bundle: Path) -> Iterator[TranslationServer]:
     """Two replicas of the application, and two of the model."""
     options = ("--on", "ray", "--workers", 2, "--replicas", 2, *PATIENCE)
-    with translation_server(f"en-de={bundle}", *options) as running:
+    with own_ray(), translation_server(f"en-de={bundle}", *options) as running:
         yield running
 
 
@@ -147,7 +141,8 @@ def test_models_take_turns_and_sigterm_lets_what_has_begun_end(bundle: Path, tmp
     """Two models, of which a replica holds one; the end waits for what needs both."""
     other = save_memorised(tmp_path / "other")
     models = (f"en-de={bundle}", f"de-nl={other}")
-    with translation_server(*models, "--on", "ray", "--models-per-replica", 1, *PATIENCE) as server:
+    options = ("--on", "ray", "--models-per-replica", 1, *PATIENCE)
+    with own_ray(), translation_server(*models, *options) as server:
         for english, german in PAIRS[:3]:
             assert ask(server, english).json == {"translatedText": german}
             reply = server.post("/translate", {"q": english, "source": "de", "target": "nl"})
@@ -170,7 +165,9 @@ def test_a_model_that_cannot_be_loaded_is_one_line(bundle: Path) -> None:
     for each in bundle.iterdir():
         (copy / each.name).write_bytes(each.read_bytes())
     (copy / "model.safetensors").write_bytes(b"nothing")
-    outcome = heedful("serve", f"en-de={copy}", "--on", "ray", "--port", 0)
-    assert outcome.code == 1
-    assert outcome.err.splitlines()[-1].startswith(f"error: {copy}")
-    assert "Traceback" not in outcome.err
+    command = [sys.executable, "-m", "heedful", "serve", f"en-de={copy}", "--on", "ray", "--port", "0"]
+    with own_ray():
+        outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert outcome.returncode == 1
+    assert outcome.stderr.splitlines()[-1].startswith(f"error: {copy}")
+    assert "Traceback" not in outcome.stderr

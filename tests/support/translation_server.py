@@ -43,6 +43,7 @@ class TranslationServer:
         program = ["-m", "heedful"] if max_files is None else ["-c", _WITH_FEW_FILES.format(max_files)]
         command = [sys.executable, *program, "serve", *map(str, arguments), "--port", "0"]
         environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
+        self.is_on_ray = "ray" in arguments
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         assert self.process.stderr is not None
         self.log: list[str] = []
@@ -114,3 +115,29 @@ def translation_server(*arguments: object, max_files: int | None = None) -> Iter
         if server.process.poll() is None:
             server.terminate()
         server.process.stderr.close()  # type: ignore[union-attr]
+
+
+_OF_SLOW_MACHINES = {
+    "RAY_agent_register_timeout_ms": "900000",
+    "RAY_worker_register_timeout_seconds": "900",
+    "RAY_health_check_timeout_ms": "300000",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "300",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "300",
+    "RAY_SERVE_QUEUE_LENGTH_RESPONSE_DEADLINE_S": "2",
+}
+
+
+@contextmanager
+def own_ray() -> Iterator[None]:
+    """Let servers of the block start a Ray of their own, which ends with them, and join none that is there.
+
+    A cluster is joined nevertheless where RAY_ADDRESS names one.
+    """
+    added = {name: value for name, value in _OF_SLOW_MACHINES.items() if name not in os.environ}
+    added |= {} if "RAY_ADDRESS" in os.environ else {"RAY_ADDRESS": "local"}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
