@@ -22,7 +22,7 @@ MEDIAN = 243  # lines of a module, at least
 MOST_OF_A_TASK = {
     "a line": {"functions": 218, "files": 38, "modules": 63},
     "a step": {"functions": 78, "files": 17},
-    "a request": {"functions": 153, "files": 31},
+    "a request": {"functions": 155, "files": 32},
 }
 
 

@@ -1,4 +1,4 @@
-"""Limits of the service, as one frozen value whose fields are options of `heedful serve`."""
+"""Limits and replicas of the service, as frozen values whose fields are options of `heedful serve`."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 from heedful.errors import InputError
 from heedful.settings.options import BeamOptions, Option, options_of
 
-_LIMITS = "Limits"
+_LIMITS, _RAY = "Limits", "Ray"
 _MOST = 10**9
 _MOST_HYPOTHESES = options_of(BeamOptions)["beam_size"].maximum or _MOST
 
@@ -83,3 +83,47 @@ class Limits:
                 f"--max-waiting {self.waiting_characters:,}: must be at least --max-characters "
                 f"{self.characters:,}, or a request of that length is never admitted"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replicas:
+    """How many replicas of the models there are on Ray.
+
+    Attributes:
+        replicas: of each model.
+        max_replicas: of each model, while batches wait; 0: as many as `replicas`.
+        models_per_replica: that a replica holds, where one group of replicas serves all models; 0: each
+            model has its own group.
+    """
+
+    replicas: Annotated[int, Option("Replicas of each model on Ray.", _RAY, minimum=1, maximum=1000)] = 1
+    max_replicas: Annotated[
+        int,
+        Option(
+            "Replicas of each model while batches wait; 0 is always --replicas.",
+            _RAY,
+            minimum=0,
+            maximum=1000,
+        ),
+    ] = 0
+    models_per_replica: Annotated[
+        int,
+        Option(
+            "Serve all models by one group of replicas, each with the last so many that were asked for; 0 "
+            "is a group for each model.",
+            _RAY,
+            minimum=0,
+            maximum=1000,
+        ),
+    ] = 0
+
+    def __post_init__(self) -> None:
+        if self.max_replicas and self.max_replicas < self.replicas:
+            raise InputError(
+                f"--max-replicas {self.max_replicas}: must be at least --replicas {self.replicas}"
+            )
+
+    @property
+    def highest(self) -> int:
+        """The number of replicas of a model while batches wait."""
+        return max(self.replicas, self.max_replicas)

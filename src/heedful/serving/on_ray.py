@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from heedful.errors import HeedfulError, InputError, MissingExtraError, SearchCancelledError, install_hint
+from heedful.serving.limits import Replicas
 from heedful.serving.refusals import UnavailableError
-from heedful.settings.options import Option
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -39,69 +39,23 @@ _LOOK_SECONDS = 1.0  # between two looks at whether somebody still waits for a b
 _REQUESTS = 10_000  # of a replica of the application, which has limits of its own
 _TRANSLATORS = 64  # of pairs of languages, which share a model
 _RAY = "--on ray"
-_RAY_OPTIONS = "Ray"
 _log = logging.getLogger("heedful.serving")
 
 Tags = tuple[str | None, str | None]  # of source and target language, in a model of many
+_Untyped = Any  # Ray's types say too little
 Loader = Callable[[], "Translator"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replicas:
-    """How many replicas of the models there are on Ray.
-
-    Attributes:
-        replicas: of each model.
-        max_replicas: of each model, while batches wait; 0: as many as `replicas`.
-        models_per_replica: that a replica holds, where one group of replicas serves all models; 0: each
-            model has its own group.
-    """
-
-    replicas: Annotated[
-        int, Option("Replicas of each model on Ray.", _RAY_OPTIONS, minimum=1, maximum=1000)
-    ] = 1
-    max_replicas: Annotated[
-        int,
-        Option(
-            "Replicas of each model while batches wait; 0 is always --replicas.",
-            _RAY_OPTIONS,
-            minimum=0,
-            maximum=1000,
-        ),
-    ] = 0
-    models_per_replica: Annotated[
-        int,
-        Option(
-            "Serve all models by one group of replicas, each with the last so many that were asked for; 0 "
-            "is a group for each model.",
-            _RAY_OPTIONS,
-            minimum=0,
-            maximum=1000,
-        ),
-    ] = 0
-
-    def __post_init__(self) -> None:
-        if self.max_replicas and self.max_replicas < self.replicas:
-            raise InputError(
-                f"--max-replicas {self.max_replicas}: must be at least --replicas {self.replicas}"
-            )
-
-    @property
-    def highest(self) -> int:
-        """The number of replicas of a model while batches wait."""
-        return max(self.replicas, self.max_replicas)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Placement:
-    """What Ray is to run.
+    """How many processes Ray runs, and what each has.
 
     Attributes:
         replicas: of the models.
         applications: replicas of the application.
         cpus: of each replica of a model.
         gpus: of each replica of a model.
-        drain_seconds: how long a replica that is stopped goes on with what it has begun.
+        drain_seconds: how long a replica that is stopped goes on with what it has started.
         log_config: of the processes.
     """
 
@@ -137,7 +91,7 @@ class ModelReplica:
 
     async def call(
         self, method: str, name: str, tags: Tags, *arguments: object, **options: "SearchOptions | None"
-    ) -> Any:  # noqa: ANN401
+    ) -> _Untyped:
         """Return the result of a translator's method; of a mistake in the texts, its message.
 
         Args:
@@ -153,7 +107,7 @@ class ModelReplica:
         if search is not None:
             options["options"] = replace(search, threads=1, cancelled=cancelled.is_set)
 
-        def work() -> Any:  # noqa: ANN401
+        def work() -> _Untyped:
             try:
                 return getattr(translator_for(tags), method)(*arguments, **options)
             except SearchCancelledError:
@@ -251,7 +205,7 @@ class RemoteModel:
         raise UnavailableError("the model cannot be reached; try again later", retry_after=5)
 
 
-def _wait(response: Any, cancelled: Callable[[], bool] | None) -> object:  # noqa: ANN401
+def _wait(response: _Untyped, cancelled: Callable[[], bool] | None) -> object:
     """Return the result of a call, for which somebody waits."""
     while True:
         try:
@@ -266,7 +220,7 @@ def _line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def _serve() -> Any:  # noqa: ANN401
+def _serve() -> _Untyped:
     """Return Ray Serve, whose decorators have types that say too little."""
     from ray import serve
 
@@ -280,7 +234,7 @@ def application_names(models: Sequence[str], replicas: Replicas) -> dict[str, st
     return {model: f"{NAME}-{number}" for number, model in enumerate(models, 1)}
 
 
-def model_application(loaders: Mapping[str, Loader], placement: Placement) -> Any:  # noqa: ANN401
+def model_application(loaders: Mapping[str, Loader], placement: Placement) -> _Untyped:
     """Return a Ray Serve application: a group of replicas of one model, or of all."""
     serve = _serve()
     replicas, at_once = placement.replicas, placement.cpus
@@ -304,7 +258,7 @@ def model_application(loaders: Mapping[str, Loader], placement: Placement) -> An
     return deployment.bind(loaders, cpus=placement.cpus, most=replicas.models_per_replica)
 
 
-def service_application(make: "Callable[[], FastAPI]", placement: Placement) -> Any:  # noqa: ANN401
+def service_application(make: "Callable[[], FastAPI]", placement: Placement) -> _Untyped:
     """Return a Ray Serve application: replicas of the ASGI application that `make` returns in each."""
     serve = _serve()
     log_config = placement.log_config

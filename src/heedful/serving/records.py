@@ -122,11 +122,11 @@ class SharedRecords(ClientRecords):
         """
         digest = fingerprint(key)
         with self._answered():
-            found = await self._redis.hget(_KEYS, digest)
-        return None if found is None else ApiKey(sha256=digest, **json.loads(found))
+            known = await self._redis.hget(_KEYS, digest)
+        return None if known is None else ApiKey(sha256=digest, **json.loads(known))
 
     async def count_request(self, client: str, per_minute: int) -> None:
-        """Count a request of a client who may send so many a minute to all servers together.
+        """Count a request of a client who may send so many a minute to all servers batch.
 
         Raises:
             TooManyRequestsError: it is one too many; it says when to come back.
@@ -187,14 +187,14 @@ def share_keys(url: str, keys: Sequence[ApiKey] | None) -> None:
     try:
         with (
             Redis.from_url(url, socket_timeout=_SECONDS, socket_connect_timeout=_SECONDS) as redis,
-            redis.pipeline() as together,
+            redis.pipeline() as batch,
         ):
-            together.ping()
+            batch.ping()
             if keys is not None:
-                together.delete(_KEYS)
+                batch.delete(_KEYS)
             if values:
-                together.hset(_KEYS, mapping=values)
-            together.execute()
+                batch.hset(_KEYS, mapping=values)
+            batch.execute()
     except (RedisError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InputError(f"--shared {without_password(url)}: {reason}; write redis://HOST:6379/0") from None

@@ -17,15 +17,13 @@ import typer
 
 from heedful.cli.options import BeamOverrides
 from heedful.errors import HeedfulError, InputError, MissingExtraError, install_hint
-from heedful.serving.limits import Limits
-from heedful.serving.on_ray import Replicas
+from heedful.serving.limits import Limits, Replicas
 from heedful.settings.options import Languages, Option, Runtime
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from heedful.decoding.options import SearchOptions
-    from heedful.decoding.translator import Translator
     from heedful.serving.access import ApiKey
     from heedful.serving.languages import Pair
     from heedful.serving.model_queue import PairTranslator, ServedModel
@@ -383,11 +381,11 @@ def _open_here(task: Serve, path: str) -> OpenedModel:
     from heedful.verbs.loading import load_translator
 
     translator = load_translator(Path(path), Languages(), task.runtime)
-
-    def for_languages(src: str | None, tgt: str | None) -> "Translator":
-        return translator.for_languages(src_lang=src, tgt_lang=tgt)
-
-    return OpenedModel(translator.bundle, for_languages, translator.generator.backend.parallel_batches)
+    return OpenedModel(
+        translator.bundle,
+        lambda src, tgt: translator.for_languages(src_lang=src, tgt_lang=tgt),
+        translator.generator.backend.parallel_batches,
+    )
 
 
 def load_served(
