@@ -90,47 +90,7 @@ class Clients:
         return True
 
 
-@pytest.mark.parametrize("killed", ["heedful-1", "heedful"])
-def test_no_answer_is_wrong_or_lost_though_a_replica_is_killed(
-    server: TranslationServer, bundle: Path, killed: str
-) -> None:
-    """A model's batches go to another replica; requests to the application are the client's to repeat."""
-    rng = random.Random(len(killed))
-    texts = [" ".join(rng.choices(WORDS, k=rng.randint(2, 9))) for _ in range(CLIENTS * TEXTS_OF_EACH)]
-    text = "".join(f"{each}\n" for each in texts).encode()
-    expected = dict(zip(texts, heedful("translate", bundle, stdin=text).out.splitlines(), strict=True))
-    clients = Clients(server, expected)
-    before = {process.pid for process in replicas(server, killed)}
-    assert len(before) == 2
-    with ThreadPoolExecutor(CLIENTS) as threads:
-        done = [threads.submit(clients.run, texts[n::CLIENTS]) for n in range(CLIENTS)]
-        while clients.answered < len(texts) // 4:
-            time.sleep(0.01)
-        psutil.Process(before.pop()).kill()
-        assert clients.answered < len(texts)
-        for each in done:
-            each.result()
-    assert clients.wrong == []
-    assert clients.answered == len(texts)
-    if killed == "heedful":  # those in the replica, and those that met it before it was missed
-        assert 0 < len(clients.repeated) <= 2 * CLIENTS, clients.repeated
-    else:
-        assert clients.repeated == []
-    while len(replicas(server, killed)) < 2:
-        assert server.process.poll() is None
-        time.sleep(0.1)
-
-
-def test_health_metrics_and_explanations_are_answered(server: TranslationServer) -> None:
-    assert server.ask("GET", "/health").json == {"status": "ok"}
-    ask(server, PAIRS[0][0])
-    metrics = server.ask("GET", "/metrics").body.decode()
-    assert 'heedful_characters_total{replica="' in metrics
-    fields = {"q": PAIRS[0][0], "source": "en", "target": "de"}
-    explained = server.post("/explain", fields).json["sentences"][0]
-    assert explained["hypotheses"][0]["text"] == PAIRS[0][1]
-
-
+# These two start a Ray of their own each: they come before the one of the tests after them.
 def has_begun(server: TranslationServer) -> bool:
     """Whether characters beyond those of the requests before are worked on."""
     metrics = server.ask("GET", "/metrics").body.decode()
@@ -171,3 +131,44 @@ def test_a_model_that_cannot_be_loaded_is_one_line(bundle: Path) -> None:
     assert outcome.returncode == 1
     assert outcome.stderr.splitlines()[-1].startswith(f"error: {copy}")
     assert "Traceback" not in outcome.stderr
+
+
+@pytest.mark.parametrize("killed", ["heedful-1", "heedful"])
+def test_no_answer_is_wrong_or_lost_though_a_replica_is_killed(
+    server: TranslationServer, bundle: Path, killed: str
+) -> None:
+    """A model's batches go to another replica; requests to the application are the client's to repeat."""
+    rng = random.Random(len(killed))
+    texts = [" ".join(rng.choices(WORDS, k=rng.randint(2, 9))) for _ in range(CLIENTS * TEXTS_OF_EACH)]
+    text = "".join(f"{each}\n" for each in texts).encode()
+    expected = dict(zip(texts, heedful("translate", bundle, stdin=text).out.splitlines(), strict=True))
+    clients = Clients(server, expected)
+    before = {process.pid for process in replicas(server, killed)}
+    assert len(before) == 2
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        done = [threads.submit(clients.run, texts[n::CLIENTS]) for n in range(CLIENTS)]
+        while clients.answered < len(texts) // 4:
+            time.sleep(0.01)
+        psutil.Process(before.pop()).kill()
+        assert clients.answered < len(texts)
+        for each in done:
+            each.result()
+    assert clients.wrong == []
+    assert clients.answered == len(texts)
+    if killed == "heedful":  # those in the replica, and those that met it before it was missed
+        assert 0 < len(clients.repeated) <= 2 * CLIENTS, clients.repeated
+    else:
+        assert clients.repeated == []
+    while len(replicas(server, killed)) < 2:
+        assert server.process.poll() is None
+        time.sleep(0.1)
+
+
+def test_health_metrics_and_explanations_are_answered(server: TranslationServer) -> None:
+    assert server.ask("GET", "/health").json == {"status": "ok"}
+    ask(server, PAIRS[0][0])
+    metrics = server.ask("GET", "/metrics").body.decode()
+    assert 'heedful_characters_total{replica="' in metrics
+    fields = {"q": PAIRS[0][0], "source": "en", "target": "de"}
+    explained = server.post("/explain", fields).json["sentences"][0]
+    assert explained["hypotheses"][0]["text"] == PAIRS[0][1]
