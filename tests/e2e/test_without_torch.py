@@ -117,7 +117,7 @@ CALLS = {
     "serve": ["--keys", "NEW", "--make-key", "ann"],  # the service itself: test_served_models.py
 }
 NEED_TORCH = {
-    "train", "demo", "bench train", "average", "import", "export", "attention",
+    "train", "distill", "back-translate", "demo", "bench train", "average", "import", "export", "attention",
     "draw heads", "draw lengths", "draw positions", "draw masks", "draw schedule", "draw smoothing",
 }  # fmt: skip
 # The value of an option, by its name in the program, and the options that it needs. Flags have none.

@@ -20,8 +20,9 @@ from heedful.errors import RenamedWarning
 # Modules of heedful.verbs, in the order of a typical first use; those of several commands, with their help.
 VERBS = (
     "demo", "train", "translate", "serve", "evaluate", "score", "align", "attention", "plot", "average",
-    "shortlist", "inspect", "import_", "export", "push",
+    "distill", "back-translate", "shortlist", "inspect", "import_", "export", "push",
 )  # fmt: skip
+_MODULES = {"distill": "synthetic", "back-translate": "synthetic"}  # of verbs that share one
 GROUPS = {
     "draw": "Draw parts of the paper, lengths of text, or heads of a model.",
     "bench": "Measure the speed of training or translation.",
@@ -32,8 +33,10 @@ def commands(names: Sequence[str] = (*VERBS, *GROUPS)) -> dict[str, Callable[[An
     """Return the functions of the commands of these modules by their names, such as `bench train`."""
     of_names: dict[str, Callable[[Any], None]] = {}
     for name in names:
-        module = import_module(f"heedful.verbs.{name}")
-        if name in GROUPS:
+        module = import_module(f"heedful.verbs.{_MODULES.get(name, name)}")
+        if name in _MODULES:
+            of_names[name] = module.COMMANDS[name]
+        elif name in GROUPS:
             of_names |= {f"{name} {each}": run for each, run in module.COMMANDS.items()}
         else:
             of_names[name.rstrip("_")] = module.command

@@ -488,6 +488,24 @@ class HeldOutText:
     tgt_key: Annotated[str, Option(TGT_KEY, TEXT)] = "tgt"
 
 
+Keep = Annotated[
+    list[str] | None,
+    Option(
+        "Keep the pairs that this filter finds when others are removed; can be repeated.",
+        TEXT,
+        metavar="FILTER",
+    ),
+]
+Remove = Annotated[
+    list[str] | None,
+    Option(
+        "When faulty pairs are removed, remove those of this filter too; can be repeated.",
+        TEXT,
+        metavar="FILTER",
+    ),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Filtering:
     """Filters of parallel text, and what to do with the pairs that they find."""
@@ -515,13 +533,5 @@ class Filtering:
         Path | None,
         Option("Write the text without faulty pairs into a new directory.", TEXT, metavar="DIR"),
     ] = None
-    keep: Annotated[
-        list[str] | None,
-        Option("With --fix, keep the pairs that this filter finds; can be repeated.", TEXT, metavar="FILTER"),
-    ] = None
-    remove: Annotated[
-        list[str] | None,
-        Option(
-            "With --fix, remove the pairs that this filter finds; can be repeated.", TEXT, metavar="FILTER"
-        ),
-    ] = None
+    keep: Keep = None
+    remove: Remove = None

@@ -76,6 +76,9 @@ class TokenizerConfig(Section):
     source_eos: bool = Field(
         default=True, description="End each source with the end token; OpenNMT-py's models do without."
     )
+    bundle: str | None = Field(
+        None, description="Bundle or run whose vocabulary is used, with its language tags; none: a new one."
+    )
 
 
 class CorpusConfig(Section):
@@ -88,6 +91,7 @@ class CorpusConfig(Section):
         None, description="Share of the training pairs, relative to the other weights; none: by size."
     )
     tag: str | None = Field(None, description="Token before each source, as languages.src_tag.")
+    provenance: str | None = Field(None, description="How the text was made, for the model card.")
 
     @model_validator(mode="after")
     def _has_one_text(self) -> Self:
@@ -151,6 +155,12 @@ class DataConfig(Section):
         if self.valid_src and self.valid_pairs:
             raise ValueError("give data.valid_src and data.valid_tgt, or data.valid_pairs, not both")
         return self
+
+    @property
+    def first_text(self) -> tuple[str | None, str | None]:
+        """The names of the files of source and target; of several corpora, those of the first."""
+        first = self.corpora[0] if self.corpora else self
+        return first.src, first.tgt
 
     @property
     def training_files(self) -> tuple[str, ...]:

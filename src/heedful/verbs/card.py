@@ -87,8 +87,7 @@ def _languages(config: Config) -> list[str]:
     tags = [_TAG.match(tag) for tag in (config.languages.src_tag, config.languages.tgt_tag) if tag]
     codes: Sequence[str] = [match[1] for match in tags if match]
     if not codes:
-        files = (config.data.src or "", config.data.tgt or "")
-        codes = [plain_name(Path(file)).suffix[1:] for file in files]
+        codes = [plain_name(Path(file or "")).suffix[1:] for file in config.data.first_text]
         codes = codes if set(codes) <= set(_ISO_639_1.split()) else []
     return list(dict.fromkeys(codes))
 
@@ -123,7 +122,12 @@ def shared_config(config: Config) -> Config:
         for corpus in data["corpora"]
     ]
     init = config.train.init and shared_name(config.train.init)
-    return config.replace(data=data | names, train=config.train.replace(init=init).model_dump())
+    bundle = config.tokenizer.bundle and shared_name(config.tokenizer.bundle)
+    return config.replace(
+        data=data | names,
+        train=config.train.replace(init=init).model_dump(),
+        tokenizer=config.tokenizer.replace(bundle=bundle).model_dump(),
+    )
 
 
 def shared_name(bundle: str) -> str:
@@ -185,6 +189,7 @@ def model_card(
             "## Data",
             "",
             f"- training text: {' and '.join(names)}",
+            *_provenance(config),
             f"- pairs read: {report.num_read:,}; used: {report.num_kept:,}; left out as empty: "
             f"{report.num_empty:,}; as longer than {report.max_length} tokens: {report.num_too_long:,}",
             f"- fingerprint: `{store.fingerprint}`",
@@ -206,6 +211,19 @@ def model_card(
             "",
         ]
     )
+
+
+def _provenance(config: Config) -> list[str]:
+    """Return a line for each corpus that says how it was made, and for a vocabulary of another model."""
+    lines = []
+    for corpus in config.data.corpora:
+        if corpus.provenance:
+            files = " and ".join(_file_name(file) for file in (corpus.pairs, corpus.src, corpus.tgt) if file)
+            tag = f", with the tag `{corpus.tag}`" if corpus.tag else ""
+            lines.append(f"- synthetic text, {files}{tag}: {corpus.provenance}")
+    if config.tokenizer.bundle and not config.train.init:
+        lines.append(f"- vocabulary: that of `{shared_name(config.tokenizer.bundle)}`")
+    return lines
 
 
 def _origin_section(origin: Origin, config: Config) -> list[str]:

@@ -157,6 +157,10 @@ def prepare(config: Config, run: RunDirectory, notices: Notices, *, resume: bool
         base = load_base_model(config.train.init, output=None if resume else run.path)
         config = continued_settings(config, base)
         notices.add(f"continuing from {base.origin.name}, with its architecture and tokenizers")
+    of_bundle = None
+    if base is None and not resume and config.tokenizer.bundle is not None:
+        config, of_bundle = with_vocabulary(config, config.tokenizer.bundle)
+        notices.add(f"the vocabulary is that of {config.tokenizer.bundle}")
     with ExitStack() as files:  # which hold the text while it is prepared
         texts, valid = _read(config, files, notices)
         config = _with_default_tag(config)
@@ -164,6 +168,8 @@ def prepare(config: Config, run: RunDirectory, notices: Notices, *, resume: bool
             tokenizers = base.tokenizers
         elif resume:
             tokenizers = run.load_tokenizers()
+        elif of_bundle:
+            tokenizers = of_bundle
         else:
             tokenizers = _trained_tokenizers(texts, config, notices)
         config, execution = _resolve(config, None if base else tokenizers)
@@ -232,13 +238,39 @@ def continued_settings(config: Config, base: BaseModel) -> Config:
     return config.replace(**merged | {"model": merged["model"] | sizes})
 
 
-def _check(section: str, requested: Section, actual: Section, name: str) -> None:
+def with_vocabulary(config: Config, name: str) -> tuple[Config, TokenizerPair]:
+    """Return the settings with the vocabulary of another model and what goes with it, and its tokenizers.
+
+    Args:
+        config: of the run.
+        name: of the bundle: its path, or its id on the hub.
+
+    Raises:
+        ConfigError: the user has set another value.
+        BundleError: it is missing, damaged, too new, or has no tokenizer.
+        HubError: it cannot be downloaded.
+    """
+    bundle = load_bundle(local_bundle(Path(name)))
+    own = _set_values(config.tokenizer) | {"bundle": name}
+    remedy = "tokenizer.bundle keeps its vocabulary; leave the setting out, or set tokenizer.bundle=false"
+    _check("tokenizer", config.tokenizer.replace(bundle=None), bundle.config.tokenizer, name, remedy=remedy)
+    settings = config.model_dump(exclude_unset=True) | {
+        "tokenizer": bundle.config.tokenizer.model_dump() | own,
+        "languages": bundle.config.languages.model_dump() | _set_values(config.languages),
+        "model": {"decoder_start_id": bundle.config.model.decoder_start_id} | _set_values(config.model),
+    }
+    return validate(settings), bundle.tokenizers
+
+
+_OF_INIT = "--init keeps its architecture and tokenizers; leave the setting out, or the preset that makes it"
+
+
+def _check(section: str, requested: Section, actual: Section, name: str, *, remedy: str = _OF_INIT) -> None:
     for key, value in _set_values(requested).items():
         there = getattr(actual, key)
         if key not in _FREE | _OF_THE_VOCABULARY and value != there:
             raise ConfigError(
-                f"{section}.{key}={json.dumps(value)}: {name} has {json.dumps(there)}, and --init keeps its "
-                "architecture and tokenizers; leave the setting out, or the preset that makes it"
+                f"{section}.{key}={json.dumps(value)}: {name} has {json.dumps(there)}, and {remedy}"
             )
 
 

@@ -505,8 +505,7 @@ def _pair_of(config: "Config") -> "list[Pair]":
     codes = [
         None if name is None else language_code(name) for name in (config.languages.src, config.languages.tgt)
     ]
-    names = [config.data.src, config.data.tgt]
-    endings = [None if name is None else _ending(str(name)) for name in names]
+    endings = [None if name is None else _ending(name) for name in config.data.first_text]
     for src, tgt in (codes, endings):
         if src and tgt and src != tgt:
             return [Pair(src, tgt)]

@@ -381,7 +381,6 @@ def command(task: Train) -> None:
     """Train, and print the best bundle."""
     from heedful.cli.progress import training_display
     from heedful.settings.loading import load_config, parse_override
-    from heedful.verbs.card import without_directories
     from heedful.verbs.run_directory import CONFIG, check_preset
 
     file, preset = task.config, task.preset
@@ -401,22 +400,30 @@ def command(task: Train) -> None:
     config = load_config(file, preset=preset, overrides=overrides)
     if run_as_worker(config):
         return
-    words = [_quoted(without_directories(argument)) for argument in ("heedful", *sys.argv[1:])]
     with training_display() as display:
         result = train(
             config,
             output,
             resume=task.resume,
             overwrite=task.overwrite,
-            command=" ".join(words),
+            command=command_line(),
             listeners=[display],
             track=task.track,
         )
-    if task.as_json:
-        summary = {"best": str(result.best), "last": str(result.last), **result.end.to_json()}
-        print(json.dumps(summary))
-    else:
-        print(result.best)
+    print_result(result, as_json=task.as_json)
+
+
+def print_result(result: TrainResult, *, as_json: bool) -> None:
+    """Print the best bundle, or a summary as JSON."""
+    summary = {"best": str(result.best), "last": str(result.last), **result.end.to_json()}
+    print(json.dumps(summary) if as_json else result.best)
+
+
+def command_line() -> str:
+    """Return the command as it was typed, for a model card; of each file its name alone."""
+    from heedful.verbs.card import without_directories
+
+    return " ".join(_quoted(without_directories(argument)) for argument in ("heedful", *sys.argv[1:]))
 
 
 def _quoted(argument: str) -> str:

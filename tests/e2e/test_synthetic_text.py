@@ -1,0 +1,267 @@
+"""Students and back-translation: one command each, killed at any stage they end in the same bundle."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import assert_one_clear_line, heedful, text
+from ten_pairs import as_options
+from tiny_bundle import PAIRS, SOURCES, TARGETS, save_memorised, save_untrained
+
+from heedful.storage.bundle import file_sha256, load_bundle
+
+SETTINGS: dict[str, object] = {
+    "model.d_model": 16,
+    "model.d_ff": 32,
+    "model.num_heads": 2,
+    "model.num_encoder_layers": 1,
+    "model.num_decoder_layers": 1,
+    "model.decoder_unit": "ssru",
+    "data.cache_dir": "cache",
+    "batch.tokens": 60,
+    "train.max_steps": 6,
+    "train.checkpoint_every_steps": 3,
+    "train.threads": 1,
+    "train.processes": 1,
+    "train.precision": "float32",
+    "valid.every_steps": 4,
+    "valid.decode_sentences": 2,
+    "decode.max_length": 20,
+}
+TRAINING = ["--preset", "tiny", *as_options(SETTINGS)]
+# The teacher knows all pairs by heart, so its last two are those of the validation text, which are removed.
+DISTILL = ["teacher", "--src", "text.en", "--valid-src", "valid.en", "--valid-tgt", "valid.de", *TRAINING]
+BACK_TRANSLATE = ["reverse", "--mono", "mono.de", "--src", "few.en", "--tgt", "few.de", *TRAINING]
+BACK_TRANSLATE += as_options({"tokenizer.vocab_size": 60, "data.allow_overlap": "true"})
+
+# Runs commands in processes that kill themselves at the n-th call of a function, with chunks of four lines.
+STRUCK = """
+import json, os, signal, sys
+from heedful.cli.main import main
+from heedful.verbs import prepare, resumable, synthetic, train, translate
+translate._CHUNK_LINES, resumable._SYNC_SHARE = 4, 1e9
+def run(name, left, arguments):
+    original = getattr(os, name)
+    def struck(*arguments, **options):
+        nonlocal left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **options)
+    setattr(os, name, struck)
+    sys.argv[1:] = arguments
+    main()
+for case in json.loads(sys.argv[1]):
+    child = os.fork()
+    if not child:
+        run(*case)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+# What is written at these calls: the translation's second chunk, the filtered pairs, the run's first file,
+# and a bundle, after a checkpoint.
+MOMENTS = {"chunk": ("fsync", 5), "clean": ("rename", 1), "start": ("fsync", 12), "bundle": ("fsync", 22)}
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, with models and texts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("heedful.verbs.translate._CHUNK_LINES", 4)
+    save_memorised(tmp_path / "teacher" / "best")
+    save_memorised(tmp_path / "reverse" / "best", tuple((tgt, src) for src, tgt in PAIRS))
+    for name, src, tgt in (
+        ("valid", SOURCES[4:], TARGETS[4:]),
+        ("few", SOURCES[:2], TARGETS[:2]),
+        ("text", [*SOURCES, "", *SOURCES], TARGETS),
+        ("mono", SOURCES, [*TARGETS, "", *TARGETS]),
+    ):
+        (tmp_path / f"{name}.en").write_bytes(text(src))
+        (tmp_path / f"{name}.de").write_bytes(text(tgt))
+    return tmp_path
+
+
+def lines(path: str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8").splitlines()
+
+
+def bundle(run: str) -> dict[str, bytes]:
+    """The files of both bundles, without the name of the run."""
+    return {
+        str(path.relative_to(run)): path.read_bytes().replace(run.encode(), b"RUN")
+        for name in ("best", "last")
+        for path in sorted((Path(run) / name).iterdir())
+    }
+
+
+def test_a_student_learns_the_pairs_of_its_teacher(files: Path) -> None:
+    outcome = heedful("distill", *DISTILL, "-o", "run", "--json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["best"] == str(Path("run", "best"))
+    assert lines("run/synthetic/translated.de") == [*TARGETS, "", *TARGETS]
+    assert lines("run/synthetic/clean/train.en") == SOURCES[:4]
+    assert lines("run/synthetic/clean/train.de") == TARGETS[:4]
+    assert "9 of 13 pairs removed by filters" in outcome.err
+    student, teacher = load_bundle("run"), load_bundle("teacher")
+    assert student.tokenizers.fingerprint() == teacher.tokenizers.fingerprint()
+    assert student.config.model.decoder_unit == "ssru"
+    assert heedful("translate", "run", stdin=text(SOURCES)).code == 0
+
+
+def test_the_card_says_where_the_pairs_are_from(files: Path) -> None:
+    assert heedful("distill", *DISTILL, "--beam-size", 2, "-o", "run").code == 0
+    card = Path("run/best/README.md").read_text(encoding="utf-8")
+    weights = file_sha256(Path("teacher/best/model.safetensors"))
+    assert (
+        "- synthetic text, train.en and train.de: targets translated from text.en by `teacher` (weights "
+        f"`{weights}`), BeamSearch(beam_size=2, early_stopping='optimal'), float32; 9 of 13 pairs removed"
+    ) in card
+    assert "- vocabulary: that of `teacher`" in card
+    assert 'language:\n- "en"\n- "de"\n' in card
+    assert "heedful distill teacher --src text.en" in card
+    stored = Path("run/best/config.json").read_text(encoding="utf-8")
+    assert "synthetic/" not in stored.replace("\\\\", "/")
+
+
+def test_several_teachers_translate_together_and_people_too(files: Path) -> None:
+    save_untrained(files / "other" / "best")
+    weights = ["--tgt", "text.de", "--weight", 2]
+    (files / "text.en").write_bytes(text(SOURCES))
+    outcome = heedful("distill", "teacher", "other", *DISTILL[1:], *weights, "-o", "run")
+    assert outcome.code == 1  # which no filter changes: that text is the user's
+    assert "2 of 2 validation pairs are in the training text too" in outcome.err.splitlines()[-1]
+    outcome = heedful(
+        "distill", "teacher", "other", *DISTILL[1:], *weights, *as_options({"data.allow_overlap": "true"}),
+        "-o", "run", "--resume",
+    )  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    together = heedful("translate", "teacher", "--ensemble", "other", stdin=text(SOURCES)).out
+    assert lines("run/synthetic/translated.de") == together.splitlines()
+    people, teachers = load_bundle("run").config.data.corpora
+    assert (people.src, people.weight, people.provenance) == ("text.en", 1.0, None)
+    assert (teachers.src, teachers.weight) == ("train.en", 2.0)
+    assert "`teacher` (weights" in str(teachers.provenance)
+    assert "and `other` (weights" in str(teachers.provenance)
+
+
+def test_back_translations_are_tagged_sources(files: Path) -> None:
+    search = ["--sample", "--temperature", 1.5, "--seed", 3]
+    outcome = heedful("back-translate", *BACK_TRANSLATE, *search, "-o", "run")
+    assert outcome.code == 0, outcome.err
+    expected = heedful("translate", "reverse", *search, stdin=text(lines("mono.de"))).out
+    assert lines("run/synthetic/translated.en") == expected.splitlines()
+    assert set(lines("run/synthetic/clean/train.de")) <= {*TARGETS}
+    student = load_bundle("run")
+    people, synthetic = student.config.data.corpora
+    assert (people.src, people.tag, synthetic.src, synthetic.tag) == ("few.en", None, "train.en", "<BT>")
+    assert student.tokenizers.src.tag_ids("<BT>")
+    card = Path("run/best/README.md").read_text(encoding="utf-8")
+    assert "with the tag `<BT>`: sources translated from mono.de by `reverse` (weights `" in card
+    assert "Sampling(" in card
+    outcome = heedful("back-translate", *BACK_TRANSLATE, "--tag", "", "-o", "untagged")
+    assert outcome.code == 0, outcome.err
+    assert load_bundle("untagged").config.data.corpora[1].tag is None
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9")
+@pytest.mark.parametrize("command", [["distill", *DISTILL], ["back-translate", *BACK_TRANSLATE]])
+def test_a_run_that_is_killed_at_any_stage_ends_in_the_same_bundle(files: Path, command: list[str]) -> None:
+    cases = [(*moment, [*command, "-o", f"killed-{name}"]) for name, moment in MOMENTS.items()]
+    done = subprocess.run(
+        [sys.executable, "-c", STRUCK, json.dumps(cases)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(-signal.SIGKILL)] * len(cases), done.stderr
+    assert any(Path("killed-chunk/synthetic").glob("translated.*.unfinished.journal"))
+    assert not Path("killed-clean/synthetic/clean").exists()
+    assert not Path("killed-start/config.toml").exists()
+    assert Path("killed-bundle/checkpoints/step-3").exists()
+    assert not Path("killed-bundle/best").exists()
+    assert heedful(*command, "-o", "whole").code == 0
+    expected = bundle("whole")
+    for name in MOMENTS:
+        outcome = heedful(*command, "-o", f"killed-{name}", "--resume")
+        assert outcome.code == 0, outcome.err
+        assert bundle(f"killed-{name}") == expected, name
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [
+        (["--src", "none.en"], 1, "none.en: is no file of lines"),
+        (["--src", "."], 1, ".: is no file of lines"),
+        (["--tgt", "few.de"], 1, "few.de: 2 lines but text.en has 13"),
+        (["--valid-tgt", "few.en", "--valid-src", "text.en"], 1, "few.en: 2 lines but text.en has 13"),
+        (["--weight", "2"], 2, "--weight needs --tgt"),
+        (["--tgt", "same.de", "--weight", "-1"], 2, "weight=-1.0: input should be greater than 0"),
+        (["--set", "model.nun_heads=2"], 2, "did you mean 'num_heads'?"),
+        (
+            ["--set", "tokenizer.vocab_size=70"],
+            2,
+            "teacher has 60, and tokenizer.bundle keeps its vocabulary",
+        ),
+        (["--set", "tokenizer.bundle=nowhere"], 1, "nowhere: no such directory"),
+        (["--config", "none.toml"], 2, "none.toml: No such file"),
+        (["--precision", "int7"], 2, "precision='int7': must be one of"),
+        (["--tgt-lang", "fr"], 1, "translates into one language only"),
+        (["nowhere"], 1, "nowhere: no such directory"),
+    ],
+)
+def test_bad_input_is_one_line_before_anything_is_translated(
+    files: Path, change: list[str], code: int, message: str
+) -> None:
+    (files / "same.de").write_bytes(text(["."] * 13))
+    outcome = heedful("distill", *DISTILL, *change, "-o", "run")
+    assert_one_clear_line(outcome, code, message)
+    assert not list(files.glob("run/synthetic/translated*"))
+
+
+def test_processes_of_torchrun_are_told_how_to_go_on(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert_one_clear_line(heedful("distill", *DISTILL, "-o", "run"), 1, "heedful train --resume --output RUN")
+
+
+def test_an_earlier_start_is_continued_only_by_the_same_command(files: Path) -> None:
+    started = ["distill", *DISTILL, "--set", "data.max_length=1", "-o", "run"]
+    assert heedful(*started).code == 1  # no pair is that short, which is noticed after the translation
+    translated = Path("run/synthetic/translated.de").stat().st_mtime_ns
+    assert_one_clear_line(
+        heedful("distill", *DISTILL, "-o", "run"),
+        1,
+        "run: has translations of an earlier start; give --resume to go on with them, --overwrite to rename",
+    )
+    for change, message in (
+        (["--beam-size", 3], "strategy=BeamSearch(beam_size=4"),
+        (["--keep", "duplicate-pair"], "--keep=[], not ['duplicate-pair']"),
+        (["--src", "mono.en"], "the checksum of the text="),
+    ):
+        outcome = heedful("distill", *DISTILL, *change, "-o", "run", "--resume")
+        assert_one_clear_line(outcome, 1, "synthetic: was written with", message, "or --overwrite to start")
+    outcome = heedful("distill", *DISTILL, "-o", "run", "--resume")  # the training may have other settings
+    assert outcome.code == 0, outcome.err
+    assert Path("run/synthetic/translated.de").stat().st_mtime_ns == translated
+    assert_one_clear_line(heedful("distill", *DISTILL, "-o", "run"), 1, "--resume to go on")
+    (files / "run" / "text.en").write_bytes(text(SOURCES))
+    moved = ["--src", "run/text.en", "--overwrite"]
+    outcome = heedful("distill", *DISTILL, *moved, "-o", "run")
+    assert_one_clear_line(outcome, 1, "run/text.en: is in run, which --overwrite would rename")
+    assert heedful("distill", *DISTILL, "--overwrite", "-o", "run").code == 0
+    again, before = bundle("run"), bundle("run.old-1")
+    assert again["best/model.safetensors"] == before["best/model.safetensors"]
+
+
+def test_a_damaged_record_is_no_licence_to_mix_texts(files: Path) -> None:
+    (files / "run" / "synthetic").mkdir(parents=True)
+    (files / "run" / "synthetic" / "origin.json").write_text('{"format_version": 2}', encoding="utf-8")
+    outcome = heedful("distill", *DISTILL, "-o", "run", "--resume")
+    assert_one_clear_line(outcome, 1, "origin.json: damaged, or of a newer heedful")
+
+
+def test_a_vocabulary_without_the_tag_is_refused(files: Path) -> None:
+    outcome = heedful(
+        "back-translate", *BACK_TRANSLATE, *as_options({"tokenizer.bundle": "reverse"}), "-o", "run"
+    )
+    assert outcome.code == 1
+    assert "error: languages.src_tag: " in outcome.err
+    assert "<BT>" in outcome.err.splitlines()[-1]
