@@ -225,7 +225,15 @@ def test_the_public_surface_is_pinned() -> None:
         "BundleError", "CheckpointError", "ConfigError", "CorpusError", "HeedfulError", "HubError",
         "InputError", "InteropError", "MissingExtraError", "RunError", "TokenizerError", "TrainingError",
     }  # fmt: skip
-    classes = {"Bundle", "Config", "SearchOptions", "TableTranslator", "Translation", "Translator"}
+    classes = {
+        "Bundle",
+        "Config",
+        "Glossary",
+        "SearchOptions",
+        "TableTranslator",
+        "Translation",
+        "Translator",
+    }
     functions = {"download_bundle", "load_bundle", "load_model"}
     assert set(heedful.__all__) == errors | classes | functions | {"__version__"}
     assert all(getattr(heedful, name) is not None for name in heedful.__all__)

@@ -27,6 +27,7 @@ from heedful.errors import (
 )
 
 if TYPE_CHECKING:
+    from heedful.decoding.glossary import Glossary
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
     from heedful.decoding.translator import TableTranslator, Translator
@@ -43,6 +44,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "CorpusError",
+    "Glossary",
     "HeedfulError",
     "HubError",
     "InputError",
@@ -64,6 +66,7 @@ __all__ = [
 _HOMES = {
     "Bundle": "heedful.storage.bundle",
     "Config": "heedful.settings.run",
+    "Glossary": "heedful.decoding.glossary",
     "SearchOptions": "heedful.decoding.options",
     "TableTranslator": "heedful.decoding.translator",
     "Translation": "heedful.decoding.translation",

@@ -20,7 +20,7 @@ MOST = {
 MEDIAN = 243  # lines of a module, at least
 # Of what a task runs through, with the native engine and one process.
 MOST_OF_A_TASK = {
-    "a line": {"functions": 218, "files": 38, "modules": 63},
+    "a line": {"functions": 218, "files": 38, "modules": 65},
     "a step": {"functions": 78, "files": 17},
     "a request": {"functions": 155, "files": 32},
 }

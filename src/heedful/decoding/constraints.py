@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -19,10 +19,12 @@ from heedful.decoding.steps import (
     on_host,
 )
 from heedful.decoding.task import SearchTask
+from heedful.decoding.terms import NO_TOKEN, TermAutomata
 from heedful.errors import InputError
 from heedful.text.special_tokens import suppressed_ids
 
 FREE = -1  # instead of an id: the search may choose
+_ANY_END = -2  # instead of an id: the best that ends a word
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,17 @@ class Candidates:
         scores: what the search goes by: log-probabilities, less all penalties; -inf is impossible.
         log_probs: the model's own; the same array where there is no penalty.
         ids: the tokens.
+        nodes: of the terms of each row after each token, (rows, C, T), where outputs must contain terms.
+        banks: (rows, C), by which a beam is shared then: see `TermAutomata.banks`.
+        estimates: (rows, C), the log-probability of the terms that are missing after each token.
     """
 
     scores: NDArray[np.float64]
     log_probs: NDArray[np.float64]
     ids: NDArray[np.int64]
+    nodes: NDArray[np.int64] | None = None
+    banks: NDArray[np.int64] | None = None
+    estimates: NDArray[np.float64] | None = None
 
 
 class Constraints:
@@ -50,6 +58,9 @@ class Constraints:
     A forced token is the only one possible, whatever else forbids it; a prefix forces its tokens. A token of
     a prefix has the model's log-probability; `forced_first_id` and `forced_last_id` have 0, since they are no
     choice. All of them count in the length.
+
+    Where an output must contain terms, the next tokens of missing ones are among the candidates, and what
+    would leave no space for them, such as the end token, is impossible.
     """
 
     def __init__(self, task: SearchTask) -> None:
@@ -66,6 +77,7 @@ class Constraints:
         self._prefixes = np.full((len(task.max_lengths), num_before + longest), FREE)  # the id by position
         for sentence, prefix in enumerate(prefixes):
             self._prefixes[sentence, num_before : num_before + len(prefix)] = prefix
+        self.terms = TermAutomata(task.terms) if task.terms is not None and any(task.terms) else None
 
     def candidates(
         self,
@@ -75,6 +87,7 @@ class Constraints:
         written: NDArray[np.int64],
         sentences: NDArray[np.int64],
         discounts: NDArray[np.float64] | None = None,
+        nodes: NDArray[np.int64] | None = None,
     ) -> Candidates:
         """The `count` best tokens that may come next.
 
@@ -84,6 +97,7 @@ class Constraints:
             written: (rows, T), the tokens of each row so far, without the start token.
             sentences: (rows,), the sentence of each row.
             discounts: (rows, V), what each token costs besides, as far as the search chooses by it.
+            nodes: of the terms, (rows, T), as the candidates before had them; None: nothing is written yet.
 
         Raises:
             InputError: log-probabilities that are not numbers, or a forced token that does not exist.
@@ -97,13 +111,98 @@ class Constraints:
             scores, own = self._scores(tokens.log_probs(), written, discounts=discounts)
             values, ids = tokens.with_log_probs(scores).top(count, suppressed)
             own_values = values if own is scores else _values_of(own, ids)
-        if not self._may_force(written):
-            return Candidates(values, own_values, ids)
-        rows, forced_ids, forced_log_probs = self._forced(tokens, written, sentences)
-        values[rows] = -np.inf
-        values[rows, 0] = own_values[rows, 0] = forced_log_probs
-        ids[rows, 0] = forced_ids
-        return Candidates(values, own_values, ids)
+        is_free = np.ones(len(written), dtype=bool)
+        if self._may_force(written):
+            rows, forced_ids, forced_log_probs = self._forced(tokens, written, sentences)
+            values[rows] = -np.inf
+            values[rows, 0] = own_values[rows, 0] = forced_log_probs
+            ids[rows, 0] = forced_ids
+            is_free[rows] = False
+        candidates = Candidates(values, own_values, ids)
+        if self.terms is None:
+            return candidates
+        nodes = self.terms.beginnings[sentences] if nodes is None else nodes
+        if not nodes.any():  # all terms are there
+            return replace(candidates, nodes=np.zeros((*ids.shape, nodes.shape[1]), dtype=np.int64))
+        space = self._limits[sentences] - written.shape[1] - (self._options.forced_last_id is not None)
+        added = _added_ids(self.terms, nodes, candidates, space)
+        added[~is_free] = NO_TOKEN
+        rows = np.flatnonzero((added != NO_TOKEN).any(axis=1))
+        if len(rows):
+            costs = None if discounts is None else discounts[rows]
+            of_rows = self._scores(tokens[rows].log_probs(), written[rows], discounts=costs)
+            candidates = self._with_added(candidates, rows, added[rows], of_rows, written)
+        if written.shape[1] == 0 and self._options.forced_first_id is not None:
+            after = np.repeat(nodes[:, None], candidates.ids.shape[1], axis=1)
+        else:
+            after = _nodes_after(self.terms, nodes, candidates.ids)
+        scores = self._with_space(candidates, after, space, is_free)
+        banks = self.terms.banks(after.reshape(-1, nodes.shape[1]), sentences.repeat(candidates.ids.shape[1]))
+        self.terms.see(nodes, after, candidates.scores)
+        return replace(
+            candidates,
+            scores=scores,
+            nodes=after,
+            banks=banks.reshape(scores.shape),
+            estimates=self.terms.estimates[after].sum(axis=2),
+        )
+
+    def _with_added(
+        self,
+        candidates: Candidates,
+        rows: NDArray[np.int64],
+        added: NDArray[np.int64],
+        scores_and_own: tuple[Array, Array],
+        written: NDArray[np.int64],
+    ) -> Candidates:
+        """Return candidates with more tokens in some rows: `added`, (rows, K), or the best to end a word."""
+        assert self.terms is not None
+        scores, own = scores_and_own
+        suppressed = [*self._suppressed(written), self._eos_id]
+        ending = np.flatnonzero(added[:, -1] == _ANY_END)
+        if len(ending):
+            best = on_host(scores[like(ending, scores)]).astype(np.float64)
+            best[:, ~self.terms.ends_words(np.arange(best.shape[1]))] = -np.inf
+            best[:, [i for i in suppressed if i < best.shape[1]]] = -np.inf
+            added[ending, -1] = best.argmax(axis=1)
+        is_added = added != NO_TOKEN
+        ids = np.where(is_added, added, 0)
+        is_possible = is_added & ~np.isin(ids, suppressed)
+        values = [np.where(is_possible, _values_of(each, ids), -np.inf) for each in (scores, own)]
+        shape = (len(candidates.ids), added.shape[1])
+        more_scores, more_own, more_ids = (
+            np.full(shape, -np.inf),
+            np.full(shape, -np.inf),
+            np.zeros(shape, int),
+        )
+        more_scores[rows], more_own[rows], more_ids[rows] = *values, ids
+        return Candidates(
+            np.concatenate((candidates.scores, more_scores), axis=1),
+            np.concatenate((candidates.log_probs, more_own), axis=1),
+            np.concatenate((candidates.ids, more_ids), axis=1),
+        )
+
+    def _with_space(
+        self,
+        candidates: Candidates,
+        nodes: NDArray[np.int64],
+        space: NDArray[np.int64],
+        is_free: NDArray[np.bool_],
+    ) -> NDArray[np.float64]:
+        """Return the scores, -inf for tokens after which the missing terms no longer fit.
+
+        One position is left for the end token, unless the terms need that one too. Where they do not fit at
+        all, nothing is ruled out.
+        """
+        assert self.terms is not None
+        needs, scores = self.terms.needs(nodes), candidates.scores
+        left = np.where(candidates.ids == self._eos_id, 0, (space - 1).clip(0)[:, None])
+        reserve = np.minimum(left, 1 if self._options.forced_last_id is None else 0)
+        fits = (needs <= left - reserve) & (scores > -np.inf)
+        barely = (needs <= left) & (scores > -np.inf)
+        fits |= barely & ~fits.any(axis=1, keepdims=True)
+        fits |= ~fits.any(axis=1, keepdims=True) | ~is_free[:, None]
+        return np.where(fits, scores, -np.inf)
 
     def distribution(
         self, tokens: NextTokens, *, written: NDArray[np.int64], sentences: NDArray[np.int64]
@@ -253,6 +352,35 @@ class Constraints:
         ):
             if forced is not None and forced >= vocab_size:
                 raise InputError(f"{name}={forced}: the model has {vocab_size:,} tokens")
+
+
+def _added_ids(
+    terms: TermAutomata, nodes: NDArray[np.int64], candidates: Candidates, space: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the tokens of missing terms that are not among the candidates, (rows, K); NO_TOKEN fills up.
+
+    The last is _ANY_END where a word must end, and none of the candidates would end it.
+    """
+    has_terms = np.flatnonzero(nodes.any(axis=1))
+    some, ids = nodes[has_terms], candidates.ids[has_terms]
+    offered = terms.next_ids(some, all_terms=terms.needs(some) + 2 >= space[has_terms])
+    offered[(offered[:, :, None] == ids[:, None, :]).any(axis=2)] = NO_TOKEN
+    ends = terms.ends_words(ids.ravel()).reshape(ids.shape) & (candidates.scores[has_terms] > -np.inf)
+    must_end = terms.is_pending(some) & ~ends.any(axis=1)
+    added = np.full((len(nodes), offered.shape[1] + 1), NO_TOKEN)
+    added[has_terms, :-1] = offered
+    added[has_terms[must_end], -1] = _ANY_END
+    return added
+
+
+def _nodes_after(terms: TermAutomata, nodes: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the nodes after each candidate, (rows, C, T)."""
+    num_rows, count = ids.shape
+    after = np.zeros((num_rows, count, nodes.shape[1]), dtype=np.int64)
+    has_terms = np.flatnonzero(nodes.any(axis=1))
+    of_each = terms.step(nodes[has_terms].repeat(count, axis=0), ids[has_terms].ravel())
+    after[has_terms] = of_each.reshape(len(has_terms), count, -1)
+    return after
 
 
 def _values_of(log_probs: Array, ids: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -222,7 +222,7 @@ class Generator:
         """Return the task of a batch, and the ids that each output may be written with; None: all."""
         allowed = None
         if self.shortlist is not None:
-            allowed = [self.shortlist.ids(each.ids, besides=each.prefix) for each in sources]
+            allowed = [self.shortlist.ids(each.ids, besides=each.target_ids) for each in sources]
         task = SearchTask(
             max_lengths=[each.limit for each in sources],
             start_id=self.start_id,
@@ -232,6 +232,7 @@ class Generator:
             sources=[each.ids for each in sources],
             prefixes=[each.prefix for each in sources],
             vocab_size=self.vocab_size,
+            terms=[each.terms for each in sources] if any(each.terms for each in sources) else None,
         )
         return task, allowed
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Self
 
+from heedful.decoding.glossary import Glossary
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.strategies.protocol import Strategy, with_settings
 from heedful.errors import InputError
@@ -18,15 +19,19 @@ class SearchOptions(SharedOptions):
 
     Attributes:
         strategy: the algorithm, with its own settings: a beam of four.
+        glossary: whose terms the outputs must contain, where a text has them; None: no terms.
     """
 
     strategy: Strategy = field(default_factory=BeamSearch)
+    glossary: Glossary | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not hasattr(self.strategy, "search"):
             raise InputError(f"strategy={self.strategy!r}: must be a strategy, such as BeamSearch()")
         self.strategy.check(self)
+        if self.glossary is not None and not getattr(self.strategy, "supports_terms", False):
+            raise InputError("glossary: only beam search keeps to it; use a beam, which may be of one")
 
     @classmethod
     def from_config(cls, config: DecodeConfig) -> Self:

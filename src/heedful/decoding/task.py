@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.decoding.terms import Term
 from heedful.settings.options import SharedOptions
 
 
@@ -18,15 +20,29 @@ class Source:
         ids: as the encoder reads them, with special tokens; none for an empty text, which is not searched.
         prefix: the ids that its outputs begin with, after `SharedOptions.forced_first_id` where there is one.
         limit: the most tokens of an output, the end token included.
+        terms: what its outputs must contain.
     """
 
     ids: Sequence[int]
     prefix: Sequence[int]
     limit: int
+    terms: Sequence[Term] = ()
+
+    @property
+    def target_ids(self) -> list[int]:
+        """The ids that its outputs need: those of the prefix and of all forms of the terms."""
+        of_terms = (form.ids for term in self.terms for form in term.forms)
+        return [*self.prefix, *chain.from_iterable(of_terms)]
 
     @classmethod
     def of(
-        cls, ids: Sequence[int], options: SharedOptions, *, prefix: Sequence[int] = (), longest: int | None
+        cls,
+        ids: Sequence[int],
+        options: SharedOptions,
+        *,
+        prefix: Sequence[int] = (),
+        longest: int | None,
+        terms: Sequence[Term] = (),
     ) -> Self:
         """Return a source with its limit; section 6.1 limits outputs to the length of their inputs + 50.
 
@@ -35,9 +51,10 @@ class Source:
             options: of the search.
             prefix: of its outputs.
             longest: what the positions of the model allow; None sets no limit.
+            terms: what its outputs must contain.
         """
         caps = [cap for cap in (options.max_length, longest) if cap is not None]
-        return cls(ids, prefix, min([len(ids) + options.max_length_offset, *caps]))
+        return cls(ids, prefix, min([len(ids) + options.max_length_offset, *caps]), terms)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +73,8 @@ class SearchTask:
         prefixes: for each sentence the ids that its outputs begin with, after `options.forced_first_id` where
             there is one; what goes beyond its length limit is not written. None: no outputs begin with any.
         vocab_size: of the outputs, by which sampling bounds its memory; None: unknown.
+        terms: for each sentence what its outputs must contain, as far as their length limits allow it; None:
+            nothing.
     """
 
     max_lengths: Sequence[int]
@@ -66,6 +85,7 @@ class SearchTask:
     sources: Sequence[Sequence[int]] = ()
     prefixes: Sequence[Sequence[int]] | None = None
     vocab_size: int | None = None
+    terms: Sequence[Sequence[Term]] | None = None
 
     def start_ids(self) -> NDArray[np.int64]:
         """Return the first input ids, (B,)."""

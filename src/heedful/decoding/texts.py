@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from heedful.decoding.glossary import Entry, PlacedTerm, term_of
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.task import Source
@@ -48,12 +49,14 @@ class Lines:
         segments: of all lines, in order; most lines are one.
         sources: of the segments.
         gaps: for each line, what joins the output of each of its segments to the one before.
+        entries: for each line, the entries of a glossary that apply to it; none without a glossary.
     """
 
     texts: Sequence[str]
     segments: list[str] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     gaps: list[list[str]] = field(default_factory=list)
+    entries: list[list[Entry]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,14 +126,19 @@ class TextCodec:
                 segments, gaps = split_text(text, self.tokenizers.src, max(1, most - num_special))
                 encoded_segments = _encoded(self.tokenizers.src, segments)
             lines.gaps.append(gaps)
+            of_line: list[Entry] = []
             for segment, ids_of_segment in zip(segments, encoded_segments, strict=True):
                 framed = self.special_tokens.source(ids_of_segment) if ids_of_segment else []
                 _check_length(f"line {number:,}", framed, self.position_limit)
-                source = Source.of(framed, options, prefix=prefix, longest=self.position_limit)
+                entries = options.glossary.applicable(segment) if options.glossary is not None else []
+                terms = [term for each in entries if (term := term_of(each, self.tokenizers.tgt))]
+                source = Source.of(framed, options, prefix=prefix, longest=self.position_limit, terms=terms)
+                of_line += [each for each in entries if each not in of_line]
                 _check_prefix(number, prefix, source.limit - (options.forced_first_id is not None))
                 lines.segments.append(segment)
                 lines.sources.append(source)
                 prefix = []
+            lines.entries.append(of_line)
         return lines
 
     def decode(
@@ -164,9 +172,15 @@ class TextCodec:
             for text, one, of_one in zip(lines.segments, n_best_lists, texts, strict=True)
         ]
         chosen = iter([options.strategy.choose(each, options.n_best) for each in segments])
-        return [
+        translations = [
             next(chosen) if gaps == [""] else Translation.joined(text, list(islice(chosen, len(gaps))), gaps)
             for text, gaps in zip(lines.texts, lines.gaps, strict=True)
+        ]
+        return [
+            _with_terms(translation, entries) if entries else translation
+            for translation, entries in zip(
+                translations, lines.entries or [[]] * len(translations), strict=True
+            )
         ]
 
     def pairs(
@@ -254,6 +268,11 @@ class TextCodec:
             weights_US = weights_TS[unknown, len(self.special_tokens.src_prefix) :]
             words = attended_words(weights_US, lines.segments[i], src, whole=tgt.kind == "word")
             texts[i][k] = tgt.decode(each.ids, unknown=words)
+
+
+def _with_terms(translation: Translation, entries: Sequence[Entry]) -> Translation:
+    terms = [PlacedTerm(str(each.source), each.form_in(translation.text)) for each in entries]
+    return replace(translation, terms=tuple(terms))
 
 
 def attended_words(

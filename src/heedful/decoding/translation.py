@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Self
 
+from heedful.decoding.glossary import PlacedTerm
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.notebook_html import text_table
 
@@ -71,12 +72,14 @@ class Translation:
         score: its score (log-probability over length penalty, plus the coverage penalty).
         hypotheses: the n-best list, best first, or the samples as they were drawn; empty for an empty line,
             whose text is empty and score 0.
+        terms: those of a glossary that apply to the line, and the form of each in the text.
     """
 
     source: str
     text: str
     score: float
     hypotheses: tuple[TextHypothesis, ...]
+    terms: tuple[PlacedTerm, ...] = ()
 
     @property
     def num_tokens(self) -> int:

@@ -21,6 +21,7 @@ from heedful.decoding.alignment import (
 from heedful.decoding.backends.choice import EngineChoice, PrecisionChoice, choose_backend
 from heedful.decoding.backends.protocol import Backend
 from heedful.decoding.generator import Generator
+from heedful.decoding.glossary import Glossary
 from heedful.decoding.hypotheses import Hypothesis
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.scoring import ScoredOutput
@@ -174,8 +175,22 @@ class Translator:
             shortlist=self.generator.shortlist,
         )
 
-    def translate(self, texts: Sequence[str], *, options: SearchOptions | None = None) -> list[str]:
-        """The best translation of each text; an empty one for an empty text. See `translations`."""
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        options: SearchOptions | None = None,
+        glossary: Glossary | None = None,
+    ) -> list[str]:
+        """The best translation of each text; an empty one for an empty text. See `translations`.
+
+        Args:
+            texts: one sentence or line each.
+            options: the search; by default the bundle's.
+            glossary: whose terms to use; None: that of the options, if there is one.
+        """
+        if glossary is not None:
+            options = replace(options or self.codec.default, glossary=glossary)
         return [translation.text for translation in self.translations(texts, options=options)]
 
     def translations(

@@ -24,8 +24,8 @@ def test_each_setting_of_the_search_is_read_from_the_configuration() -> None:
         replace_unknown=True,
     )  # fmt: skip
     found = dataclasses.asdict(SearchOptions.from_config(config))
-    asked_for_each_time = ("coverage_penalty", "threads", "cancelled")
-    assert [found.pop(key) for key in asked_for_each_time] == [0.0, None, None]
+    asked_for_each_time = ("coverage_penalty", "threads", "cancelled", "glossary")
+    assert [found.pop(key) for key in asked_for_each_time] == [0.0, None, None, None]
     assert found | found.pop("strategy") == config.model_dump(exclude={"batch_tokens"})
 
 

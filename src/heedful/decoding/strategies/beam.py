@@ -14,6 +14,7 @@ from heedful.decoding.scoring import coverage_penalties
 from heedful.decoding.steps import Start, StepFunction
 from heedful.decoding.strategies.protocol import Greedy, Strategy, with_settings
 from heedful.decoding.task import SearchTask
+from heedful.decoding.terms import MET, TermAutomata, in_turn
 from heedful.errors import InputError
 from heedful.settings.options import SEARCH, BeamOptions, Option, SharedOptions
 
@@ -32,12 +33,20 @@ class BeamSearch(BeamOptions, Strategy):
     can score more than p / penalty(limit). A coverage penalty, 0 at most, is added when a hypothesis ends, so
     that bound holds with it too. A beam of one always ends with its first finished hypothesis. Sentences that
     ended leave the batch.
+
+    A sentence with terms has the best extension of each bank first, then the second of each (see
+    `TermAutomata.banks`), and at least as many live hypotheses as banks. None ends without its terms.
     """
 
     @property
     def width(self) -> int:
         """The hypotheses of the whole beam."""
         return self.beam_size
+
+    @property
+    def supports_terms(self) -> bool:
+        """Whether it writes the terms of a task: it does."""
+        return True
 
     @override
     def check(self, options: SharedOptions) -> None:
@@ -50,21 +59,23 @@ class BeamSearch(BeamOptions, Strategy):
         The hypotheses' numbers are the model's own; with a repetition penalty, their order is that of the
         search.
         """
-        if self.beam_size == 1 and not task.options.coverage_penalty:
+        if self.beam_size == 1 and not task.options.coverage_penalty and task.terms is None:
             return Greedy().search(start, task)
         with start() as step:
             return self.search_beam(step, task)
 
     def search_beam(self, step: StepFunction, task: SearchTask) -> list[list[Hypothesis]]:
         """Search as `search` does, with the algorithm of a wider beam for a beam of one too."""
-        constraints, beam = Constraints(task), Beam(task, self)
+        constraints = Constraints(task)
+        beam = Beam(task, self, constraints.terms)
         last_ids = task.start_ids()
         while beam.num_live:
             task.options.check_cancelled()
             # A row has one extension by the end token: with one more, beam_size others are always among them.
             candidates = constraints.candidates(
-                step(last_ids), self.beam_size + 1, written=beam.written, sentences=beam.sentences_of_rows()
-            )
+                step(last_ids), self.beam_size + 1, written=beam.written,
+                sentences=beam.sentences_of_rows(), nodes=beam.nodes,
+            )  # fmt: skip
             rows, next_ids = beam.advance(candidates, coverage_penalties(step, task.options, len(last_ids)))
             if beam.num_live and not np.array_equal(rows, np.arange(len(candidates.ids))):
                 step.reorder(rows)
@@ -96,6 +107,7 @@ class _Extensions:
     totals: NDArray[np.float64]  # what the search goes by, of the whole
     ids: NDArray[np.int64]  # the last token
     indices: NDArray[np.int64]  # of the last token in the candidates, flat
+    expected: NDArray[np.float64]  # the totals with the estimates for missing terms
 
 
 class Beam:
@@ -108,8 +120,12 @@ class Beam:
     coverage penalty; once there are that many, the score of the last is the threshold for others.
     """
 
-    def __init__(self, task: SearchTask, strategy: BeamSearch) -> None:
+    def __init__(self, task: SearchTask, strategy: BeamSearch, terms: TermAutomata | None) -> None:
         options, num_sentences = task.options, len(task.max_lengths)
+        self.nodes: NDArray[np.int64] | None = None  # (B * W, T), of the terms of each row
+        self._widths = np.full(num_sentences, strategy.beam_size)  # the slots of each sentence
+        if terms is not None:
+            self._widths = terms.widths(strategy.beam_size)
         self.written = np.zeros((num_sentences, 0), dtype=np.int64)  # (B * W, T), of each row
         self._log_probs = np.zeros((num_sentences, 0))  # of those tokens
         self._eos_id = task.eos_id
@@ -153,9 +169,11 @@ class Beam:
         ends_BE = (best.ids == self._eos_id) | (self._limits[self._sentences] == length)[:, None]
         self._add_finished(best, ends_BE, candidates, coverage)
         is_live_BE = ~ends_BE & (best.totals > -np.inf)
-        is_live_BE &= is_live_BE.cumsum(axis=1) <= self._strategy.beam_size
-        best_live_B = best.totals.max(axis=1, initial=-np.inf, where=is_live_BE)
-        is_going_on_B = self._is_going_on(best_live_B, length)
+        is_live_BE &= is_live_BE.cumsum(axis=1) <= self._widths[self._sentences][:, None]
+        is_missing_BE = best.expected != best.totals
+        best_live_B = best.totals.max(axis=1, initial=-np.inf, where=is_live_BE & ~is_missing_BE)
+        best_missing_B = best.expected.max(axis=1, initial=-np.inf, where=is_live_BE & is_missing_BE)
+        is_going_on_B = self._is_going_on(best_live_B, best_missing_B, length)
         self._sentences = self._sentences[is_going_on_B]
         # Live hypotheses to the left, in their order; as many columns as the fullest sentence needs.
         lives_on_BE = is_live_BE[is_going_on_B]
@@ -168,16 +186,30 @@ class Beam:
         latest = log_probs.take(indices)
         self.written = np.concatenate((self.written.take(rows, axis=0), next_ids[:, None]), axis=1)
         self._log_probs = np.concatenate((self._log_probs.take(rows, axis=0), latest[:, None]), axis=1)
+        if candidates.nodes is not None:
+            nodes = candidates.nodes.reshape(-1, candidates.nodes.shape[2]).take(indices, axis=0)
+            self.nodes = np.where(is_live_BW.reshape(-1, 1), nodes, MET)
         return rows, next_ids
 
     def _best_extensions(self, candidates: Candidates) -> _Extensions:
-        """The best 2 * beam_size of all extensions of each sentence, best first."""
+        """The best 2 * beam_size of all extensions of each sentence, best first; with terms, bank by bank."""
         num_sentences, width = self._totals_BW.shape
         num_each = width * candidates.ids.shape[1]
         totals_BN = (self._totals_BW.reshape(-1, 1) + candidates.scores).reshape(num_sentences, num_each)
-        order_BE = (-totals_BN).argsort(axis=1, kind="stable")[:, : 2 * self._strategy.beam_size]
+        expected_BN = totals_BN
+        if candidates.banks is None or candidates.estimates is None:
+            order_BN = (-totals_BN).argsort(axis=1, kind="stable")
+        else:
+            expected_BN = totals_BN + candidates.estimates.reshape(totals_BN.shape)
+            order_BN = in_turn(expected_BN, candidates.banks.reshape(totals_BN.shape))
+        order_BE = order_BN[:, : 2 * int(self._widths.max())]
         indices_BE = order_BE + num_each * np.arange(num_sentences)[:, None]
-        return _Extensions(totals_BN.take(indices_BE), candidates.ids.take(indices_BE), indices_BE)
+        return _Extensions(
+            totals_BN.take(indices_BE),
+            candidates.ids.take(indices_BE),
+            indices_BE,
+            expected_BN.take(indices_BE),
+        )
 
     def _add_finished(
         self,
@@ -195,7 +227,8 @@ class Beam:
         is_added_BE = ends_BE & (scores_BE > self._thresholds[self._sentences][:, None])
         if not is_added_BE.any():
             return
-        for b, e in np.argwhere(is_added_BE[:, : self._strategy.beam_size]).tolist():
+        is_added_BE &= np.arange(ends_BE.shape[1]) < self._widths[self._sentences][:, None]
+        for b, e in np.argwhere(is_added_BE).tolist():
             index, sentence = best.indices[b, e], self._sentences[b]
             row = index // count
             hypothesis = hypothesis_of(
@@ -211,14 +244,24 @@ class Beam:
             if len(finished) == self._num_kept:
                 self._thresholds[sentence] = finished[-1][0]
 
-    def _is_going_on(self, best_B: NDArray[np.float64], length: int) -> NDArray[np.bool_]:
-        """Which live sentences, with the best live total of each, are worth another step."""
+    def _is_going_on(
+        self, best_B: NDArray[np.float64], best_missing_B: NDArray[np.float64], length: int
+    ) -> NDArray[np.bool_]:
+        """Which live sentences are worth another step.
+
+        Args:
+            best_B: the best live total of each among those with all terms.
+            best_missing_B: the best among the others, with its estimate; it is scored at its present length.
+            length: of all of them.
+        """
         thresholds_B = self._thresholds[self._sentences]
-        if self._strategy.early_stopping == "first" or self._strategy.beam_size == 1:
-            return np.asarray((thresholds_B == -np.inf) & (best_B > -np.inf))
-        if self._strategy.early_stopping == "estimate":
-            return np.asarray(best_B / self._options.penalty(length) > thresholds_B)
-        return np.asarray(best_B / self._limit_penalties[self._sentences] > thresholds_B)
+        present_B = np.maximum(best_B, best_missing_B) / self._options.penalty(length)
+        is_estimate = self._strategy.early_stopping == "estimate"
+        limit_B = best_B / self._limit_penalties[self._sentences]
+        bound_B = present_B if is_estimate else np.maximum(present_B, limit_B)
+        is_first_B = (self._strategy.early_stopping == "first") | (self._widths[self._sentences] == 1)
+        is_over_B = np.where(is_first_B, thresholds_B > -np.inf, bound_B <= thresholds_B)
+        return np.asarray((np.maximum(best_B, best_missing_B) > -np.inf) & ~is_over_B)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +313,9 @@ class DiverseBeamSearch(BeamSearch):
         constraints, options, size = Constraints(task), task.options, self.beam_size // self.num_groups
         share = with_settings(BeamSearch, {**vars(self), "beam_size": size})
         of_group = replace(options, n_best=min(size, options.n_best))
-        groups = [Beam(replace(task, options=of_group), share) for _ in range(self.num_groups)]
+        groups = [
+            Beam(replace(task, options=of_group), share, constraints.terms) for _ in range(self.num_groups)
+        ]
         starts = [0] * self.num_groups  # the first row of each group; they share the rows of the first step
         last_ids = task.start_ids()
         while len(last_ids):
@@ -283,7 +328,7 @@ class DiverseBeamSearch(BeamSearch):
                 sentences = group.sentences_of_rows()
                 candidates = constraints.candidates(
                     tokens[np.arange(first, first + len(sentences))], size + 1, written=group.written,
-                    sentences=sentences, discounts=costs[sentences],
+                    sentences=sentences, discounts=costs[sentences], nodes=group.nodes,
                 )  # fmt: skip
                 rows, ids = group.advance(candidates, coverage[first : first + len(sentences)])
                 moves.append((first + rows, ids))

@@ -66,6 +66,11 @@ class Strategy(Protocol):
         """How many hypotheses of a sentence are alive at a time; more than one in a beam."""
         return 1
 
+    @property
+    def supports_terms(self) -> bool:
+        """Whether `search` writes the terms of a task; a glossary needs that."""
+        return False
+
     def default_n_best(self, n_best: int) -> int:
         """Return how many hypotheses to return where nothing is asked for, given the bundle's n-best list."""
         del n_best
@@ -164,7 +169,7 @@ def with_settings(kind: type[T], values: Mapping[str, object]) -> T:
         inner = kinds[each.name][0]
         if each.name in values:
             own[each.name] = values[each.name]
-        elif is_dataclass(inner):
+        elif is_dataclass(inner) and each.default is not None:
             own[each.name] = with_settings(cast(type, inner), values)
         elif each.default is MISSING and each.default_factory is MISSING:
             raise InputError(f"{each.name}: missing; this strategy has no default for it")

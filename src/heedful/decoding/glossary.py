@@ -1,0 +1,330 @@
+"""Glossaries: terms of a source language, and how a translation must write each of them."""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heedful.data.files import read_lines
+from heedful.decoding.terms import Form, Term
+from heedful.errors import InputError
+from heedful.text.tokenizer import Tokenizer
+
+# Thai, Lao, Burmese, Khmer, Japanese and Chinese have no spaces: each character counts as a word.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|\S")
+_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_MARKS = re.compile(r"\\(?P<literal>[\\|*])|(?P<mark>[|*])")
+_MATCH_CASE = "case"
+_LONGEST_STEM_WORD = 64  # characters
+_MOST_ENDINGS = 64  # tokens that begin with a stem
+
+
+@dataclass(frozen=True)
+class TermText:
+    """A term as it is written, in one of its two languages.
+
+    Attributes:
+        text: one or more words.
+        any_ending: whether the last word may have any ending, none too.
+    """
+
+    text: str
+    any_ending: bool = False
+
+    def __str__(self) -> str:
+        return self.text + "*" * self.any_ending
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A term of a glossary.
+
+    Attributes:
+        source: the term.
+        targets: the forms of which a translation must contain one.
+        match_case: whether the source must be written exactly so. Without it, upper and lower case count as
+            the same, except in a term that is all capitals, such as "US".
+    """
+
+    source: TermText
+    targets: tuple[TermText, ...]
+    match_case: bool = False
+
+    def form_in(self, translation: str) -> str | None:
+        """Return the first of the target forms that stands in a translation; None: none does.
+
+        Forms are whole words, written exactly so. At the beginning the first letter may be a capital.
+        """
+        words = words_of(translation)
+        for form in self.targets:
+            own = words_of(form.text)
+            capital = [_with_capital(own[0]), *own[1:]]
+            if _stands_at(words, 0, capital, form) or any(
+                _stands_at(words, at, own, form) for at in range(len(words) - len(own) + 1)
+            ):
+                return str(form)
+        return None
+
+
+@dataclass(frozen=True)
+class PlacedTerm:
+    """A term that applies to a line.
+
+    Attributes:
+        source: the term, as the glossary has it.
+        target: the form in the translation; None: the translation has none of its forms.
+    """
+
+    source: str
+    target: str | None
+
+
+@dataclass(frozen=True, repr=False)
+class Glossary:
+    """Terms and their translations; a search writes those that apply to a sentence.
+
+    >>> glossary = Glossary.of({"fire": "Feuer", "fire truck": ["Feuerwehrauto", "Löschfahrzeug"]})
+    >>> [str(entry.source) for entry in glossary.applicable("Fire in a fire truck and no firefly.")]
+    ['fire', 'fire truck']
+
+    Attributes:
+        entries: the terms, each once.
+    """
+
+    entries: tuple[Entry, ...]
+
+    @classmethod
+    def of(cls, terms: Mapping[str, str | Sequence[str]]) -> Self:
+        """Return a glossary of source terms and their target forms, whose signs have no special meaning.
+
+        Raises:
+            InputError: a term without a text.
+        """
+        entries = []
+        for source, targets in terms.items():
+            forms = [targets] if isinstance(targets, str) else targets
+            entries.append(_entry([TermText(source)], [TermText(each) for each in forms]))
+        return cls(tuple(entries))
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a file of lines `source<TAB>target`, or `source<TAB>target<TAB>case`.
+
+        Several target forms stand between `|`, and a `*` at the end of a term stands for any ending. A
+        backslash before one of these makes it a sign like others.
+
+        Raises:
+            CorpusError: as `read_lines`.
+            InputError: naming the file and the first bad line.
+        """
+        entries: dict[TermText, tuple[int, Entry]] = {}
+        for number, line in enumerate(read_lines(path), start=1):
+            if not line.strip():
+                continue
+            try:
+                entry = _parse_line(line)
+                before, _ = entries.setdefault(entry.source, (number, entry))
+                if before != number:
+                    raise InputError(
+                        f"{str(entry.source)!r} is in line {before:,} already; give | between them"
+                    )
+            except InputError as error:
+                raise InputError(f"{path}: line {number:,}: {error}") from None
+        return cls(tuple(entry for _, entry in entries.values()))
+
+    def __repr__(self) -> str:
+        return f"Glossary({len(self.entries):,} terms, sha256 {self._digest})"
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    @cached_property
+    def _digest(self) -> str:
+        return hashlib.sha256(repr(self.entries).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def applicable(self, text: str) -> list[Entry]:
+        """Return the entries whose terms stand in a text, in their order there, each once.
+
+        Terms are whole words. Where several begin at a word the longest applies, and what it covers is not
+        part of another term.
+        """
+        words, at = words_of(text), 0
+        folded = [word.casefold() for word in words]
+        applying: dict[Entry, None] = {}
+        while at < len(words):
+            matches = [each for each in self._starting_with(folded[at]) if each.stands_at(words, folded, at)]
+            longest = max(matches, key=lambda each: each.rank, default=None)
+            if longest is not None:
+                applying[longest.entry] = None
+            at += 1 if longest is None else len(longest.words)
+        return list(applying)
+
+    @cached_property
+    def _by_first_word(self) -> "dict[tuple[bool, str], list[_SourceTerm]]":
+        """The terms by their first word, and whether that is only the beginning of a word."""
+        index: dict[tuple[bool, str], list[_SourceTerm]] = {}
+        for entry in self.entries:
+            term = _SourceTerm(entry)
+            is_stem = entry.source.any_ending and len(term.words) == 1
+            index.setdefault((is_stem, term.folded[0]), []).append(term)
+        return index
+
+    def _starting_with(self, word: str) -> "Iterable[_SourceTerm]":
+        index = self._by_first_word
+        yield from index.get((False, word), ())
+        for end in range(1, min(len(word), _LONGEST_STEM_WORD) + 1):
+            yield from index.get((True, word[:end]), ())
+
+
+def combined(glossaries: Sequence[Glossary]) -> Glossary:
+    """Return one glossary of several; the first that has a term says how to write it."""
+    if len(glossaries) == 1:
+        return glossaries[0]
+    entries: dict[TermText, Entry] = {}
+    for entry in (entry for each in glossaries for entry in each.entries):
+        entries.setdefault(entry.source, entry)
+    return Glossary(tuple(entries.values()))
+
+
+class _SourceTerm:
+    """The source of an entry, as it is looked for."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.words = words_of(entry.source.text)
+        self.folded = [word.casefold() for word in self.words]
+        is_acronym = entry.source.text.isupper() and sum(map(str.isalpha, entry.source.text)) > 1
+        self._is_exact = entry.match_case or is_acronym
+        self.rank = len(self.words), len(entry.source.text), self._is_exact
+
+    def stands_at(self, words: Sequence[str], folded: Sequence[str], at: int) -> bool:
+        """Return whether a text has the term at a word."""
+        if self._is_exact:
+            return _stands_at(words, at, self.words, self.entry.source)
+        return _stands_at(folded, at, self.folded, self.entry.source)
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words and other signs of a text."""
+    return _WORD.findall(unicodedata.normalize("NFC", text).replace("’", "'"))
+
+
+def _stands_at(words: Sequence[str], at: int, own: Sequence[str], term: TermText) -> bool:
+    there = words[at : at + len(own)]
+    if len(there) < len(own) or there[:-1] != own[:-1]:
+        return False
+    return there[-1].startswith(own[-1]) if term.any_ending else there[-1] == own[-1]
+
+
+def _parse_line(line: str) -> Entry:
+    source, *others = line.split("\t")
+    if not others:
+        raise InputError("has no tab; write the source term, a tab, and its target form")
+    target, *options = others
+    if len(options) > 1 or (options and options[0].strip() not in ("", _MATCH_CASE)):
+        raise InputError(f"the third column may only be {_MATCH_CASE!r}, and there is no fourth")
+    is_case = bool(options) and options[0].strip() == _MATCH_CASE
+    return _entry(_parse_forms(source), _parse_forms(target), match_case=is_case)
+
+
+def _parse_forms(cell: str) -> list[TermText]:
+    """Return the forms of a cell, in which | and * have a meaning."""
+    forms, text, any_ending, last = list[TermText](), "", False, 0
+    for match in [*_MARKS.finditer(cell), None]:
+        text += cell[last : len(cell) if match is None else match.start()]
+        if match is None or match["mark"] == "|":
+            forms.append(TermText(text.strip(), any_ending))
+            text, any_ending = "", False
+        elif match["mark"] == "*":
+            rest = cell[match.end() :].lstrip()
+            if rest and not rest.startswith("|"):
+                raise InputError(
+                    "a * stands for the ending of a form, and so at its end; write \\* for the sign"
+                )
+            any_ending = True
+        else:
+            text += match["literal"]
+        last = 0 if match is None else match.end()
+    return forms
+
+
+def _entry(sources: Sequence[TermText], targets: Sequence[TermText], *, match_case: bool = False) -> Entry:
+    if len(sources) > 1:
+        raise InputError("has several source terms; give each its own line")
+    [source] = sources
+    for name, terms in (("source term", sources), ("target form", targets)):
+        if not terms or not all(words_of(each.text) for each in terms):
+            raise InputError(f"has no {name}")
+    return Entry(source, tuple(dict.fromkeys(targets)), match_case)
+
+
+def _with_capital(word: str) -> str:
+    return word[:1].upper() + word[1:]
+
+
+@lru_cache(maxsize=8192)
+def term_of(entry: Entry, tokenizer: Tokenizer) -> Term | None:
+    """Return a term as ids; None: this tokenizer has no tokens for it.
+
+    Its forms are tokenised as within a sentence, and as at the beginning, where the first letter may be a
+    capital.
+    """
+    continues = continuing_tokens(tokenizer)
+    forms: dict[Form, None] = {}
+    for target in entry.targets:
+        last = target.text[-1]
+        may_continue = target.any_ending or not last.isalnum() or _IS_UNSPACED.match(last) is not None
+        alone = tuple(tokenizer.encode(target.text))
+        within = {alone, _within(target.text, tokenizer)}
+        capital = tuple(tokenizer.encode(_with_capital(target.text)))
+        for ids, is_first in [*((each, False) for each in sorted(within)), (capital, True)]:
+            if not ids or tokenizer.unk_id in ids or (is_first and capital == alone):
+                continue
+            endings = _tokens_from(tokenizer, ids[-1]) if target.any_ending else [ids[-1]]
+            forms |= dict.fromkeys(Form((*ids[:-1], each), may_continue, is_first) for each in endings)
+    if not any(not form.is_first for form in forms):
+        return None
+    return Term(tuple(forms), continues)
+
+
+def _within(text: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return the ids of a text behind another one; none where the two share a token."""
+    is_unspaced = _IS_UNSPACED.match(text) is not None
+    before = "、" if is_unspaced else ","
+    first, ids = tokenizer.encode(before), tokenizer.encode(before + " " * (not is_unspaced) + text)
+    return tuple(ids[len(first) :]) if ids[: len(first)] == first else ()
+
+
+@lru_cache(maxsize=8)
+def continuing_tokens(tokenizer: Tokenizer) -> NDArray[np.bool_]:
+    """Return for each token, (V,), whether it goes on with the word before it."""
+    before = tokenizer.encode("a")
+    text = tokenizer.decode(before)
+    after = (tokenizer.decode([*before, i])[len(text) :] for i in range(tokenizer.vocab_size))
+    return np.fromiter(map(_goes_on, after), dtype=bool, count=tokenizer.vocab_size)
+
+
+def _goes_on(text: str) -> bool:
+    first = text[:1]
+    is_part = first.isalnum() or first in ("_", "\ufffd") or unicodedata.category(first or " ")[0] == "M"
+    return bool(first) and is_part and _IS_UNSPACED.match(first) is None
+
+
+@lru_cache(maxsize=8)
+def _token_texts(tokenizer: Tokenizer) -> list[str]:
+    return tokenizer.tokens(range(tokenizer.vocab_size))
+
+
+def _tokens_from(tokenizer: Tokenizer, token: int) -> list[int]:
+    """Return a token and those that begin with its text, as "▁Hunde" does with "▁Hund"."""
+    texts = _token_texts(tokenizer)
+    longer = (i for i, text in enumerate(texts) if i != token and text.startswith(texts[token]))
+    return [token, *longer][:_MOST_ENDINGS]

@@ -1,0 +1,208 @@
+"""Glossaries: files, which terms apply to a text, and translations that use them, on both backends."""
+
+from pathlib import Path
+
+import pytest
+from machine_class import need_native
+from tiny_bundle import PAIRS, memorised
+
+from heedful import Translator
+from heedful.decoding.glossary import (
+    Entry,
+    Glossary,
+    TermText,
+    combined,
+    continuing_tokens,
+    term_of,
+)
+from heedful.decoding.options import SearchOptions
+from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
+from heedful.decoding.strategies.protocol import Greedy
+from heedful.decoding.strategies.sampling import Sampling
+from heedful.errors import HeedfulError, InputError
+
+SOURCES = [source for source, _ in PAIRS]
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "terms.tsv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_has_forms_endings_case_and_literal_signs(tmp_path: Path) -> None:
+    glossary = Glossary.load(
+        written(tmp_path, "\ufefffire truck\tFeuerwehr| Löschzug*\r\n\nUS\tUSA\tcase\na\\|b\t\\*c\\\\|\\d\n")
+    )
+    assert glossary.entries == (
+        Entry(TermText("fire truck"), (TermText("Feuerwehr"), TermText("Löschzug", any_ending=True))),
+        Entry(TermText("US"), (TermText("USA"),), match_case=True),
+        Entry(TermText("a|b"), (TermText("*c\\"), TermText("\\d"))),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a\tb\nman Mann\n", "line 2: has no tab"),
+        ("\tb\n", "line 1: has no source term"),
+        ("a\t \n", "line 1: has no target form"),
+        ("a\tb||c\n", "line 1: has no target form"),
+        ("a|b\tc\n", "line 1: has several source terms"),
+        ("a\tb\n\na\tc\n", "line 3: 'a' is in line 1 already"),
+        ("a\tb\tCASE\n", "line 1: the third column"),
+        ("a\tb\tcase\tx\n", "line 1: the third column"),
+        ("a\tb*c\n", "line 1: a * stands for the ending"),
+        ("a\tb\0\n", "line 1, byte 3"),
+        ("", "empty"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, text: str, reason: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(HeedfulError) as error:
+        Glossary.load(path)
+    message = str(error.value)
+    assert message.startswith(f"{path}: ")
+    assert reason in message
+    assert "\n" not in message
+
+
+def test_what_is_no_utf_8_or_not_there_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "terms.tsv"
+    with pytest.raises(HeedfulError, match=r"terms\.tsv"):
+        Glossary.load(path)
+    path.write_bytes(b"a\tb\nc\t\xff\n")
+    with pytest.raises(HeedfulError, match="line 2"):
+        Glossary.load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The fire truck.", ["fire truck"]),
+        ("Fire! A FIRE   TRUCK came.", ["fire", "fire truck"]),
+        ("Firefly, campfire, fire-truck", ["fire"]),
+        ("truck fire truck fire truck", ["fire truck"]),
+        ("the US and us", ["US"]),
+        ("us", []),
+        ("dogs and dog's", ["dog*"]),
+        ("polish Polish", ["Polish"]),
+        ("He works in 東京都.", ["東京"]),
+        ("l’eau", ["l'eau"]),
+        ("", []),
+    ],
+)
+def test_the_longest_whole_words_apply(tmp_path: Path, text: str, expected: list[str]) -> None:
+    lines = ["fire\tx", "fire truck\tx", "US\tx", "dog*\tx", "Polish\tx\tcase", "東京\tx", "l'eau\tx"]
+    glossary = Glossary.load(written(tmp_path, "\n".join(lines)))
+    assert [str(entry.source) for entry in glossary.applicable(text)] == expected
+
+
+@pytest.mark.parametrize(
+    ("translation", "form"),
+    [
+        ("ein Hund .", "ein Hund"),
+        ("Ein Hund!", "ein Hund"),
+        ("Da ist Ein Hund", None),
+        ("kein Hund", None),
+        ("ein Hunde", None),
+        ("die Katzen", "Katz*"),
+        ("ein Hund-artiger", "ein Hund"),
+    ],
+)
+def test_forms_are_whole_words_of_a_translation(translation: str, form: str | None) -> None:
+    entry = Entry(TermText("dog"), (TermText("ein Hund"), TermText("Katz", any_ending=True)))
+    assert entry.form_in(translation) == form
+
+
+def test_the_first_of_several_glossaries_wins() -> None:
+    both = combined([Glossary.of({"a": "1", "b": "1"}), Glossary.of({"b": "2", "c": "2"})])
+    assert [(str(each.source), str(each.targets[0])) for each in both.entries] == [
+        ("a", "1"), ("b", "1"), ("c", "2"),
+    ]  # fmt: skip
+
+
+def test_terms_are_tokens_as_in_a_sentence_and_as_at_its_start() -> None:
+    tgt = memorised().tokenizers.tgt
+    term = term_of(Entry(TermText("x"), (TermText("hund"),)), tgt)
+    assert term is not None
+    within, first = term.forms
+    assert (tgt.decode(within.ids), within.is_first) == ("hund", False)
+    assert (tgt.decode(first.ids), first.is_first) == ("Hund", True)
+    continues = continuing_tokens(tgt)
+    assert [continues[i] for i in tgt.encode("Kater")] == [False, True, True, True]  # K at e r
+    assert not continues[tgt.eos_id]
+
+
+def test_a_term_without_tokens_is_left_out_and_reported() -> None:
+    translator = Translator(memorised(), engine="torch")
+    glossary = Glossary.of({"cat": "猫"})
+    options = SearchOptions(glossary=glossary)
+    [translation] = translator.translations([SOURCES[0]], options=options)
+    assert translation.text == translator.translate([SOURCES[0]])[0]
+    assert [(term.source, term.target) for term in translation.terms] == [("cat", None)]
+
+
+GLOSSARIES = {
+    "another word": {"cat": "Hund"},
+    "present": {"cat": "Katze"},
+    "alternatives": {"cat": ["Hunde", "Hund"], "dog": ["schläft", "Katze"]},
+    "phrases": {"the cat": "den Hund", "sleeps": "sieht die"},
+    "overlapping": {"the": "der Hund", "sleeps": "Hund schläft", "sees": "sieht der"},
+    "a word in parts": {"cat": "Kastell", "dog": "Kater"},
+}
+
+
+@pytest.mark.by_class
+@pytest.mark.parametrize("beam_size", [1, 4, 5])
+@pytest.mark.parametrize("name", GLOSSARIES)
+def test_terms_are_placed_and_equal_on_both_backends(name: str, beam_size: int) -> None:
+    need_native()
+    bundle, glossary = memorised(), Glossary.of(GLOSSARIES[name])
+    options = SearchOptions(strategy=BeamSearch(beam_size=beam_size), glossary=glossary)
+    native, torch = (Translator(bundle, engine=engine) for engine in ("native", "torch"))
+    found, expected = (each.translations(SOURCES, options=options) for each in (native, torch))
+    assert [each.text for each in found] == [each.text for each in expected]
+    for source, translation in zip(SOURCES, found, strict=True):
+        applicable = glossary.applicable(source)
+        assert [term.source for term in translation.terms] == [str(each.source) for each in applicable]
+        assert all(term.target is not None for term in translation.terms)
+    for one, source in zip(found, SOURCES, strict=True):
+        assert native.translations([source], options=options) == [one]
+
+
+@pytest.mark.by_class
+@pytest.mark.parametrize("glossary", [Glossary(()), Glossary.of({"elephant": "Elefant"})])
+def test_without_applicable_terms_nothing_changes_to_the_last_bit(glossary: Glossary) -> None:
+    need_native()
+    translator = Translator(memorised(), engine="native")
+    for strategy in (BeamSearch(beam_size=1), BeamSearch(beam_size=5), DiverseBeamSearch(beam_size=4)):
+        plain = SearchOptions(strategy=strategy)
+        with_glossary = SearchOptions(strategy=strategy, glossary=glossary)
+        assert translator.translations(SOURCES, options=with_glossary) == translator.translations(
+            SOURCES, options=plain
+        )
+
+
+@pytest.mark.by_class
+def test_lines_without_terms_do_not_notice_those_with_some() -> None:
+    need_native()
+    translator, glossary = Translator(memorised(), engine="native"), Glossary.of({"dog": "Katze"})
+    without = [source for source in SOURCES if not glossary.applicable(source)]
+    options = SearchOptions(strategy=BeamSearch(beam_size=5))
+    with_glossary = SearchOptions(strategy=options.strategy, glossary=glossary)
+    found = dict(zip(SOURCES, translator.translations(SOURCES, options=with_glossary), strict=True))
+    assert 0 < len(without) < len(SOURCES)
+    assert [found[source] for source in without] == translator.translations(without, options=options)
+
+
+def test_translate_takes_a_glossary() -> None:
+    translator = Translator(memorised(), engine="torch")
+    [text] = translator.translate([SOURCES[0]], glossary=Glossary.of({"cat": "Hund"}))
+    assert "Hund" in text.split()
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Sampling()])
+def test_other_searches_refuse_a_glossary(strategy: Greedy | Sampling) -> None:
+    with pytest.raises(InputError, match="only beam search keeps to it"):
+        SearchOptions(strategy=strategy, glossary=Glossary(()))
