@@ -70,6 +70,7 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/translator-in-an-afternoon.md": (phrases, {"inspect", "train", "evaluate", "score", "shortlist"}),
     "docs/adapt-a-published-one.md": (published, {"import", "train", "evaluate", "export"}),
     "docs/bulk-translation.md": (large, {"translate"}),
+    "docs/glossaries.md": (large, {"translate"}),
     "docs/corpus.md": (checked, {"inspect"}),
     "docs/interop.md": (exchanged, {"import", "export"}),
     "docs/systems.md": (lecture, {"import"}),

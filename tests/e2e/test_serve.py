@@ -225,7 +225,8 @@ def test_mistakes_in_deepls_form(server: TranslationServer) -> None:
         ({"target_lang": "DE"}, 400),
         (good | {"target_lang": "FR"}, 400),
         (good | {"text": ["a" * 5001]}, 413),
-        (good | {"glossary_id": "x"}, 404),
+        (good | {"glossary_id": "x"}, 400),
+        (good | {"glossary_id": "x", "source_lang": "EN"}, 404),
         (good | {"formality": "more"}, 400),
         (good | {"split_sentences": "often"}, 400),
     ):

@@ -125,7 +125,7 @@ VALUES = {
     "source": "SRC", "src": "SRC", "tgt": "TGT", "ref": "TGT", "prefix": "EMPTY", "check": "SRC",
     "hyp": "TGT", "compare": "BUNDLE", "resamples": "10", "column": "en", "on": "ray",
     "output": "NEW", "fix": "NEW", "shortlist": "SHORTLIST", "ensemble": "BUNDLE", "keys": "NEW",
-    "make_key": "bob",
+    "make_key": "bob", "glossary": "TERMS.tsv", "glossary_report": "NEW", "glossaries": "NEW",
     "n_best": "2", "metric": "bleu,wer,item_error_rate,per", "layer": "1", "candidates": "5", "frequent": "5",
     "pairs": "3", "beam_size": "2", "length_penalty": "1", "length_normalization": "power",
     "coverage_penalty": "0.2", "max_length_offset": "9", "max_length": "30", "min_length": "2",
@@ -144,6 +144,7 @@ NEEDED = {
     **{f"{part}_src": [f"--{part}-tgt", "TGT"] for part in ("valid", "test")},
     **{f"{part}_tgt": [f"--{part}-src", "SRC"] for part in ("valid", "test")},
     "keep": ["--fix", "NEW"], "remove": ["--fix", "NEW"], "resume": ["--output", "NEW"],
+    "glossary_report": ["--glossary", "TERMS.tsv"],
 }  # fmt: skip
 VALUES |= {f"{part}_src": "SRC" for part in ("valid", "test")}
 VALUES |= {f"{part}_tgt": "TGT" for part in ("valid", "test")}
@@ -186,7 +187,8 @@ def test_every_option_of_a_verb_that_trains_nothing_works(
     run_directory.mkdir()
     event = {"event": "step", "step": 1, "seconds": 1.0, "loss": 2.0, "learning_rate": 0.1}
     files = {
-        "SRC": src, "TGT": tgt, "EMPTY": "\n" * len(PAIRS), "run/log.jsonl": json.dumps(event) + "\n",
+        "SRC": src, "TGT": tgt, "EMPTY": "\n" * len(PAIRS), "TERMS.tsv": "cat\tKater\n",
+        "run/log.jsonl": json.dumps(event) + "\n",
         "PAIRS.tsv": "".join(f"{source}\t{target}\n" for source, target in PAIRS),
     }  # fmt: skip
     for name, text in files.items():

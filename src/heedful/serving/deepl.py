@@ -1,13 +1,14 @@
 """DeepL's dialect: /v2/translate, /v2/languages, /v3/languages, /v2/usage."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from heedful.decoding.glossary import Glossary, combined
 from heedful.serving.documents import TagRules, html_rules, xml_rules
 from heedful.serving.gateway import (
     Gateway,
@@ -18,12 +19,19 @@ from heedful.serving.gateway import (
     schema_of_texts,
     validated,
 )
-from heedful.serving.languages import language_name
-from heedful.serving.refusals import InvalidError
+from heedful.serving.languages import Pair, language_name
+from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 from heedful.serving.service import TranslationRequest
 
 _NO_LIMIT = 1_000_000_000_000  # characters; how DeepL writes it
-_LISTS = ("text", "splitting_tags", "non_splitting_tags", "ignore_tags", "custom_instructions")
+_LISTS = (
+    "text",
+    "glossary_ids",
+    "splitting_tags",
+    "non_splitting_tags",
+    "ignore_tags",
+    "custom_instructions",
+)
 _LINE_ENDS = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _MODEL = "quality_optimized"
 
@@ -82,7 +90,8 @@ class _Fields(BaseModel):
     model_type: SkipJsonSchema[
         Literal["", "quality_optimized", "prefer_quality_optimized", "latency_optimized"]
     ] = ""
-    glossary_id: SkipJsonSchema[str] = ""
+    glossary_id: str = ""
+    glossary_ids: Annotated[_Names, Field(max_length=5)] = []
     style_id: SkipJsonSchema[str] = ""
     custom_instructions: SkipJsonSchema[_Names] = []
     tag_handling: Literal["", "html", "xml"] = ""
@@ -119,15 +128,13 @@ def router(gateway: Gateway) -> APIRouter:
 
     @routes.post("/v2/translate", openapi_extra=described_body(schema), **options)
     @routes.get("/v2/translate", openapi_extra=described_query(schema), **options)
-    async def translate(request: Request) -> DeepLTranslations | Response:
+    async def translate(request: Request) -> DeepLTranslations:
         """Translate texts."""
         fields = await read_fields(request, limits, repeated=_LISTS)
         if isinstance(fields, list):
             raise InvalidError("Bad request. Reason: the body must be an object")
         client = await gateway.authorize(request, str(fields.get("auth_key", "")))
         parameters = validated(_Fields, fields)
-        if parameters.glossary_id:
-            return JSONResponse({"message": "Glossaries are not supported by this server."}, 404)
         if parameters.formality in ("more", "less"):
             raise InvalidError("'formality' is not supported for given 'target_lang'.")
         if parameters.style_id or parameters.custom_instructions:
@@ -145,6 +152,7 @@ def router(gateway: Gateway) -> APIRouter:
                 target=parameters.target_lang,
                 rules=_rules(parameters),
                 split=parameters.split_sentences != "0",
+                glossary=_glossary_of(parameters, gateway, client),
             ),
         )
         return DeepLTranslations(
@@ -215,10 +223,29 @@ def _add_languages(routes: APIRouter, gateway: Gateway) -> None:
         client = await gateway.authorize(request, request.query_params.get("auth_key", ""))
         return {"character_count": await gateway.records.characters(client), "character_limit": _NO_LIMIT}
 
-    @routes.get("/v2/glossary-language-pairs")
-    async def glossary_pairs() -> dict[str, list[Any]]:
-        """Return the pairs of languages that may have glossaries: none."""
-        return {"supported_languages": []}
+
+def _glossary_of(parameters: _Fields, gateway: Gateway, client: str) -> Callable[[Pair], Glossary] | None:
+    """Return what gives the terms of a pair of languages; None: no glossary is asked for.
+
+    Raises:
+        InvalidError: the source language is missing, or both parameters are there.
+        NoSuchGlossaryError: the client has no such glossary.
+    """
+    ids = [parameters.glossary_id] if parameters.glossary_id else parameters.glossary_ids
+    if not ids:
+        return None
+    if parameters.glossary_id and parameters.glossary_ids:
+        raise InvalidError("Use either glossary_id or glossary_ids, not both.")
+    if not parameters.source_lang:
+        raise InvalidError("Use of a glossary requires the source_lang parameter to be specified.")
+    if gateway.glossaries is None:
+        raise NoSuchGlossaryError("Glossary not found")
+    store = gateway.glossaries
+
+    def terms(pair: Pair) -> Glossary:
+        return combined([store.terms(client, each, pair) for each in ids])
+
+    return terms
 
 
 def _source_code(code: str) -> str:

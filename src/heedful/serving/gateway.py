@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Awaitable, Iterable
 from ipaddress import IPv6Address, IPv6Network
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import Request
@@ -34,6 +34,9 @@ from heedful.serving.refusals import (
 from heedful.serving.service import Answer, TranslationRequest, TranslationService
 from heedful.settings.parsing import parse_json
 
+if TYPE_CHECKING:
+    from heedful.serving.glossaries import GlossaryStore
+
 _MAX_FIELDS = 1000
 _JSON = re.compile(r"application/([\w.+-]*\+)?json")
 _FORM = "application/x-www-form-urlencoded"
@@ -57,14 +60,21 @@ class Gateway:
     Attributes:
         service: translates.
         records: of clients; the client "" stands for all without keys.
+        glossaries: of the clients; None: there are none.
     """
 
     def __init__(
-        self, service: TranslationService, records: ClientRecords, *, log_text: bool = False
+        self,
+        service: TranslationService,
+        records: ClientRecords,
+        *,
+        log_text: bool = False,
+        glossaries: "GlossaryStore | None" = None,
     ) -> None:
-        """Take the service, the records, and whether texts are logged."""
+        """Take the service, the records, the glossaries, and whether texts are logged."""
         self.service = service
         self.records = records
+        self.glossaries = glossaries
         self._log_text = log_text
 
     async def authorize(self, request: Request, key: str) -> str:

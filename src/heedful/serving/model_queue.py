@@ -29,6 +29,7 @@ from heedful.serving.refusals import InvalidError, UnavailableError
 
 if TYPE_CHECKING:
     from heedful.decoding.alignment import Alignment
+    from heedful.decoding.glossary import Glossary
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
     from heedful.storage.bundle import Bundle
@@ -129,6 +130,7 @@ class ServedModel:
         aligned: bool = False,
         threads: int | None = None,
         cancelled: Callable[[], bool] | None = None,
+        glossary: "Glossary | None" = None,
     ) -> list[Outputs]:
         """Return the best translation of each text, then up to so many others, all different.
 
@@ -139,6 +141,7 @@ class ServedModel:
             aligned: whether they have the links of their words, where the translator can say them.
             threads: how many compute, once they are free; None: all.
             cancelled: whether nobody waits for them any more; asked before each step.
+            glossary: whose terms the translations use.
 
         Raises:
             SearchCancelledError: nobody does.
@@ -147,7 +150,9 @@ class ServedModel:
             served = self._served(pair)
 
             def search(n_best: int) -> "list[Translation]":
-                options = replace(served.options(n_best), threads=threads, cancelled=cancelled)
+                options = replace(
+                    served.options(n_best), threads=threads, cancelled=cancelled, glossary=glossary
+                )
                 return served.translator.translations(texts, options=options)
 
             outputs = [[each.text] for each in search(1)]
@@ -244,6 +249,7 @@ class SentenceKey(NamedTuple):
     alternatives: int
     aligned: bool
     text: str
+    glossary: "Glossary | None" = None
 
 
 class SentenceCache:
@@ -345,6 +351,7 @@ class ModelQueue:
         alternatives: int,
         turn: Turn,
         aligned: Container[str] = (),
+        glossary: "Glossary | None" = None,
     ) -> "list[Future[Outputs]]":
         """Put sentences into the queue; those that are remembered are done at once.
 
@@ -354,6 +361,7 @@ class ModelQueue:
             alternatives: how many other translations of each.
             turn: of the request.
             aligned: those of the texts whose words are aligned with their translations.
+            glossary: whose terms are used in those of the texts that have some.
 
         Raises:
             UnavailableError: the queue is closed.
@@ -363,7 +371,8 @@ class ModelQueue:
         for text in texts:
             future: Future[Outputs] = Future()
             futures.append(future)
-            key = SentenceKey(self.model.name, pair, alternatives, text in aligned, text)
+            terms = glossary if glossary is not None and glossary.applicable(text) else None
+            key = SentenceKey(self.model.name, pair, alternatives, text in aligned, text, terms)
             cached = self._cache.get(key)
             if cached is not None:
                 future.set_result(cached)
@@ -472,6 +481,7 @@ class ModelQueue:
                 aligned=first.aligned,
                 threads=threads,
                 cancelled=lambda: all(each.future.cancelled() for each in batch),
+                glossary=first.glossary,
             )
         except SearchCancelledError:
             return

@@ -74,6 +74,12 @@ class NoSuchLayerError(RefusedError):
     status = 404
 
 
+class NoSuchGlossaryError(RefusedError):
+    """A glossary that the client does not have, or not for the languages of the request."""
+
+    status = 404
+
+
 class NotImplementedHereError(RefusedError):
     """Something that this server was installed without."""
 

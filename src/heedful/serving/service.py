@@ -3,11 +3,12 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+from heedful.decoding.glossary import Glossary
 from heedful.serving.documents import TagRules
 from heedful.serving.languages import Catalogue, Detector, Pair, Route
 from heedful.serving.limits import Limits
@@ -89,6 +90,7 @@ class TranslationRequest:
         rules: of the markup; None: plain text.
         alternatives: how many other translations of each text.
         split: whether lines are split into sentences.
+        glossary: returns the terms of a pair of languages, or raises a RefusedError; None: no terms.
     """
 
     texts: tuple[str, ...]
@@ -97,6 +99,7 @@ class TranslationRequest:
     rules: TagRules | None = None
     alternatives: int = 0
     split: bool = True
+    glossary: Callable[[Pair], Glossary] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +128,7 @@ class _Job:
     request: TranslationRequest
     route: Route
     turn: Turn
+    glossary: Glossary | None
 
 
 class TranslationService:
@@ -203,7 +207,14 @@ class TranslationService:
         if source == target:
             return Answer(text=text, source=source, probability=probability)
         route = self.catalogue.required_route(source, target)
-        job = _Job(request, route, turn)
+        terms = None
+        if request.glossary is not None:
+            if len(route.legs) > 1:
+                raise InvalidError(
+                    f"from {source} to {target} is by way of {route.pivot}: no glossary can be used"
+                )
+            terms = request.glossary(route.legs[0])
+        job = _Job(request, route, turn, terms)
         outputs = await self._translate_sentences(segments, job)
         most = max(map(len, outputs), default=1)
         # The n-th translation of a text is made of the n-th ones of its sentences.
@@ -279,6 +290,7 @@ class TranslationService:
             alternatives=job.request.alternatives if leg == job.route.legs[-1] else 0,
             turn=job.turn,
             aligned={text for text, is_aligned in asked if is_aligned},
+            glossary=job.glossary,
         )
         self.metrics.sentences.inc(len(futures))
         self.metrics.cached_sentences.inc(sum(future.done() for future in futures))

@@ -128,6 +128,10 @@ class Serve:
         Option("Where models are served; ray is a Ray cluster, or Ray on this machine.", metavar="here|ray"),
     ] = "here"
     ray: Replicas = field(default_factory=Replicas)
+    glossaries: Annotated[
+        Path | None,
+        Option("Store the clients' glossaries in this file.", metavar="FILE", is_file=True),
+    ] = None
     search: BeamOverrides = field(default_factory=dict)
     access: Access = field(default_factory=Access)
     limits: Limits = field(default_factory=Limits)
@@ -266,6 +270,7 @@ def _for_other_machines(task: Serve) -> Serve:
     return replace(
         task,
         models=[absolute(each) for each in task.models or ()],
+        glossaries=task.glossaries and task.glossaries.absolute(),
         runtime=replace(task.runtime, threads=task.runtime.threads or 1),
     )
 
@@ -279,6 +284,7 @@ def _application(
 ) -> "FastAPI":
     from heedful.serving.app import application
     from heedful.serving.gateway import Gateway
+    from heedful.serving.glossaries import GlossaryStore
     from heedful.serving.metrics import Metrics
     from heedful.serving.records import ClientRecords, SharedRecords
     from heedful.serving.service import TranslationService
@@ -287,7 +293,8 @@ def _application(
     if task.access.shared is not None:
         records = SharedRecords(task.access.shared, key_required=keys is not None)
     service = TranslationService(models, task.limits, Metrics(replica))
-    gateway = Gateway(service, records, log_text=task.logging.log_text)
+    glossaries = None if task.glossaries is None else GlossaryStore(Path(task.glossaries))
+    gateway = Gateway(service, records, log_text=task.logging.log_text, glossaries=glossaries)
     return application(gateway, origins=tuple(task.access.cors or ()))
 
 

@@ -1,13 +1,14 @@
 """`heedful translate`: lines in, lines out."""
 
+import itertools
 import json
 import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
@@ -29,6 +30,7 @@ from heedful.cli.streams import (
 from heedful.errors import InputError
 from heedful.settings.options import (
     OUTPUT,
+    OUTPUTS,
     SAMPLING,
     SEARCH,
     Ensemble,
@@ -57,12 +59,12 @@ _HYPOTHESES_AT_ONCE = 65_536  # some 100 MB of them
 class Translate:
     """Translate lines, by default from stdin to stdout.
 
-    Writes one line for each input line, in order; an empty line stays empty, with score 0. A score is the
+        Writes one line for each input line, in order; an empty line stays empty, with score 0. A score is the
     log-probability divided by the length penalty, plus the coverage penalty if there is one. N-best lists
     number the input lines from 0, as in Moses. With --json, each line is an object with the keys source,
-    text, score and hypotheses. A hypothesis has text, score, log_prob (before the penalties) and ids, which
-    score --tgt-ids reads. For a multilingual model, set --src-lang and --tgt-lang to its own tags, such as
-    fra_Latn, or to short codes such as fr.
+    text, score and hypotheses, and with --glossary terms. A hypothesis has text, score, log_prob (before the
+    penalties) and ids, which score --tgt-ids reads. For a multilingual model, set --src-lang and --tgt-lang
+    to its own tags, such as fra_Latn, or to short codes such as fr.
 
     A line of more than --max-source-tokens is split at ends of sentences, else at punctuation or spaces, with
     a warning. Each segment is translated by itself, the first one with the prefix. The outputs of each rank
@@ -133,6 +135,19 @@ class Translate:
     ] = False
     sampling: SamplingOverrides = field(default_factory=dict)
     shortlist: ShortlistFile = None
+    glossary: Annotated[
+        Path | None,
+        Option(
+            "Terms that translations must use: lines of a source term, a tab, and its target forms, with | "
+            "between them.",
+            OUTPUTS,
+            metavar="FILE",
+        ),
+    ] = None
+    glossary_report: Annotated[
+        Path | None,
+        Option("Write the terms of each line, and which of them are met.", metavar="FILE", is_file=True),
+    ] = None
     runtime: Runtime = field(default_factory=Runtime)
 
 
@@ -157,6 +172,10 @@ def load(task: Translate) -> "tuple[Translator, SearchOptions, int]":
     if task.runtime.precision == "auto":
         print_precision(translator.precision_in_use)
     options = search_options(overrides, translator.bundle.config.decode)
+    if task.glossary is not None:
+        from heedful.decoding.glossary import Glossary
+
+        options = replace(options, glossary=Glossary.load(task.glossary))
     at_once = max(1, _HYPOTHESES_AT_ONCE // options.strategy.num_hypotheses(options.n_best))
     return translator, options, min(_CHUNK_LINES, 1 << at_once.bit_length() - 1)
 
@@ -208,7 +227,7 @@ def command(task: Translate) -> None:
     from heedful.verbs.output_checks import check_output
 
     started = time.monotonic()
-    inputs = [source, task.prefix, task.shortlist]
+    inputs = [source, task.prefix, task.shortlist, task.glossary]
     check_output(output, inputs=inputs, models=[task.run, *(task.ensemble or ())])
     # Somebody who types waits for each answer; a file is better read ahead, for fuller batches.
     typed = source == _STDIN and sys.stdin.isatty()
@@ -237,6 +256,9 @@ def command(task: Translate) -> None:
         else:
             out, done = stack.enter_context(open_output(output, at_once=at_once)), 0
             translations = translate(lines, prefixes=prefixes, chunk_lines=1 if at_once else chunk_lines)
+        if task.glossary is not None:
+            report = stack.enter_context(_report(task.glossary_report))
+            translations = map(report, translations, itertools.count(done + 1))
         for number, translation in enumerate(translations, start=done):
             for line in shown(translation, number, task):
                 write_line(out, line)
@@ -248,6 +270,27 @@ def command(task: Translate) -> None:
             raise InputError(f"{task.prefix}: has more lines than the input; give one for each line")
     if not typed:
         suggest_auto_precision(task.runtime.precision, time.monotonic() - started)
+
+
+@contextmanager
+def _report(path: Path | None) -> "Iterator[Callable[[Translation, int], Translation]]":
+    """Yield a function that writes the terms of a line, given its number; their sum is printed at the end."""
+    num_terms = num_met = 0
+    with ExitStack() as stack:
+        output = None if path is None else stack.enter_context(open_output(path))
+
+        def add(translation: "Translation", number: int) -> "Translation":
+            nonlocal num_terms, num_met
+            for term in translation.terms:
+                num_terms, num_met = num_terms + 1, num_met + (term.target is not None)
+                status = "missed" if term.target is None else "met"
+                if output is not None:
+                    write_line(output, f"{number}\t{status}\t{term.source}\t{term.target or ''}")
+            return translation
+
+        yield add
+    if num_terms:
+        print(f"glossary: {num_met:,} of {num_terms:,} terms met", file=sys.stderr)
 
 
 def _with_checkpoints(
@@ -295,6 +338,20 @@ def _check_lines(task: Translate) -> None:
         raise typer.BadParameter("--column is for Parquet shards, and this is a file of lines")
     if task.output is not None and task.output.endswith(("/", os.sep)):  # which a path does not keep
         raise typer.BadParameter(f"{task.output}: is a directory; give the name of a file")
+    if task.glossary_report is not None:
+        _check_report(task, task.glossary_report)
+
+
+def _check_report(task: Translate, report: Path) -> None:
+    """Refuse a report of the terms that cannot be written, or what does not go with one."""
+    from heedful.verbs.output_checks import check_output
+
+    if task.glossary is None or task.resume:
+        raise typer.BadParameter("--glossary-report needs --glossary, and a run that is not resumed")
+    if task.output is not None and Path(task.output).absolute() == report.absolute():
+        raise typer.BadParameter(f"{report}: is --output too; give the report another name")
+    inputs = [Path(task.source or _STDIN), task.prefix, task.shortlist, task.glossary]
+    check_output(report, inputs=inputs, models=[task.run, *(task.ensemble or ())])
 
 
 def _translate_shards(task: Translate) -> None:
@@ -306,8 +363,10 @@ def _translate_shards(task: Translate) -> None:
     """
     if task.source is None or task.output is None:
         raise typer.BadParameter("shards need --input and --output, both directories")
-    if task.prefix is not None or task.line_buffered:
-        raise typer.BadParameter("--prefix and --line-buffered are for single files, not for shards")
+    if task.prefix is not None or task.line_buffered or task.glossary_report is not None:
+        raise typer.BadParameter(
+            "--prefix, --line-buffered and --glossary-report are for single files, not for shards"
+        )
     if task.on not in ("here", "ray"):
         raise typer.BadParameter(f"--on {task.on}: must be here or ray")
     from heedful.verbs.shards import ShardJob, list_shards, translate_shards
@@ -336,7 +395,7 @@ def _translate_shards(task: Translate) -> None:
 
 def _for_other_machines(task: Translate) -> Translate:
     """Return a task with absolute paths, and one thread for each worker where nothing else is asked for."""
-    paths = {name: getattr(task, name) for name in ("run", "shortlist")}
+    paths = {name: getattr(task, name) for name in ("run", "shortlist", "glossary")}
     return replace(
         task,
         **{
@@ -361,7 +420,8 @@ def shown(translation: "Translation", number: int, task: Translate) -> Iterable[
                 "text": translation.text,
                 "score": translation.score,
                 "hypotheses": hypotheses,
-            },
+            }
+            | ({"terms": [asdict(each) for each in translation.terms]} if task.glossary else {}),
             ensure_ascii=False,
         )
     elif task.n_best > 1:

@@ -1,0 +1,311 @@
+"""DeepL's endpoints for glossaries, v2 and v3."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, Field
+
+from heedful.serving.deepl import REFUSALS
+from heedful.serving.gateway import Gateway, NonEmptyText, described_body, read_fields, validated
+from heedful.serving.glossaries import (
+    Dictionary,
+    GlossaryStore,
+    StoredGlossary,
+    base_language,
+    owned,
+    pair_of,
+    parse_entries,
+    tsv_of,
+)
+from heedful.serving.languages import language_code
+from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, NotImplementedHereError
+
+_BODY_BYTES = 10 * 2**20  # of a glossary, as DeepL's
+_MOST = 1000  # glossaries of a client
+_TSV = "text/tab-separated-values"
+_NEEDS_FILE = "glossaries are stored in a file; start the server with --glossaries FILE"
+
+
+class _DictionaryFields(BaseModel):
+    source_lang: NonEmptyText
+    target_lang: NonEmptyText
+    entries: NonEmptyText
+    entries_format: Literal["tsv", "csv"] = "tsv"
+
+
+class _GlossaryFields(_DictionaryFields):
+    name: NonEmptyText
+
+
+class _MultilingualFields(BaseModel):
+    name: NonEmptyText
+    dictionaries: Annotated[list[_DictionaryFields], Field(min_length=1)]
+
+
+class _ChangeFields(BaseModel):
+    name: str = ""
+    dictionaries: list[_DictionaryFields] = []
+
+
+def supported_pairs(gateway: Gateway) -> list[tuple[str, str]]:
+    """Return the pairs of languages that may have glossaries: those that a model translates directly."""
+    pairs = {(base_language(pair.src), base_language(pair.tgt)) for pair in gateway.service.catalogue.pairs}
+    return sorted(pair for pair in pairs if pair[0] != pair[1])
+
+
+def _described(stored: StoredGlossary) -> dict[str, Any]:
+    """Return a glossary as v3 describes it."""
+    dictionaries = [_described_dictionary(each) for each in stored.dictionaries]
+    return {
+        "glossary_id": stored.id,
+        "name": stored.name,
+        "dictionaries": dictionaries,
+        "creation_time": stored.created,
+    }
+
+
+def _described_dictionary(dictionary: Dictionary) -> dict[str, Any]:
+    languages = {"source_lang": dictionary.source, "target_lang": dictionary.target}
+    return languages | {"entry_count": len(dictionary.entries)}
+
+
+def _described_of_v2(stored: StoredGlossary) -> dict[str, Any]:
+    """Return a glossary of one dictionary as v2 describes it."""
+    described = _described(stored)
+    [dictionary] = described.pop("dictionaries")
+    return {**described, **dictionary, "ready": True}
+
+
+class _Endpoints:
+    """The client, the store and checked dictionaries, for the routes of both versions."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._limits = replace(gateway.service.limits, body_bytes=_BODY_BYTES)
+
+    async def fields(self, request: Request) -> tuple[str, dict[str, Any]]:
+        """Return the client and the parameters of a request."""
+        fields = await read_fields(request, self._limits)
+        if isinstance(fields, list):
+            raise InvalidError("Bad request. Reason: the body must be an object")
+        return await self._gateway.authorize(request, str(fields.get("auth_key", ""))), fields
+
+    @property
+    def store(self) -> GlossaryStore:
+        """The store.
+
+        Raises:
+            NotImplementedHereError: the server has none.
+        """
+        if self._gateway.glossaries is None:
+            raise NotImplementedHereError(_NEEDS_FILE)
+        return self._gateway.glossaries
+
+    def languages(self, source: str, target: str) -> tuple[str, str]:
+        """Return the codes of a pair.
+
+        Raises:
+            InvalidError: the server does not translate it.
+        """
+        pair = (base_language(language_code(source) or ""), base_language(language_code(target) or ""))
+        if pair not in supported_pairs(self._gateway):
+            raise InvalidError("Unsupported glossary source and target language pair")
+        return pair
+
+    def dictionary(self, fields: _DictionaryFields) -> Dictionary:
+        """Return a dictionary from its parameters."""
+        source, target = self.languages(fields.source_lang, fields.target_lang)
+        entries = parse_entries(fields.entries, fields.entries_format, (source, target))
+        return Dictionary(source=source, target=target, entries=entries)
+
+    async def create(self, owner: str, name: str, dictionaries: Sequence[Dictionary]) -> StoredGlossary:
+        """Store a new glossary."""
+        if len({pair_of(each) for each in dictionaries}) < len(dictionaries):
+            raise InvalidError("Bad request. Reason: two dictionaries are of the same pair of languages")
+        created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        token = secrets.token_hex(16)
+        glossary_id = "-".join((token[:8], token[8:12], token[12:16], token[16:20], token[20:]))
+        stored = StoredGlossary(
+            id=glossary_id, owner=owner, name=name, created=created, dictionaries=list(dictionaries)
+        )
+
+        def add(glossaries: dict[str, StoredGlossary]) -> StoredGlossary:
+            if sum(each.owner == owner for each in glossaries.values()) >= _MOST:
+                raise InvalidError(f"Too many glossaries: there are {_MOST:,}; delete one")
+            glossaries[stored.id] = stored
+            return stored
+
+        return await asyncio.to_thread(self.store.change, add)
+
+    async def change(
+        self, owner: str, glossary_id: str, work: Callable[[StoredGlossary], object]
+    ) -> StoredGlossary:
+        """Change a glossary."""
+
+        def change(glossaries: dict[str, StoredGlossary]) -> StoredGlossary:
+            stored = owned(glossaries, owner, glossary_id)
+            work(stored)
+            return stored
+
+        return await asyncio.to_thread(self.store.change, change)
+
+    async def delete(self, owner: str, glossary_id: str) -> Response:
+        """Delete a glossary."""
+
+        def delete(glossaries: dict[str, StoredGlossary]) -> None:
+            del glossaries[owned(glossaries, owner, glossary_id).id]
+
+        await asyncio.to_thread(self.store.change, delete)
+        return Response(status_code=204)
+
+    def of_one_pair(self, owner: str, glossary_id: str) -> StoredGlossary:
+        """Return a glossary that v2 can describe.
+
+        Raises:
+            NoSuchGlossaryError: it has several dictionaries, or there is none.
+        """
+        stored = self.store.get(owner, glossary_id)
+        if len(stored.dictionaries) != 1:
+            raise NoSuchGlossaryError("Glossary not found: v2 has glossaries of one pair; ask /v3/glossaries")
+        return stored
+
+
+def router(gateway: Gateway) -> APIRouter:
+    """Return the routes."""
+    routes = APIRouter(tags=["DeepL"], responses=REFUSALS)
+    endpoints = _Endpoints(gateway)
+    _add_v2(routes, endpoints)
+    _add_v3(routes, endpoints)
+    _add_dictionaries(routes, endpoints)
+
+    @routes.get("/v2/glossary-language-pairs")
+    async def glossary_pairs() -> dict[str, list[dict[str, str]]]:
+        """Return the pairs of languages that may have glossaries."""
+        pairs = supported_pairs(gateway) if gateway.glossaries is not None else []
+        return {"supported_languages": [{"source_lang": a, "target_lang": b} for a, b in pairs]}
+
+    return routes
+
+
+def _add_v2(routes: APIRouter, endpoints: _Endpoints) -> None:
+    @routes.post(
+        "/v2/glossaries", status_code=201, openapi_extra=described_body(_GlossaryFields.model_json_schema())
+    )
+    async def create(request: Request) -> dict[str, Any]:
+        """Store a glossary of one pair of languages."""
+        owner, fields = await endpoints.fields(request)
+        asked = validated(_GlossaryFields, fields)
+        return _described_of_v2(await endpoints.create(owner, asked.name, [endpoints.dictionary(asked)]))
+
+    @routes.get("/v2/glossaries")
+    async def listed(request: Request) -> dict[str, list[dict[str, Any]]]:
+        """Return the glossaries of one pair of languages."""
+        owner, _ = await endpoints.fields(request)
+        stored = [each for each in endpoints.store.of(owner) if len(each.dictionaries) == 1]
+        return {"glossaries": [_described_of_v2(each) for each in stored]}
+
+    @routes.get("/v2/glossaries/{glossary_id}")
+    async def described(request: Request, glossary_id: str) -> dict[str, Any]:
+        """Return what a glossary is, without its entries."""
+        owner, _ = await endpoints.fields(request)
+        return _described_of_v2(endpoints.of_one_pair(owner, glossary_id))
+
+    @routes.get("/v2/glossaries/{glossary_id}/entries", responses={200: {"content": {_TSV: {}}}})
+    async def entries(request: Request, glossary_id: str) -> Response:
+        """Return the entries as lines of source, tab and target."""
+        owner, _ = await endpoints.fields(request)
+        [dictionary] = endpoints.of_one_pair(owner, glossary_id).dictionaries
+        return Response(tsv_of(dictionary.entries), media_type=_TSV)
+
+    @routes.delete("/v2/glossaries/{glossary_id}", status_code=204)
+    async def delete(request: Request, glossary_id: str) -> Response:
+        """Delete a glossary."""
+        owner, _ = await endpoints.fields(request)
+        return await endpoints.delete(owner, glossary_id)
+
+
+def _add_v3(routes: APIRouter, endpoints: _Endpoints) -> None:
+    @routes.post("/v3/glossaries", status_code=201)
+    async def create(request: Request) -> dict[str, Any]:
+        """Store a glossary: a dictionary for each of some pairs of languages."""
+        owner, fields = await endpoints.fields(request)
+        asked = validated(_MultilingualFields, fields)
+        dictionaries = [endpoints.dictionary(each) for each in asked.dictionaries]
+        return _described(await endpoints.create(owner, asked.name, dictionaries))
+
+    @routes.get("/v3/glossaries")
+    async def listed(request: Request) -> dict[str, list[dict[str, Any]]]:
+        """Return all glossaries, without their entries."""
+        owner, _ = await endpoints.fields(request)
+        return {"glossaries": [_described(each) for each in endpoints.store.of(owner)]}
+
+    @routes.get("/v3/glossaries/{glossary_id}")
+    async def described(request: Request, glossary_id: str) -> dict[str, Any]:
+        """Return what a glossary is, without its entries."""
+        owner, _ = await endpoints.fields(request)
+        return _described(endpoints.store.get(owner, glossary_id))
+
+    @routes.patch("/v3/glossaries/{glossary_id}")
+    async def change(request: Request, glossary_id: str) -> dict[str, Any]:
+        """Rename a glossary, and add entries to its dictionaries."""
+        owner, fields = await endpoints.fields(request)
+        asked = validated(_ChangeFields, fields)
+        dictionaries = [endpoints.dictionary(each) for each in asked.dictionaries]
+
+        def work(stored: StoredGlossary) -> None:
+            stored.name = asked.name or stored.name
+            for each in dictionaries:
+                stored.put(each, merge=True)
+
+        return _described(await endpoints.change(owner, glossary_id, work))
+
+    @routes.delete("/v3/glossaries/{glossary_id}", status_code=204)
+    async def delete(request: Request, glossary_id: str) -> Response:
+        """Delete a glossary."""
+        owner, _ = await endpoints.fields(request)
+        return await endpoints.delete(owner, glossary_id)
+
+
+def _add_dictionaries(routes: APIRouter, endpoints: _Endpoints) -> None:
+    pair = [
+        {"name": name, "in": "query", "schema": {"type": "string"}} for name in ("source_lang", "target_lang")
+    ]
+
+    def languages(fields: dict[str, Any]) -> tuple[str, str]:
+        return endpoints.languages(str(fields.get("source_lang", "")), str(fields.get("target_lang", "")))
+
+    @routes.get("/v3/glossaries/{glossary_id}/entries", openapi_extra={"parameters": pair})
+    async def entries(request: Request, glossary_id: str) -> dict[str, list[dict[str, str]]]:
+        """Return the entries of a dictionary as lines of source, tab and target."""
+        owner, fields = await endpoints.fields(request)
+        stored = endpoints.store.get(owner, glossary_id).dictionary(*languages(fields))
+        described = {"source_lang": stored.source, "target_lang": stored.target}
+        return {"dictionaries": [described | {"entries": tsv_of(stored.entries), "entries_format": "tsv"}]}
+
+    @routes.put("/v3/glossaries/{glossary_id}/dictionaries")
+    async def put(request: Request, glossary_id: str) -> dict[str, Any]:
+        """Put a dictionary in place of that of its pair of languages, or add it."""
+        owner, fields = await endpoints.fields(request)
+        dictionary = endpoints.dictionary(validated(_DictionaryFields, fields))
+        await endpoints.change(owner, glossary_id, lambda stored: stored.put(dictionary, merge=False))
+        return _described_dictionary(dictionary)
+
+    @routes.delete(
+        "/v3/glossaries/{glossary_id}/dictionaries", status_code=204, openapi_extra={"parameters": pair}
+    )
+    async def delete_dictionary(request: Request, glossary_id: str) -> Response:
+        """Delete the dictionary of a pair of languages."""
+        owner, fields = await endpoints.fields(request)
+        chosen = languages(fields)
+
+        def work(stored: StoredGlossary) -> None:
+            stored.dictionaries.remove(stored.dictionary(*chosen))
+
+        await endpoints.change(owner, glossary_id, work)
+        return Response(status_code=204)

@@ -1,0 +1,227 @@
+"""Glossaries of the clients, in a file that survives a kill, and DeepL's formats of their entries."""
+
+import csv
+import io
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import filelock
+from pydantic import BaseModel
+
+from heedful.decoding.glossary import Glossary
+from heedful.errors import InputError
+from heedful.runtime.durable import put_text_in_place, why_not_written
+from heedful.serving.languages import Pair
+from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
+from heedful.settings.parsing import parse_json
+
+T = TypeVar("T")
+
+
+class Dictionary(BaseModel):
+    """The terms of a pair of languages, which are codes without a region."""
+
+    source: str
+    target: str
+    entries: dict[str, str]
+
+
+class StoredGlossary(BaseModel):
+    """A glossary of a client."""
+
+    id: str
+    owner: str  # the name of a key; "" without keys
+    name: str
+    created: str
+    dictionaries: list[Dictionary]
+
+    def dictionary(self, source: str, target: str) -> Dictionary:
+        """Return the terms of a pair of languages.
+
+        Raises:
+            NoSuchGlossaryError: there are none.
+        """
+        for each in self.dictionaries:
+            if (each.source, each.target) == (source, target):
+                return each
+        raise NoSuchGlossaryError(f"the glossary has no dictionary from {source} to {target}")
+
+    def put(self, changed: Dictionary, *, merge: bool) -> None:
+        """Add a dictionary, in place of that of the same pair, or with the entries of both."""
+        before = [each for each in self.dictionaries if pair_of(each) == pair_of(changed)]
+        entries = {**before[0].entries, **changed.entries} if merge and before else changed.entries
+        changed = changed.model_copy(update={"entries": entries})
+        others = [each for each in self.dictionaries if pair_of(each) != pair_of(changed)]
+        self.dictionaries = [*others, changed]
+
+
+class _GlossaryFile(BaseModel):
+    format_version: Literal[1] = 1
+    glossaries: list[StoredGlossary] = []
+
+
+class GlossaryStore:
+    """The glossaries of all clients, in a file that several processes may share.
+
+    A change is written to the disk before it is answered, and the file is replaced as a whole.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file, if there is one.
+
+        Raises:
+            InputError: it cannot be read or locked, or holds something else.
+        """
+        self._path, self._changing = path, threading.Lock()
+        self._stamp: tuple[int, ...] | None = None
+        self._glossaries: dict[str, StoredGlossary] = {}
+        self._terms: dict[tuple[str, str, str], Glossary] = {}  # by id and pair
+        if not path.absolute().parent.is_dir():
+            raise InputError(f"{path}: there is no directory {path.absolute().parent}; make it")
+        self._lock = filelock.FileLock(path.with_name(f"{path.name}.lock"))
+        try:
+            self._refresh()
+        except (OSError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"{path}: not a file of glossaries ({reason}); restore it, or choose another"
+            ) from None
+
+    def of(self, owner: str) -> list[StoredGlossary]:
+        """Return the glossaries of a client, the oldest first."""
+        with self._changing:
+            self._refresh()
+            return [each for each in self._glossaries.values() if each.owner == owner]
+
+    def get(self, owner: str, glossary_id: str) -> StoredGlossary:
+        """Return a glossary.
+
+        Raises:
+            NoSuchGlossaryError: the client has none with this id.
+        """
+        with self._changing:
+            self._refresh()
+            return owned(self._glossaries, owner, glossary_id)
+
+    def terms(self, owner: str, glossary_id: str, pair: Pair) -> Glossary:
+        """Return the terms of a glossary for a pair of languages.
+
+        Raises:
+            NoSuchGlossaryError: the client has no such glossary, or it has no terms for them.
+        """
+        stored, (source, target) = (
+            self.get(owner, glossary_id),
+            (base_language(pair.src), base_language(pair.tgt)),
+        )
+        entries = stored.dictionary(source, target).entries
+        with self._changing:
+            key = (glossary_id, source, target)
+            if key not in self._terms:
+                self._terms[key] = Glossary.of(entries)
+            return self._terms[key]
+
+    def change(self, work: Callable[[dict[str, StoredGlossary]], T]) -> T:
+        """Change the glossaries by their ids, and write them; an error changes nothing.
+
+        Raises:
+            UnavailableError: the file cannot be written.
+        """
+        try:
+            with self._changing, self._lock:
+                self._refresh()
+                changed = {name: each.model_copy(deep=True) for name, each in self._glossaries.items()}
+                result = work(changed)
+                file = _GlossaryFile(glossaries=list(changed.values()))
+                put_text_in_place(self._path, file.model_dump_json(indent=1) + "\n")
+                self._refresh()
+                return result
+        except OSError as error:
+            message = f"the glossaries cannot be written: {why_not_written(error)}"
+            raise UnavailableError(message, retry_after=60) from None
+
+    def _refresh(self) -> None:
+        """Read the file, where another process or a change has replaced it."""
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return
+        stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if stamp != self._stamp:
+            content = self._path.read_bytes()
+            stored = _GlossaryFile.model_validate(parse_json(content)).glossaries
+            self._glossaries, self._stamp = {each.id: each for each in stored}, stamp
+            self._terms.clear()
+
+
+def owned(glossaries: dict[str, StoredGlossary], owner: str, glossary_id: str) -> StoredGlossary:
+    """Return a glossary of a client.
+
+    Raises:
+        NoSuchGlossaryError: the client has none with this id.
+    """
+    stored = glossaries.get(glossary_id)
+    if stored is None or stored.owner != owner:
+        raise NoSuchGlossaryError("Glossary not found")
+    return stored
+
+
+def pair_of(dictionary: Dictionary) -> tuple[str, str]:
+    """Return the two languages of a dictionary."""
+    return dictionary.source, dictionary.target
+
+
+def base_language(code: str) -> str:
+    """Return a language without its region or script, as glossaries have it."""
+    return code.split("-")[0].lower()
+
+
+def parse_entries(text: str, form: Literal["tsv", "csv"], pair: tuple[str, str]) -> dict[str, str]:
+    """Return the entries of DeepL's TSV or CSV: source and target, and in CSV perhaps the two languages.
+
+    Raises:
+        InvalidError: naming the first bad line.
+    """
+    rows: Sequence[Sequence[str]] = [line.split("\t") for line in text.splitlines()]
+    if form == "csv":
+        try:
+            rows = list(csv.reader(io.StringIO(text), strict=True))
+        except csv.Error as error:
+            raise InvalidError(f"Invalid glossary entries provided: {error}") from None
+    entries: dict[str, str] = {}
+    for number, row in enumerate(rows, start=1):
+        cells = [cell.strip() for cell in row]
+        if not any(cells):
+            continue
+        problem = _problem(cells, form, pair)
+        if problem is None and cells[0] in entries:
+            problem = f"duplicates the source {cells[0]!r}"
+        if problem is not None:
+            raise InvalidError(f"Invalid glossary entries provided: line {number:,} {problem}")
+        entries[cells[0]] = cells[1]
+    if not entries:
+        raise InvalidError("Invalid glossary entries provided: there are none")
+    try:
+        Glossary.of(entries)
+    except InputError as error:
+        raise InvalidError(f"Invalid glossary entries provided: {error}") from None
+    return entries
+
+
+def _problem(cells: Sequence[str], form: str, pair: tuple[str, str]) -> str | None:
+    """Say why a line of a glossary cannot be; None: it can."""
+    if len(cells) not in ((2, 4) if form == "csv" else (2,)):
+        return f"has {len(cells)} columns; give source and target"
+    if not all(cells[:2]):
+        return "has no source or no target"
+    if not all(cell.isprintable() for cell in cells[:2]):
+        return "has a control character"
+    if len(cells) == 4 and tuple(map(base_language, cells[2:])) != pair:
+        return f"is of another pair of languages than {pair[0]} and {pair[1]}"
+    return None
+
+
+def tsv_of(entries: dict[str, str]) -> str:
+    """Return entries as lines of source, tab and target."""
+    return "\n".join(f"{source}\t{target}" for source, target in entries.items())

@@ -1,0 +1,168 @@
+"""Glossaries as users have them: `heedful translate --glossary`, and DeepL's own client."""
+
+import json
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from command_line import assert_one_clear_line, heedful, text
+from tiny_bundle import PAIRS, save_memorised
+from translation_server import translation_server
+
+LINES = [source for source, _ in PAIRS]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_memorised(tmp_path_factory.mktemp("glossaries") / "tiny")
+
+
+@pytest.fixture
+def terms(tmp_path: Path) -> Path:
+    path = tmp_path / "terms.tsv"
+    path.write_text("cat\tKater|Kastell\nthe dog\tder Kater\nsleep\t猫\n", encoding="utf-8")
+    return path
+
+
+def test_terms_are_in_the_translations_and_in_the_report(bundle: Path, terms: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.tsv"
+    done = heedful(
+        "translate", bundle, "--glossary", terms, "--glossary-report", report, "--json", stdin=text(LINES)
+    )
+    assert done.code == 0
+    answers = [json.loads(line) for line in done.out.splitlines()]
+    rows = [line.split("\t") for line in report.read_text(encoding="utf-8").splitlines()]
+    assert rows == [
+        [str(number), "missed" if term["target"] is None else "met", term["source"], term["target"] or ""]
+        for number, answer in enumerate(answers, start=1)
+        for term in answer["terms"]
+    ]
+    assert {(status, source) for _, status, source, _ in rows} == {
+        ("met", "cat"), ("met", "the dog"), ("missed", "sleep"),
+    }  # fmt: skip
+    for _, status, _, form in rows:
+        assert (status == "met") == (form in ("Kater", "Kastell", "der Kater"))
+    for number, status, _, form in rows:
+        assert status == "missed" or f" {form} " in f" {answers[int(number) - 1]['text']} "
+    met = sum(status == "met" for _, status, *_ in rows)
+    assert done.err.splitlines()[-1] == f"glossary: {met} of {len(rows)} terms met"
+
+
+def test_a_glossary_without_applicable_terms_changes_nothing(bundle: Path, tmp_path: Path) -> None:
+    path = tmp_path / "terms.tsv"
+    path.write_text("elephant\tElefant\n", encoding="utf-8")
+    plain = heedful("translate", bundle, "--scores", stdin=text(LINES))
+    assert heedful("translate", bundle, "--scores", "--glossary", path, stdin=text(LINES)) == plain
+
+
+def test_shards_and_resumed_runs_use_it_too(bundle: Path, terms: Path, tmp_path: Path) -> None:
+    expected = heedful("translate", bundle, "--glossary", terms, stdin=text(LINES)).out
+    shards, output = tmp_path / "in", tmp_path / "out.txt"
+    shards.mkdir()
+    (shards / "a.txt").write_bytes(text(LINES))
+    done = heedful("translate", bundle, "--glossary", terms, "-i", shards, "-o", tmp_path / "out")
+    assert done.code == 0
+    assert (tmp_path / "out" / "a.txt").read_text(encoding="utf-8") == expected
+    done = heedful("translate", bundle, "--glossary", terms, "-i", shards / "a.txt", "-o", output, "--resume")
+    assert (done.code, output.read_text(encoding="utf-8")) == (0, expected)
+
+
+def test_mistakes_are_one_line(bundle: Path, terms: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.tsv"
+    bad.write_text("cat\tKatze\ncat dog\n", encoding="utf-8")
+    translate = ("translate", bundle, "--glossary")
+    outcome = heedful(*translate, bad, stdin=text(LINES))
+    assert_one_clear_line(outcome, 1, f"{bad}: line 2: has no tab")
+    assert_one_clear_line(heedful(*translate, tmp_path / "none", stdin=text(LINES)), 1, "none: no such file")
+    assert_one_clear_line(heedful(*translate, terms, "--sample", stdin=text(LINES)), 1, "only beam search")
+    report = ("--glossary-report", tmp_path / "report")
+    assert_one_clear_line(heedful("translate", bundle, *report), 2, "needs --glossary")
+    same = heedful(*translate, terms, *report, "-o", tmp_path / "report", stdin=text(LINES))
+    assert_one_clear_line(same, 2, "is --output too")
+    over = heedful(*translate, terms, "--glossary-report", terms, stdin=text(LINES))
+    assert_one_clear_line(over, 1, "is the input too")
+
+
+def test_every_glossary_method_of_deepls_own_client_works(bundle: Path, tmp_path: Path) -> None:
+    deepl = pytest.importorskip("deepl")
+    from deepl.api_data import MultilingualGlossaryDictionaryEntries as Entries
+
+    file = tmp_path / "glossaries.json"
+    asked = {"source_lang": "EN", "target_lang": "DE"}
+    with translation_server(f"en-de,de-nl={bundle}", "--glossaries", file) as server:
+        with closing(deepl.DeepLClient("a key", server_url=server.url)) as client:
+            pairs = [(each.source_lang, each.target_lang) for each in client.get_glossary_languages()]
+            assert pairs == [("de", "nl"), ("en", "de")]
+            cats = client.create_glossary("cats", "EN", "DE", {"cat": "Kater", "a|b*": "c"})
+            assert (cats.name, cats.source_lang, cats.target_lang) == ("cats", "EN", "DE")
+            assert (cats.ready, cats.entry_count) == (True, 2)
+            assert client.get_glossary_entries(cats) == {"cat": "Kater", "a|b*": "c"}
+            csv = client.create_glossary_from_csv("csv", "EN", "DE", 'dog,Kastell,en,de\n"x, y",z\n')
+            assert client.get_glossary_entries(csv.glossary_id) == {"dog": "Kastell", "x, y": "z"}
+            assert [each.name for each in client.list_glossaries()] == ["cats", "csv"]
+            assert client.get_glossary(cats.glossary_id).name == "cats"
+            assert "Kater" in client.translate_text_with_glossary(LINES[0], cats).text
+            plain, other = client.translate_text([LINES[0], LINES[1]], **asked, glossary=cats)
+            assert "Kater" in plain.text
+            assert other.text == PAIRS[1][1]
+            assert client.translate_text(LINES[0], **asked).text == PAIRS[0][1]
+            both = client.translate_text(LINES[2], **asked, glossary_ids=[cats, csv.glossary_id]).text
+            assert {"Kater", "Kastell"} <= set(both.split())
+
+            many = client.create_multilingual_glossary(
+                "many", [Entries("EN", "DE", {"cat": "Kastell"}), Entries("DE", "NL", {"Katze": "kat"})]
+            )
+            assert [(each.source_lang, each.entry_count) for each in many.dictionaries] == [
+                ("EN", 1),
+                ("DE", 1),
+            ]
+            assert "Kastell" in client.translate_text(LINES[0], **asked, glossary=many).text
+            many = client.update_multilingual_glossary_name(many, "more")
+            many = client.update_multilingual_glossary_dictionary(many, Entries("EN", "DE", {"dog": "Kater"}))
+            assert (many.name, sorted(each.entry_count for each in many.dictionaries)) == ("more", [1, 2])
+            found = client.get_multilingual_glossary_entries(many, "EN", "DE").dictionaries
+            assert [each.entries for each in found] == ["cat\tKastell\ndog\tKater"]
+            many = client.update_multilingual_glossary_dictionary_from_csv(many, "EN", "DE", "the,das")
+            client.replace_multilingual_glossary_dictionary_from_csv(many, "DE", "NL", "Hund,hond")
+            replaced = client.replace_multilingual_glossary_dictionary(
+                many, Entries("EN", "DE", {"cat": "Kater"})
+            )
+            assert replaced.entry_count == 1
+            assert "Kater" in client.translate_text(LINES[0], **asked, glossary=many).text
+            client.delete_multilingual_glossary_dictionary(many, source_lang="DE", target_lang="NL")
+            again = client.get_multilingual_glossary(many.glossary_id)
+            assert [each.target_lang for each in again.dictionaries] == ["DE"]
+            one = client.create_multilingual_glossary_from_csv("one", "EN", "DE", "cat,Kater")
+            names = [each.name for each in client.list_multilingual_glossaries()]
+            assert names == ["cats", "csv", "more", "one"]
+            client.delete_multilingual_glossary(one)
+            client.delete_glossary(csv)
+            for missing in (
+                lambda: client.get_glossary(csv.glossary_id),
+                lambda: client.delete_glossary(csv),
+                lambda: client.get_multilingual_glossary_entries(many, "DE", "NL"),
+            ):
+                with pytest.raises(deepl.GlossaryNotFoundException):
+                    missing()
+            with pytest.raises(deepl.DeepLException, match="Unsupported glossary source and target"):
+                client.create_glossary("fr", "EN", "FR", {"a": "b"})
+            with pytest.raises(deepl.DeepLException, match="not found"):
+                client.translate_text(LINES[0], **asked, glossary=csv)
+            with pytest.raises(deepl.DeepLException, match="by way of"):
+                client.translate_text(LINES[0], source_lang="EN", target_lang="NL", glossary=cats.glossary_id)
+        if os.name != "nt":
+            server.process.kill()
+    with (
+        translation_server(f"en-de={bundle}", "--glossaries", file) as server,
+        closing(deepl.DeepLClient("a key", server_url=server.url)) as client,
+    ):
+        assert client.get_glossary_entries(cats) == {"cat": "Kater", "a|b*": "c"}
+
+
+def test_a_server_without_a_file_says_so(bundle: Path) -> None:
+    with translation_server(f"en-de={bundle}") as server:
+        reply = server.post("/v3/glossaries", {"name": "x", "dictionaries": []})
+        assert (reply.status, list(reply.json)) == (400, ["message"])
+        assert server.ask("GET", "/v2/glossaries").status == 501
+        assert server.ask("GET", "/v2/glossary-language-pairs").json == {"supported_languages": []}

@@ -1,0 +1,150 @@
+"""Clients' glossaries: entries in DeepL's formats, and a file that survives a kill and other processes."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heedful.errors import InputError
+from heedful.serving.glossaries import Dictionary, GlossaryStore, StoredGlossary, parse_entries
+from heedful.serving.languages import Pair
+from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
+
+PAIR = ("en", "de")
+
+
+def stored(name: str, owner: str = "", **entries: str) -> StoredGlossary:
+    dictionaries = [Dictionary(source="en", target="de", entries=entries)]
+    return StoredGlossary(id=name, owner=owner, name=name, created="", dictionaries=dictionaries)
+
+
+def add(store: GlossaryStore, glossary: StoredGlossary) -> None:
+    store.change(lambda glossaries: glossaries.update({glossary.id: glossary}))
+
+
+@pytest.mark.parametrize("form", ["tsv", "csv"])
+def test_entries_are_two_columns(form: str) -> None:
+    separator = "\t" if form == "tsv" else ","
+    text = f"dog{separator}Hund\n\n cat {separator} die Katze \r\na | b*{separator}c\n"
+    expected = {"dog": "Hund", "cat": "die Katze", "a | b*": "c"}
+    assert parse_entries(text, form, PAIR) == expected  # type: ignore[arg-type]
+
+
+def test_csv_has_quotes_and_perhaps_the_languages() -> None:
+    text = '"dog, old","der ""alte"" Hund"\r\ncat,Katze,EN,de-AT\n'
+    assert parse_entries(text, "csv", PAIR) == {"dog, old": 'der "alte" Hund', "cat": "Katze"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("dog Hund", "line 1 has 1 columns"),
+        ("a,b\na,c", "line 2 duplicates the source 'a'"),
+        ("a,", "line 1 has no source or no target"),
+        ("a,b,c", "line 1 has 3 columns"),
+        ("a,b,en,fr", "line 1 is of another pair"),
+        ("a,b\u2028c", "line 1 has a control character"),
+        ('a,"b', "unexpected end of data"),
+        ("\n\n", "there are none"),
+    ],
+)
+def test_bad_entries_are_refused_with_their_line(text: str, reason: str) -> None:
+    with pytest.raises(InvalidError, match=reason):
+        parse_entries(text, "csv", PAIR)
+
+
+def test_a_client_sees_its_own_glossaries_only(tmp_path: Path) -> None:
+    store = GlossaryStore(tmp_path / "glossaries.json")
+    add(store, stored("1", "ann", dog="Hund"))
+    add(store, stored("2", "bob", dog="Köter"))
+    assert [each.id for each in store.of("ann")] == ["1"]
+    assert [str(entry.targets[0]) for entry in store.terms("bob", "2", Pair("en", "de-AT")).entries] == [
+        "Köter"
+    ]
+    with pytest.raises(NoSuchGlossaryError):
+        store.get("ann", "2")
+    with pytest.raises(NoSuchGlossaryError, match="from de to en"):
+        store.terms("ann", "1", Pair("de", "en"))
+
+
+def test_an_error_changes_nothing(tmp_path: Path) -> None:
+    store = GlossaryStore(tmp_path / "glossaries.json")
+    add(store, stored("1", dog="Hund"))
+
+    def fail(glossaries: dict[str, StoredGlossary]) -> None:
+        glossaries["1"].dictionaries.clear()
+        raise InvalidError("no")
+
+    with pytest.raises(InvalidError):
+        store.change(fail)
+    assert store.get("", "1") == stored("1", dog="Hund")
+
+
+def test_what_one_process_writes_another_reads(tmp_path: Path) -> None:
+    one, other = (GlossaryStore(tmp_path / "glossaries.json") for _ in range(2))
+    add(one, stored("1", dog="Hund"))
+    assert [str(each.source) for each in other.terms("", "1", Pair("en", "de")).entries] == ["dog"]
+    add(other, stored("2", cat="Katze"))
+    add(one, stored("1", hat="Hut"))
+    assert [each.id for each in other.of("")] == ["1", "2"]
+    assert [str(each.source) for each in other.terms("", "1", Pair("en", "de")).entries] == ["hat"]
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"format_version": 2}', '{"glossaries": [{"id": 1}]}'])
+def test_another_file_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "glossaries.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match="not a file of glossaries") as error:
+        GlossaryStore(path)
+    assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="there is no directory"):
+        GlossaryStore(tmp_path / "nowhere" / "glossaries.json")
+
+
+def test_a_file_that_cannot_be_written_is_no_crash(tmp_path: Path) -> None:
+    store = GlossaryStore(tmp_path / "glossaries.json")
+    add(store, stored("1", dog="Hund"))
+    (tmp_path / ".glossaries.json.heedful-writing").mkdir()  # in the way of the temporary file
+    with pytest.raises(UnavailableError, match="cannot be written"):
+        add(store, stored("2", cat="Katze"))
+    assert [each.id for each in store.of("")] == ["1"]
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from heedful.serving.glossaries import Dictionary, GlossaryStore, StoredGlossary
+
+store = GlossaryStore(Path(sys.argv[1]))
+start = int(sys.argv[2])
+for number in range(start, start + 10_000):
+    entries = {f"term {i}": "x" * 50 for i in range(200)}
+    dictionary = Dictionary(source="en", target="de", entries=entries)
+    one = StoredGlossary(id=str(number), owner="", name="", created="", dictionaries=[dictionary])
+    store.change(lambda glossaries: glossaries.update({one.id: one}))
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
+def test_a_kill_loses_nothing_that_was_answered(tmp_path: Path) -> None:
+    path, answered = tmp_path / "glossaries.json", -1
+    for kill in range(4):
+        command = [sys.executable, "-c", _WRITER, str(path), str(answered + 1)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            for line in writer.stdout:
+                answered = int(line)
+                if answered >= 5 * kill + 3:
+                    writer.send_signal(signal.SIGKILL)
+                    break
+            rest = writer.stdout.read().split()
+        answered = int(rest[-1]) if rest else answered
+        kept = GlossaryStore(path).of("")
+        assert [int(each.id) for each in kept][: answered + 1] == list(range(answered + 1))
+        assert len(kept) <= answered + 2  # the one that was not answered may be there
+        assert all(len(each.dictionaries[0].entries) == 200 for each in kept)
+        answered = len(kept) - 1
