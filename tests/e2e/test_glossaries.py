@@ -160,9 +160,23 @@ def test_every_glossary_method_of_deepls_own_client_works(bundle: Path, tmp_path
         assert client.get_glossary_entries(cats) == {"cat": "Kater", "a|b*": "c"}
 
 
+def test_a_request_may_have_its_own_terms(bundle: Path) -> None:
+    asked = {"q": [LINES[0], LINES[1]], "source": "en", "target": "de"}
+    with translation_server(f"en-de={bundle}") as server:
+        terms = {"cat": ["Kater", "Kastell"], "elephant": "Elefant"}
+        one, other = server.post("/translate", asked | {"glossary": terms}).json["translatedText"]
+        assert {"Kater", "Kastell"} & set(one.split())
+        assert other == PAIRS[1][1]
+        assert server.post("/translate", asked).json["translatedText"] == [german for _, german in PAIRS[:2]]
+        for bad in ({"cat": 1}, {"": "x"}, {"cat": []}, {"cat": " "}, ["cat"], "cat"):
+            reply = server.post("/translate", asked | {"glossary": bad})
+            assert (reply.status, list(reply.json)) == (400, ["error"])
+
+
 def test_a_server_without_a_file_says_so(bundle: Path) -> None:
     with translation_server(f"en-de={bundle}") as server:
         reply = server.post("/v3/glossaries", {"name": "x", "dictionaries": []})
         assert (reply.status, list(reply.json)) == (400, ["message"])
-        assert server.ask("GET", "/v2/glossaries").status == 501
+        reply = server.ask("GET", "/v2/glossaries")
+        assert (reply.status, "--glossaries FILE" in reply.json["message"]) == (404, True)
         assert server.ask("GET", "/v2/glossary-language-pairs").json == {"supported_languages": []}

@@ -24,7 +24,7 @@ from heedful.serving.glossaries import (
     tsv_of,
 )
 from heedful.serving.languages import language_code
-from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, NotImplementedHereError
+from heedful.serving.refusals import InvalidError, NoSuchGlossaryError
 
 _BODY_BYTES = 10 * 2**20  # of a glossary, as DeepL's
 _MOST = 1000  # glossaries of a client
@@ -101,10 +101,10 @@ class _Endpoints:
         """The store.
 
         Raises:
-            NotImplementedHereError: the server has none.
+            NoSuchGlossaryError: the server has none.
         """
         if self._gateway.glossaries is None:
-            raise NotImplementedHereError(_NEEDS_FILE)
+            raise NoSuchGlossaryError(_NEEDS_FILE)
         return self._gateway.glossaries
 
     def languages(self, source: str, target: str) -> tuple[str, str]:

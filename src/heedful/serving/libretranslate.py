@@ -1,10 +1,14 @@
 """LibreTranslate's dialect: /translate, /detect, /languages, /frontend/settings."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
+from pydantic.json_schema import SkipJsonSchema
 
+from heedful.decoding.glossary import Glossary
+from heedful.errors import InputError
 from heedful.serving.documents import html_rules
 from heedful.serving.gateway import (
     AUTO,
@@ -18,7 +22,7 @@ from heedful.serving.gateway import (
     schema_of_texts,
     validated,
 )
-from heedful.serving.languages import closest_code, language_name
+from heedful.serving.languages import Pair, closest_code, language_name
 from heedful.serving.refusals import InvalidError
 from heedful.serving.service import Answer, TranslationRequest
 
@@ -129,7 +133,23 @@ class _TranslateFields(BaseModel):
     target: NonEmptyText
     format: Annotated[Literal["text", "html"], BeforeValidator(lambda value: value or "text")] = "text"
     alternatives: Annotated[int, BeforeValidator(lambda value: value or 0)] = 0
+    glossary: SkipJsonSchema[dict[NonEmptyText, NonEmptyText | list[NonEmptyText]]] = {}  # JSON only
     api_key: str = ""
+
+
+def _glossary_of(parameters: _TranslateFields) -> Callable[[Pair], Glossary] | None:
+    """Return what gives the terms of a request; None: it has none.
+
+    Raises:
+        InvalidError: a term or a form has no word.
+    """
+    if not parameters.glossary:
+        return None
+    try:
+        glossary = Glossary.of(parameters.glossary)
+    except InputError as error:
+        raise InvalidError(f"Invalid request: glossary parameter: {error}") from None
+    return lambda _: glossary
 
 
 class _DetectFields(BaseModel):
@@ -188,6 +208,7 @@ def router(gateway: Gateway) -> APIRouter:
                 target=parameters.target,
                 rules=html_rules() if parameters.format == "html" else None,
                 alternatives=parameters.alternatives,
+                glossary=_glossary_of(parameters),
             ),
         )
         return _translated(parameters, answers)
