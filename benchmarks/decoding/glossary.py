@@ -1,6 +1,6 @@
 """What a glossary costs, and what it gives: terms placed, BLEU and CPU time, with and without it.
 
-    python benchmarks/decoding/glossary.py RUN SOURCE REFERENCE [--engine torch] [--beam 5] [--terms 2]
+    python benchmarks/decoding/glossary.py RUN SOURCE REFERENCE [--engine torch] [--beam 5] [--terms 3]
 
 The terms of a sentence are words of its reference, each with the source word that the model aligns it to:
 half of them words that the output without a glossary lacks, and half words that both have.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import sacrebleu
 
-from heedful.decoding.glossary import Entry, Glossary, TermText, term_of, words_of
+from heedful.decoding.glossary import Entry, TermText, term_of, words_of
 from heedful.decoding.options import SearchOptions
 from heedful.decoding.strategies.beam import BeamSearch
 from heedful.decoding.texts import Lines
@@ -26,7 +26,6 @@ from heedful.runtime.threads import set_threads
 from heedful.storage.bundle import load_bundle, resolve_bundle
 
 _LETTERS = 4  # of a term at least
-_ROUNDS = 3
 
 
 def drawn_terms(
@@ -59,11 +58,11 @@ def drawn_terms(
 
 
 def measured(
-    translator: Translator, lines: Lines, options: SearchOptions, references: Sequence[str]
+    translator: Translator, lines: Lines, options: SearchOptions, references: Sequence[str], rounds: int
 ) -> tuple[list[Translation], dict[str, float]]:
     """Return translations, and their figures: BLEU, terms, and the least CPU seconds of some rounds."""
     seconds = []
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         started = time.process_time()
         n_best = translator.generator.search(lines.sources, options)
         seconds.append(time.process_time() - started)
@@ -91,6 +90,7 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--terms", type=int, default=3, help="of a sentence at most")
     parser.add_argument("--lines", type=int)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--outputs", type=Path, help="directory for the outputs of each setting")
     asked = parser.parse_args()
     set_threads("threads", 1)
@@ -102,22 +102,17 @@ def main() -> None:
     codec, tgt = translator.codec, translator.bundle.tokenizers.tgt
     options = codec.resolved(SearchOptions(strategy=BeamSearch(beam_size=asked.beam)))
     lines = codec.encode(sources, None, options, first_line=1)
-    without, result = measured(translator, lines, options, references)
+    without, result = measured(translator, lines, options, references, asked.rounds)
     results = {"without": (without, result)}
     terms = drawn_terms(translator, sources, references, [each.text for each in without], asked.terms)
     for i, entries in enumerate(terms):  # a glossary for each line
         of_line = [term for each in entries if (term := term_of(each, tgt)) is not None]
         lines.sources[i], lines.entries[i] = replace(lines.sources[i], terms=of_line), entries
-    found, result = measured(translator, lines, options, references)
+    found, result = measured(translator, lines, options, references, asked.rounds)
     of_plain = (
         entry.form_in(each.text) for entries, each in zip(terms, without, strict=True) for entry in entries
     )
     results["own"] = found, result | {"placed without": sum(form is not None for form in of_plain)}
-    merged: dict[str, list[str]] = {}  # one glossary for all lines: a term has all of its forms
-    for entry in (entry for entries in terms for entry in entries):
-        merged.setdefault(entry.source.text, []).append(entry.targets[0].text)
-    shared = replace(options, glossary=Glossary.of({a: list(dict.fromkeys(b)) for a, b in merged.items()}))
-    lines = codec.encode(sources, None, shared, first_line=1)
     for name, (found, result) in results.items():
         print(json.dumps({"setting": name, "engine": asked.engine, "beam": asked.beam} | result), flush=True)
         if asked.outputs is not None:

@@ -116,7 +116,7 @@ class TermAutomata:
     def __init__(self, terms: Sequence[Sequence[Term]]) -> None:
         """Take the terms of each sentence; at least one sentence has one."""
         num_terms = max(map(len, terms))
-        self.beginnings = np.full((len(terms), num_terms), MET)
+        self.beginnings = np.full((len(terms), num_terms), MET, dtype=np.int64)
         self._num_terms = np.asarray([len(each) for each in terms])
         self._depth = max(len(form.ids) for of_one in terms for each in of_one for form in each.forms)
         self._continues = next(each.continues for of_one in terms for each in of_one)

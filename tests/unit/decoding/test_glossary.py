@@ -7,6 +7,7 @@ from machine_class import need_native
 from tiny_bundle import PAIRS, memorised
 
 from heedful import Translator
+from heedful.decoding.backends.choice import EngineChoice
 from heedful.decoding.glossary import (
     Entry,
     Glossary,
@@ -16,6 +17,7 @@ from heedful.decoding.glossary import (
     term_of,
 )
 from heedful.decoding.options import SearchOptions
+from heedful.decoding.shortlist import Shortlist
 from heedful.decoding.strategies.beam import BeamSearch, DiverseBeamSearch
 from heedful.decoding.strategies.protocol import Greedy
 from heedful.decoding.strategies.sampling import Sampling
@@ -206,3 +208,21 @@ def test_translate_takes_a_glossary() -> None:
 def test_other_searches_refuse_a_glossary(strategy: Greedy | Sampling) -> None:
     with pytest.raises(InputError, match="only beam search keeps to it"):
         SearchOptions(strategy=strategy, glossary=Glossary(()))
+
+
+@pytest.mark.by_class
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_a_shortlist_has_the_tokens_of_the_terms(engine: EngineChoice) -> None:
+    if engine == "native":
+        need_native()
+    bundle = memorised()
+    src, tgt = (
+        side.encode_batch([pair[i] for pair in PAIRS])
+        for i, side in enumerate((bundle.tokenizers.src, bundle.tokenizers.tgt))
+    )
+    shortlist = Shortlist.learn(src, tgt, bundle, candidates=1, frequent=1, record={})
+    translator = Translator(bundle, engine=engine, shortlist=shortlist)
+    [translation] = translator.translations(
+        SOURCES[:1], options=SearchOptions(glossary=Glossary.of({"cat": "Kastell"}))
+    )
+    assert [term.target for term in translation.terms] == ["Kastell"]
