@@ -16,57 +16,23 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from cachetools import LRUCache
 
-from heedful.errors import HeedfulError, InputError, SearchCancelledError
+from heedful.errors import HeedfulError, SearchCancelledError
 from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
-from heedful.serving.marked_text import Span
-from heedful.serving.projection import Links, words
+from heedful.serving.marked_translation import Output, Outputs, PairTranslator, aligned_outputs
 from heedful.serving.refusals import InvalidError, UnavailableError
 
 if TYPE_CHECKING:
-    from heedful.decoding.alignment import Alignment
     from heedful.decoding.glossary import Glossary
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
     from heedful.storage.bundle import Bundle
 
 _MAX_HYPOTHESES = 8  # of an n-best list that is shown
-
-
-@dataclass(frozen=True)
-class Output:
-    """A translation of a sentence.
-
-    Attributes:
-        text: the translation.
-        links: between the `words` of the sentence and of the translation; None where they are not known.
-    """
-
-    text: str
-    links: Links | None = None
-
-
-Outputs = tuple[Output, ...]  # the translations of a sentence, best first
-
-
-class PairTranslator(Protocol):
-    """Translates sentences of one pair: a `Translator` is one."""
-
-    def translations(
-        self, texts: Sequence[str], *, options: "SearchOptions | None" = None
-    ) -> list["Translation"]:
-        """Return the translation of each text."""
-        ...
-
-    def align(
-        self, sources: Sequence[str], targets: Sequence[str], *, split: Callable[[str], list[Span]]
-    ) -> list["Alignment"]:
-        """Return the alignment of each pair of texts, whose words `split` returns."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -164,7 +130,7 @@ class ServedModel:
                     for best, more in zip(outputs, others, strict=True)
                 ]
             if aligned:
-                return _aligned(served.translator, texts, outputs)
+                return aligned_outputs(served.translator, texts, outputs)
             return [tuple(map(Output, each)) for each in outputs]
 
     def hypotheses(self, pair: Pair, texts: Sequence[str]) -> "list[Translation]":
@@ -215,26 +181,6 @@ class _Shares:
             with self._changed:
                 self._num_free += threads
                 self._changed.notify_all()
-
-
-def _aligned(
-    translator: PairTranslator, texts: Sequence[str], outputs: Sequence[Sequence[str]]
-) -> list[Outputs]:
-    """Return the translations of texts with the links of their words, where they can be had."""
-    sources = [text for text, of_text in zip(texts, outputs, strict=True) for _ in of_text]
-    targets = [target for of_text in outputs for target in of_text]
-    links: Iterator[Links | None]
-    try:
-        links = (each.links for each in translator.align(sources, targets, split=words))
-    except InputError:  # a text that is too long for learned positions, or an engine without attention
-        if len(texts) > 1:
-            return [
-                of_text
-                for text, each in zip(texts, outputs, strict=True)
-                for of_text in _aligned(translator, [text], [each])
-            ]
-        links = itertools.repeat(None)
-    return [tuple(Output(target, next(links)) for target in of_text) for of_text in outputs]
 
 
 _OVERHEAD = 200  # characters that stand for an entry's objects

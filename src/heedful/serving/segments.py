@@ -175,7 +175,18 @@ def segment(text: str, rules: TagRules | None, *, split: bool = True) -> Segment
         rules: of its markup; None: it has none.
         split: whether lines are split into sentences.
     """
-    document = plain_document(text) if rules is None else parse_document(text, rules)
+    return segment_document(
+        plain_document(text) if rules is None else parse_document(text, rules), split=split
+    )
+
+
+def segment_document(document: Document, *, split: bool = True) -> Segments:
+    """Return the segments of a document.
+
+    Args:
+        document: a text taken apart.
+        split: whether lines are split into sentences.
+    """
     segments: list[Segment] = []
     for part, lines_matter in zip(document.parts, document.lines_matter, strict=True):
         if isinstance(part, str):

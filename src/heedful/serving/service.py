@@ -12,16 +12,11 @@ from heedful.decoding.glossary import Glossary
 from heedful.serving.documents import TagRules
 from heedful.serving.languages import Catalogue, Detector, Pair, Route
 from heedful.serving.limits import Limits
-from heedful.serving.marked_text import (
-    MarkedText,
-    is_faithful,
-    may_be_shown,
-    without_doubles,
-    without_placeholders,
-)
+from heedful.serving.marked_text import MarkedText
+from heedful.serving.marked_translation import Output, Outputs, translated
 from heedful.serving.metrics import Metrics
-from heedful.serving.model_queue import ModelQueue, Output, Outputs, SentenceCache, ServedModel, Turn
-from heedful.serving.projection import project, text_to_translate, words
+from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
+from heedful.serving.projection import text_to_translate, words
 from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
 from heedful.serving.segments import Segments, Sentence, has_letters, segment, split_long_sentence
 
@@ -225,30 +220,15 @@ class TranslationService:
         )
 
     async def _translate_sentences(self, segments: Segments, job: _Job) -> list[tuple[str, ...]]:
-        """Return the translations of sentences, with their markers, and no placeholder lost or changed.
-
-        Where the model does not keep the placeholders, the sentence is translated without them.
-        """
-        escape, sentences = segments.document.escape, segments.sentences
-        written: list[tuple[str, ...]] = [()] * len(sentences)
-        shown = [index for index, sentence in enumerate(sentences) if may_be_shown(sentence)]
-        through = await self._translate_by_route([sentences[index] for index in shown], job)
-        for index, outputs in zip(shown, through, strict=True):
-            sentence = sentences[index]
-            if is_faithful(sentence, outputs[0].text):
-                faithful = [each for each in outputs if is_faithful(sentence, each.text)]
-                written[index] = tuple(project(sentence, each.text, escape, each.links) for each in faithful)
-        lossy = [index for index, texts in enumerate(written) if not texts]
-        bare = [without_placeholders(sentences[index]) for index in lossy]
-        for index, sentence, outputs in zip(
-            lossy, bare, await self._translate_by_route(bare, job), strict=True
-        ):
-            written[index] = tuple(
-                project(sentence, text, escape, each.links if text == each.text else None)
-                for each in outputs
-                for text in [without_doubles(sentences[index], each.text)]
-            )
-        return written
+        """Return the translations of sentences, with their markers, and no placeholder lost or changed."""
+        steps = translated([(each, segments.document.escape) for each in segments.sentences])
+        asked = next(steps)
+        while True:
+            outputs = await self._translate_by_route(asked, job)
+            try:
+                asked = steps.send(outputs)
+            except StopIteration as done:
+                return done.value
 
     async def _translate_by_route(self, sentences: Sequence[MarkedText], job: _Job) -> list[Outputs]:
         """Return the translations of sentences by each model of the route; of marked ones with links."""

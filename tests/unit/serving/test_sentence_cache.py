@@ -1,5 +1,6 @@
 from heedful.serving.languages import Pair
-from heedful.serving.model_queue import Output, SentenceCache, SentenceKey
+from heedful.serving.marked_translation import Output
+from heedful.serving.model_queue import SentenceCache, SentenceKey
 
 
 def key(text: str, *, alternatives: int = 0) -> SentenceKey:

@@ -14,8 +14,8 @@ from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
+from heedful.serving.marked_translation import Output
 from heedful.serving.metrics import Metrics
-from heedful.serving.model_queue import Output
 from heedful.serving.projection import words
 from heedful.serving.service import TranslationService
 from heedful.storage.bundle import Bundle, load_bundle
