@@ -77,7 +77,7 @@ GENERIC_ERRORS = {"Exception", "BaseException", "RuntimeError"}
 # Optional packages, and the one folder that may import each; torch is what half of heedful is about.
 FOLDER_OF_PACKAGE = {
     **dict.fromkeys(("cachetools", "fastapi", "starlette", "uvicorn", "h11", "prometheus_client"), "serving"),
-    **dict.fromkeys(("langcodes", "syntok"), "serving"),
+    **dict.fromkeys(("langcodes", "markdown_it", "syntok"), "serving"),
     **dict.fromkeys(("ctranslate2", "onnx", "onnxscript", "onnxruntime", "huggingface_hub"), "interop"),
     "transformers": "interop",
     "matplotlib": "analysis",

@@ -327,11 +327,15 @@ def bar() -> Iterator[Callable[[str, float], None]]:
 
 
 @contextmanager
-def translation_display(share_read: Callable[[], float | None]) -> Iterator[Callable[[int, int], None]]:
+def translation_display(
+    share_read: Callable[[], float | None], *, items: str = "lines", size: str = "tokens"
+) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that shows the progress of a long translation: on a terminal as a bar, else in lines.
 
     Args:
         share_read: returns how much of the input was read, 0 to 1; None: not known.
+        items: what is translated.
+        size: what is counted of them.
 
     Yields:
         A function of the lines that are done, and of the tokens that were written since the start.
@@ -349,7 +353,7 @@ def translation_display(share_read: Callable[[], float | None]) -> Iterator[Call
             if draw is None and now - latest < _BETWEEN_LINES:
                 return
             seconds = max(now - started, 1e-3)
-            parts = [f"{lines:,} lines", f"{tokens / seconds:,.0f} tokens/s"]
+            parts = [f"{lines:,} {items}", f"{tokens / seconds:,.0f} {size}/s"]
             if share is not None and share > share_before:
                 parts.append(f"{clock(seconds * (1.0 - share) / (share - share_before))} left")
             if draw is not None:

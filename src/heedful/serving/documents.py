@@ -293,6 +293,7 @@ _PREFORMATTED = frozenset(("pre", "textarea", "listing"))
 _BEFORE_XML = ("!DOCTYPE", "?xml")  # which stay where they are
 _MAX_DEPTH = 50  # of inline elements inside each other; deeper ones are tags without content
 _TAG_IN_TEXT = re.compile(r"<(?P<close>/?)(?P<name>[A-Za-z0-9][\w.-]*).*?(?P<single>/?)>", re.DOTALL)
+_SPACES = " \t\n\r\f"
 _BLANKS = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 
 
@@ -349,7 +350,7 @@ def plain_document(text: str) -> Document:
     texts = [
         each if index in paired else Token(Kind.TEXT, each.raw) for index, each in enumerate(tokens)
     ]  # a tag without its other half is a placeholder
-    return Document([_marked(texts, lambda each: each.raw)], str, [True])
+    return Document([marked_run(texts, lambda each: each.raw)], str, [True])
 
 
 def parse_document(text: str, rules: TagRules) -> Document:
@@ -365,8 +366,11 @@ def parse_document(text: str, rules: TagRules) -> Document:
             run.append(token)
             continue
         if run:
-            parts.append(_marked(run, _text if preformatted else _text_with_blanks))
-            lines_matter.append(preformatted > 0)
+            before, run, behind = ("", run, "") if preformatted else _without_edges(run)
+            marked = [marked_run(run, _text if preformatted else _text_with_blanks)] if run else []
+            own: list[str | MarkedText] = [*filter(None, [before]), *marked, *filter(None, [behind])]
+            parts += own
+            lines_matter += [preformatted > 0] * len(own)
             run = []
         if token is not None:
             parts.append(token.raw)
@@ -374,6 +378,21 @@ def parse_document(text: str, rules: TagRules) -> Document:
             if token.name in _PREFORMATTED and not rules.xml:
                 preformatted += {Kind.OPEN: 1, Kind.CLOSE: -1}.get(token.kind, 0)
     return Document(parts, lambda each: html.escape(each, quote=False), lines_matter)
+
+
+def _without_edges(run: Sequence[Token]) -> tuple[str, list[Token], str]:
+    """Return the white space before a run of tokens, the run without it, and the white space behind it."""
+    tokens = list(run)
+    before = behind = ""
+    if tokens[0].kind is Kind.TEXT:
+        raw = tokens[0].raw
+        core = raw.lstrip(_SPACES)
+        before, tokens[0] = raw[: len(raw) - len(core)], Token(Kind.TEXT, core)
+    if tokens[-1].kind is Kind.TEXT:
+        raw = tokens[-1].raw
+        core = raw.rstrip(_SPACES)
+        behind, tokens[-1] = raw[len(core) :], Token(Kind.TEXT, core)
+    return before, [each for each in tokens if each.raw], behind
 
 
 def _with_whole_elements(tokens: Sequence[Token], rules: TagRules) -> Iterator[Token]:
@@ -472,7 +491,7 @@ def _text_with_blanks(token: Token) -> str:
     return "".join([*texts, _BLANKS.sub(" ", text[at:])])
 
 
-def _marked(run: Sequence[Token], text_of: Callable[[Token], str]) -> MarkedText:
+def marked_run(run: Sequence[Token], text_of: Callable[[Token], str]) -> MarkedText:
     """Return a run of text and inline tags as text with markers."""
     ends = _not_too_deep(_partners(run))
     starts = {end: start for start, end in ends.items()}

@@ -23,7 +23,7 @@ from cachetools import LRUCache
 from heedful.errors import HeedfulError, SearchCancelledError
 from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
-from heedful.serving.marked_translation import Output, Outputs, PairTranslator, aligned_outputs
+from heedful.serving.projection import Output, Outputs, PairTranslator, aligned_outputs
 from heedful.serving.refusals import InvalidError, UnavailableError
 
 if TYPE_CHECKING:

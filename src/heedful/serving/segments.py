@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
+from heedful.errors import MissingExtraError, install_hint
 from heedful.serving.documents import TagRules, parse_document, plain_document
 from heedful.serving.marked_text import Document, MarkedText, Span
 
@@ -119,9 +120,11 @@ def _halves(text: str, num_tokens: Callable[[str], int], max_tokens: int) -> Ite
 
 def _starts(line: str) -> list[int]:
     """Return where the sentences of a line start."""
-    from syntok import segmenter
-    from syntok.tokenizer import Tokenizer
-
+    try:
+        from syntok import segmenter
+        from syntok.tokenizer import Tokenizer
+    except ImportError:
+        raise MissingExtraError(f"finding sentences needs syntok: {install_hint('documents')}") from None
     tokens = Tokenizer().tokenize(line)
     starts = [sentence[0].offset for sentence in map(list, segmenter.split(tokens)) if sentence]
     return starts[:1] + [

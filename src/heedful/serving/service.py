@@ -13,10 +13,9 @@ from heedful.serving.documents import TagRules
 from heedful.serving.languages import Catalogue, Detector, Pair, Route
 from heedful.serving.limits import Limits
 from heedful.serving.marked_text import MarkedText
-from heedful.serving.marked_translation import Output, Outputs, translated
 from heedful.serving.metrics import Metrics
 from heedful.serving.model_queue import ModelQueue, SentenceCache, ServedModel, Turn
-from heedful.serving.projection import text_to_translate, words
+from heedful.serving.projection import Output, Outputs, text_to_translate, translated, words
 from heedful.serving.refusals import InvalidError, TextTooLongError, TooManyRequestsError, UnavailableError
 from heedful.serving.segments import Segments, Sentence, has_letters, segment, split_long_sentence
 
@@ -228,7 +227,8 @@ class TranslationService:
             try:
                 asked = steps.send(outputs)
             except StopIteration as done:
-                return done.value
+                written: list[tuple[str, ...]] = done.value
+                return written
 
     async def _translate_by_route(self, sentences: Sequence[MarkedText], job: _Job) -> list[Outputs]:
         """Return the translations of sentences by each model of the route; of marked ones with links."""

@@ -92,11 +92,23 @@ class Translate:
             flags=OUTPUT,
         ),
     ] = None
+    document: Annotated[
+        Path | None,
+        Option(
+            "Translate the text of a document, whose format its name ends in; see docs/documents.md.",
+            metavar="PATH",
+        ),
+    ] = None
     resume: Annotated[
         bool, Option("Go on where an earlier run with the same --output was interrupted, if there was one.")
     ] = False
     column: Annotated[
-        str | None, Option("Column of Parquet shards that holds the text.", metavar="NAME", default="text")
+        str | None,
+        Option(
+            "Column of Parquet shards that holds the text; those of a table in CSV, separated by commas.",
+            metavar="NAME",
+            default="text",
+        ),
     ] = None
     on: Annotated[
         str,
@@ -218,6 +230,9 @@ def command(task: Translate) -> None:
     if task.scores and task.json:
         raise typer.BadParameter("--scores and --json exclude each other; JSON holds the scores")
     _sampling(task)
+    if task.document is not None:
+        _translate_document(task, task.document)
+        return
     if task.on != "here" or (task.source is not None and _are_shards(task.source)):
         _translate_shards(task)
         return
@@ -291,6 +306,49 @@ def _report(path: Path | None) -> "Iterator[Callable[[Translation, int], Transla
         yield add
     if num_terms:
         print(f"glossary: {num_met:,} of {num_terms:,} terms met", file=sys.stderr)
+
+
+def _translate_document(task: Translate, document: Path) -> None:
+    """Translate a document into a file of the same format.
+
+    Raises:
+        BadParameter: options that do not go with documents.
+        InputError: the document cannot be read, or the output cannot be written.
+    """
+    from heedful.serving.files.document_file import read_document
+    from heedful.serving.files.translation import translate_units, with_translator
+    from heedful.verbs.output_checks import check_output
+
+    lines_only = {
+        "--input": task.source, "--prefix": task.prefix, "--resume": task.resume, "--scores": task.scores,
+        "--json": task.json, "--n-best": task.n_best > 1, "--line-buffered": task.line_buffered,
+        "--on": task.on != "here",
+    }  # fmt: skip
+    if excluded := [option for option, value in lines_only.items() if value]:
+        raise typer.BadParameter(f"--document and {excluded[0]} exclude each other")
+    if task.output is None:
+        raise typer.BadParameter("--document needs --output, the name of the translated document")
+    output = Path(task.output)
+    if output != _STDIN and output.suffix.lower() != document.suffix.lower():
+        raise typer.BadParameter(f"{output}: must end in {document.suffix}, as the document does")
+    check_output(output, inputs=[document, task.shortlist], models=[task.run, *(task.ensemble or ())])
+    with warnings_on_stderr():
+        translator, options, _ = load(task)
+        languages = translator.bundle.config.languages
+        columns = [] if task.column is None else [each.strip() for each in task.column.split(",")]
+        opened = read_document(document, columns=columns, language=languages.tgt)
+        share = 0.0
+        with translation_display(lambda: share, items="texts", size="characters") as show:
+
+            def progress(units: int, characters: int) -> None:
+                nonlocal share
+                share = units / len(opened.units)
+                show(units, characters)
+
+            translate = with_translator(translator, options)
+            translations = translate_units(opened.units, translate, progress=progress)
+        with open_output(output) as stream:
+            opened.write(translations, stream)
 
 
 def _with_checkpoints(

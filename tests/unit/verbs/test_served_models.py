@@ -14,9 +14,8 @@ from heedful.decoding.translator import Translator
 from heedful.errors import InputError
 from heedful.serving.languages import Pair
 from heedful.serving.limits import Limits
-from heedful.serving.marked_translation import Output
 from heedful.serving.metrics import Metrics
-from heedful.serving.projection import words
+from heedful.serving.projection import Output, words
 from heedful.serving.service import TranslationService
 from heedful.storage.bundle import Bundle, load_bundle
 from heedful.storage.model_files import save_bundle

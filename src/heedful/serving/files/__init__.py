@@ -1,0 +1,1 @@
+"""Files of many formats as texts to translate, and what is around them."""

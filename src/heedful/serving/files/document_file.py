@@ -1,0 +1,250 @@
+"""A document as units to translate, and as the file with their translations."""
+
+import codecs
+import copy
+import html
+import re
+import shutil
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from itertools import accumulate, pairwise
+from pathlib import Path, PurePath
+from typing import BinaryIO
+
+from heedful.errors import InputError
+from heedful.serving.documents import html_rules, parse_document
+from heedful.serving.files import office
+from heedful.serving.files.markdown import read_markdown
+from heedful.serving.files.mixed_content import open_document_parts, read_tmx, read_xliff
+from heedful.serving.files.template import Template, Unit, Units
+from heedful.serving.files.text_files import read_json, read_lines, read_po, read_subtitles, read_table
+from heedful.serving.files.xml_text import XmlReader, XmlRules
+
+Reader = Callable[[str], Template]
+_TABLE_PART = re.compile(r"xl/tables/[^/]+\.xml")
+_MAX_FILE = 256 * 2**20  # bytes of a file that is read as a whole, and of a part of a package
+_MAX_PACKAGE = 2 * 2**30  # bytes of a package, unpacked
+_MAX_RATIO = 250  # between a large part and its compressed size; tables of numbers have about 30
+_LARGE = 16 * 2**20
+_OLD_OFFICE = b"\xd0\xcf\x11\xe0"
+_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+# Where the first bytes of a file name its encoding: XML, HTML, gettext.
+_CHARSET = re.compile(
+    rb"""<\?xml[^>]*\sencoding\s*=\s*["']([\w.-]+)|<meta[^>]*charset\s*=\s*["']?([\w.-]+)|charset=([\w.-]+)"""
+)
+
+
+def read_html(text: str) -> Template:
+    """Read HTML: the text between tags that separate sentences."""
+    units = Units()
+    return units.template([units.refer(Unit(parse_document(text, html_rules())))])
+
+
+READERS: Mapping[str, Reader] = {
+    **dict.fromkeys((".txt", ".text"), read_lines),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), read_html),
+    **dict.fromkeys((".md", ".markdown"), read_markdown),
+    ".srt": read_subtitles,
+    ".vtt": partial(read_subtitles, escaped=True),
+    ".json": read_json,
+    **dict.fromkeys((".xlf", ".xliff"), read_xliff),
+    **dict.fromkeys((".po", ".pot"), read_po),
+}
+_MEMORIES = frozenset((".tmx",))
+_TABLES = {".csv": None, ".tsv": "\t"}
+_OFFICE = frozenset((
+    ".docx", ".docm", ".dotx", ".dotm", ".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm",
+    ".xlsx", ".xlsm", ".xltx", ".xltm",
+))  # fmt: skip
+_OPEN = frozenset((".odt", ".ott", ".ods", ".ots", ".odp", ".otp"))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A text of a document, and how it is encoded."""
+
+    template: Template
+    encode: Callable[[str], bytes]
+
+
+class DocumentFile:
+    """A document that was read.
+
+    Attributes:
+        units: in the order of the document.
+    """
+
+    def __init__(self, parts: Mapping[str, _Part], *, package: bytes | None = None) -> None:
+        """Take the texts of a document; of a package by the names of its members."""
+        self._parts, self._package = parts, package
+        self.units = [unit for part in parts.values() for unit in part.template.units]
+
+    def write(self, translations: Sequence[str], stream: BinaryIO) -> None:
+        """Write the document with a translation, with its markers, for each unit."""
+        bounds = [0, *accumulate(len(part.template.units) for part in self._parts.values())]
+        texts = {
+            name: part.encode(part.template.joined(translations[start:end]))
+            for (name, part), (start, end) in zip(self._parts.items(), pairwise(bounds), strict=True)
+        }
+        if self._package is None:
+            stream.write(texts[""])
+            return
+        with zipfile.ZipFile(BytesIO(self._package)) as old, zipfile.ZipFile(stream, "w") as new:
+            new.comment = old.comment
+            for info in old.infolist():
+                own = copy.copy(info)
+                if info.filename in texts:
+                    new.writestr(own, texts[info.filename])
+                else:
+                    with old.open(info) as source, new.open(own, "w") as target:
+                        shutil.copyfileobj(source, target)
+
+
+def suffixes() -> list[str]:
+    """Return the ends of the names of files that can be read."""
+    return sorted({*READERS, *_TABLES, *_MEMORIES, *_OFFICE, *_OPEN})
+
+
+def read_document(path: Path, *, columns: Sequence[str] = (), language: str | None = None) -> DocumentFile:
+    """Return a document, in the format that its name ends in.
+
+    Args:
+        path: of the file.
+        columns: names or numbers of the columns of a table that hold text.
+        language: the one that it is translated into, which a translation memory names.
+
+    Raises:
+        InputError: a format that is not read, a file that is damaged or too large, or locked by a password.
+    """
+    suffix = PurePath(path).suffix.lower()
+    if suffix not in suffixes():
+        raise InputError(
+            f"{path}: cannot be read as a document; its name must end in {', '.join(suffixes())}"
+        )
+    try:
+        if path.stat().st_size > _MAX_FILE:
+            raise InputError(f"more than {_MAX_FILE:,} bytes; split it")
+        data = path.read_bytes()
+        if columns and suffix not in _TABLES:
+            raise InputError("has no columns; --column is for tables")
+        if suffix in _OFFICE | _OPEN:
+            return _read_package(data, _office_parts if suffix in _OFFICE else open_document_parts)
+        reader: Reader
+        if suffix in _TABLES:
+            reader = partial(read_table, columns=columns, delimiter=_TABLES[suffix])
+        else:
+            reader = partial(read_tmx, language=language) if suffix in _MEMORIES else READERS[suffix]
+        return DocumentFile({"": _part(data, reader)})
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+        raise InputError(f"{path}: damaged, or not a {suffix[1:]} file: {_one_line(error)}") from None
+    except InputError as error:
+        raise InputError(f"{path}: {_one_line(error)}") from None
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{text[:1].lower()}{text[1:]}" if text else type(error).__name__
+
+
+def _part(data: bytes, reader: Reader) -> _Part:
+    """Return a text with its encoding: that of its byte order mark, the one it names, or UTF-8.
+
+    Raises:
+        InputError: it is not in that encoding, or has NUL characters.
+    """
+    mark = next((each for each in _BYTE_ORDER_MARKS if data.startswith(each)), b"")
+    name = _BYTE_ORDER_MARKS.get(mark, "")
+    if not name:
+        match = _CHARSET.search(data[:4096])
+        name = next(filter(None, match.groups()), b"").decode() if match else ""
+        name = "utf-8" if name.upper() in ("", "CHARSET", "UTF-8", "UTF8") else name
+    try:
+        text = data[len(mark) :].decode(name)
+    except UnicodeDecodeError as error:
+        raise InputError(f"not {name} (byte {error.start + len(mark)}); convert it to UTF-8") from None
+    except (LookupError, ValueError):
+        raise InputError(f"unknown encoding {name!r}; convert it to UTF-8") from None
+    if "\0" in text:
+        raise InputError("has NUL characters; this is no text")
+
+    is_markup = text.lstrip()[:1] == "<" and not name.startswith("utf")
+
+    def encode(translation: str) -> bytes:
+        try:
+            return mark + translation.encode(name, errors="xmlcharrefreplace" if is_markup else "strict")
+        except UnicodeEncodeError as error:
+            char = translation[error.start]
+            raise InputError(f"{char!r} does not exist in {name}; convert the document to UTF-8") from None
+
+    return _Part(reader(text), encode)
+
+
+def _read_package(data: bytes, rules_of: Callable[[zipfile.ZipFile], Mapping[str, XmlRules]]) -> DocumentFile:
+    """Return the document of a package: the parts with text, all others as they are.
+
+    Raises:
+        InputError: it is damaged, too large, or locked by a password.
+    """
+    if data.startswith(_OLD_OFFICE):
+        raise InputError("locked by a password, or of an old format; remove the password, or save it anew")
+    with zipfile.ZipFile(BytesIO(data)) as package:
+        members = package.infolist()
+        if any(each.flag_bits & 1 for each in members):
+            raise InputError("locked by a password; remove the password")
+        if len({each.filename for each in members}) < len(members):
+            raise InputError("damaged: two members have the same name")
+        total = sum(each.file_size for each in members)
+        bombs = (
+            each
+            for each in members
+            if each.file_size > _LARGE and each.file_size > _MAX_RATIO * max(1, each.compress_size)
+        )
+        if total > _MAX_PACKAGE or next(bombs, None):
+            raise InputError(f"unpacks to {total:,} bytes, out of {len(data):,}; such files are not read")
+        rules = rules_of(package)
+        if not rules:
+            raise InputError("damaged: it has no parts with text")
+        damaged = package.testzip()
+        if damaged is not None:
+            raise InputError(f"damaged: its member {damaged} has a wrong checksum")
+        parts = {}
+        for name, own in rules.items():
+            if package.getinfo(name).file_size > _MAX_FILE:
+                raise InputError(f"its part {name} has more than {_MAX_FILE:,} bytes; split it")
+            try:
+                parts[name] = _part(package.read(name), lambda text, own=own: XmlReader(own).read(text))  # type: ignore[misc]
+            except InputError as error:
+                raise InputError(f"{name}: {error}") from None
+    return DocumentFile(parts, package=data)
+
+
+def _office_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
+    """Return the rules of each part that people read, as the list of content types has it."""
+    names = set(package.namelist())
+    if "[Content_Types].xml" not in names:
+        raise InputError("damaged, or no document of Office Open XML: it has no list of content types")
+    listed = package.read("[Content_Types].xml").decode("utf-8", errors="replace")
+    columns = re.compile(r"""<(?:\w+:)?tableColumn\s[^<>]*?\sname\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+    tables = [package.read(each).decode("utf-8", "replace") for each in names if _TABLE_PART.fullmatch(each)]
+    named = {html.unescape("".join(each)) for table in tables for each in columns.findall(table)}
+    rules = office.rules(names=frozenset(each.replace("_x000a_", "\n") for each in named))
+    parts: dict[str, XmlRules] = {}
+    for override in re.finditer(r"<(?:\w+:)?Override\s[^<>]*>", listed):
+        attributes = dict(re.findall(r"""\s(\w+)\s*=\s*["']([^"']*)["']""", override.group()))
+        name = attributes.get("PartName", "").removeprefix("/")
+        if not office.PARTS.search(attributes.get("ContentType", "")):
+            continue
+        if name not in names:
+            raise InputError(f"damaged: its part {name} is missing")
+        parts[name] = rules
+    return parts

@@ -1,0 +1,305 @@
+"""Documents of text with elements in it: OpenDocument, XLIFF and TMX."""
+
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from heedful.errors import InputError
+from heedful.serving.files.template import Template, Unit, with_blanks
+from heedful.serving.files.xml_text import (
+    Chars,
+    CodedText,
+    Element,
+    XmlReader,
+    XmlRules,
+    as_attribute,
+    coded_parts,
+    verbatim,
+)
+from heedful.serving.segments import has_letters
+
+
+@dataclass(frozen=True)
+class _Inline:
+    """The kinds of elements in a text; those that are not named stand in it without text.
+
+    Attributes:
+        around: they are around a part of the text.
+        breaks: they separate sentences.
+        unseen: they have no width; all others that have no text stand between words, as pictures do.
+        pairs: the element that ends what one begins, and the attributes of both that are equal.
+        blanks: whether line ends are blanks.
+    """
+
+    around: frozenset[str]
+    breaks: frozenset[str] = frozenset()
+    unseen: frozenset[str] = frozenset()
+    pairs: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
+    blanks: bool = False
+
+
+class _Mixed:
+    """Turns the children of an element into text with codes, and back."""
+
+    def __init__(self, reader: XmlReader, rules: _Inline) -> None:
+        self._reader, self._rules = reader, rules
+        self._coded = CodedText()
+        self._codes: dict[int, tuple[str, str]] = {}
+        self._breaks: list[str] = []
+
+    def unit(self, node: Element) -> Unit | None:
+        """Return the unit of the content of an element; None where it has no text."""
+        if not has_letters(_text(node, self._rules)):
+            return None
+        self._add(node.children)
+        return self._coded.unit(self._written)
+
+    def _add(self, nodes: Sequence[Element | Chars]) -> None:
+        at = 0
+        while at < len(nodes):
+            node = nodes[at]
+            end = None if isinstance(node, Chars) else self._end_of_pair(nodes, at)
+            if isinstance(node, Chars):
+                if node.text:
+                    self._coded.text(with_blanks(node.text) if self._rules.blanks else node.text)
+                else:
+                    self._codes[self._coded.point(is_seen=False)] = node.raw, ""
+            elif end is not None:
+                self._add_around(self._reader.raw(node), nodes[at + 1 : end], self._reader.raw(nodes[end]))
+                at = end
+            elif _is_around(node, self._rules):
+                self._add_around(self._reader.opening(node), node.children, node.closing)
+            elif node.name in self._rules.breaks:
+                self._coded.line_break()
+                self._breaks.append(self._reader.raw(node))
+            else:
+                code = self._coded.point(is_seen=node.name not in self._rules.unseen)
+                self._codes[code] = self._reader.raw(node), ""
+            at += 1
+
+    def _add_around(self, opening: str, nodes: Sequence[Element | Chars], closing: str) -> None:
+        code = self._coded.open()
+        self._codes[code] = opening, closing
+        self._add(nodes)
+        self._coded.close(code)
+
+    def _end_of_pair(self, nodes: Sequence[Element | Chars], start: int) -> int | None:
+        first = nodes[start]
+        if isinstance(first, Chars) or first.name not in self._rules.pairs:
+            return None
+        name, own, other = self._rules.pairs[first.name]
+        for at, node in enumerate(nodes[start + 1 :], start=start + 1):
+            ends = isinstance(node, Element) and node.name == name
+            if isinstance(node, Element) and ends and node.attributes.get(other) == first.attributes.get(own):
+                return at
+        return None
+
+    def _written(self, translation: str) -> str:
+        parts: list[str] = []
+        num_breaks = 0
+        for kind, text, number in coded_parts(translation):
+            opening, closing = self._codes.get(number, ("", ""))
+            if kind == "break":
+                text = self._breaks[number] if number < len(self._breaks) else ""
+                num_breaks += 1
+            parts.append(text if kind in ("text", "break") else closing if kind == "close" else opening)
+        return "".join([*parts, *self._breaks[num_breaks:]])
+
+
+def _is_around(node: Element, rules: _Inline) -> bool:
+    is_protected = node.attributes.get("translate") == "no" or node.attributes.get("mtype") == "protected"
+    return node.name in rules.around and bool(node.closing) and not is_protected
+
+
+def _text(node: Element, rules: _Inline) -> str:
+    return "".join(
+        each.text if isinstance(each, Chars) else _text(each, rules) if _is_around(each, rules) else ""
+        for each in node.children
+    )
+
+
+_NAMESPACE = "urn:oasis:names:tc:opendocument:xmlns:"
+_PARAGRAPH = _Inline(
+    around=frozenset(("text:span", "text:a", "text:meta")),
+    breaks=frozenset(("text:line-break", "text:tab")),
+    unseen=frozenset(
+        {
+            "text:s",
+            "text:soft-page-break",
+            "text:note",
+            "text:bookmark",
+            "text:bookmark-start",
+            "text:bookmark-end",
+            "text:reference-mark",
+            "text:reference-mark-start",
+            "text:reference-mark-end",
+            "office:annotation",
+            "office:annotation-end",
+            "text:change",
+            "text:change-start",
+            "text:change-end",
+        }
+    ),
+    pairs={
+        "text:bookmark-start": ("text:bookmark-end", "name", "name"),
+        "text:reference-mark-start": ("text:reference-mark-end", "name", "name"),
+        "office:annotation": ("office:annotation-end", "name", "name"),
+    },
+    blanks=True,
+)
+
+
+def _content(node: Element, reader: XmlReader, rules: _Inline) -> str:
+    """Return an element with the reference to the unit that its content is."""
+    unit = _Mixed(reader, rules).unit(node)
+    inner = "".join(map(reader.raw, node.children)) if unit is None else reader.units.refer(unit)
+    return reader.opening(node) + inner + node.closing
+
+
+def _paragraph(node: Element, reader: XmlReader) -> str:
+    return _content(node, reader, _PARAGRAPH)
+
+
+_OPEN_DOCUMENT = XmlRules(
+    prefixes={
+        **{f"{_NAMESPACE}{name}:1.0": name for name in ("text", "office", "table", "style")},
+        f"{_NAMESPACE}svg-compatible:1.0": "svg",
+        f"{_NAMESPACE}drawing:1.0": "draw",
+    },
+    units=dict.fromkeys(("text:p", "text:h", "svg:title", "svg:desc"), _paragraph),
+    skipped=frozenset(("text:tracked-changes", "office:scripts")),
+)
+
+
+def open_document_parts(package: zipfile.ZipFile) -> dict[str, XmlRules]:
+    """Return the rules of each part of an OpenDocument that people read: contents, headers and footers.
+
+    Raises:
+        InputError: it is none, or is locked by a password.
+    """
+    names = package.namelist()
+    if "content.xml" not in names:
+        raise InputError("damaged, or no OpenDocument: it has no content.xml")
+    if "META-INF/manifest.xml" in names and b"encryption-data" in package.read("META-INF/manifest.xml"):
+        raise InputError("locked by a password; remove the password")
+    parts = (each for each in names if re.fullmatch(r"(?:[^/]+/)?content\.xml|styles\.xml", each))
+    return dict.fromkeys(parts, _OPEN_DOCUMENT)
+
+
+_SEGMENT = _Inline(
+    around=frozenset(("xliff:g", "xliff:mrk", "xliff:pc", "hi")),
+    unseen=frozenset(
+        {
+            "xliff:bpt",
+            "xliff:ept",
+            "xliff:bx",
+            "xliff:ex",
+            "xliff:sc",
+            "xliff:ec",
+            "xliff:sm",
+            "xliff:em",
+            "bpt",
+            "ept",
+        }
+    ),
+    pairs={
+        "xliff:bpt": ("xliff:ept", "id", "id"),
+        "xliff:bx": ("xliff:ex", "id", "id"),
+        "xliff:sc": ("xliff:ec", "id", "startRef"),
+        "xliff:sm": ("xliff:em", "id", "startRef"),
+        "bpt": ("ept", "i", "i"),
+    },
+)
+_UNTRANSLATED = (None, "new", "needs-translation", "initial")
+
+
+def _segment(node: Element, reader: XmlReader) -> str:
+    """Return a segment of XLIFF with a target, unless it has one."""
+    of_name = {each.name: each for each in node.children if isinstance(each, Element)}
+    source, target = of_name.get("xliff:source"), of_name.get("xliff:target")
+    unit = None if source is None else _Mixed(reader, _SEGMENT).unit(source)
+    has_target = target is not None and has_letters(_text(target, _SEGMENT))
+    if target is not None and has_target:
+        state = target.attributes.get("state", node.attributes.get("state"))
+        has_target = state is None or state not in _UNTRANSLATED
+    if source is None or unit is None or has_target:
+        return verbatim(node)
+    prefix = source.prefix
+    opening, closing = f"<{prefix}target>", f"</{prefix}target>"
+    if target is not None:
+        opening = re.sub(r"\s*/>$", ">", target.opening)
+    written = opening + reader.units.refer(unit) + closing
+    before = of_name.get("xliff:seg-source", source)
+    parts: list[str] = []
+    space = ""
+    for each in node.children:
+        parts.append(written if each is target else verbatim(each))
+        if each is before and target is None:
+            parts += [space, written]
+        space = each.raw if isinstance(each, Chars) and each.raw.isspace() else ""
+    return node.opening + "".join(parts) + node.closing
+
+
+_XLIFF = XmlRules(
+    prefixes={
+        f"urn:oasis:names:tc:xliff:document:{version}": "xliff"
+        for version in ("1.1", "1.2", "2.0", "2.1", "2.2")
+    },
+    units={"xliff:trans-unit": _segment, "xliff:segment": _segment},
+    may_declare=True,
+)
+
+
+def read_xliff(text: str) -> Template:
+    """Read XLIFF 1.2 or 2: a source without a translation is a unit, which its target becomes.
+
+    Raises:
+        InputError: damaged, or of another format.
+    """
+    if "urn:oasis:names:tc:xliff:document:" not in text:
+        raise InputError("no XLIFF: it has no namespace of XLIFF")
+    return XmlReader(_XLIFF).read(text)
+
+
+def read_tmx(text: str, *, language: str | None) -> Template:
+    """Read a translation memory: each entry without a segment of a language gets one.
+
+    Args:
+        text: of the file.
+        language: the one to translate into, as a tag of BCP 47.
+
+    Raises:
+        InputError: damaged, of another format, or no language.
+    """
+    if not re.search(r"<tmx[\s>]", text):
+        raise InputError("no TMX: it has no element tmx")
+    if language is None:
+        raise InputError("the model does not name its target language, which a translation memory needs")
+    header = re.search(r"""<header[^<>]*\ssrclang\s*=\s*["']([^"']*)""", text)
+    source = (header[1] if header else "").lower()
+
+    def entry(node: Element, reader: XmlReader) -> str:
+        variants = [each for each in node.children if isinstance(each, Element) and each.name == "tuv"]
+        own = (node.attributes.get("srclang") or source).lower()
+        of_language = {each.attributes.get("lang", "").lower(): each for each in reversed(variants)}
+        variant = of_language.get(own, next(iter(variants), None))
+        is_translated = any(_primary(each) == _primary(language) for each in of_language)
+        segments = [each for each in variant.children if isinstance(each, Element)] if variant else []
+        segment = next((each for each in segments if each.name == "seg"), None)
+        unit = None if segment is None or is_translated else _Mixed(reader, _SEGMENT).unit(segment)
+        if unit is None:
+            return verbatim(node)
+        *before, last = [verbatim(each) for each in node.children]
+        space = last if last.isspace() else ""
+        new = f'<tuv xml:lang="{as_attribute(language)}"><seg>{reader.units.refer(unit)}</seg></tuv>'
+        gap = before[0] if before and before[0].isspace() else ""
+        if not space:
+            before, last = [*before, last], ""
+        return node.opening + "".join([*before, gap, new, last]) + node.closing
+
+    return XmlReader(XmlRules(prefixes={}, units={"tu": entry}, may_declare=True)).read(text)
+
+
+def _primary(language: str) -> str:
+    return re.split("[-_]", language.lower())[0]

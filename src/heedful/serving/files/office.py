@@ -1,0 +1,460 @@
+"""Documents of Office Open XML (docx, pptx, xlsx): paragraphs of runs.
+
+Programs split a sentence into runs wherever a format, a spelling mark or an editing session changes. The runs
+of a paragraph are joined first. The format of most of its characters is the paragraph's; each other one is an
+element in the text, and is put around the words that are aligned with it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from heedful.serving.files.template import with_blanks
+from heedful.serving.files.xml_text import (
+    Chars,
+    CodedText,
+    Element,
+    XmlReader,
+    XmlRules,
+    as_text,
+    coded_parts,
+    verbatim,
+)
+from heedful.serving.segments import has_letters
+
+_WORD, _DRAWING, _SHEET = "w", "a", "x"
+_OOXML, _STRICT = "http://schemas.openxmlformats.org", "http://purl.oclc.org/ooxml"
+_PREFIXES = {
+    **{
+        f"{start}/{name}": prefix
+        for prefix, name in {
+            _WORD: "wordprocessingml/2006/main",
+            _DRAWING: "drawingml/2006/main",
+            "wp": "drawingml/2006/wordprocessingDrawing",
+            "xdr": "drawingml/2006/spreadsheetDrawing",
+            "pic": "drawingml/2006/picture",
+            "p": "presentationml/2006/main",
+            _SHEET: "spreadsheetml/2006/main",
+        }.items()
+        for start in (_OOXML, _STRICT)
+    },
+    f"{_STRICT}/wordprocessingml/main": _WORD,
+    f"{_STRICT}/drawingml/main": _DRAWING,
+    f"{_STRICT}/drawingml/wordprocessingDrawing": "wp",
+    f"{_STRICT}/drawingml/spreadsheetDrawing": "xdr",
+    f"{_STRICT}/drawingml/picture": "pic",
+    f"{_STRICT}/presentationml/main": "p",
+    f"{_STRICT}/spreadsheetml/main": _SHEET,
+    "urn:schemas-microsoft-com:vml": "v",
+}
+_AROUND = frozenset({
+    "w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:dir", "w:bdo", "w:sdt",
+})  # fmt: skip
+_FIRST = frozenset(("w:pPr", "a:pPr"))  # stay before the text
+_LAST = frozenset(("a:endParaRPr", "x:phoneticPr"))  # stay behind it
+# Where a spelling mistake was, where a page ended, how the source is pronounced: not true of a translation.
+_DROPPED = frozenset(("w:proofErr", "w:lastRenderedPageBreak", "x:rPh"))
+_BREAKS = frozenset(("w:br", "w:cr", "w:tab", "w:ptab", "a:br"))
+_PAIRS = {
+    "w:bookmarkStart": "w:bookmarkEnd",
+    "w:commentRangeStart": "w:commentRangeEnd",
+    "w:permStart": "w:permEnd",
+}
+_NO_WIDTH = frozenset({
+    *_PAIRS, *_PAIRS.values(), "w:commentReference", "w:annotationRef", "w:footnoteReference",
+    "w:endnoteReference", "w:footnoteRef", "w:endnoteRef", "w:softHyphen", "w:del", "w:moveFrom",
+})  # fmt: skip
+# Fields whose results a program computes.
+_COMPUTED = re.compile(
+    r"\s*(?:PAGE|NUMPAGES|SECTIONPAGES|SECTION|PAGEREF|SEQ|DATE|TIME|CREATEDATE|SAVEDATE|PRINTDATE|EDITTIME|NUMWORDS"
+    r"|NUMCHARS|MERGEFIELD|AUTHOR|USERNAME|FILENAME|FILESIZE|REVNUM|DOCPROPERTY|=)\b",
+    re.IGNORECASE,
+)
+# What two runs may differ in and look the same: the language of the spelling, and what an editor knows.
+_UNSEEN = re.compile(
+    r"<[\w.-]*:?(?:lang|noProof)\b[^>]*/>|\s(?:lang|altLang|dirty|err|smtClean|noProof)=(?:\"[^\"]*\"|'[^']*')"
+)
+_ESCAPED = re.compile(r"_x[0-9A-Fa-f]{4}_")
+
+
+@dataclass(frozen=True)
+class _Format:
+    """How runs begin.
+
+    Attributes:
+        opening: the start tag and the properties; "" where text stands in no run.
+        closing: the end tag.
+    """
+
+    opening: str
+    closing: str
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A part of a paragraph: a child of a run, with its format, or an element beside runs."""
+
+    node: Element
+    format: _Format | None = None
+    key: str = ""  # equal for formats that look the same
+
+
+@dataclass(frozen=True)
+class _Code:
+    """The markup of a code: around its text, or in its place; a format for its runs."""
+
+    opening: str = ""
+    closing: str = ""
+    format: _Format | None = None
+    is_text: bool = False  # an escaped character
+
+
+class _Paragraph:
+    """Turns the runs of one paragraph into text with codes, and back."""
+
+    def __init__(self, node: Element, reader: XmlReader) -> None:
+        self._node, self._reader = node, reader
+        self._kind = node.name.split(":")[0]
+        self._coded = CodedText()
+        self._codes: dict[int, _Code] = {}
+        self._breaks: list[_Code] = []
+        self._format_of_key: dict[str, _Format] = {}
+        self._marked: tuple[int, str] | None = None  # code and key of the format that is open
+        children = [each for each in node.children if isinstance(each, Element) and each.name not in _DROPPED]
+        self._first = "".join(reader.raw(each) for each in children if each.name in _FIRST)
+        self._last = "".join(reader.raw(each) for each in children if each.name in _LAST)
+        items = self._items([each for each in children if each.name not in _FIRST | _LAST])
+        lengths = Counter[str]()
+        self._has_text = False
+        for item, text in self._texts(items):
+            lengths[item.key] += len(text)
+            self._has_text = self._has_text or has_letters(text)
+        self._base = lengths.most_common(1)[0][0] if lengths else ""
+        if self._has_text:
+            self._add(items)
+
+    def reference(self) -> str:
+        """Return what is written for the paragraph, with the reference to its unit."""
+        node, reader = self._node, self._reader
+        if not self._has_text:
+            return reader.opening(node) + "".join(map(reader.raw, node.children)) + node.closing
+        unit = self._coded.unit(self._written)
+        return reader.opening(node) + self._first + reader.units.refer(unit) + self._last + node.closing
+
+    def _items(self, children: Sequence[Element]) -> list[_Item]:
+        """Return the items of a paragraph, or of an element in it: the children of its runs, one by one."""
+        items: list[_Item] = []
+        for node in children:
+            if node.name == f"{self._kind}:r":
+                items += self._items_of_run(node)
+            elif node.name == f"{self._kind}:t":  # of a cell without runs
+                items.append(_Item(node, self._format_of_key.setdefault("", _Format("", ""))))
+            elif node.name not in _DROPPED:
+                items.append(_Item(node))
+        return items
+
+    def _items_of_run(self, run: Element) -> Iterator[_Item]:
+        own = [each for each in run.children if isinstance(each, Element)]
+        properties = "".join(self._reader.raw(each) for each in own if each.name == f"{self._kind}:rPr")
+        key = _UNSEEN.sub("", properties)
+        key = "" if re.fullmatch(r"(?:<[\w:]*rPr\s*/>|<([\w:]*rPr)\s*></\1>)?", key) else key
+        format_of_run = _Format(run.opening + properties, run.closing)
+        self._format_of_key.setdefault(key, format_of_run)
+        for each in own:
+            if each.name not in _DROPPED and each.name != f"{self._kind}:rPr":
+                yield _Item(each, format_of_run, key)
+
+    def _text(self, item: _Item) -> str | None:
+        """Return the text of an item; None where it is something else."""
+        name = item.node.name
+        if item.format is None or name not in (f"{self._kind}:t", "w:noBreakHyphen"):
+            return None
+        if name == "w:noBreakHyphen":
+            return "\u2011"
+        text = "".join(each.text for each in item.node.children if isinstance(each, Chars))
+        return text if self._kind == _SHEET else with_blanks(text)
+
+    def _texts(self, items: Sequence[_Item]) -> Iterator[tuple[_Item, str]]:
+        for item in items:
+            text = self._text(item)
+            if text:
+                yield item, text
+            elif item.format is None and item.node.name in _AROUND:
+                yield from self._texts(self._items(_inside(item.node)))
+
+    def _add(self, items: Sequence[_Item]) -> None:
+        """Add items, and close the format that they leave open."""
+        at = 0
+        while at < len(items):
+            item = items[at]
+            text = self._text(item)
+            end = self._end_of_pair(items, at)
+            if text is not None:
+                self._add_text(item, text)
+            elif item.node.name == "w:fldChar":
+                end = self._add_field(items, at)
+            elif end is not None:
+                self._add_around(self._raw(item), items[at + 1 : end], self._raw(items[end]))
+            elif item.format is None and _is_around(item.node):
+                opening, closing = self._outside(item.node)
+                self._add_around(opening, self._items(_inside(item.node)), closing)
+            elif item.node.name in _BREAKS:
+                self._add_break(item)
+            else:
+                code = self._coded.point(is_seen=item.node.name not in _NO_WIDTH)
+                self._codes[code] = self._in_its_format(item)
+            at = at + 1 if end is None else end + 1
+        self._close_format()
+
+    def _add_text(self, item: _Item, text: str) -> None:
+        if not text:
+            return
+        if self._marked is not None and self._marked[1] != item.key:
+            self._close_format()
+        if self._marked is None and item.key != self._base:
+            code = self._coded.open()
+            self._codes[code] = _Code(format=self._format_of_key[item.key])
+            self._marked = code, item.key
+        escapes = [] if self._kind == _WORD else list(_ESCAPED.finditer(text))
+        at = 0
+        for each in escapes:
+            self._coded.text(text[at : each.start()])
+            self._breaks.append(_Code(each.group(), format=item.format, is_text=True))
+            self._coded.line_break()
+            at = each.end()
+        self._coded.text(text[at:])
+
+    def _close_format(self) -> None:
+        if self._marked is not None:
+            self._coded.close(self._marked[0])
+            self._marked = None
+
+    def _add_around(self, opening: str, items: Sequence[_Item], closing: str) -> None:
+        self._close_format()
+        code = self._coded.open()
+        self._codes[code] = _Code(opening, closing)
+        self._add(items)
+        self._coded.close(code)
+
+    def _add_break(self, item: _Item) -> None:
+        self._coded.line_break()
+        self._breaks.append(self._in_its_format(item))
+
+    def _add_field(self, items: Sequence[_Item], start: int) -> int:
+        """Add a field with its result, and return the index of its end; of a part of a field, where it is."""
+        depth, separate = 0, None
+        for at in range(start, len(items)):
+            kind = (
+                items[at].node.attributes.get("fldCharType") if items[at].node.name == "w:fldChar" else None
+            )
+            depth += (kind == "begin") - (kind == "end")
+            separate = at if kind == "separate" and depth == 1 else separate
+            if depth < 1:
+                break
+        else:
+            depth = 1
+        if depth or items[start].node.attributes.get("fldCharType") != "begin":
+            self._add_break(items[start])
+            return start
+        raws = [self._raw(each) for each in items[start : at + 1]]
+        code = _instruction(items[start : at + 1 if separate is None else separate])
+        if separate is None or _COMPUTED.match(code):
+            self._codes[self._coded.point(is_seen=True)] = _Code("".join(raws))
+        else:
+            behind = separate - start + 1
+            self._add_around("".join(raws[:behind]), items[separate + 1 : at], raws[-1])
+        return at
+
+    def _end_of_pair(self, items: Sequence[_Item], start: int) -> int | None:
+        """Return the index of the element that ends what one begins; None: it begins nothing."""
+        name = _PAIRS.get(items[start].node.name)
+        own = items[start].node.attributes.get("id")
+        if name is None or own is None:
+            return None
+        ends = (
+            at
+            for at in range(start + 1, len(items))
+            if items[at].node.name == name and items[at].node.attributes.get("id") == own
+        )
+        return next(ends, None)
+
+    def _outside(self, node: Element) -> tuple[str, str]:
+        if node.name != "w:sdt":
+            return self._reader.opening(node), node.closing
+        content = _content(node)
+        before = [self._reader.raw(each) for each in node.children if each is not content]
+        return (
+            node.opening + "".join(before) + (content.opening if content else ""),
+            (content.closing if content else "") + node.closing,
+        )
+
+    def _raw(self, item: _Item) -> str:
+        raw = self._reader.raw(item.node)
+        return raw if item.format is None else item.format.opening + raw + item.format.closing
+
+    def _in_its_format(self, item: _Item) -> _Code:
+        return _Code(self._reader.raw(item.node), format=item.format)
+
+    def _t(self, text: str) -> tuple[str, str]:
+        """Return the tags around text."""
+        prefix = self._node.prefix
+        space = (
+            ' xml:space="preserve"' if self._kind != _DRAWING and (not text or text != text.strip()) else ""
+        )
+        return f"<{prefix}t{space}>", f"</{prefix}t>"
+
+    def _written(self, translation: str) -> str:
+        """Return the runs of a translation with codes."""
+        formats = [self._format_of_key[self._base]]
+        current: _Format | None = None
+        parts: list[str] = []
+        texts: list[str] = []  # of the run, which has one element for them in most formats
+
+        def run(following: _Format | None, raw: str) -> None:
+            """Go on in a run of a format, or beside runs, with something that is not text."""
+            nonlocal current
+            if texts and (raw or current != following):
+                opening, closing = self._t("".join(texts))
+                parts.extend([opening, *texts, closing])
+                texts.clear()
+            if current != following:
+                parts.extend([current.closing if current else "", following.opening if following else ""])
+                current = following
+            parts.append(raw)
+
+        def line_break(code: _Code) -> None:
+            run(code.format, "" if code.is_text else code.opening)
+            if code.is_text:
+                texts.append(code.opening)
+
+        num_breaks = 0
+        for kind, text, number in coded_parts(translation):
+            code = self._codes.get(number, _Code())
+            if kind == "text":
+                run(formats[-1], "")
+                texts.append(text)
+            elif kind == "break":
+                line_break(self._breaks[number] if number < len(self._breaks) else _Code())
+                num_breaks += 1
+            elif kind == "point":
+                run(code.format, code.opening)
+            elif code.format is not None:
+                formats = [*formats, code.format] if kind == "open" else formats[:-1]
+            else:
+                run(None, code.opening if kind == "open" else code.closing)
+        for code in self._breaks[num_breaks:]:
+            line_break(code)
+        run(None, "")
+        return "".join(parts)
+
+
+def _instruction(items: Sequence[_Item]) -> str:
+    return "".join(
+        each.text
+        for item in items
+        if item.node.name == "w:instrText"
+        for each in item.node.children
+        if isinstance(each, Chars)
+    )
+
+
+def _is_around(node: Element) -> bool:
+    if node.name == "w:fldSimple":
+        return not _COMPUTED.match(node.attributes.get("instr", ""))
+    return node.name in _AROUND
+
+
+def _content(node: Element) -> Element | None:
+    contents = (each for each in node.children if isinstance(each, Element) and each.name == "w:sdtContent")
+    return next(contents, None)
+
+
+def _inside(node: Element) -> list[Element]:
+    inner = _content(node) if node.name == "w:sdt" else node
+    return [each for each in inner.children if isinstance(each, Element)] if inner else []
+
+
+def _paragraph(node: Element, reader: XmlReader) -> str:
+    return _Paragraph(node, reader).reference()
+
+
+# Codes in headers and footers of sheets: of their three sections, of formats, and of numbers.
+_HEADER_CODE = re.compile(
+    r"""&(?:(?P<section>[LCR])|(?P<style>"[^"]*"|\d+|K[0-9A-Fa-f+-]{6}|[BIUESXYOH])|[^&])"""
+)
+
+
+def _header(node: Element, reader: XmlReader) -> str:
+    text = "".join(each.text for each in node.children if isinstance(each, Chars))
+    if not has_letters(_HEADER_CODE.sub("", text)):
+        return verbatim(node)
+    coded = CodedText()
+    sections: list[str] = []
+    codes: dict[int, str] = {}
+    at = 0
+    for match in _HEADER_CODE.finditer(text):
+        coded.text(text[at : match.start()].replace("&&", "&"))
+        at = match.end()
+        if match["section"]:
+            sections.append(as_text(match.group()))
+            coded.line_break()
+        else:
+            codes[coded.point(is_seen=not match["style"])] = as_text(match.group())
+    coded.text(text[at:].replace("&&", "&"))
+
+    def written(translation: str) -> str:
+        return "".join(
+            part.replace("&amp;", "&amp;&amp;")
+            if kind == "text"
+            else sections[n]
+            if kind == "break"
+            else codes[n]
+            for kind, part, n in coded_parts(translation)
+        )
+
+    return node.opening + reader.units.refer(coded.unit(written)) + node.closing
+
+
+_SHAPE = ("descr", "title")
+_HEADERS = [f"x:{which}{what}" for which in ("odd", "even", "first") for what in ("Header", "Footer")]
+
+
+def rules(*, names: frozenset[str] = frozenset()) -> XmlRules:
+    """Return what is text in the parts of a document.
+
+    Args:
+        names: of columns of tables in sheets, which formulas refer to; cells with such a text stay.
+    """
+
+    def cell(node: Element, reader: XmlReader) -> str:
+        return verbatim(node) if names and _plain(node) in names else _paragraph(node, reader)
+
+    return XmlRules(
+        prefixes=_PREFIXES,
+        units={
+            **dict.fromkeys(("w:p", "a:p", "x:text"), _paragraph),
+            **dict.fromkeys(("x:si", "x:is"), cell),
+            **dict.fromkeys(_HEADERS, _header),
+        },
+        attributes={
+            **dict.fromkeys(("wp:docPr", "pic:cNvPr", "p:cNvPr", "xdr:cNvPr"), _SHAPE),
+            "v:shape": ("alt",),
+            "x:dataValidation": ("promptTitle", "prompt", "errorTitle", "error"),
+        },
+        skipped=frozenset(("w:del", "w:moveFrom")),
+    )
+
+
+def _plain(node: Element) -> str:
+    """Return all text in a node."""
+    return "".join(each.text if isinstance(each, Chars) else _plain(each) for each in node.children)
+
+
+# The ends of the content types of parts that people read; macros, styles and settings are none of them.
+PARTS = re.compile(
+    r"(?:wordprocessingml\.(?:document|template)\.main|ms-word\.(?:document|template)\.macroEnabled\.main"
+    r"|wordprocessingml\.(?:document\.glossary|header|footer|footnotes|endnotes|comments)"
+    r"|presentationml\.(?:slide|notesSlide)|drawingml\.(?:chart|diagramData)|ms-office\.drawingml\.diagramDrawing"
+    r"|spreadsheetml\.(?:sharedStrings|worksheet|comments)|officedocument\.drawing)\+xml"
+)

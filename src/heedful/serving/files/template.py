@@ -1,0 +1,116 @@
+"""A text in which units to translate stand: every format is read as one, so that all else stays as it is.
+
+A reader puts a reference in place of each unit, and keeps all else as it is. There are no writers: a file is
+written by putting the translations where the references are.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from heedful.serving.documents import plain_document
+from heedful.serving.marked_text import Document
+from heedful.serving.segments import has_letters
+
+_REFERENCE = re.compile("\0(\\d+)\0")
+_BLANK = re.compile(r" (?![^<>]*>)")  # outside of tags
+_WHITE_SPACE = re.compile(r"[ \t\r\n]+")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A text that is translated as one: a paragraph, a cell, a caption.
+
+    Attributes:
+        document: its parts, with the markers of what is not text.
+        written: returns its translation, with the markers, as the format writes it.
+    """
+
+    document: Document
+    written: Callable[[str], str] = str
+
+
+@dataclass(frozen=True)
+class Template:
+    """A text with references to its units; what a unit is written as may hold references to others.
+
+    Attributes:
+        text: NUL, a number and NUL stand for the unit of that number.
+        units: by number.
+    """
+
+    text: str
+    units: Sequence[Unit]
+
+    def joined(self, translations: Sequence[str]) -> str:
+        """Return the text with a translation, with its markers, for each unit."""
+
+        def write(reference: re.Match[str]) -> str:
+            number = int(reference[1])
+            return _REFERENCE.sub(write, self.units[number].written(translations[number]))
+
+        return _REFERENCE.sub(write, self.text)
+
+
+class Units:
+    """Numbers the units of a text while it is read."""
+
+    def __init__(self) -> None:
+        self.units: list[Unit] = []
+
+    def refer(self, unit: Unit) -> str:
+        """Return the reference to a new unit."""
+        self.units.append(unit)
+        return f"\0{len(self.units) - 1}\0"
+
+    def plain(self, text: str, raw: str, escape: Callable[[str], str]) -> str:
+        """Return the reference to a text without markers, or what is written where it has no letters.
+
+        Args:
+            text: to translate.
+            raw: what stands for it in the file.
+            escape: writes a translation so that the format takes it for text.
+        """
+        if not has_letters(text):
+            return raw
+        return self.refer(Unit(plain_document(text), escape))
+
+    def template(self, parts: Iterable[str]) -> Template:
+        """Return the text of these parts, with all units."""
+        return Template("".join(parts), self.units)
+
+
+def with_blanks(text: str) -> str:
+    """Return a text with one blank for white space, for formats where line ends mean nothing."""
+    return _WHITE_SPACE.sub(" ", text)
+
+
+def with_line_ends(
+    text: str, lines: Sequence[str], ends: Sequence[str], *, avoid: re.Pattern[str] | None = None
+) -> str:
+    r"""Return a text of one line with line ends at blanks, each where the source has one, by its share.
+
+    >>> with_line_ends("Eine Katze schläft jetzt.", ["A cat is", "sleeping now."], ["\n"])
+    'Eine Katze\nschläft jetzt.'
+
+    Args:
+        text: the translation of the lines.
+        lines: of the source.
+        ends: what is between each line and the next.
+        avoid: what must not begin a line.
+    """
+    lengths = list(accumulate(len(each) + 1 for each in lines))
+    blanks = [
+        match.start()
+        for match in _BLANK.finditer(text)
+        if avoid is None or not avoid.match(text, match.end())
+    ]
+    for length, end in reversed(list(zip(lengths, ends, strict=False))):
+        if not blanks:
+            break
+        expected = length / lengths[-1] * (len(text) + 1)
+        at = min(blanks, key=lambda blank: abs(blank + 1 - expected))
+        text = f"{text[:at]}{end}{text[at + 1 :]}"
+        blanks = [each for each in blanks if each < at]
+    return text

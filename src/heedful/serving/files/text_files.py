@@ -1,0 +1,260 @@
+"""Files of text without markup: lines, subtitles, columns of tables, strings of programs."""
+
+import csv
+import html
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from heedful.errors import InputError
+from heedful.serving.documents import Kind, Token, marked_run
+from heedful.serving.files.template import Template, Unit, Units, with_line_ends
+from heedful.serving.marked_text import Document
+from heedful.settings.parsing import parse_json
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
+
+
+def read_lines(text: str) -> Template:
+    """Read plain text: each line is a unit."""
+    units = Units()
+    return units.template(units.plain(each, each, str) for each in _LINE.findall(text))
+
+
+_CUE_TAG = re.compile(r"<(?P<close>/?)(?P<name>[^\s<>./]*)[^<>]*>|\{\\[^{}]*\}")
+_SPEAKER = re.compile(r"(?m)^\s*[-\u2013\u2014]")  # a line of its own in a dialogue
+
+
+def read_subtitles(text: str, *, escaped: bool = False) -> Template:
+    r"""Read subtitles (SubRip, WebVTT): each cue is a unit, with as many lines as before.
+
+    >>> template = read_subtitles("1\n00:00:01,000 --> 00:00:02,000\nA cat\nsleeps.\n")
+    >>> template.units[0].document.parts[0].text
+    'A cat sleeps.'
+
+    Args:
+        text: of the file.
+        escaped: whether characters are written as entities, as in WebVTT.
+
+    Raises:
+        InputError: there is no cue.
+    """
+    units, parts = Units(), []
+    lines = _LINE.findall(text)
+    at, num_cues = 0, 0
+    while at < len(lines):
+        parts.append(lines[at])
+        at += 1
+        if "-->" not in parts[-1]:
+            continue
+        start, num_cues = at, num_cues + 1
+        while at < len(lines) and lines[at].strip():
+            at += 1
+        cue = "".join(lines[start:at])
+        core = cue.rstrip("\r\n")
+        parts += [_cue(core, units, escaped=escaped), cue[len(core) :]]
+    if text.strip() and not num_cues:
+        raise InputError("no subtitles: no line has the times of a cue, as in 00:00:01,000 --> 00:00:02,000")
+    return units.template(parts)
+
+
+def _cue(cue: str, units: Units, *, escaped: bool) -> str:
+    """Return the reference to the unit of a cue."""
+    if not any(map(str.isalpha, _CUE_TAG.sub("", cue))):
+        return cue
+    tokens: list[Token] = []
+    at = 0
+    is_dialogue = len(_SPEAKER.findall(cue)) > 1
+    joined = cue if is_dialogue else re.sub(r"\s*[\r\n]+\s*", " ", cue)
+    for tag in _CUE_TAG.finditer(joined):
+        kind = Kind.POINT if not tag["name"] else Kind.CLOSE if tag["close"] else Kind.OPEN
+        tokens += [
+            Token(Kind.TEXT, joined[at : tag.start()]),
+            Token(kind, tag.group(), tag["name"] or ""),
+        ]
+        at = tag.end()
+    tokens.append(Token(Kind.TEXT, joined[at:]))
+    marked = marked_run(tokens, (lambda each: each.text) if escaped else (lambda each: each.raw))
+    escape = (lambda each: html.escape(each, quote=False)) if escaped else str
+    lines, ends = re.split(r"\s*[\r\n]+\s*", cue), re.findall(r"\s*[\r\n]+\s*", cue)
+    written = str if is_dialogue else partial(with_line_ends, lines=lines, ends=ends)
+    return units.refer(Unit(Document([marked], escape, [True]), written))
+
+
+def read_json(text: str) -> Template:
+    r"""Read strings of a program in JSON: each string is a unit; names of members stay as they are.
+
+    Raises:
+        InputError: it is not JSON.
+    """
+    try:
+        parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not JSON: {error}") from None
+    units, parts = Units(), []
+    in_ascii = text.isascii() and "\\u" in text
+    at = 0
+    for match in re.finditer(r'"(?:[^"\\]|\\.)*"(?P<colon>\s*:)?', text):
+        parts.append(text[at : match.start()])
+        at = match.end()
+        raw = match.group()
+        if match["colon"] is None:
+            value = json.loads(raw, strict=False)
+            raw = units.plain(value, raw, lambda each: json.dumps(each, ensure_ascii=in_ascii))
+        parts.append(raw)
+    return units.template([*parts, text[at:]])
+
+
+_DELIMITERS = ",;\t|"
+
+
+def read_table(text: str, *, columns: Sequence[str] = (), delimiter: str | None = None) -> Template:
+    """Read a table of delimited columns, with a line of their names: each cell of some columns is a unit.
+
+    Args:
+        text: of the file.
+        columns: names, or numbers from 1.
+        delimiter: between columns; None: the likeliest.
+
+    Raises:
+        InputError: no columns, or one that the table does not have.
+    """
+    delimiter = delimiter or _delimiter(text)
+    own = re.escape(delimiter)
+    cell = re.compile(
+        rf'(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<bare>[^"\r\n{own}][^\r\n{own}]*|))(?P<end>{own}|\r\n|\r|\n|\Z)'
+    )
+    units, parts = Units(), []
+    names: list[str] = []
+    numbers: frozenset[int] | None = None
+    at, column, line = 0, 0, 1
+    while at < len(text):
+        match = cell.match(text, at)
+        if match is None:
+            raise InputError(f"line {line}: not a table: a quote has no end, or text follows it")
+        value = match["bare"] if match["quoted"] is None else match["quoted"].replace('""', '"')
+        raw = text[at : match.start("end")]
+        if numbers is not None and column in numbers:
+            raw = units.plain(value, raw, _as_cell(delimiter, quoted=match["quoted"] is not None))
+        elif numbers is None:
+            names.append(value)
+        parts += [raw, match["end"]]
+        line += match.group().count("\n")
+        at, column = match.end(), column + 1
+        if match["end"] != delimiter:
+            column = 0
+            numbers = _numbers(names, columns) if numbers is None else numbers
+    return units.template(parts)
+
+
+def _delimiter(text: str) -> str:
+    try:
+        return csv.Sniffer().sniff(text[:65_536], delimiters=_DELIMITERS).delimiter
+    except csv.Error:
+        return ","
+
+
+def _numbers(names: Sequence[str], columns: Sequence[str]) -> frozenset[int]:
+    """Return the numbers of columns, from 0.
+
+    Raises:
+        InputError: none, or one that the table does not have.
+    """
+    have = f"the table has {', '.join(names)}"
+    if not columns:
+        raise InputError(f"which columns hold text? give --column NAME,NAME; {have}")
+    unknown = [
+        each for each in columns if each not in names and each not in map(str, range(1, len(names) + 1))
+    ]
+    if unknown:
+        raise InputError(f"no column {unknown[0]!r}; {have}")
+    return frozenset(names.index(each) if each in names else int(each) - 1 for each in columns)
+
+
+def _as_cell(delimiter: str, *, quoted: bool) -> Callable[[str], str]:
+    def written(text: str) -> str:
+        if not quoted and not any(each in text for each in (delimiter, '"', "\r", "\n")):
+            return text
+        return '"' + text.replace('"', '""') + '"'
+
+    return written
+
+
+_KEYWORD = re.compile(r'(?P<keyword>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]*(?P<string>".*")\s*')
+_STRING = re.compile(r'[ \t]*(?P<string>".*")\s*')
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+@dataclass(frozen=True)
+class _Message:
+    """A keyword of an entry, and the lines of its string."""
+
+    keyword: str
+    strings: list[str]
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        joined = "".join(each[1:-1] for each in self.strings)
+        return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), joined)
+
+
+def read_po(text: str) -> Template:
+    """Read a catalogue of gettext: what has no translation yet is a unit; all else stays.
+
+    Raises:
+        InputError: a line that no catalogue has.
+    """
+    units, parts = Units(), []
+    for message, singular, plural in _messages(text):
+        if isinstance(message, str):
+            parts.append(message)
+        elif not message.keyword.startswith("msgstr") or message.text or not singular:
+            parts += message.lines
+        else:
+            first = message.lines[0]
+            head, end = message.keyword + " ", re.sub(r".*(?=\r?\n|\Z)", "", first, count=1)
+            source = singular if message.keyword in ("msgstr", "msgstr[0]") else plural
+            parts.append(units.plain(source, "".join(message.lines), _as_po(head, end)))
+    return units.template(parts)
+
+
+def _messages(text: str) -> Iterator[tuple[_Message | str, str, str]]:
+    """Yield lines that stay and messages, each with the singular and the plural of its entry."""
+    singular = plural = ""
+    message: _Message | None = None
+    for number, line in enumerate(_LINE.findall(text), start=1):
+        if message is not None and (string := _STRING.fullmatch(line)):
+            message.strings.append(string["string"])
+            message.lines.append(line)
+            continue
+        if message is not None:
+            singular = message.text if message.keyword == "msgid" else singular
+            plural = message.text if message.keyword == "msgid_plural" else plural
+            yield message, singular, plural
+            message = None
+        if keyword := _KEYWORD.fullmatch(line):
+            message = _Message(keyword["keyword"], [keyword["string"]], [line])
+        elif not line.strip() or line.lstrip().startswith("#"):
+            yield line, "", ""
+        else:
+            raise InputError(f"line {number}: not a catalogue of gettext: {line.strip()[:40]!r}")
+    if message is not None:
+        yield message, singular, plural
+
+
+def _as_po(head: str, end: str) -> Callable[[str], str]:
+    def quoted(line: str) -> str:
+        for char, name in (("\\", "\\"), ('"', '"'), *((char, name) for name, char in _ESCAPES.items())):
+            line = line.replace(char, f"\\{name}")
+        return f'"{line}"{end}'
+
+    def written(text: str) -> str:
+        lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+        if len(lines) == 1:
+            return head + quoted(text)
+        return head + f'""{end}' + "".join(map(quoted, lines))
+
+    return written

@@ -1,0 +1,304 @@
+"""XML as a text with units: expat checks it and says where each tag begins, so that all else stays as it is.
+
+Only what is inside a unit becomes a tree. Nothing that a document declares is expanded or loaded.
+"""
+
+import html
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+from heedful.errors import InputError
+from heedful.serving.documents import Kind, Token, marked_run
+from heedful.serving.files.template import Template, Unit, Units
+from heedful.serving.marked_text import Document
+from heedful.serving.segments import has_letters
+
+_MAX_DEPTH = 200  # of elements in each other
+_MAX_BYTES = 256 * 2**20
+# Characters that no document of XML may have.
+_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+@dataclass(frozen=True)
+class Chars:
+    """Characters between tags: text, or a comment or an instruction, which have none."""
+
+    raw: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element inside a unit.
+
+    Attributes:
+        name: with the prefix that the rules have for its namespace.
+        attributes: by local name.
+        opening: its start tag, as written.
+        closing: its end tag; "" where the start tag is all.
+        children: in order.
+    """
+
+    name: str
+    attributes: Mapping[str, str]
+    opening: str
+    closing: str
+    children: "Sequence[Element | Chars]" = field(default_factory=list)
+
+    @property
+    def prefix(self) -> str:
+        """The prefix as written, with its colon; "" where there is none."""
+        written = re.match(r"<([^\s/>]*)", self.opening)
+        return written[1].rpartition(":")[0] + ":" if written and ":" in written[1] else ""
+
+
+@dataclass(frozen=True)
+class XmlRules:
+    """The rules that say what is text in documents of a format.
+
+    Attributes:
+        prefixes: for the namespaces of the format.
+        units: for the names of elements, the function that returns what is written for one, with references.
+        attributes: for the names of elements, those of their attributes that hold text.
+        skipped: names of elements in which nothing is text.
+        may_declare: whether a document type is allowed; entities never are.
+    """
+
+    prefixes: Mapping[str, str]
+    units: "Mapping[str, Callable[[Element, XmlReader], str]]"
+    attributes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    skipped: frozenset[str] = frozenset()
+    may_declare: bool = False
+
+
+class XmlReader:
+    """Reads one document."""
+
+    def __init__(self, rules: XmlRules) -> None:
+        self.units = Units()
+        self._rules = rules
+        self._parts: list[str] = []
+        self._open: list[tuple[str, Mapping[str, str], str, list[Element | Chars]]] = []
+        self._depth = self._skipped = 0
+        # The event whose end is not known before the next one: a function of what is written for it.
+        self._waiting: Callable[[str], None] | None = None
+        self._start = 0
+        self._data = b""
+
+    def read(self, text: str) -> Template:
+        """Return the document with references to its units.
+
+        Raises:
+            InputError: it is not well-formed, declares entities, or is too deep or too large.
+        """
+        self._data = text.encode()
+        if len(self._data) > _MAX_BYTES:
+            raise InputError(f"XML of {len(self._data):,} bytes; at most {_MAX_BYTES:,} are read")
+        parser = expat.ParserCreate("utf-8", namespace_separator=" ")
+        parser.buffer_text = False
+        self._parser = parser
+        parser.StartElementHandler = self._start_element
+        parser.EndElementHandler = self._end_element
+        parser.CharacterDataHandler = lambda data: self._next(lambda raw: self._chars(raw, data))
+        parser.EntityDeclHandler = _refuse_entities
+        parser.StartDoctypeDeclHandler = self._doctype
+        parser.DefaultHandler = lambda _: self._next(self._markup)
+        for name in ("Comment", "ProcessingInstruction", "StartCdataSection", "EndCdataSection", "XmlDecl"):
+            setattr(parser, f"{name}Handler", lambda *_: self._next(self._markup))
+        try:
+            parser.Parse(self._data, True)  # noqa: FBT003, it takes no names
+        except expat.ExpatError as error:
+            raise InputError(f"damaged XML: {error}") from None
+        self._next(lambda _: None, end=len(self._data))
+        return self.units.template(self._parts)
+
+    def raw(self, node: Element | Chars) -> str:
+        """Return what is written for a node, with references to the units in it."""
+        if isinstance(node, Chars):
+            return node.raw
+        if self._is_skipped(node.name, node.attributes):
+            return verbatim(node)
+        if node.name in self._rules.units:
+            return self._rules.units[node.name](node, self)
+        return self.opening(node) + "".join(map(self.raw, node.children)) + node.closing
+
+    def opening(self, node: Element) -> str:
+        """Return the start tag of a node, with references to the units in its attributes."""
+        return self._tag(node.name, node.attributes, node.opening)
+
+    def _next(self, event: Callable[[str], None], *, end: int | None = None) -> None:
+        """Handle the event before, which ends here; this one ends where the next begins."""
+        at = self._parser.CurrentByteIndex if end is None else end
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            waiting(self._data[self._start : at].decode())
+        self._start, self._waiting = at, event
+
+    def _doctype(self, *_: object) -> None:
+        if not self._rules.may_declare:
+            raise InputError("damaged XML: it declares a document type, which this format does not allow")
+        self._next(self._markup)
+
+    def _name(self, name: str) -> str:
+        namespace, _, local = name.rpartition(" ")
+        prefix = self._rules.prefixes.get(namespace, namespace)
+        return f"{prefix}:{local}" if prefix else local
+
+    def _start_element(self, name: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise InputError(f"damaged XML: more than {_MAX_DEPTH} elements in each other")
+        own = {each.rpartition(" ")[2]: value for each, value in attributes.items()}
+        self._next(lambda raw: self._opened(self._name(name), own, raw))
+
+    def _opened(self, name: str, attributes: Mapping[str, str], raw: str) -> None:
+        if self._skipped or (not self._open and self._is_skipped(name, attributes)):
+            self._skipped += 1
+            self._parts.append(raw)
+        elif self._open or name in self._rules.units:
+            self._open.append((name, attributes, raw, []))
+        else:
+            self._parts.append(self._tag(name, attributes, raw))
+
+    def _end_element(self, _: str) -> None:
+        self._depth -= 1
+        self._next(self._closed)
+
+    def _closed(self, raw: str) -> None:
+        if self._open:
+            name, attributes, opening, children = self._open.pop()
+            element = Element(name, attributes, opening, raw, children)
+            if self._open:
+                self._open[-1][3].append(element)
+            else:
+                self._parts.append(self.raw(element))
+            return
+        self._skipped -= bool(self._skipped)
+        self._parts.append(raw)
+
+    def _is_skipped(self, name: str, attributes: Mapping[str, str]) -> bool:
+        return name in self._rules.skipped or attributes.get("translate") == "no"
+
+    def _markup(self, raw: str) -> None:
+        self._chars(raw, "")
+
+    def _chars(self, raw: str, text: str) -> None:
+        if not self._open:
+            self._parts.append(raw)
+        elif (
+            text and self._open[-1][3] and isinstance(before := self._open[-1][3][-1], Chars) and before.text
+        ):
+            self._open[-1][3][-1] = Chars(before.raw + raw, before.text + text)
+        else:
+            self._open[-1][3].append(Chars(raw, text))
+
+    def _tag(self, name: str, attributes: Mapping[str, str], raw: str) -> str:
+        for attribute in self._rules.attributes.get(name, ()):
+            if has_letters(attributes.get(attribute, "")):
+                value = re.search(rf"""\s{attribute}\s*=\s*(?:"([^"]*)"|'([^']*)')""", raw)
+                if value is not None:
+                    start, end = value.span(1 if value[1] is not None else 2)
+                    escaped = self.units.plain(attributes[attribute], raw[start:end], as_attribute)
+                    raw = raw[:start] + escaped + raw[end:]
+        return raw
+
+
+def verbatim(node: Element | Chars) -> str:
+    """Return a node as it was read."""
+    if isinstance(node, Chars):
+        return node.raw
+    return node.opening + "".join(map(verbatim, node.children)) + node.closing
+
+
+def _refuse_entities(name: str, *_: object) -> None:
+    raise InputError(f"damaged XML: it declares the entity {name}; entities are not expanded")
+
+
+def as_text(text: str) -> str:
+    """Return text as the content of an element."""
+    return html.escape(_NO_XML.sub("", text), quote=False)
+
+
+def as_attribute(text: str) -> str:
+    """Return text as the value of an attribute, between any quotes."""
+    return html.escape(_NO_XML.sub("", text), quote=True).replace("\n", "&#10;").replace("\t", "&#9;")
+
+
+BREAK = "\v"  # stands for what separates sentences and stays between them: a line break, a tab
+_CODE = re.compile(r"<(/?)(?:img)?(\d+)(/?)>|\v")
+
+
+class CodedText:
+    """Text with codes for what else is in it: <1>, </1>, <2/>, <img3/>, and breaks, which never move."""
+
+    def __init__(self) -> None:
+        self._tokens: list[Token] = []
+        self._num_codes = 0
+
+    def text(self, text: str) -> None:
+        """Add characters."""
+        self._tokens.append(Token(Kind.TEXT, text.replace(BREAK, " ")))
+
+    def open(self) -> int:
+        """Open an element, and return its code."""
+        self._tokens.append(Token(Kind.OPEN, f"<{self._num_codes}>", str(self._num_codes)))
+        self._num_codes += 1
+        return self._num_codes - 1
+
+    def close(self, code: int) -> None:
+        """Close an element."""
+        self._tokens.append(Token(Kind.CLOSE, f"</{code}>", str(code)))
+
+    def point(self, *, is_seen: bool) -> int:
+        """Add something without text, and return its code.
+
+        Args:
+            is_seen: whether it stands between words as a picture does; else it is like a tag.
+        """
+        name = "img" if is_seen else ""  # the element of HTML that is both
+        self._tokens.append(Token(Kind.POINT, f"<{name}{self._num_codes}/>", str(self._num_codes)))
+        self._num_codes += 1
+        return self._num_codes - 1
+
+    def line_break(self) -> None:
+        """Add a break."""
+        self._tokens.append(Token(Kind.TEXT, BREAK))
+
+    def unit(self, written: Callable[[str], str]) -> Unit:
+        """Return the unit of this text.
+
+        Args:
+            written: returns a translation with codes as the format writes it.
+        """
+        marked = marked_run(self._tokens, lambda each: each.raw)
+
+        def escape(text: str) -> str:
+            lines = text.split(BREAK)
+            return BREAK.join(map(as_text, lines))
+
+        return Unit(Document([marked], escape, [True]), written)
+
+
+def coded_parts(text: str) -> Sequence[tuple[str, str, int]]:
+    """Return the parts of a text with codes.
+
+    Returns:
+        The kind ("text", "open", "close", "point" or "break"), the text, and the number of the code.
+        Breaks are numbered from 0.
+    """
+    parts: list[tuple[str, str, int]] = []
+    at = num_breaks = 0
+    for code in _CODE.finditer(text):
+        if code.start() > at:
+            parts.append(("text", text[at : code.start()], 0))
+        at = code.end()
+        if code[2] is None:
+            parts.append(("break", "", num_breaks))
+            num_breaks += 1
+        else:
+            parts.append(("close" if code[1] else "point" if code[3] else "open", "", int(code[2])))
+    if at < len(text):
+        parts.append(("text", text[at:], 0))
+    return parts

@@ -1,0 +1,82 @@
+"""`heedful translate --document`: a file of an office in, its translation out, and nothing after an error."""
+
+from pathlib import Path
+
+import docx
+import pytest
+from command_line import assert_one_clear_line, heedful
+from document_files import docx_file
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    written = docx.Document()
+    paragraph = written.add_paragraph("the cat ")
+    paragraph.add_run("sleeps").bold = True
+    paragraph.add_run(" .")
+    written.add_paragraph("the dog sees the cat .")
+    written.save(str(tmp_path / "a.docx"))
+    return tmp_path / "a.docx"
+
+
+def test_a_document_is_translated_with_its_formats(run: Path, document: Path, tmp_path: Path) -> None:
+    outcome = heedful("translate", run, "--document", document, "-o", tmp_path / "out.docx")
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+    first, second = docx.Document(str(tmp_path / "out.docx")).paragraphs
+    assert (first.text, second.text) == ("die Katze schläft .", "der Hund sieht die Katze .")
+    assert [each.text for each in first.runs if each.bold] == ["schläft"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.docx", "out.docx"]
+
+
+def test_columns_of_a_table_are_translated(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,text,note\n1,the cat sleeps .,the cat sleeps .\n")
+    arguments = ["--document", tmp_path / "a.csv", "--column", "text", "-o", tmp_path / "b.csv"]
+    assert heedful("translate", run, *arguments).code == 0
+    assert (tmp_path / "b.csv").read_text() == "id,text,note\n1,die Katze schläft .,the cat sleeps .\n"
+
+
+def test_nothing_is_written_where_a_document_is_damaged(run: Path, tmp_path: Path) -> None:
+    source = docx_file()
+    for name, data in {
+        "short.docx": source[: len(source) // 2],
+        "changed.docx": source.replace(b"word/document.xml", b"word/d0cument.xml"),
+        "locked.docx": b"\xd0\xcf\x11\xe0" + bytes(600),
+        "a.json": b'{"a": ',
+        "a.srt": b"no times",
+        "a.pdf": b"%PDF",
+    }.items():
+        path = tmp_path / name
+        path.write_bytes(data)
+        outcome = heedful("translate", run, "--document", path, "-o", tmp_path / f"out{path.suffix}")
+        assert_one_clear_line(outcome, 1, f"error: {path}: ")
+        assert not list(tmp_path.glob("out*"))
+    (tmp_path / "out.docx").write_bytes(b"as before")
+    assert heedful("translate", run, "--document", path, "-o", tmp_path / "out.pdf").code == 1
+    short = heedful("translate", run, "--document", tmp_path / "short.docx", "-o", tmp_path / "out.docx")
+    assert short.code == 1
+    assert (tmp_path / "out.docx").read_bytes() == b"as before"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-o", "OUT", "--json"], "--document and --json exclude each other"),
+        (["-o", "OUT", "--input", "x"], "--document and --input exclude each other"),
+        ([], "--document needs --output"),
+        (["-o", "out.txt"], "must end in .docx"),
+    ],
+)
+def test_options_that_do_not_go_with_documents_are_refused(
+    options: list[str], message: str, run: Path, document: Path, tmp_path: Path
+) -> None:
+    words = [str(tmp_path / "out.docx") if each == "OUT" else each for each in options]
+    outcome = heedful("translate", run, "--document", document, *words)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert not (tmp_path / "out.docx").exists()
+
+
+def test_the_output_may_go_through_a_pipe(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the cat sleeps .\n\nthe dog sleeps .\n")
+    outcome = heedful("translate", run, "--document", tmp_path / "a.txt", "-o", "-")
+    assert (outcome.code, outcome.out) == (0, "die Katze schläft .\n\nder Hund schläft .\n")

@@ -1,0 +1,398 @@
+"""Documents: only their text changes, all of it does, and formats follow the words that they were on."""
+
+import io
+import json
+import random
+import re
+import shutil
+import zipfile
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+
+import docx
+import markdown_it
+import openpyxl
+import polib
+import pptx
+import pytest
+import srt
+import webvtt
+from document_files import (
+    TEXTS,
+    backwards,
+    converted_by_libreoffice,
+    docx_file,
+    fingerprint,
+    identity,
+    members,
+    sample_files,
+    translated_bytes,
+    upper,
+)
+from lxml import etree
+from translate.storage.tmx import tmxfile
+from translate.storage.xliff import xlifffile
+
+from heedful.errors import InputError
+from heedful.serving.files.document_file import read_document, suffixes
+from heedful.serving.files.translation import translate_units
+from heedful.serving.projection import Output
+
+NAMES = [
+    *TEXTS, "a.docx", "a.pptx", "a.xlsx", "b.xlsx", "a.odt", "a.po", "a.srt", "a.xliff", "a.tmx",
+]  # fmt: skip
+PACKAGES = [name for name in NAMES if name.endswith(("docx", "pptx", "xlsx", "odt"))]
+SPLICED = ["a.txt", "a.md", "a.html", "a.vtt", "a.json", "a.csv", "a.srt"]  # a translation replaces its text
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("samples")
+    sample_files(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", SPLICED)
+def test_an_identity_leaves_a_text_byte_for_byte(name: str, samples: Path) -> None:
+    assert translated_bytes(samples / name, identity) == (samples / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_only_the_text_of_a_package_changes(name: str, samples: Path) -> None:
+    before = members((samples / name).read_bytes())
+    for translate in (identity, upper):
+        after = members(translated_bytes(samples / name, translate))
+        assert list(after) == list(before)
+        changed = {each for each in before if before[each] != after[each]}
+        assert all(each.endswith(".xml") for each in changed)
+        for each in changed:
+            assert fingerprint(after[each]) == fingerprint(before[each]), each
+        assert changed or translate is identity
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_text_of_a_package_is_translated(name: str, samples: Path) -> None:
+    written = translated_bytes(samples / name, upper)
+    texts = [each for part in members(written).items() for each in _texts_of(*part)]
+    assert len(texts) > 5
+    assert [each for each in texts if re.search("[a-z]", each)] == []
+
+
+@pytest.mark.parametrize("name", SPLICED)
+def test_every_text_is_translated(name: str, samples: Path) -> None:
+    written = translated_bytes(samples / name, upper).decode()
+    assert written.casefold() == (samples / name).read_bytes().decode().casefold()
+    assert " ".join(re.findall("[a-z_]{2,}", written)) == UNTRANSLATED[name]
+
+
+UNTRANSLATED = {
+    "a.txt": "name",
+    "a.md": "title as it is code http example org tip img png http example org as it is as it is",
+    "a.html": "html html head title title head body class as it is ul li li ul script as it is script"
+    " body html",
+    "a.vtt": "as it is intro align start nn amp",
+    "a.json": "title null as_it_is name",
+    "a.csv": "id text other as it is as it is",
+    "a.srt": "",
+}
+
+
+def _texts_of(name: str, data: bytes) -> list[str]:
+    """Return the texts that a reader of the document sees, by the names of elements in its schema."""
+    if not re.search(
+        r"document\.xml|header1|footer1|comment|slide\d+\.xml$|notesSlide\d|sheet|content\.xml|chart1|sharedS|drawing1.xml",
+        name,
+    ):
+        return []
+    if name.endswith((".vml", ".rels")) or "Layout" in name or "Master" in name:
+        return []
+    root = etree.fromstring(data)
+    for each in root.iter("{*}creator"):
+        each.text = None
+    texts = [
+        "".join(each.itertext())
+        for each in root.iter("{*}t", "{*}p", "{*}h", "{*}title", "{*}desc", "{*}oddHeader")
+        if etree.QName(each).localname != "p" or "opendocument" in each.tag
+    ]
+    texts += [each.get("descr", "") + each.get("prompt", "") for each in root.iter(etree.Element)]
+    return [re.sub("seven|item|price|&P", "", each) for each in texts]
+
+
+def test_formats_follow_the_words_that_they_were_on(tmp_path: Path) -> None:
+    document = docx.Document()
+    paragraph = document.add_paragraph("one two ")
+    paragraph.add_run("th").bold = True
+    paragraph.add_run("ree").bold = True
+    paragraph.add_run(" four")
+    document.save(str(tmp_path / "a.docx"))
+    written = docx.Document(io.BytesIO(translated_bytes(tmp_path / "a.docx", backwards)))
+    [runs] = [each.runs for each in written.paragraphs]
+    assert [(each.text, each.bold) for each in runs] == [("four ", None), ("three", True), (" two one", None)]
+    (tmp_path / "a.md").write_text("one [two](http://a) *three* four\n")
+    assert translated_bytes(tmp_path / "a.md", backwards) == b"four *three* [two](http://a) one\n"
+
+
+def test_a_word_document_opens_in_its_own_library(samples: Path) -> None:
+    written = docx.Document(io.BytesIO(translated_bytes(samples / "a.docx", upper)))
+    paragraphs = {each.text: each for each in written.paragraphs}
+    first = paragraphs["THE CAT SLEEPS IN THE OLD HOUSE & GOES < ON.\tA COLUMN\nA LINE"]
+    assert [each.text for each in first.runs] == [
+        "THE CAT ",
+        "SLEEPS",
+        " IN THE OLD HOUSE & GOES < ON.\tA COLUMN\nA LINE",
+    ]
+    assert [each.bold for each in first.runs] == [None, True, None]
+    assert all(each.italic for each in paragraphs["ALL OF IT IS ITALIC."].runs if each.text)
+    assert [each.text for each in paragraphs["SEE THE MANUAL FOR MORE."].hyperlinks] == ["THE MANUAL"]
+    assert "PAGE seven OF IT." in paragraphs
+    assert "READ THE SITE NOW." in paragraphs
+    assert written.tables[0].cell(1, 1).text == "LAST CELL"
+    assert written.sections[0].header.paragraphs[0].text == "THE HEADER"
+    assert [each.text for each in written.comments] == ["A REMARK HERE"]
+    assert written.inline_shapes[0]._inline.docPr.get("descr") == "A RED SQUARE"
+    body = etree.tostring(written.element.body).decode()
+    assert re.search(r'bookmarkStart w:id="7".*?MARKED.*?bookmarkEnd w:id="7"', body)
+
+
+def test_slides_and_sheets_open_in_their_own_libraries(samples: Path) -> None:
+    [slide] = pptx.Presentation(io.BytesIO(translated_bytes(samples / "a.pptx", upper))).slides
+    frame = slide.placeholders[1].text_frame
+    assert [each.text for each in frame.paragraphs] == [
+        "FIRST POINT",
+        "SECOND BOLD POINT.\vANOTHER LINE",
+        "A LINK",
+    ]
+    assert [each.font.bold for each in frame.paragraphs[1].runs][:3] == [None, True, None]
+    assert frame.paragraphs[2].runs[0].hyperlink.address == "http://example.org"
+    assert slide.notes_slide.notes_text_frame.text == "NOTES OF THE SPEAKER"
+    sheet = openpyxl.load_workbook(io.BytesIO(translated_bytes(samples / "a.xlsx", upper))).active
+    assert (sheet.title, sheet["A1"].value, sheet["A2"].value) == ("sheet one", "A TEXT", 42)
+    assert sheet["A3"].value == '=CONCATENATE("as it"," is")'
+    assert sheet["B1"].value == "TWO\nLINES & MORE"
+    assert sheet["B1"].comment.text == "A REMARK"
+    # Formulas refer to columns of tables by their names.
+    assert [sheet["F1"].value, sheet["F2"].value] == ["item", "AN APPLE"]
+    assert sheet.oddHeader.center.text == "THE HEADER, PAGE &P"
+    sheet = openpyxl.load_workbook(io.BytesIO(translated_bytes(samples / "b.xlsx", upper))).active
+    assert [sheet[f"A{row}"].value for row in (1, 3, 4, 5)] == [
+        "A TEXT",
+        "  WITH SPACES\nAND LINES ",
+        3.5,
+        "A TEXT",
+    ]
+
+
+def test_catalogues_subtitles_and_memories_are_read_by_their_libraries(samples: Path) -> None:
+    catalogue = polib.pofile(translated_bytes(samples / "a.po", upper).decode())
+    assert [each.msgstr for each in catalogue if not each.msgid_plural] == [
+        "THE FILE %s IS OPEN.", 'A "QUOTED" WORD\nAND A LINE', "Fertig",
+    ]  # fmt: skip
+    assert catalogue.find("%d file").msgstr_plural == {0: "%d FILE", 1: "%d FILES"}
+    cues = list(srt.parse(translated_bytes(samples / "a.srt", upper).decode()))
+    assert [each.content for each in cues] == [
+        "WHERE IS THE <i>OLD</i> HOUSE?", "IT IS A LONG SENTENCE\nTHAT GOES ON HERE.", "- YES.\n- NO.",
+    ]  # fmt: skip
+    captions = webvtt.from_buffer(io.StringIO(translated_bytes(samples / "a.vtt", upper).decode()))
+    assert [each.text for each in captions] == ["WHERE IS &amp; WAS IT?", "TWO LINES\nOF TEXT"]
+    units = xlifffile.parsestring(translated_bytes(samples / "a.xliff", upper)).units
+    assert [each.target for each in units] == ["THE HOUSE IS SMALL.", "A & B ARE <here>.", "Fertig"]
+    memory = tmxfile.parsestring(translated_bytes(samples / "a.tmx", upper))
+    assert memory.units[0].getNodeText(memory.units[0].getlanguageNode(lang="de")) == "THE HOUSE IS SMALL."
+    assert json.loads(translated_bytes(samples / "a.json", upper))["n"] == [1, 2.5, None, "AN ITEM"]
+
+
+def test_markdown_has_the_same_structure(samples: Path) -> None:
+    parser = markdown_it.MarkdownIt("commonmark").enable("table")
+    before, after = (parser.render(each.decode().split("---\n", 2)[2]) for each in (
+        (samples / "a.md").read_bytes(), translated_bytes(samples / "a.md", upper),
+    ))  # fmt: skip
+    tags = re.compile(r"</?\w+")
+    assert tags.findall(after) == tags.findall(before)
+    assert unescape(after).casefold() == unescape(before).casefold()
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "message"),
+    [
+        ("id,text\n1,a\n", [], "give --column NAME,NAME; the table has id, text"),
+        ("id,text\n1,a\n", ["name"], "no column 'name'"),
+        ('id,text\n1,"a\n', ["text"], "line 2: not a table"),
+    ],
+)
+def test_a_table_needs_its_columns(text: str, columns: list[str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_document(tmp_path / "a.csv", columns=columns)
+
+
+def test_encodings_and_marks_stay(tmp_path: Path) -> None:
+    for name in ("utf-8-sig", "utf-16"):
+        (tmp_path / "a.txt").write_bytes("grün\r\n".encode(name))
+        assert translated_bytes(tmp_path / "a.txt", upper) == "GRÜN\r\n".encode(name)
+    page = '<html><meta charset="iso-8859-1"><p>grün</p>'
+    (tmp_path / "a.html").write_bytes(page.encode("latin-1"))
+    assert "GRÜN".encode("latin-1") in translated_bytes(tmp_path / "a.html", upper)
+    (tmp_path / "a.txt").write_bytes("grün".encode("latin-1"))
+    with pytest.raises(InputError, match=r"not utf-8 \(byte 2\); convert it"):
+        read_document(tmp_path / "a.txt")
+
+
+def test_a_character_that_an_encoding_lacks_is_one_line_or_written_by_its_number(tmp_path: Path) -> None:
+    def in_greek(texts: list[str], aligned: object) -> list[Output]:
+        return [Output("αβγ") for _ in texts]
+
+    (tmp_path / "a.html").write_bytes(b'<html><meta charset="iso-8859-1"><p>green</p>')
+    assert b"<p>&#945;&#946;&#947;</p>" in translated_bytes(tmp_path / "a.html", in_greek)
+    header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=ISO-8859-1\\n"\n\n'
+    (tmp_path / "a.po").write_text(header + 'msgid "green"\nmsgstr ""\n')
+    with pytest.raises(InputError, match="'α' does not exist in ISO-8859-1; convert"):
+        translated_bytes(tmp_path / "a.po", in_greek)
+    escaped = '{"b": "all \\ud83d\\ude00 \\u00e4"}'  # in ASCII alone, as it was
+    (tmp_path / "a.json").write_text(escaped)
+    assert translated_bytes(tmp_path / "a.json", upper).decode() == escaped.replace("all", "ALL").replace(
+        "e4", "c4"
+    )
+
+
+def test_macros_stay_and_are_part_of_the_document(samples: Path, tmp_path: Path) -> None:
+    project = random.Random(1).randbytes(5000)
+    with zipfile.ZipFile(samples / "a.docx") as old, zipfile.ZipFile(tmp_path / "a.docm", "w") as new:
+        for info in old.infolist():
+            data = old.read(info).replace(
+                b"application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml",
+                b"application/vnd.ms-word.document.macroEnabled.main+xml",
+            )
+            new.writestr(info, data)
+        new.writestr("word/vbaProject.bin", project)
+    written = members(translated_bytes(tmp_path / "a.docm", upper))
+    assert written["word/vbaProject.bin"] == project
+    assert b"SLEEPS" in written["word/document.xml"]
+
+
+def _package(path: Path, change: Callable[[str, bytes], bytes], source: bytes) -> None:
+    with zipfile.ZipFile(io.BytesIO(source)) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for info in old.infolist():
+            new.writestr(info.filename, change(info.filename, old.read(info)))
+
+
+def test_bombs_and_passwords_are_one_line(tmp_path: Path) -> None:
+    path, source = tmp_path / "a.docx", docx_file()
+
+    def refused(message: str) -> None:
+        with pytest.raises(InputError, match=message) as error:
+            read_document(path)
+        assert "\n" not in str(error.value)
+
+    entities = b'<!DOCTYPE w [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>'
+    _package(
+        path,
+        lambda name, data: data.replace(b"?>", b"?>" + entities, 1) if name == "word/document.xml" else data,
+        source,
+    )
+    refused("declares a document type")
+    _package(path, lambda name, data: b"<a>" * 100_000 if name == "word/document.xml" else data, source)
+    refused("elements in each other")
+    _package(path, lambda name, data: bytes(2**26) if name == "docProps/app.xml" else data, source)
+    refused("unpacks to 67,")
+    path.write_bytes(b"\xd0\xcf\x11\xe0" + bytes(1000))
+    refused("locked by a password, or of an old format")
+    locked = bytearray(source)
+    for match in re.finditer(b"PK\x01\x02", source):
+        locked[match.start() + 8] |= 1
+    path.write_bytes(locked)
+    refused("locked by a password")
+    path.write_bytes(b"no package")
+    refused("damaged, or not a docx file")
+    xliff = tmp_path / "a.xlf"
+    xliff.write_text('<!DOCTYPE x [<!ENTITY a "b">]>\n' + TEXTS["b.xlf"].split("\n", 1)[1])
+    with pytest.raises(InputError, match="declares the entity a"):
+        read_document(xliff)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_damaged_files_are_one_line_or_translated(name: str, samples: Path, tmp_path: Path) -> None:
+    source, path = (samples / name).read_bytes(), tmp_path / name
+    sampled = random.Random(name)
+    refused = 0
+    for number in range(200):
+        if name in PACKAGES and number % 2:
+            part = sampled.choice([each for each in members(source) if each.endswith(".xml")])
+            _package(
+                path, lambda each, data, part=part: _mutated(data, sampled) if each == part else data, source
+            )
+        else:
+            path.write_bytes(_mutated(source, sampled))
+        try:
+            translated_bytes(path, upper)
+        except InputError as error:
+            assert str(error).startswith(f"{path}: ")
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused or name in ("a.html", "a.md")  # where anything is text
+
+
+def _mutated(data: bytes, sampled: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(sampled.choice((1, 1, 3))):
+        at = sampled.randrange(len(changed))
+        match sampled.randrange(4):
+            case 0:
+                changed[at] ^= 1 << sampled.randrange(8)
+            case 1:
+                del changed[at : at + sampled.randrange(1, 40)]
+            case 2:
+                changed[at:at] = changed[at // 2 : at // 2 + sampled.randrange(1, 40)]
+            case _:
+                changed[at : at + 1] = sampled.choice((b"<", b">", b"&", b'"', b"\xff", b"\x00", b"\n", b"{"))
+        changed = changed or bytearray(b"a")
+    return bytes(changed)
+
+
+def test_every_format_is_named_where_one_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(b"%PDF")
+    with pytest.raises(InputError, match=r"\.docx, .*\.odt, .*\.xlsx"):
+        read_document(tmp_path / "a.pdf")
+    assert {f".{name.split('.')[1]}" for name in NAMES} <= set(suffixes())
+
+
+def test_progress_counts_the_units(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"line {chr(97 + n % 26)}.\n" for n in range(1100)))
+    document = read_document(tmp_path / "a.txt")
+    shown: list[int] = []
+    translations = translate_units(document.units, identity, progress=lambda units, _: shown.append(units))
+    assert shown == [512, 1024, 1100]
+    assert len(translations) == len(document.units) == 1100
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice is not installed")
+@pytest.mark.parametrize(
+    ("name", "to"), [("a.docx", "odt"), ("a.pptx", "odp"), ("b.xlsx", "ods"), ("a.odt", "docx")]
+)
+def test_documents_of_libreoffice_are_translated_and_open_again(
+    name: str, to: str, samples: Path, tmp_path: Path
+) -> None:
+    written = converted_by_libreoffice(samples / name, to, tmp_path)
+    data = translated_bytes(written, upper)
+    before, after = members(written.read_bytes()), members(data)
+    assert list(after) == list(before)
+    for each in before:
+        if before[each] != after[each]:
+            assert fingerprint(after[each]) == fingerprint(before[each]), each
+    again = tmp_path / f"again.{to}"
+    again.write_bytes(data)
+    back = name.split(".")[1]
+    texts = [
+        sorted(
+            re.sub(r"\s", "", text.casefold())
+            for part in members(path.read_bytes()).items()
+            for text in _texts_of(*part)
+        )
+        for path in (
+            converted_by_libreoffice(written, back, tmp_path),
+            converted_by_libreoffice(again, back, tmp_path),
+        )
+    ]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) > 5
