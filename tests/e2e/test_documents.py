@@ -1,11 +1,15 @@
 """`heedful translate --document`: a file of an office in, its translation out, and nothing after an error."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import docx
 import pytest
 from command_line import assert_one_clear_line, heedful
 from document_files import docx_file
+
+from heedful.decoding.translation import Translation
+from heedful.decoding.translator import Translator
 
 
 @pytest.fixture
@@ -80,3 +84,29 @@ def test_the_output_may_go_through_a_pipe(run: Path, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the cat sleeps .\n\nthe dog sleeps .\n")
     outcome = heedful("translate", run, "--document", tmp_path / "a.txt", "-o", "-")
     assert (outcome.code, outcome.out) == (0, "die Katze schläft .\n\nder Hund schläft .\n")
+
+
+def test_a_document_goes_on_where_a_run_was_interrupted(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentences = ["the cat sleeps .", "the dog sleeps .", "the cat sees the dog ."]
+    (tmp_path / "a.txt").write_text("".join(f"{sentences[n % 3]}\n" for n in range(1100)))
+    arguments = ["--document", tmp_path / "a.txt", "-o"]
+    assert heedful("translate", run, *arguments, tmp_path / "whole.txt").code == 0
+    translations, calls = Translator.translations, 0
+
+    def interrupted(self: Translator, texts: Sequence[str], **options: object) -> list[Translation]:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        return translations(self, texts, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Translator, "translations", interrupted)
+    assert heedful("translate", run, *arguments, tmp_path / "b.txt").code != 0
+    assert not (tmp_path / "b.txt").exists()
+    outcome = heedful("translate", run, *arguments, tmp_path / "b.txt", "--resume")
+    assert (outcome.code, outcome.err) == (0, "resuming after text 512\n")
+    assert calls == 4
+    assert (tmp_path / "b.txt").read_bytes() == (tmp_path / "whole.txt").read_bytes()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.txt", "b.txt", "whole.txt"]

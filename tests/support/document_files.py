@@ -5,6 +5,7 @@ import subprocess
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Container, Sequence
+from itertools import chain
 from pathlib import Path
 
 import docx
@@ -60,7 +61,7 @@ def translated_bytes(
 ) -> bytes:
     document = read_document(path, columns=columns if path.suffix in (".csv", ".tsv") else (), language="de")
     stream = io.BytesIO()
-    document.write(translate_units(document.units, translate), stream)
+    document.write(list(chain.from_iterable(translate_units(document.units, translate))), stream)
     return stream.getvalue()
 
 

@@ -162,6 +162,11 @@ class ResumableOutput:
         self._block = bytearray()
         self._due = 0.0
 
+    def before(self) -> bytes:
+        """Return what an earlier run has written, if it is not compressed."""
+        self._file.seek(0)
+        return self._file.read(self.start.size)  # up to the end, where the next block begins
+
     def write(self, text: bytes) -> None:
         """Write one line or several."""
         self._block += text

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
     from heedful.decoding.translation import Translation
     from heedful.decoding.translator import Translator
+    from heedful.serving.files.template import Unit
     from heedful.verbs.resumable import ResumableOutput
 
 _STDIN = Path("-")
@@ -316,39 +317,76 @@ def _translate_document(task: Translate, document: Path) -> None:
         InputError: the document cannot be read, or the output cannot be written.
     """
     from heedful.serving.files.document_file import read_document
-    from heedful.serving.files.translation import translate_units, with_translator
     from heedful.verbs.output_checks import check_output
 
     lines_only = {
-        "--input": task.source, "--prefix": task.prefix, "--resume": task.resume, "--scores": task.scores,
-        "--json": task.json, "--n-best": task.n_best > 1, "--line-buffered": task.line_buffered,
-        "--on": task.on != "here",
+        "--input": task.source, "--prefix": task.prefix, "--scores": task.scores, "--json": task.json,
+        "--n-best": task.n_best > 1, "--line-buffered": task.line_buffered, "--on": task.on != "here",
     }  # fmt: skip
     if excluded := [option for option, value in lines_only.items() if value]:
         raise typer.BadParameter(f"--document and {excluded[0]} exclude each other")
     if task.output is None:
         raise typer.BadParameter("--document needs --output, the name of the translated document")
     output = Path(task.output)
-    if output != _STDIN and output.suffix.lower() != document.suffix.lower():
+    if _is_file(output) and output.suffix.lower() != document.suffix.lower():
         raise typer.BadParameter(f"{output}: must end in {document.suffix}, as the document does")
+    if task.resume and not _is_file(output):
+        raise typer.BadParameter("--resume needs --output, the name of a file")
     check_output(output, inputs=[document, task.shortlist], models=[task.run, *(task.ensemble or ())])
     with warnings_on_stderr():
         translator, options, _ = load(task)
-        languages = translator.bundle.config.languages
         columns = [] if task.column is None else [each.strip() for each in task.column.split(",")]
-        opened = read_document(document, columns=columns, language=languages.tgt)
-        share = 0.0
-        with translation_display(lambda: share, items="texts", size="characters") as show:
+        language = translator.bundle.config.languages.tgt
+        opened = read_document(document, columns=columns, language=language)
+        translations = _translated_units(opened.units, task, translator, options)
+        try:
+            with open_output(output) as stream:
+                opened.write(translations, stream)
+        finally:
+            if _is_file(output):
+                _translations_of(output).unlink(missing_ok=True)
 
-            def progress(units: int, characters: int) -> None:
-                nonlocal share
-                share = units / len(opened.units)
-                show(units, characters)
 
-            translate = with_translator(translator, options)
-            translations = translate_units(opened.units, translate, progress=progress)
-        with open_output(output) as stream:
-            opened.write(translations, stream)
+def _translations_of(output: Path) -> Path:
+    """Return the file of the translations of a document, until the document is complete."""
+    return output.with_name(f"{output.name}.translations")
+
+
+def _translated_units(
+    units: "Sequence[Unit]", task: Translate, translator: "Translator", options: "SearchOptions"
+) -> list[str]:
+    """Return the translations of units; where the output is a file, another run can go on with them."""
+    from heedful.serving.files.translation import translate_units, with_translator
+
+    translate = with_translator(translator, options)
+    translations: list[str] = []
+    with ExitStack() as stack:
+        out: ResumableOutput | None = None
+        if task.output is not None and _is_file(Path(task.output)):
+            from heedful.verbs.resumable import open_resumable, settings_of
+
+            stored = _translations_of(Path(task.output))
+            texts = [repr(each.document.parts) for each in units]
+            settings = settings_of(translator, options, {"document": True, **_layout(task)})
+            out = stack.enter_context(open_resumable(stored, [texts], settings, resume=task.resume))
+            if out.notice:
+                print(out.notice.replace("line", "text"), file=sys.stderr)
+            translations = [json.loads(line) for line in out.before().splitlines()]
+        show = stack.enter_context(
+            translation_display(
+                lambda: len(translations) / max(1, len(units)), items="texts", size="characters"
+            )
+        )
+        characters = 0
+        for chunk in translate_units(units[len(translations) :], translate):
+            translations += chunk
+            characters += sum(map(len, chunk))
+            if out is not None:
+                for translation, _ in zip(chunk, out.inputs.lines[0], strict=False):
+                    write_line(out, json.dumps(translation))
+                out.checkpoint(len(translations))
+            show(len(translations), characters)
+    return translations
 
 
 def _with_checkpoints(

@@ -356,13 +356,10 @@ def test_every_format_is_named_where_one_is_not_read(tmp_path: Path) -> None:
     assert {f".{name.split('.')[1]}" for name in NAMES} <= set(suffixes())
 
 
-def test_progress_counts_the_units(tmp_path: Path) -> None:
+def test_units_are_translated_in_chunks(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"line {chr(97 + n % 26)}.\n" for n in range(1100)))
-    document = read_document(tmp_path / "a.txt")
-    shown: list[int] = []
-    translations = translate_units(document.units, identity, progress=lambda units, _: shown.append(units))
-    assert shown == [512, 1024, 1100]
-    assert len(translations) == len(document.units) == 1100
+    chunks = list(translate_units(read_document(tmp_path / "a.txt").units, identity))
+    assert [len(each) for each in chunks] == [512, 512, 76]
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from heedful.serving.documents import html_rules, parse_document
 from heedful.serving.files import office
 from heedful.serving.files.markdown import read_markdown
 from heedful.serving.files.mixed_content import open_document_parts, read_tmx, read_xliff
-from heedful.serving.files.template import Template, Unit, Units
+from heedful.serving.files.template import Template, Units
 from heedful.serving.files.text_files import read_json, read_lines, read_po, read_subtitles, read_table
 from heedful.serving.files.xml_text import XmlReader, XmlRules
 
@@ -45,7 +45,7 @@ _CHARSET = re.compile(
 def read_html(text: str) -> Template:
     """Read HTML: the text between tags that separate sentences."""
     units = Units()
-    return units.template([units.refer(Unit(parse_document(text, html_rules())))])
+    return units.template([units.document(parse_document(text, html_rules()))])
 
 
 READERS: Mapping[str, Reader] = {

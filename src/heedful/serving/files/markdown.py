@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from heedful.errors import MissingExtraError, install_hint
 from heedful.serving.documents import html_rules, parse_document
-from heedful.serving.files.template import Template, Unit, Units, with_line_ends
+from heedful.serving.files.template import Template, Units, with_line_ends
 from heedful.serving.files.xml_text import CodedText, coded_parts
 from heedful.serving.segments import has_letters
 
@@ -87,7 +87,7 @@ def _add_html(
     first, behind = token.map or (0, 0)
     raw = "".join(lines[first:behind])
     for number in range(first, behind):
-        reference = units.refer(Unit(parse_document(raw, html_rules()))) if number == first else ""
+        reference = units.document(parse_document(raw, html_rules())) if number == first else ""
         written[number] = [(0, len(lines[number]), reference)]
 
 

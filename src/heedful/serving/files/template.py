@@ -76,6 +76,14 @@ class Units:
             return raw
         return self.refer(Unit(plain_document(text), escape))
 
+    def document(self, document: Document) -> str:
+        """Return a document of markup with references to its texts."""
+        parts = zip(document.parts, document.lines_matter, strict=True)
+        return "".join(
+            part if isinstance(part, str) else self.refer(Unit(Document([part], document.escape, [lines])))
+            for part, lines in parts
+        )
+
     def template(self, parts: Iterable[str]) -> Template:
         """Return the text of these parts, with all units."""
         return Template("".join(parts), self.units)

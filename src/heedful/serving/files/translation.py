@@ -15,27 +15,17 @@ Translate = Callable[[Sequence[str], Container[str]], Sequence[Output]]
 _CHUNK = 512  # sentences that are translated together
 
 
-def translate_units(
-    units: Sequence[Unit], translate: Translate, *, progress: Callable[[int, int], None] | None = None
-) -> list[str]:
-    """Return the translation of each unit, with its markers.
+def translate_units(units: Sequence[Unit], translate: Translate) -> Iterator[list[str]]:
+    """Yield the translations of units, with their markers, in chunks.
 
     Args:
         units: of any document; only a chunk of them is taken apart at a time.
         translate: returns the output of each of its first argument, sentences that differ; those that are in
             its second have the links of their words.
-        progress: is called with the numbers of units and of characters that are done.
     """
-    translations: list[str] = []
-    characters = 0
     for chunk in _chunks(units):
         written = iter(_sentences(chunk, translate))
-        for segments in chunk:
-            translations.append(segments.joined([next(written) for _ in segments.sentences]))
-            characters += sum(len(each.text) for each in segments.sentences)
-        if progress is not None:
-            progress(len(translations), characters)
-    return translations
+        yield [segments.joined([next(written) for _ in segments.sentences]) for segments in chunk]
 
 
 def _chunks(units: Sequence[Unit]) -> Iterator[list[Segments]]:
