@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import docx
 import pytest
 import torch
 from pretrained_models import FAMILIES
@@ -59,6 +60,15 @@ def large() -> None:
         file.write(b"The house is small.\n")
 
 
+def documents() -> None:
+    save_memorised(Path("runs/en-de/best"), SHOWN_PAIRS)
+    report = docx.Document()
+    report.add_paragraph("The house is small.")
+    report.save("report.docx")
+    goods = "id,title,description\n1,The house is small.,The house is small.\n"
+    Path("goods.csv").write_text(goods, encoding="utf-8")
+
+
 def lecture() -> None:
     torch.manual_seed(1)
     model = Lecture(17, 19, 16, 8, 2, expansion=4, max_length=11, shared=False)
@@ -71,6 +81,7 @@ PAGES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "docs/adapt-a-published-one.md": (published, {"import", "train", "evaluate", "export"}),
     "docs/bulk-translation.md": (large, {"translate"}),
     "docs/glossaries.md": (large, {"translate"}),
+    "docs/documents.md": (documents, {"translate"}),
     "docs/corpus.md": (checked, {"inspect"}),
     "docs/interop.md": (exchanged, {"import", "export"}),
     "docs/systems.md": (lecture, {"import"}),

@@ -126,6 +126,7 @@ VALUES = {
     "hyp": "TGT", "compare": "BUNDLE", "resamples": "10", "column": "en", "on": "ray",
     "output": "NEW", "fix": "NEW", "shortlist": "SHORTLIST", "ensemble": "BUNDLE", "keys": "NEW",
     "make_key": "bob", "glossary": "TERMS.tsv", "glossary_report": "NEW", "glossaries": "NEW",
+    "document": "DOCUMENT.txt",
     "n_best": "2", "metric": "bleu,wer,item_error_rate,per", "layer": "1", "candidates": "5", "frequent": "5",
     "pairs": "3", "beam_size": "2", "length_penalty": "1", "length_normalization": "power",
     "coverage_penalty": "0.2", "max_length_offset": "9", "max_length": "30", "min_length": "2",
@@ -145,6 +146,7 @@ NEEDED = {
     **{f"{part}_tgt": [f"--{part}-src", "SRC"] for part in ("valid", "test")},
     "keep": ["--fix", "NEW"], "remove": ["--fix", "NEW"], "resume": ["--output", "NEW"],
     "glossary_report": ["--glossary", "TERMS.tsv"],
+    "document": ["--output", "NEW.txt"],
 }  # fmt: skip
 VALUES |= {f"{part}_src": "SRC" for part in ("valid", "test")}
 VALUES |= {f"{part}_tgt": "TGT" for part in ("valid", "test")}
@@ -189,7 +191,7 @@ def test_every_option_of_a_verb_that_trains_nothing_works(
     files = {
         "SRC": src, "TGT": tgt, "EMPTY": "\n" * len(PAIRS), "TERMS.tsv": "cat\tKater\n",
         "run/log.jsonl": json.dumps(event) + "\n",
-        "PAIRS.tsv": "".join(f"{source}\t{target}\n" for source, target in PAIRS),
+        "DOCUMENT.txt": src, "PAIRS.tsv": "".join(f"{source}\t{target}\n" for source, target in PAIRS),
     }  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -202,7 +204,7 @@ def test_every_option_of_a_verb_that_trains_nothing_works(
             "RUN": str(run_directory),
             "NEW": str(tmp_path / f"new-{next(numbers)}"),
         }
-        names["NEW.png"] = f"{names['NEW']}.png"
+        names |= {f"NEW.{suffix}": f"{names['NEW']}.{suffix}" for suffix in ("png", "txt")}
         return [names.get(word, word) for word in words]
 
     options = options_of_verb(verb)

@@ -102,7 +102,7 @@ class _Item:
 
 @dataclass(frozen=True)
 class _Code:
-    """The markup of a code: around its text, or in its place; a format for its runs."""
+    """The markup of a code: around its text, or in its place; the format of the runs in it."""
 
     opening: str = ""
     closing: str = ""
@@ -120,17 +120,14 @@ class _Paragraph:
         self._codes: dict[int, _Code] = {}
         self._breaks: list[_Code] = []
         self._format_of_key: dict[str, _Format] = {}
+        self._base = ""  # the key of the format of runs that stand in no element
         self._marked: tuple[int, str] | None = None  # code and key of the format that is open
         children = [each for each in node.children if isinstance(each, Element) and each.name not in _DROPPED]
         self._first = "".join(reader.raw(each) for each in children if each.name in _FIRST)
         self._last = "".join(reader.raw(each) for each in children if each.name in _LAST)
         items = self._items([each for each in children if each.name not in _FIRST | _LAST])
-        lengths = Counter[str]()
-        self._has_text = False
-        for item, text in self._texts(items):
-            lengths[item.key] += len(text)
-            self._has_text = self._has_text or has_letters(text)
-        self._base = lengths.most_common(1)[0][0] if lengths else ""
+        self._has_text = any(has_letters(text) for _, text in self._texts(items, deep=True))
+        self._base = self._first_base = self._main_key(items)
         if self._has_text:
             self._add(items)
 
@@ -175,13 +172,20 @@ class _Paragraph:
         text = "".join(each.text for each in item.node.children if isinstance(each, Chars))
         return text if self._kind == _SHEET else with_blanks(text)
 
-    def _texts(self, items: Sequence[_Item]) -> Iterator[tuple[_Item, str]]:
+    def _texts(self, items: Sequence[_Item], *, deep: bool) -> Iterator[tuple[_Item, str]]:
         for item in items:
             text = self._text(item)
             if text:
                 yield item, text
-            elif item.format is None and item.node.name in _AROUND:
-                yield from self._texts(self._items(_inside(item.node)))
+            elif deep and item.format is None and _is_around(item.node):
+                yield from self._texts(self._items(_inside(item.node)), deep=True)
+
+    def _main_key(self, items: Sequence[_Item]) -> str:
+        """Return the key of the format of most characters; what is in other elements counts if it is all."""
+        lengths = Counter[str]()
+        for item, text in list(self._texts(items, deep=False)) or self._texts(items, deep=True):
+            lengths[item.key] += len(text)
+        return lengths.most_common(1)[0][0] if lengths else self._base
 
     def _add(self, items: Sequence[_Item]) -> None:
         """Add items, and close the format that they leave open."""
@@ -232,10 +236,12 @@ class _Paragraph:
 
     def _add_around(self, opening: str, items: Sequence[_Item], closing: str) -> None:
         self._close_format()
+        around, self._base = self._base, self._main_key(items)
         code = self._coded.open()
-        self._codes[code] = _Code(opening, closing)
+        self._codes[code] = _Code(opening, closing, format=self._format_of_key.get(self._base))
         self._add(items)
         self._coded.close(code)
+        self._base = around
 
     def _add_break(self, item: _Item) -> None:
         self._coded.line_break()
@@ -306,7 +312,7 @@ class _Paragraph:
 
     def _written(self, translation: str) -> str:
         """Return the runs of a translation with codes."""
-        formats = [self._format_of_key[self._base]]
+        formats = [self._format_of_key[self._first_base]]
         current: _Format | None = None
         parts: list[str] = []
         texts: list[str] = []  # of the run, which has one element for them in most formats
@@ -339,10 +345,10 @@ class _Paragraph:
                 num_breaks += 1
             elif kind == "point":
                 run(code.format, code.opening)
-            elif code.format is not None:
-                formats = [*formats, code.format] if kind == "open" else formats[:-1]
             else:
-                run(None, code.opening if kind == "open" else code.closing)
+                if code.opening or code.closing:
+                    run(None, code.opening if kind == "open" else code.closing)
+                formats = [*formats, code.format or formats[-1]] if kind == "open" else formats[:-1]
         for code in self._breaks[num_breaks:]:
             line_break(code)
         run(None, "")
