@@ -76,6 +76,8 @@ def test_every_text_of_a_package_is_translated(name: str, samples: Path) -> None
     written = translated_bytes(samples / name, upper)
     texts = [each for part in members(written).items() for each in _texts_of(*part)]
     assert len(texts) > 5
+    # The result of a computed field, and the names of columns, which formulas refer to.
+    texts = [re.sub("seven|item|price", "", each) for each in texts]
     assert [each for each in texts if re.search("[a-z]", each)] == []
 
 
@@ -116,7 +118,7 @@ def _texts_of(name: str, data: bytes) -> list[str]:
         if etree.QName(each).localname != "p" or "opendocument" in each.tag
     ]
     texts += [each.get("descr", "") + each.get("prompt", "") for each in root.iter(etree.Element)]
-    return [re.sub("seven|item|price|&P", "", each) for each in texts]
+    return texts
 
 
 def test_formats_follow_the_words_that_they_were_on(tmp_path: Path) -> None:

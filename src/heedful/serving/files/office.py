@@ -114,7 +114,7 @@ class _Paragraph:
     """Turns the runs of one paragraph into text with codes, and back."""
 
     def __init__(self, node: Element, reader: XmlReader) -> None:
-        self._node, self._reader = node, reader
+        self._prefix, self._reader = node.prefix, reader
         self._kind = node.name.split(":")[0]
         self._coded = CodedText()
         self._codes: dict[int, _Code] = {}
@@ -131,9 +131,9 @@ class _Paragraph:
         if self._has_text:
             self._add(items)
 
-    def reference(self) -> str:
+    def reference(self, node: Element) -> str:
         """Return what is written for the paragraph, with the reference to its unit."""
-        node, reader = self._node, self._reader
+        reader = self._reader
         if not self._has_text:
             return reader.opening(node) + "".join(map(reader.raw, node.children)) + node.closing
         unit = self._coded.unit(self._written)
@@ -304,7 +304,7 @@ class _Paragraph:
 
     def _t(self, text: str) -> tuple[str, str]:
         """Return the tags around text."""
-        prefix = self._node.prefix
+        prefix = self._prefix
         space = (
             ' xml:space="preserve"' if self._kind != _DRAWING and (not text or text != text.strip()) else ""
         )
@@ -382,7 +382,7 @@ def _inside(node: Element) -> list[Element]:
 
 
 def _paragraph(node: Element, reader: XmlReader) -> str:
-    return _Paragraph(node, reader).reference()
+    return _Paragraph(node, reader).reference(node)
 
 
 # Codes in headers and footers of sheets: of their three sections, of formats, and of numbers.

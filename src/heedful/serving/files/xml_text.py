@@ -273,6 +273,7 @@ class CodedText:
             written: returns a translation with codes as the format writes it.
         """
         marked = marked_run(self._tokens, lambda each: each.raw)
+        self._tokens.clear()  # whoever writes the unit holds this text
 
         def escape(text: str) -> str:
             lines = text.split(BREAK)
