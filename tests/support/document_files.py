@@ -24,8 +24,7 @@ from openpyxl.worksheet.table import Table
 from translate.storage.tmx import tmxfile
 from translate.storage.xliff import xlifffile
 
-from heedful.serving.files.document_file import read_document
-from heedful.serving.files.translation import translate_units
+from heedful.serving.files.document_file import read_document, translate_units
 from heedful.serving.projection import Output, words
 
 

@@ -170,26 +170,18 @@ class Segments:
         return "".join(segment if isinstance(segment, str) else next(left) for segment in self.segments)
 
 
-def segment(text: str, rules: TagRules | None, *, split: bool = True) -> Segments:
+def segment(text: str | Document, rules: TagRules | None, *, split: bool = True) -> Segments:
     """Return the segments of a text.
 
     Args:
-        text: anything.
+        text: anything, or one that is taken apart already.
         rules: of its markup; None: it has none.
         split: whether lines are split into sentences.
     """
-    return segment_document(
-        plain_document(text) if rules is None else parse_document(text, rules), split=split
-    )
-
-
-def segment_document(document: Document, *, split: bool = True) -> Segments:
-    """Return the segments of a document.
-
-    Args:
-        document: a text taken apart.
-        split: whether lines are split into sentences.
-    """
+    if isinstance(text, Document):
+        document = text
+    else:
+        document = plain_document(text) if rules is None else parse_document(text, rules)
     segments: list[Segment] = []
     for part, lines_matter in zip(document.parts, document.lines_matter, strict=True):
         if isinstance(part, str):

@@ -356,7 +356,7 @@ def _translated_units(
     units: "Sequence[Unit]", task: Translate, translator: "Translator", options: "SearchOptions"
 ) -> list[str]:
     """Return the translations of units; where the output is a file, another run can go on with them."""
-    from heedful.serving.files.translation import translate_units, with_translator
+    from heedful.serving.files.document_file import translate_units, with_translator
 
     translate = with_translator(translator, options)
     translations: list[str] = []

@@ -35,8 +35,7 @@ from translate.storage.tmx import tmxfile
 from translate.storage.xliff import xlifffile
 
 from heedful.errors import InputError
-from heedful.serving.files.document_file import read_document, suffixes
-from heedful.serving.files.translation import translate_units
+from heedful.serving.files.document_file import read_document, suffixes, translate_units
 from heedful.serving.projection import Output
 
 NAMES = [
