@@ -9,7 +9,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Self
+from types import ModuleType
+from typing import Self
 
 from heedful.errors import InputError, MissingExtraError, TokenizerError, install_hint
 from heedful.settings.parsing import parse_json, shown
@@ -252,12 +253,13 @@ def read_merges(lines: Iterable[str]) -> list[tuple[str, str]]:
     return merges
 
 
-def _import_sacremoses(name: str) -> Any:  # noqa: ANN401
+def _import_sacremoses(name: str) -> ModuleType:
     try:
         import sacremoses
     except ImportError:
         raise MissingExtraError(f"{name} needs sacremoses: {install_hint('interop')}") from None
-    return sacremoses
+    module: ModuleType = sacremoses
+    return module
 
 
 def _spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:

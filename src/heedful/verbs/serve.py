@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from heedful.decoding.options import SearchOptions
     from heedful.serving.access import ApiKey
     from heedful.serving.languages import Pair
-    from heedful.serving.model_queue import PairTranslator, ServedModel
+    from heedful.serving.model_queue import ServedModel
+    from heedful.serving.projection import PairTranslator
     from heedful.serving.server import ServerOptions
     from heedful.settings.run import Config
     from heedful.storage.bundle import Bundle

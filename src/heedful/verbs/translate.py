@@ -227,16 +227,20 @@ def _flags(strategy: type) -> list[str]:
 
 
 def command(task: Translate) -> None:
-    """Translate a file or stdin, the lines before a bad one come out; or shards."""
+    """Translate a file or stdin, a document, or shards."""
     if task.scores and task.json:
         raise typer.BadParameter("--scores and --json exclude each other; JSON holds the scores")
     _sampling(task)
     if task.document is not None:
         _translate_document(task, task.document)
-        return
-    if task.on != "here" or (task.source is not None and _are_shards(task.source)):
+    elif task.on != "here" or (task.source is not None and _are_shards(task.source)):
         _translate_shards(task)
-        return
+    else:
+        _translate_lines(task)
+
+
+def _translate_lines(task: Translate) -> None:
+    """Translate a file or stdin; the lines before a bad one come out."""
     _check_lines(task)
     source, output = Path(task.source or _STDIN), None if task.output is None else Path(task.output)
     check_stdin_once(input=source, prefix=task.prefix)
@@ -322,6 +326,7 @@ def _translate_document(task: Translate, document: Path) -> None:
     lines_only = {
         "--input": task.source, "--prefix": task.prefix, "--scores": task.scores, "--json": task.json,
         "--n-best": task.n_best > 1, "--line-buffered": task.line_buffered, "--on": task.on != "here",
+        "--glossary-report": task.glossary_report,
     }  # fmt: skip
     if excluded := [option for option, value in lines_only.items() if value]:
         raise typer.BadParameter(f"--document and {excluded[0]} exclude each other")
@@ -332,7 +337,8 @@ def _translate_document(task: Translate, document: Path) -> None:
         raise typer.BadParameter(f"{output}: must end in {document.suffix}, as the document does")
     if task.resume and not _is_file(output):
         raise typer.BadParameter("--resume needs --output, the name of a file")
-    check_output(output, inputs=[document, task.shortlist], models=[task.run, *(task.ensemble or ())])
+    inputs = [document, task.shortlist, task.glossary]
+    check_output(output, inputs=inputs, models=[task.run, *(task.ensemble or ())])
     with warnings_on_stderr():
         translator, options, _ = load(task)
         columns = [] if task.column is None else [each.strip() for each in task.column.split(",")]
