@@ -32,7 +32,8 @@ help: ## Show the targets.
 venv: $(STAMP) ## Create .venv and install heedful into it, for development.
 
 # The stamp comes last: a set-up that was interrupted is taken up again the next time. The tools of the build come
-# before the build: their versions are those of constraints.txt, and a change in C fetches nothing.
+# before the build: their versions are those of constraints.txt, and a change in C fetches nothing. setuptools builds
+# the packages of dev that have no wheel.
 $(STAMP): pyproject.toml constraints.txt native/CMakeLists.txt $(NATIVE)
 	@python=; \
 	if [ -x $(BIN)/python ] && $(BIN)/python -m pip --version >/dev/null 2>&1; then python=$(BIN)/python; else \
@@ -47,7 +48,7 @@ $(STAMP): pyproject.toml constraints.txt native/CMakeLists.txt $(NATIVE)
 	    echo "Setting up $(VENV) with $$($$python --version) (once; it takes a minute or two)"; \
 	    $$python -m venv --clear $(VENV); \
 	fi
-	@$(INSTALL) scikit-build-core cmake ninja
+	@$(INSTALL) scikit-build-core cmake ninja setuptools
 	@$(INSTALL) --no-build-isolation --editable '.[dev]'
 	@HEEDFUL_ISA= $(BIN)/python -c 'from heedful.runtime.native import native; print("heedful:", native().describe())'
 	@touch $(STAMP)
