@@ -86,6 +86,31 @@ def test_the_output_may_go_through_a_pipe(run: Path, tmp_path: Path) -> None:
     assert (outcome.code, outcome.out) == (0, "die Katze schläft .\n\nder Hund schläft .\n")
 
 
+def test_translations_are_kept_where_the_document_cannot_be_written(run: Path, tmp_path: Path) -> None:
+    entry = (
+        'msgid ""\nmsgstr "Content-Type: text/plain; charset={}\\n"\n\nmsgid "the cat sleeps ."\nmsgstr ""\n'
+    )
+    source, output = tmp_path / "a.po", tmp_path / "b.po"
+    source.write_text(entry.format("us-ascii"))
+    outcome = heedful("translate", run, "--document", source, "-o", output)
+    assert outcome.code == 1
+    assert "'ä' does not exist in us-ascii" in outcome.err
+    assert not output.exists()
+    source.write_text(entry.format("utf-8"))
+    outcome = heedful("translate", run, "--document", source, "-o", output, "--resume")
+    assert (outcome.code, outcome.err) == (0, "resuming after text 1\n")
+    assert "die Katze schläft ." in output.read_text(encoding="utf-8")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.po", "b.po"]
+
+
+def test_a_file_of_the_name_of_the_translations_stays(run: Path, document: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.docx.translations").write_text("mine")
+    outcome = heedful("translate", run, "--document", document, "-o", tmp_path / "out.docx")
+    assert outcome.code == 1
+    assert "out.docx.translations: would be replaced; rename it" in outcome.err
+    assert (tmp_path / "out.docx.translations").read_text() == "mine"
+
+
 def test_a_document_goes_on_where_a_run_was_interrupted(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,7 +126,7 @@ class SharedRecords(ClientRecords):
         return None if known is None else ApiKey(sha256=digest, **json.loads(known))
 
     async def count_request(self, client: str, per_minute: int) -> None:
-        """Count a request of a client who may send so many a minute to all servers batch.
+        """Count a request of a client who may send so many a minute to all servers together.
 
         Raises:
             TooManyRequestsError: it is one too many; it says when to come back.

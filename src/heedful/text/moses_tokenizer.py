@@ -143,7 +143,7 @@ class MosesTokenizer(Tokenizer):
         spans: list[tuple[int, int]] = []
         start = 0
         for part in self._parts(text):
-            if part in self._special:
+            if part in self._special and self._rules == "fsmt":
                 spans.append((start, start + len(part)))
             else:
                 words = self._words(part)

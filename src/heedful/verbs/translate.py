@@ -339,18 +339,22 @@ def _translate_document(task: Translate, document: Path) -> None:
         raise typer.BadParameter("--resume needs --output, the name of a file")
     inputs = [document, task.shortlist, task.glossary]
     check_output(output, inputs=inputs, models=[task.run, *(task.ensemble or ())])
+    if _is_file(output) and _translations_of(output).exists():
+        raise InputError(
+            f"{_translations_of(output)}: would be replaced; rename it, or give another --output"
+        )
     with warnings_on_stderr():
         translator, options, _ = load(task)
         columns = [] if task.column is None else [each.strip() for each in task.column.split(",")]
         language = translator.bundle.config.languages.tgt
         opened = read_document(document, columns=columns, language=language)
-        translations = _translated_units(opened.units, task, translator, options)
-        try:
-            with open_output(output) as stream:
-                opened.write(translations, stream)
-        finally:
-            if _is_file(output):
-                _translations_of(output).unlink(missing_ok=True)
+        with (
+            _translated_units(opened.units, task, translator, options) as translations,
+            open_output(output) as stream,
+        ):
+            opened.write(translations, stream)
+        if _is_file(output):
+            _translations_of(output).unlink(missing_ok=True)
 
 
 def _translations_of(output: Path) -> Path:
@@ -358,10 +362,11 @@ def _translations_of(output: Path) -> Path:
     return output.with_name(f"{output.name}.translations")
 
 
+@contextmanager
 def _translated_units(
     units: "Sequence[Unit]", task: Translate, translator: "Translator", options: "SearchOptions"
-) -> list[str]:
-    """Return the translations of units; where the output is a file, another run can go on with them."""
+) -> "Iterator[list[str]]":
+    """Yield the translations of units; where the output is a file, another run can go on after an error."""
     from heedful.serving.files.document_file import translate_units, with_translator
 
     translate = with_translator(translator, options)
@@ -392,7 +397,7 @@ def _translated_units(
                     write_line(out, json.dumps(translation))
                 out.checkpoint(len(translations))
             show(len(translations), characters)
-    return translations
+        yield translations
 
 
 def _with_checkpoints(

@@ -234,6 +234,9 @@ def test_encodings_and_marks_stay(tmp_path: Path) -> None:
     page = '<html><meta charset="iso-8859-1"><p>grün</p>'
     (tmp_path / "a.html").write_bytes(page.encode("latin-1"))
     assert "GRÜN".encode("latin-1") in translated_bytes(tmp_path / "a.html", upper)
+    text = "grün says charset=latin1 here"  # which is a text's own
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    assert translated_bytes(tmp_path / "a.txt", upper).decode() == text.upper()
     (tmp_path / "a.txt").write_bytes("grün".encode("latin-1"))
     with pytest.raises(InputError, match=r"not utf-8 \(byte 2\); convert it"):
         read_document(tmp_path / "a.txt")
@@ -306,6 +309,9 @@ def test_bombs_and_passwords_are_one_line(tmp_path: Path) -> None:
     path.write_bytes(b"no package")
     refused("damaged, or not a docx file")
     xliff = tmp_path / "a.xlf"
+    xliff.write_text('<xliff version="1.0" xmlns="urn:oasis:names:tc:xliff:document:1.0"/>')
+    with pytest.raises(InputError, match=r"no XLIFF of versions 1\.1, 1\.2"):
+        read_document(xliff)
     xliff.write_text('<!DOCTYPE x [<!ENTITY a "b">]>\n' + TEXTS["b.xlf"].split("\n", 1)[1])
     with pytest.raises(InputError, match="declares the entity a"):
         read_document(xliff)

@@ -42,10 +42,11 @@ _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
-# Where the first bytes of a file name its encoding: XML, HTML, gettext.
-_CHARSET = re.compile(
-    rb"""<\?xml[^>]*\sencoding\s*=\s*["']([\w.-]+)|<meta[^>]*charset\s*=\s*["']?([\w.-]+)|charset=([\w.-]+)"""
+# Where the first bytes of markup, and of gettext's files, name their encoding.
+_MARKUP_CHARSET = re.compile(
+    rb"""<\?xml[^>]*\sencoding\s*=\s*["']([\w.-]+)|<meta[^>]*charset\s*=\s*["']?([\w.-]+)"""
 )
+_GETTEXT_CHARSET = re.compile(rb"charset=([\w.-]+)")
 
 
 def read_html(text: str) -> Template:
@@ -65,6 +66,7 @@ READERS: Mapping[str, Reader] = {
     **dict.fromkeys((".po", ".pot"), read_po),
 }
 _MEMORIES = frozenset((".tmx",))
+_GETTEXT = frozenset((".po", ".pot"))
 _TABLES = {".csv": None, ".tsv": "\t"}
 _OFFICE = frozenset((
     ".docx", ".docm", ".dotx", ".dotm", ".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm",
@@ -148,7 +150,7 @@ def read_document(path: Path, *, columns: Sequence[str] = (), language: str | No
             reader = partial(read_table, columns=columns, delimiter=_TABLES[suffix])
         else:
             reader = partial(read_tmx, language=language) if suffix in _MEMORIES else READERS[suffix]
-        return DocumentFile({"": _part(data, reader)})
+        return DocumentFile({"": _part(data, reader, gettext=suffix in _GETTEXT)})
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
@@ -162,8 +164,13 @@ def _one_line(error: Exception) -> str:
     return f"{text[:1].lower()}{text[1:]}" if text else type(error).__name__
 
 
-def _part(data: bytes, reader: Reader) -> _Part:
+def _part(data: bytes, reader: Reader, *, gettext: bool = False) -> _Part:
     """Return a text with its encoding: that of its byte order mark, the one it names, or UTF-8.
+
+    Args:
+        data: of the file, or of the part of a package.
+        reader: of its format.
+        gettext: whether a file of gettext names its encoding in its first entry.
 
     Raises:
         InputError: it is not in that encoding, or has NUL characters.
@@ -171,7 +178,10 @@ def _part(data: bytes, reader: Reader) -> _Part:
     mark = next((each for each in _BYTE_ORDER_MARKS if data.startswith(each)), b"")
     name = _BYTE_ORDER_MARKS.get(mark, "")
     if not name:
-        match = _CHARSET.search(data[:4096])
+        is_markup = data.lstrip()[:1] == b"<"
+        match = None
+        if is_markup or gettext:
+            match = (_GETTEXT_CHARSET if gettext else _MARKUP_CHARSET).search(data[:4096])
         name = next(filter(None, match.groups()), b"").decode() if match else ""
         name = "utf-8" if name.upper() in ("", "CHARSET", "UTF-8", "UTF8") else name
     try:

@@ -211,11 +211,11 @@ _SEGMENT = _Inline(
         "bpt": ("ept", "i", "i"),
     },
 )
-_UNTRANSLATED = (None, "new", "needs-translation", "initial")
+_UNTRANSLATED = ("new", "needs-translation", "initial")
 
 
 def _segment(node: Element, reader: XmlReader) -> str:
-    """Return a segment of XLIFF with a target, unless it has one."""
+    """Return a segment of XLIFF with a target, unless it has one that is not marked as new."""
     of_name = {each.name: each for each in node.children if isinstance(each, Element)}
     source, target = of_name.get("xliff:source"), of_name.get("xliff:target")
     unit = None if source is None else _Mixed(reader, _SEGMENT).unit(source)
@@ -252,13 +252,13 @@ _XLIFF = XmlRules(
 
 
 def read_xliff(text: str) -> Template:
-    """Read XLIFF 1.2 or 2: a source without a translation is a unit, which its target becomes.
+    """Read XLIFF 1.1, 1.2 or 2: a source whose target is missing or marked as new is a unit.
 
     Raises:
         InputError: damaged, or of another format.
     """
-    if "urn:oasis:names:tc:xliff:document:" not in text:
-        raise InputError("no XLIFF: it has no namespace of XLIFF")
+    if not any(f'"{namespace}"' in text or f"'{namespace}'" in text for namespace in _XLIFF.prefixes):
+        raise InputError("no XLIFF of versions 1.1, 1.2, 2.0, 2.1 or 2.2: it has no namespace of these")
     return XmlReader(_XLIFF).read(text)
 
 
