@@ -75,7 +75,7 @@ class SyntheticTraining:
     weight: Annotated[
         float | None,
         Option(
-            "Share of the synthetic pairs in the training; that of the others is 1.",
+            "Synthetic pairs for each pair that people translated.",
             TEXT,
             above=0,
             default="by size",

@@ -108,7 +108,7 @@ class Translate:
         Option(
             "Column of Parquet shards that holds the text; those of a table in CSV, separated by commas.",
             metavar="NAME",
-            default="text",
+            default="text for shards",
         ),
     ] = None
     on: Annotated[
