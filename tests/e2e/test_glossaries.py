@@ -80,6 +80,10 @@ def test_mistakes_are_one_line(bundle: Path, terms: Path, tmp_path: Path) -> Non
     assert_one_clear_line(heedful("translate", bundle, *report), 2, "needs --glossary")
     same = heedful(*translate, terms, *report, "-o", tmp_path / "report", stdin=text(LINES))
     assert_one_clear_line(same, 2, "is --output too")
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    for name in ("link", "out.unfinished", "out.unfinished-2"):
+        words = ("--glossary-report", tmp_path / name, "-o", tmp_path / "out")
+        assert_one_clear_line(heedful(*translate, terms, *words, stdin=text(LINES)), 2, "is --output too")
     over = heedful(*translate, terms, "--glossary-report", terms, stdin=text(LINES))
     assert_one_clear_line(over, 1, "is the input too")
 

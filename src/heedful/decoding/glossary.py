@@ -23,6 +23,7 @@ _WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|\S")
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _MARKS = re.compile(r"\\(?P<literal>[\\|*])|(?P<mark>[|*])")
 _MATCH_CASE = "case"
+_LONGEST = 300  # characters of a term
 _LONGEST_STEM_WORD = 64  # characters
 _MOST_ENDINGS = 64  # tokens that begin with a stem
 
@@ -263,6 +264,8 @@ def _entry(sources: Sequence[TermText], targets: Sequence[TermText], *, match_ca
     for name, terms in (("source term", sources), ("target form", targets)):
         if not terms or not all(words_of(each.text) for each in terms):
             raise InputError(f"has no {name}")
+        if any(len(each.text) > _LONGEST for each in terms):
+            raise InputError(f"has a {name} of more than {_LONGEST} characters")
     return Entry(source, tuple(dict.fromkeys(targets)), match_case)
 
 

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -118,10 +119,11 @@ class _Endpoints:
             raise InvalidError("Unsupported glossary source and target language pair")
         return pair
 
-    def dictionary(self, fields: _DictionaryFields) -> Dictionary:
-        """Return a dictionary from its parameters."""
+    async def dictionary(self, fields: _DictionaryFields) -> Dictionary:
+        """Return a dictionary from its parameters; other requests are answered meanwhile."""
         source, target = self.languages(fields.source_lang, fields.target_lang)
-        entries = parse_entries(fields.entries, fields.entries_format, (source, target))
+        parse = partial(parse_entries, fields.entries, fields.entries_format, (source, target))
+        entries = await asyncio.to_thread(parse)
         return Dictionary(source=source, target=target, entries=entries)
 
     async def create(self, owner: str, name: str, dictionaries: Sequence[Dictionary]) -> StoredGlossary:
@@ -201,7 +203,9 @@ def _add_v2(routes: APIRouter, endpoints: _Endpoints) -> None:
         """Store a glossary of one pair of languages."""
         owner, fields = await endpoints.fields(request)
         asked = validated(_GlossaryFields, fields)
-        return _described_of_v2(await endpoints.create(owner, asked.name, [endpoints.dictionary(asked)]))
+        return _described_of_v2(
+            await endpoints.create(owner, asked.name, [await endpoints.dictionary(asked)])
+        )
 
     @routes.get("/v2/glossaries")
     async def listed(request: Request) -> dict[str, list[dict[str, Any]]]:
@@ -236,7 +240,7 @@ def _add_v3(routes: APIRouter, endpoints: _Endpoints) -> None:
         """Store a glossary: a dictionary for each of some pairs of languages."""
         owner, fields = await endpoints.fields(request)
         asked = validated(_MultilingualFields, fields)
-        dictionaries = [endpoints.dictionary(each) for each in asked.dictionaries]
+        dictionaries = [await endpoints.dictionary(each) for each in asked.dictionaries]
         return _described(await endpoints.create(owner, asked.name, dictionaries))
 
     @routes.get("/v3/glossaries")
@@ -256,7 +260,7 @@ def _add_v3(routes: APIRouter, endpoints: _Endpoints) -> None:
         """Rename a glossary, and add entries to its dictionaries."""
         owner, fields = await endpoints.fields(request)
         asked = validated(_ChangeFields, fields)
-        dictionaries = [endpoints.dictionary(each) for each in asked.dictionaries]
+        dictionaries = [await endpoints.dictionary(each) for each in asked.dictionaries]
 
         def work(stored: StoredGlossary) -> None:
             stored.name = asked.name or stored.name
@@ -292,7 +296,7 @@ def _add_dictionaries(routes: APIRouter, endpoints: _Endpoints) -> None:
     async def put(request: Request, glossary_id: str) -> dict[str, Any]:
         """Put a dictionary in place of that of its pair of languages, or add it."""
         owner, fields = await endpoints.fields(request)
-        dictionary = endpoints.dictionary(validated(_DictionaryFields, fields))
+        dictionary = await endpoints.dictionary(validated(_DictionaryFields, fields))
         await endpoints.change(owner, glossary_id, lambda stored: stored.put(dictionary, merge=False))
         return _described_dictionary(dictionary)
 

@@ -18,6 +18,7 @@ from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, Unavaila
 from heedful.settings.parsing import parse_json
 
 T = TypeVar("T")
+_LOCK_SECONDS = 5.0  # that a change waits for another process
 
 
 class Dictionary(BaseModel):
@@ -57,9 +58,9 @@ class StoredGlossary(BaseModel):
         self.dictionaries = [*others, changed]
 
 
-class _GlossaryFile(BaseModel):
-    format_version: Literal[1] = 1
-    glossaries: list[StoredGlossary] = []
+class _GlossaryFile(BaseModel, extra="forbid"):
+    format_version: Literal[1]
+    glossaries: list[StoredGlossary]
 
 
 class GlossaryStore:
@@ -80,9 +81,9 @@ class GlossaryStore:
         self._terms: dict[tuple[str, str, str], Glossary] = {}  # by id and pair
         if not path.absolute().parent.is_dir():
             raise InputError(f"{path}: there is no directory {path.absolute().parent}; make it")
-        self._lock = filelock.FileLock(path.with_name(f"{path.name}.lock"))
+        self._lock = filelock.FileLock(path.with_name(f"{path.name}.lock"), timeout=_LOCK_SECONDS)
         try:
-            self._refresh()
+            self._read()
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(
@@ -126,23 +127,37 @@ class GlossaryStore:
         """Change the glossaries by their ids, and write them; an error changes nothing.
 
         Raises:
-            UnavailableError: the file cannot be written.
+            UnavailableError: the file cannot be read or written, or another process does not unlock it.
         """
         try:
-            with self._changing, self._lock:
-                self._refresh()
-                changed = {name: each.model_copy(deep=True) for name, each in self._glossaries.items()}
+            with self._lock:  # other clients may read meanwhile
+                with self._changing:
+                    self._refresh()
+                    before = self._glossaries
+                changed = {name: each.model_copy(deep=True) for name, each in before.items()}
                 result = work(changed)
-                file = _GlossaryFile(glossaries=list(changed.values()))
+                file = _GlossaryFile(format_version=1, glossaries=list(changed.values()))
                 put_text_in_place(self._path, file.model_dump_json(indent=1) + "\n")
-                self._refresh()
+                with self._changing:
+                    self._refresh()
                 return result
         except OSError as error:
             message = f"the glossaries cannot be written: {why_not_written(error)}"
             raise UnavailableError(message, retry_after=60) from None
 
     def _refresh(self) -> None:
-        """Read the file, where another process or a change has replaced it."""
+        """Read the file, where another process or a change has replaced it.
+
+        Raises:
+            UnavailableError: it cannot be read, or holds something else now.
+        """
+        try:
+            self._read()
+        except (OSError, ValueError):
+            message = f"{self._path.name}, the file of glossaries, cannot be read"
+            raise UnavailableError(message, retry_after=60) from None
+
+    def _read(self) -> None:
         try:
             status = self._path.stat()
         except FileNotFoundError:

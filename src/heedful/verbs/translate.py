@@ -339,7 +339,7 @@ def _translate_document(task: Translate, document: Path) -> None:
         raise typer.BadParameter("--resume needs --output, the name of a file")
     inputs = [document, task.shortlist, task.glossary]
     check_output(output, inputs=inputs, models=[task.run, *(task.ensemble or ())])
-    if _is_file(output) and _translations_of(output).exists():
+    if _is_file(output) and os.path.lexists(_translations_of(output)):
         raise InputError(
             f"{_translations_of(output)}: would be replaced; rename it, or give another --output"
         )
@@ -455,8 +455,10 @@ def _check_report(task: Translate, report: Path) -> None:
 
     if task.glossary is None or task.resume:
         raise typer.BadParameter("--glossary-report needs --glossary, and a run that is not resumed")
-    if task.output is not None and Path(task.output).absolute() == report.absolute():
-        raise typer.BadParameter(f"{report}: is --output too; give the report another name")
+    if task.output is not None:
+        real, output = os.path.realpath(report), os.path.realpath(task.output)
+        if real == output or real.startswith(f"{output}.unfinished"):
+            raise typer.BadParameter(f"{report}: is --output too; give the report another name")
     inputs = [Path(task.source or _STDIN), task.prefix, task.shortlist, task.glossary]
     check_output(report, inputs=inputs, models=[task.run, *(task.ensemble or ())])
 

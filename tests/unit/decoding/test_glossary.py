@@ -56,6 +56,7 @@ def test_a_file_has_forms_endings_case_and_literal_signs(tmp_path: Path) -> None
         ("a\tb\tcase\tx\n", "line 1: the third column"),
         ("a\tb*c\n", "line 1: a * stands for the ending"),
         ("a\tb\0\n", "line 1, byte 3"),
+        (f"a\t{'sehr ' * 61}\n", "line 1: has a target form of more than 300 characters"),
         ("", "empty"),
     ],
 )

@@ -252,6 +252,9 @@ def test_a_character_that_an_encoding_lacks_is_one_line_or_written_by_its_number
     (tmp_path / "a.po").write_text(header + 'msgid "green"\nmsgstr ""\n')
     with pytest.raises(InputError, match="'α' does not exist in ISO-8859-1; convert"):
         translated_bytes(tmp_path / "a.po", in_greek)
+    (tmp_path / "a.po").write_text(header.replace("ISO-8859-1", "idna") + 'msgid "green"\nmsgstr ""\n')
+    with pytest.raises(InputError, match="idna; convert"):
+        translated_bytes(tmp_path / "a.po", in_greek)
     escaped = '{"b": "all \\ud83d\\ude00 \\u00e4"}'  # in ASCII alone, as it was
     (tmp_path / "a.json").write_text(escaped)
     assert translated_bytes(tmp_path / "a.json", upper).decode() == escaped.replace("all", "ALL").replace(

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import filelock
 import pytest
 
 from heedful.errors import InputError
+from heedful.serving import glossaries
 from heedful.serving.glossaries import Dictionary, GlossaryStore, StoredGlossary, parse_entries
 from heedful.serving.languages import Pair
 from heedful.serving.refusals import InvalidError, NoSuchGlossaryError, UnavailableError
@@ -93,7 +95,17 @@ def test_what_one_process_writes_another_reads(tmp_path: Path) -> None:
     assert [str(each.source) for each in other.terms("", "1", Pair("en", "de")).entries] == ["hat"]
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"format_version": 2}', '{"glossaries": [{"id": 1}]}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "{}",
+        '{"my": "settings"}',
+        '{"format_version": 2, "glossaries": []}',
+        '{"glossaries": [{"id": 1}]}',
+    ],
+)
 def test_another_file_is_refused_in_one_line(tmp_path: Path, content: str) -> None:
     path = tmp_path / "glossaries.json"
     path.write_text(content, encoding="utf-8")
@@ -111,6 +123,35 @@ def test_a_file_that_cannot_be_written_is_no_crash(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="cannot be written"):
         add(store, stored("2", cat="Katze"))
     assert [each.id for each in store.of("")] == ["1"]
+
+
+def test_a_file_that_is_damaged_meanwhile_stays_and_is_no_crash(tmp_path: Path) -> None:
+    path = tmp_path / "glossaries.json"
+    store = GlossaryStore(path)
+    add(store, stored("1", dog="Hund"))
+    whole = path.read_bytes()
+    for content in (b"{bad", b"[1, 2]", b'{"my": "settings"}'):
+        path.write_bytes(content)
+        with pytest.raises(UnavailableError, match="cannot be read"):
+            store.of("")
+        with pytest.raises(UnavailableError, match="cannot be read"):
+            add(store, stored("2", cat="Katze"))
+        assert path.read_bytes() == content
+    path.write_bytes(whole)
+    assert [each.id for each in store.of("")] == ["1"]
+
+
+def test_a_lock_that_another_process_keeps_stops_changes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(glossaries, "_LOCK_SECONDS", 0.1)
+    store = GlossaryStore(tmp_path / "glossaries.json")
+    add(store, stored("1", dog="Hund"))
+    with filelock.FileLock(tmp_path / "glossaries.json.lock"):
+        with pytest.raises(UnavailableError, match="cannot be written"):
+            add(store, stored("2", cat="Katze"))
+        assert [each.id for each in store.of("")] == ["1"]
+    add(store, stored("2", cat="Katze"))
 
 
 _WRITER = """
