@@ -183,8 +183,8 @@ def test_a_result_that_nobody_reads_is_on_the_disk(server: FaultServer, whole: W
 def test_a_model_for_which_few_addresses_are_left_is_refused(
     server: FaultServer, whole: Whole, tmp_path: Path
 ) -> None:
-    arguments = [*whole.arguments, "--set", "model.d_ff=300000", "--output", str(tmp_path / "run")]
-    assert_one_line(server.run(*arguments, address_space=400 * MIB), 2, "parameters need")
+    arguments = [*whole.arguments, "--set", "model.d_ff=900000", "--output", str(tmp_path / "run")]
+    assert_one_line(server.run(*arguments, address_space=900 * MIB), 2, "parameters need")
     assert not (tmp_path / "run").exists()
 
 

@@ -77,9 +77,9 @@ def test_a_verb_after_two_dashes_is_the_verb() -> None:
 
 
 def test_a_verb_that_does_not_exist_gets_a_suggestion() -> None:
-    outcome = heedful("transalte")
+    outcome = heedful("evalutae")
     assert outcome.code == 2
-    assert outcome.err == "error: No such command 'transalte'. Did you mean 'translate'; see heedful --help\n"
+    assert outcome.err == "error: No such command 'evalutae'. Did you mean 'evaluate'; see heedful --help\n"
 
 
 @pytest.mark.parametrize(

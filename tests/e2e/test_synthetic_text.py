@@ -58,7 +58,7 @@ for case in json.loads(sys.argv[1]):
     child = os.fork()
     if not child:
         run(*case)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 # What is written at these calls: the translation's second chunk, the filtered pairs, the run's first file,
 # and a bundle, after a checkpoint.

@@ -294,7 +294,7 @@ def eps_inside_the_root(eps: float) -> float:
 
 # Sinusoids computed through logarithms in float32 have larger errors from position 30 or so on.
 _TOLERANCE = 2e-6
-_ANGLE_ROUNDING = 3e-7  # of a float32 angle, for each position: its wavelength has a relative error
+ANGLE_ROUNDING = 3e-7  # of a float32 angle, for each position: its wavelength has a relative error
 
 
 def move_positions(
@@ -303,12 +303,12 @@ def move_positions(
     *,
     fixed: bool = False,
     formula: Callable[[int, int], Tensor] = sinusoids,
+    rounding: float = 0.0,
 ) -> None:
     """Move the position tables of both stacks.
 
-    Tables that equal the sinusoids are dropped, since the model computes them; fixed ones may differ by the
-    rounding of angles to float32. All others become learned positions; if two differ in length, the shorter
-    is padded with zeros.
+    Tables that equal the sinusoids are dropped, since the model computes them. All others become learned
+    positions; if two differ in length, the shorter is padded with zeros.
 
     Args:
         conversion: of the tensors.
@@ -316,13 +316,13 @@ def move_positions(
             stack without one uses the other's; without any, positions are sinusoids.
         fixed: whether the tables were computed, not learned; `model.positions=sinusoidal` may drop those.
         formula: the sinusoids of a length and d_model, by default the paper's.
+        rounding: what an angle may differ by for each position, such as `ANGLE_ROUNDING`.
 
     Raises:
         InteropError: the vectors of two tables have different sizes.
     """
     tables_by_name = {name: _flat(conversion.take(name)) for name in dict.fromkeys(tables.values())}
     use_formula = fixed and conversion.settings.get("positions") == "sinusoidal"
-    rounding = _ANGLE_ROUNDING if fixed else 0.0
     if use_formula or all(_equal(table, formula, rounding) for table in tables_by_name.values()):
         return
     if len({table.shape[1] for table in tables_by_name.values()}) > 1:

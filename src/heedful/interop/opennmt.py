@@ -17,7 +17,14 @@ import torch
 from torch import Tensor
 
 from heedful.errors import InteropError
-from heedful.interop.conversion import STACKS, Conversion, Imported, move_positions, read_checkpoint
+from heedful.interop.conversion import (
+    ANGLE_ROUNDING,
+    STACKS,
+    Conversion,
+    Imported,
+    move_positions,
+    read_checkpoint,
+)
 from heedful.interop.ctranslate2.reading import TextFiles, read_settings, tokenizer_of
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.vocabulary import read_bytes, unique_names
@@ -252,7 +259,8 @@ def _convert(
     if facts["positions"] in SINUSOIDS:
         tables = {stack: f"{name}.pe" for stack, name in names.tables.items()}
         there = {stack: name for stack, name in tables.items() if name in conversion.left}
-        move_positions(conversion, there, fixed=True, formula=SINUSOIDS[facts["positions"]])
+        formula = SINUSOIDS[facts["positions"]]
+        move_positions(conversion, there, fixed=True, formula=formula, rounding=ANGLE_ROUNDING)
     elif facts["positions"] == "learned":
         tables = {stack: f"{name}.weight" for stack, name in names.tables.items()}
         move_positions(conversion, tables, formula=_no_formula)
