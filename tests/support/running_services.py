@@ -24,7 +24,7 @@ class Running:
 
     def __init__(self, max_connections: int | None, keys: tuple[ApiKey, ...] | None) -> None:
         self.translator = RuleTranslator(str.upper)
-        limits = Limits(batch_wait=0.0, body_seconds=1.0, cached_characters=0)
+        limits = Limits(body_seconds=1.0, cached_characters=0)
         service = TranslationService([rule_model("m", self.translator)], limits, Metrics())
         app = application(Gateway(service, ClientRecords(keys)))
         config = uvicorn.Config(

@@ -33,7 +33,6 @@ class Limits:
         batch_sentences: of one batch for the model.
         batch_tokens: source tokens of one batch, its sentences times the longest of them: an output that does
             not end goes on to a limit in proportion to its source, and other requests wait for the batch.
-        batch_wait: seconds that an idle model waits for sentences to compute together.
         cached_characters: of sentences and translations that are remembered; 0: none are.
     """
 
@@ -66,7 +65,6 @@ class Limits:
     sentence_tokens: int = 256
     batch_sentences: int = 32
     batch_tokens: int = 512
-    batch_wait: float = 0.003
     cached_characters: int = 10_000_000
 
     def __post_init__(self) -> None:

@@ -281,7 +281,6 @@ class ModelQueue:
         self._clock = 0.0
         self._numbers = itertools.count()
         self._num_free = model.threads
-        self._gathering = False  # whether a thread waits for sentences to compute together
         self._threads = [
             threading.Thread(target=self._run, name=f"heedful {model.name}", daemon=True)
             for _ in range(model.threads)
@@ -333,7 +332,7 @@ class ModelQueue:
                     turn.due[self] = due
                     each = _Waiting(due, next(self._numbers), key, tokens, turn, future)
                     heapq.heappush(self._waiting, each)
-                self._changed.notify()
+                self._changed.notify_all()
         return futures
 
     def __len__(self) -> int:
@@ -361,23 +360,11 @@ class ModelQueue:
     def _next_batch(self) -> tuple[list[_Waiting], int] | None:
         """Wait for sentences, and return them with how many threads compute them; None: no more will come."""
         with self._changed:
-            was_empty = not self._waiting
             self._changed.wait_for(
-                lambda: (
-                    (self._waiting and self._num_free and not self._gathering)
-                    or (self._closing and not self._waiting)
-                )
+                lambda: (self._waiting and self._num_free) or (self._closing and not self._waiting)
             )
             if not self._waiting:
                 return None
-            if was_empty:  # others may come at nearly the same time
-                self._gathering = True
-                self._changed.wait_for(
-                    lambda: len(self._waiting) >= self._limits.batch_sentences or self._closing,
-                    timeout=self._limits.batch_wait,
-                )
-                self._gathering = False
-                self._changed.notify_all()
             is_alone = len(self._waiting) == 1 and self._num_free == self.model.threads
             threads = self._num_free if is_alone else 1
             batch = self._similar(-(-len(self._waiting) // self._num_free))

@@ -24,7 +24,7 @@ PAIR = Pair("en", "de")
 def start(translator: RuleTranslator, *, cached: int = 0, **limits: float) -> ModelQueue:
     return ModelQueue(
         rule_model("m", translator),
-        Limits(**{"batch_wait": 0.0, **limits}),
+        Limits(**limits),
         SentenceCache(cached),  # type: ignore[arg-type]
     )
 
@@ -174,7 +174,7 @@ def test_a_batch_that_nobody_waits_for_is_given_up_between_two_steps(engine: str
     running, other = threading.Event(), Pair("en", "nl")
     queue = ModelQueue(
         ServedModel("m", frozenset([PAIR, other]), open_pair),
-        Limits(batch_wait=0.1),
+        Limits(),
         SentenceCache(0),
         observe_batch=lambda _: running.set(),
     )
@@ -197,9 +197,7 @@ def test_threads_translate_sentences_of_their_own_and_one_that_is_alone_has_all_
         return text.upper()
 
     translator = RuleTranslator(rule)
-    queue = ModelQueue(
-        rule_model("m", translator, threads=3), Limits(batch_wait=0.0), SentenceCache(0), observe_batch=id
-    )
+    queue = ModelQueue(rule_model("m", translator, threads=3), Limits(), SentenceCache(0), observe_batch=id)
     (alone,) = queue.submit(PAIR, ["alone"], alternatives=0, turn=Turn())
     assert alone.result(60) == (Output("ALONE"),)
     first, *others = queue.submit(PAIR, ["slow", "a", "b"], alternatives=0, turn=Turn())
