@@ -29,7 +29,6 @@ class Running:
         app = application(Gateway(service, ClientRecords(keys)))
         config = uvicorn.Config(
             app,
-            port=0,
             http=HeaderTimeoutProtocol,
             loop="asyncio",
             ws="none",
@@ -38,11 +37,13 @@ class Running:
             h11_max_incomplete_event_size=32_768,
         )
         self.server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self.server.run)
+        listening = socket.socket()  # of no named protocol, as uvicorn makes it for several workers
+        listening.bind(("127.0.0.1", 0))
+        self.address = listening.getsockname()
+        self._thread = threading.Thread(target=self.server.run, args=([listening],))
         self._thread.start()
         while not self.server.started:
             time.sleep(0.001)
-        self.address = self.server.servers[0].sockets[0].getsockname()
         self.url = "http://{}:{}".format(*self.address)
 
     def connect(self, sent: bytes = b"") -> socket.socket:

@@ -78,6 +78,9 @@ class HeaderTimeoutProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the clock, and see that there are not too many connections."""
         assert isinstance(transport, asyncio.Transport)
+        # An answer has two parts, its head and its text. Without this, the second waits up to 40 ms until the
+        # client has said that it got the first. asyncio sees to it, but not for sockets of uvicorn's workers.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = transport
         super().connection_made(cast(asyncio.Transport, _LingeringTransport(transport, self)))
         self._waiting_since = self.loop.time()

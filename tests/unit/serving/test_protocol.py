@@ -55,6 +55,17 @@ def read_all(connection: socket.socket) -> bytes:
     return data
 
 
+def test_no_part_of_an_answer_waits_for_the_one_before(server: Running) -> None:
+    with server.connect(HEALTH) as connection:
+        read_answer(connection)
+        (there,) = (
+            each._socket.get_extra_info("socket")
+            for each in server.server.server_state.connections
+            if isinstance(each, HeaderTimeoutProtocol) and each.client == connection.getsockname()
+        )
+        assert there.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def impatient(connection: socket.socket, patch: pytest.MonkeyPatch) -> None:
     """Let the server have no patience from now on with a client that it has answered."""
     connection.sendall(HEALTH)
