@@ -20,9 +20,9 @@ KILLED_BY: dict[str, tuple[str, ...]] = {
         "analysis/attention_maps.py:_in_order: recorded.weights[0].float().cpu()",
     ),
     "model: learned": (
-        "data/batches.py:Batch.to: self.src.to(device, non_blocking=True)",
-        "data/batches.py:Batch.to: self.tgt_in.to(device, non_blocking=True)",
-        "data/batches.py:Batch.to: self.tgt_out.to(device, non_blocking=True)",
+        "data/batches.py:Batch.to: source.src.to(device, non_blocking=True)",
+        "data/batches.py:Batch.to: source.tgt_in.to(device, non_blocking=True)",
+        "data/batches.py:Batch.to: source.tgt_out.to(device, non_blocking=True)",
         "training/loss.py:_chunk_gradient: torch.arange(rows, device=targets.device)",
         "training/step.py:_accumulate: batch.to(device)",
     ),

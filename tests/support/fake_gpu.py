@@ -21,7 +21,7 @@ process. It would for a wrapper, too, that C++ takes for a tensor on a GPU. Here
 CPU, so the backward pass runs.
 
 Kernels are not shown. They are the CPU's, those of SDPA and of Adam's fused step too, and they round as on
-a CPU. There are no streams, no pinned memory and no NCCL, and memory never runs out.
+a CPU. There are no streams and no NCCL, and memory never runs out. Pinned memory is a copy that knows it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -172,6 +172,8 @@ class _Calls(TorchFunctionMode):
         if func.__name__ == "__get__":  # an attribute
             return func(*args)
         kwargs = kwargs or {}
+        if func in (torch.Tensor.pin_memory, torch.Tensor.is_pinned):
+            return _pinned(args[0]) if func is torch.Tensor.pin_memory else hasattr(args[0], "pinned_by")
         if func is torch.Tensor.new_tensor:  # in C++ it would ask the CPU's copy for its device
             like, *args = args
             func, kwargs = torch.tensor, {"dtype": like.dtype, "device": like.device} | kwargs
@@ -222,6 +224,14 @@ def _move(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.T
         return tensor
     options = {} if memory_format is None else {"memory_format": memory_format}
     return _aten._to_copy.default(tensor, dtype=dtype, device=device, non_blocking=non_blocking, **options)
+
+
+def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+    if isinstance(tensor, FakeGpuTensor):
+        raise DeviceError("only memory of the CPU can be pinned")
+    copy = tensor.clone()
+    copy.pinned_by = GPU  # type: ignore[attr-defined]
+    return copy
 
 
 def _in_float32(value: Any) -> Any:

@@ -36,13 +36,19 @@ class Batch:
         return self.src.shape[0]
 
     def to(self, device: torch.device | str) -> "Batch":
-        """Return the batch on another device."""
+        """Return the batch on another device; the copy to a GPU goes on while the CPU does."""
+        source = self._pinned() if torch.device(device).type == "cuda" and not self.src.is_cuda else self
         return Batch(
-            src=self.src.to(device, non_blocking=True),
-            tgt_in=self.tgt_in.to(device, non_blocking=True),
-            tgt_out=self.tgt_out.to(device, non_blocking=True),
+            src=source.src.to(device, non_blocking=True),
+            tgt_in=source.tgt_in.to(device, non_blocking=True),
+            tgt_out=source.tgt_out.to(device, non_blocking=True),
             num_tgt_tokens=self.num_tgt_tokens,
         )
+
+    def _pinned(self) -> "Batch":
+        """Return a copy in pinned memory: a GPU reads it itself, and only then does the CPU not wait."""
+        src, tgt_in, tgt_out = (each.pin_memory() for each in (self.src, self.tgt_in, self.tgt_out))
+        return Batch(src, tgt_in, tgt_out, self.num_tgt_tokens)
 
 
 def collate(

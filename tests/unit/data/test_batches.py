@@ -1,10 +1,13 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fake_gpu import fake_gpu
 from numpy.typing import NDArray
 from small_tokenizers import LANGUAGES, nllb_pair, phrases
+from torch.overrides import TorchFunctionMode
 
 from heedful.data.batches import Batch, BatchSource, collate, plan_epoch
 from heedful.data.files import ParallelText
@@ -149,3 +152,28 @@ def _unpadded(ids: list[int], pad_id: int) -> list[int]:
     while ids[-1] == pad_id:
         ids.pop()
     return ids
+
+
+class Moves(TorchFunctionMode):
+    """Notes of each tensor that goes to a GPU whether the CPU waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[bool] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        if func is torch.Tensor.to:
+            self.waits.append(not (args[0].is_pinned() and kwargs["non_blocking"]))
+        return func(*args, **kwargs or {})
+
+
+def test_the_cpu_does_not_wait_while_a_batch_goes_to_a_gpu() -> None:
+    ids = torch.arange(6).view(2, 3)
+    batch = Batch(ids, ids + 1, ids + 2, num_tgt_tokens=6)
+    with fake_gpu(), Moves() as moves:
+        there = batch.to("cuda")
+        assert moves.waits == [False] * 3
+        assert [each.is_cuda for each in (there.src, there.tgt_in, there.tgt_out)] == [True] * 3
+        assert there.tgt_out.cpu().equal(ids + 2)
+        assert there.to("cuda").src is there.src
+    assert batch.to("cpu").src is ids
