@@ -1,4 +1,4 @@
-"""`heedful serve --workers`: right answers, and what happens when a process dies."""
+"""`heedful serve` in several processes: right answers, shared records, and what happens when one dies."""
 
 import os
 import shutil
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command_line import heedful
+from redis_server import redis_server
 from tiny_bundle import PAIRS, save_memorised
 from translation_server import Reply, TranslationServer, translation_server
 
@@ -69,3 +71,32 @@ def test_a_process_that_cannot_be_replaced_is_one_line(bundle: Path, tmp_path: P
     log = "".join(server.log)
     assert f"a process cannot start: {path}: no such directory" in log
     assert "Traceback" not in log
+
+
+def test_servers_with_one_redis_share_keys_rates_and_usage(bundle: Path, tmp_path: Path) -> None:
+    """Two whole servers; a client who has used up the rate at one of them is refused by the other."""
+    redis = pytest.importorskip("redis")
+    keys, english = tmp_path / "keys.json", PAIRS[0][0]
+    with redis_server() as url, redis.Redis.from_url(url, decode_responses=True) as records:
+        made = heedful("serve", "--make-key", "ann", "--keys", keys, "--shared", url, "--rate", 6)
+        assert made.code == 0, made.err
+        header = {"Authorization": f"DeepL-Auth-Key {made.out.strip()}"}
+        content = {"text": [english], "source_lang": "EN", "target_lang": "DE"}
+        arguments = (f"en-de={bundle}", "--keys", keys, "--shared", url)
+        with translation_server(*arguments) as one, translation_server(*arguments) as other:
+            for server in (one, other):
+                server.wait_until_it_listens()
+                assert server.post("/v2/translate", content).status == 403
+                records.delete(*records.keys("heedful:rate:*"), "none")
+                reply = server.post("/v2/translate", content, **header)
+                assert [each["text"] for each in reply.json["translations"]] == [PAIRS[0][1]]
+            (rate,) = records.keys("heedful:rate:*")
+            # No request is left, by a clock that was set back, so that none comes back while this runs.
+            records.hset(rate, mapping={"tokens": 0, "at": int(records.time()[0]) + 86_400})
+            refused = [server.post("/v2/translate", content, **header) for server in (one, other)]
+            assert [reply.status for reply in refused] == [429, 429]
+            usages = []
+            for server in (one, other):
+                records.delete(rate)
+                usages.append(server.ask("GET", "/v2/usage", None, header).json["character_count"])
+            assert usages == [2 * len(english)] * 2

@@ -1,17 +1,14 @@
 """Records of clients in Redis: shared by processes, exact at the same moment, and refused when it is gone."""
 
 import asyncio
-import shutil
 import socket
-import subprocess
-import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from command_line import heedful
+from redis_server import redis_server
 
 from heedful.errors import InputError
 from heedful.serving import records
@@ -24,33 +21,17 @@ T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """The URL of a server that stores nothing on disk."""
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("no redis-server")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    command = [program, "--port", str(port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    url = f"redis://127.0.0.1:{port}/0"
-    with redis.Redis.from_url(url) as client:
-        while True:
-            with suppress(redis.exceptions.ConnectionError):
-                client.ping()
-                break
-            time.sleep(0.01)
-    yield url, process
-    process.kill()
-    process.wait()
+def server() -> Iterator[str]:
+    with redis_server() as url:
+        yield url
 
 
 @pytest.fixture
-def url(server: tuple[str, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch) -> str:
+def url(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(records, "_SECONDS", 60.0)  # a machine may be slow
-    with redis.Redis.from_url(server[0]) as client:
+    with redis.Redis.from_url(server) as client:
         client.flushall()
-    return server[0]
+    return server
 
 
 def with_records(url: str, work: Callable[[SharedRecords, SharedRecords], Awaitable[T]]) -> T:
