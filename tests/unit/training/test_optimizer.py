@@ -1,11 +1,14 @@
 """Adam as 5.3 has it, against its formulas written out; Muon with it, against the two apart."""
 
 import math
+from typing import Any, Literal
 
 import pytest
 import torch
+from fake_gpu import fake_gpu
 from small_models import assert_same_weights, small_model
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.settings.run import OptimizerConfig
 from heedful.training.optimizer import (
@@ -183,3 +186,34 @@ def test_frozen_matrices_are_not_muons_either() -> None:
     untouched = small_model()
     for after, before in zip(hidden_matrices(model), hidden_matrices(untouched), strict=True):
         assert torch.equal(after, before)
+
+
+class Operations(TorchDispatchMode):
+    """Notes the names of all operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        self.names.append(func.name())
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("name", ["adam", "muon"])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_on_a_gpu_one_kernel_updates_all_weights_of_adam(
+    name: Literal["adam", "muon"], weight_decay: float
+) -> None:
+    with fake_gpu():
+        model = small_model().to("cuda")
+        config = OptimizerConfig(name=name, weight_decay=weight_decay)
+        optimizer = build_optimizer(model, config, precision="float32")
+        for weight in model.parameters():
+            weight.grad = torch.ones_like(weight)
+        with Operations() as operations:
+            apply_gradients(optimizer, scale=1.0, learning_rate=0.01)
+    fused = [each for each in operations.names if "_fused_adam" in each]
+    of_adam = [group for group in optimizer.param_groups if "betas" in group and group["params"]]
+    assert len(fused) == len(of_adam) > 0
+    assert not any("addcdiv" in each for each in operations.names)
