@@ -114,6 +114,7 @@ CALLS = {
     "plot": ["RUN"],
     "push": ["BUNDLE", "ann/model"],
     "bench decode": ["BUNDLE", "--src", "SRC"],
+    "prepare": ["--pairs", "PAIRS.tsv", "--set", "tokenizer.kind=char", "--output", "NEW"],
     "serve": ["--keys", "NEW", "--make-key", "ann"],  # the service itself: test_served_models.py
 }
 NEED_TORCH = {
@@ -139,7 +140,8 @@ VALUES = {
     "revision": "new", "message": "A bundle", "host": "127.0.0.1", "port": "0", "workers": "1", "cors": "*",
     "trust_proxy": "10.0.0.1", "characters": "10", "texts": "2", "alternatives": "2",
     "waiting_characters": "10000", "seconds": "2", "requests_per_minute": "9",
-    "replicas": "2", "max_replicas": "3", "models_per_replica": "1",
+    "replicas": "2", "max_replicas": "3", "models_per_replica": "1", "preset": "tiny",
+    "settings": "data.max_length=50",
 }  # fmt: skip
 NEEDED = {
     **{name: ["--sample"] for name in ("temperature", "top_k", "top_p", "min_p", "epsilon", "seed")},
@@ -158,7 +160,7 @@ REFUSED = {
     ("score", "src_lang"), ("score", "tgt_lang"), ("align", "src_lang"), ("align", "tgt_lang"),
     ("bench decode", "src_lang"), ("bench decode", "tgt_lang"), ("score", "tgt_ids"),
     ("inspect", "machine"), ("push", "private"), ("translate", "on"),
-    ("translate", "column"), ("serve", "shared"),
+    ("translate", "column"), ("serve", "shared"), ("prepare", "on"), ("prepare", "src"), ("prepare", "tgt"),
 }  # fmt: skip
 
 
@@ -172,6 +174,7 @@ def options_of_verb(verb: str) -> dict[str, list[str]]:
             value = ["en"] if (verb, name) == ("inspect", "src_lang") else value
             value = ["de"] if (verb, name) == ("inspect", "tgt_lang") else value
             value = ["NEW.png"] if (verb, name) == ("plot", "output") else value
+            value = ["PAIRS.tsv"] if (verb, name) == ("prepare", "pairs") else value
             options[name] = [str(info.default), *value, *NEEDED.get(name, [])]
     return options
 

@@ -19,10 +19,11 @@ from heedful.errors import RenamedWarning
 
 # Modules of heedful.verbs, in the order of a typical first use; those of several commands, with their help.
 VERBS = (
-    "demo", "train", "translate", "serve", "evaluate", "score", "align", "attention", "plot", "average",
-    "distill", "back-translate", "shortlist", "inspect", "import_", "export", "push",
+    "demo", "prepare", "train", "translate", "serve", "evaluate", "score", "align", "attention", "plot",
+    "average", "distill", "back-translate", "shortlist", "inspect", "import_", "export", "push",
 )  # fmt: skip
-_MODULES = {"distill": "synthetic", "back-translate": "synthetic"}  # of verbs that share one
+# of verbs that share one
+_MODULES = {"distill": "synthetic", "back-translate": "synthetic", "prepare": "train"}
 GROUPS = {
     "draw": "Draw parts of the paper, lengths of text, or heads of a model.",
     "bench": "Measure the speed of training or translation.",

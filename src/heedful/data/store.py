@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import tempfile
 import threading
@@ -38,7 +39,8 @@ from heedful.text import SpecialTokens, TokenizerPair
 
 MAX_BYTES = 20 * 2**30
 _IN_USE = 24 * 3600.0  # seconds since the last use, within which a file may still be open
-_STORE = re.compile(r"[0-9a-f]{40}\.arrow|[0-9a-f]{40}\..*\.tmp")  # .tmp: left by a killed run
+_HASH = re.compile(r"[0-9a-f]{40}")
+_STORE = re.compile(rf"{_HASH.pattern}(\.arrow|\..*\.tmp)")  # .tmp: left by a killed run
 
 
 def mark_used(path: Path) -> None:
@@ -87,7 +89,10 @@ def evict(directory: Path, *, max_bytes: int = MAX_BYTES) -> list[Path]:
         if used > latest or (total <= max_bytes and not is_left_over):
             continue
         with suppress(OSError):
-            path.unlink()
+            if path.is_dir():  # of a shard
+                shutil.rmtree(path)
+            else:
+                path.unlink()
             _stamp_file(path).unlink(missing_ok=True)
             removed.append(path)
             total -= size
@@ -159,9 +164,13 @@ class ParallelStore:
     def __init__(self, path: Path, *others: Path, num_continued: int = 0) -> None:
         self.paths, self.num_continued = (path, *others), num_continued
         files = [_read(each) for each in self.paths]
-        self._batches = [batch for batches, _ in files for batch in batches]
-        self.sizes = tuple(sum(batch.num_rows for batch in batches) for batches, _ in files)
-        self.report = reduce(add, (report for _, report in files))
+        self._batches = [batch for batches, *_ in files for batch in batches]
+        self.sizes = tuple(sum(batch.num_rows for batch in batches) for batches, *_ in files)
+        self.report = reduce(add, (report for _, report, _ in files))
+        self._hashes = [
+            _hash_of(each, report, checksum)
+            for each, (_, report, checksum) in zip(self.paths, files, strict=True)
+        ]
         self._starts: list[int] = list(accumulate((batch.num_rows for batch in self._batches), initial=0))
         self._src = [_column(batch, "src") for batch in self._batches]
         self._tgt = [_column(batch, "tgt") for batch in self._batches]
@@ -176,9 +185,9 @@ class ParallelStore:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the text and all that the ids depend on."""
-        stems = [path.stem for path in self.paths]
-        return stems[0] if len(stems) == 1 else hashlib.sha256(" ".join(stems).encode()).hexdigest()[:40]
+        """A hash of the text and all that the ids depend on; of a file with another name, of its ids."""
+        hashes = self._hashes
+        return hashes[0] if len(hashes) == 1 else hashlib.sha256(" ".join(hashes).encode()).hexdigest()[:40]
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -464,7 +473,14 @@ def _nothing_left(text: ParallelText, report: CorpusReport) -> str:
     return f"{text.name}: no pair is left, all tokenise to nothing; check the text"
 
 
-def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport]:
+def _hash_of(path: Path, report: CorpusReport, checksum: int) -> str:
+    """Return the hash in the name of a store of the cache, or one of its ids."""
+    if _HASH.fullmatch(path.stem):
+        return path.stem
+    return hashlib.sha256(json.dumps([_FORMAT, asdict(report), checksum]).encode()).hexdigest()[:40]
+
+
+def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport, int]:
     """Map a file; verify its contents, unless they are as when they were verified before.
 
     Raises:
@@ -476,7 +492,8 @@ def _read(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport]:
         raise CorpusError(f"{path}: not a complete store of ids; delete it and it is rebuilt") from error
 
 
-def _mapped(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport]:
+def _mapped(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport, int]:
+    """Return the record batches with rows, the report, and the checksum of the ids."""
     reader = pa.ipc.open_file(pa.memory_map(str(path)))
     if not any(reader.schema.equals(_schema(keep_text=keep_text)) for keep_text in (False, True)):
         raise ValueError("columns of something else")
@@ -485,7 +502,8 @@ def _mapped(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport]:
     batches = [reader.get_batch(i) for i in range(reader.num_record_batches - 1)]
     _, last = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
     end = parse_json(last[_REPORT_KEY] if last and _REPORT_KEY in last else b"")
-    if not isinstance(end, dict):
+    written = end.get("checksum") if isinstance(end, dict) else None
+    if not (isinstance(end, dict) and isinstance(written, int) and is_whole(written)):
         raise ValueError("no report")
     if not _is_verified(path):
         checksum = 0
@@ -494,10 +512,10 @@ def _mapped(path: Path) -> tuple[list[pa.RecordBatch], CorpusReport]:
             if any(column.null_count for column in batch.columns):
                 raise ValueError("pairs that are missing")
             checksum = _update_checksum(checksum, batch)
-        if checksum != end.get("checksum"):
+        if checksum != written:
             raise ValueError("the ids are not those that were written")
         _set_verified(path)
-    return batches, _report(end.get("report"))
+    return batches, _report(end.get("report")), written
 
 
 def _report(report: Json) -> CorpusReport:

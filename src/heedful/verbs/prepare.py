@@ -1,6 +1,5 @@
 """Prepare a training: the text, its tokenizers, the model, new or to be fine-tuned, and the batches."""
 
-import json
 import shlex
 import threading
 import time
@@ -8,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +19,6 @@ from heedful.errors import ConfigError, CorpusError, RunError
 from heedful.model.transformer import Transformer
 from heedful.runtime.threads import check_workers, num_threads, set_threads
 from heedful.settings.loading import load_config, validate
-from heedful.settings.model import Section
 from heedful.settings.run import Config, DataConfig
 from heedful.storage.bundle import WEIGHTS_FILE, file_sha256, load_bundle, resolve_bundle
 from heedful.storage.model_files import assign_weights, meta_model, unique_weights
@@ -30,6 +27,14 @@ from heedful.training import Event, NoticeEvent, WarningEvent
 from heedful.training.execution import Execution
 from heedful.training.memory import fitting_batch, free_memory, limit_onednn_cache
 from heedful.training.optimizer import choose_trained_weights
+from heedful.verbs.corpus_shards import (
+    OF_THE_VOCABULARY,
+    PreparedText,
+    check_section,
+    is_prepared,
+    set_values,
+    with_vocabulary,
+)
 from heedful.verbs.loading import local_bundle
 from heedful.verbs.run_directory import RunDirectory
 
@@ -39,9 +44,7 @@ _ENOUGH_TO_HOLD_OUT = 1000  # pairs; smaller texts are too small for a held-out 
 _SHOWN = 60  # characters of a sentence in a message
 _SILENCE = 8.0  # seconds
 _MUCH_UNKNOWN = 0.01  # of a text's tokens; more probably means another script than the bundle's
-# Settings that change neither the function of the model nor its vocabulary.
-_FREE = {"dropout", "attention_dropout", "activation_dropout", "word_dropout", "sampling"}
-_OF_THE_VOCABULARY = {"src_vocab_size", "tgt_vocab_size", "src_pad_id", "tgt_pad_id"}
+_OF_INIT = "--init keeps its architecture and tokenizers; leave the setting out, or the preset that makes it"
 
 
 @dataclass(frozen=True)
@@ -157,15 +160,20 @@ def prepare(config: Config, run: RunDirectory, notices: Notices, *, resume: bool
         base = load_base_model(config.train.init, output=None if resume else run.path)
         config = continued_settings(config, base)
         notices.add(f"continuing from {base.origin.name}, with its architecture and tokenizers")
-    of_bundle = None
-    if base is None and not resume and config.tokenizer.bundle is not None:
+    of_bundle, prepared = None, _prepared_text(config.data)
+    if prepared:
+        config = prepared.settings_for(config, base.tokenizers if base else None)
+        notices.add(f"{prepared.path} has {len(prepared.store):,} pairs as ids, and their vocabulary")
+    elif base is None and not resume and config.tokenizer.bundle is not None:
         config, of_bundle = with_vocabulary(config, config.tokenizer.bundle)
         notices.add(f"the vocabulary is that of {config.tokenizer.bundle}")
     with ExitStack() as files:  # which hold the text while it is prepared
-        texts, valid = _read(config, files, notices)
+        texts, valid = _read(config, files, notices, is_ready=prepared is not None)
         config = _with_default_tag(config)
         if base:
             tokenizers = base.tokenizers
+        elif prepared:
+            tokenizers = prepared.tokenizers
         elif resume:
             tokenizers = run.load_tokenizers()
         elif of_bundle:
@@ -178,7 +186,8 @@ def prepare(config: Config, run: RunDirectory, notices: Notices, *, resume: bool
         model = _build_model(config, base).to(execution.device)
         execution.apply(model)
         with notices.during("turning the text into ids") as report:
-            sources = _stored(texts, valid, tokenizers, config, report)
+            ids = prepared.store if prepared else None
+            sources = _stored(texts, valid, tokenizers, config, report, ids)
     _note_store(sources[0].store, notices)
     config, (source, valid_source) = _with_fitting_batches(model, config, execution, sources, notices)
     if base:
@@ -229,62 +238,42 @@ def continued_settings(config: Config, base: BaseModel) -> Config:
         ConfigError: the user has changed a setting that fine-tuning cannot change.
     """
     for section in ("model", "tokenizer"):
-        _check(section, getattr(config, section), getattr(base.config, section), base.origin.name)
+        requested, actual = getattr(config, section), getattr(base.config, section)
+        check_section(section, requested, actual, base.origin.name, remedy=_OF_INIT)
     merged = {
-        section: getattr(base.config, section).model_dump() | _set_values(getattr(config, section))
+        section: getattr(base.config, section).model_dump() | set_values(getattr(config, section))
         for section in ("model", "tokenizer", "languages", "decode")
     }
-    sizes = {key: getattr(base.config.model, key) for key in _OF_THE_VOCABULARY}
+    sizes = {key: getattr(base.config.model, key) for key in OF_THE_VOCABULARY}
     return config.replace(**merged | {"model": merged["model"] | sizes})
 
 
-def with_vocabulary(config: Config, name: str) -> tuple[Config, TokenizerPair]:
-    """Return the settings with the vocabulary of another model and what goes with it, and its tokenizers.
-
-    Args:
-        config: of the run.
-        name: of the bundle: its path, or its id on the hub.
+def _prepared_text(data: DataConfig) -> PreparedText | None:
+    """Return the training text if `heedful prepare` has turned it into ids.
 
     Raises:
-        ConfigError: the user has set another value.
-        BundleError: it is missing, damaged, too new, or has no tokenizer.
-        HubError: it cannot be downloaded.
+        ConfigError: there is no validation text besides it.
     """
-    bundle = load_bundle(local_bundle(Path(name)))
-    own = _set_values(config.tokenizer) | {"bundle": name}
-    remedy = "tokenizer.bundle keeps its vocabulary; leave the setting out, or set tokenizer.bundle=false"
-    _check("tokenizer", config.tokenizer.replace(bundle=None), bundle.config.tokenizer, name, remedy=remedy)
-    settings = config.model_dump(exclude_unset=True) | {
-        "tokenizer": bundle.config.tokenizer.model_dump() | own,
-        "languages": bundle.config.languages.model_dump() | _set_values(config.languages),
-        "model": {"decoder_start_id": bundle.config.model.decoder_start_id} | _set_values(config.model),
-    }
-    return validate(settings), bundle.tokenizers
+    path = Path(data.pairs) if data.pairs else None
+    if path is None or not is_prepared(path):
+        return None
+    if not (data.valid_pairs or data.valid_src):
+        raise ConfigError(f"{path}: holds no text that could be held out; give --valid-src and --valid-tgt")
+    return PreparedText.load(path)
 
 
-_OF_INIT = "--init keeps its architecture and tokenizers; leave the setting out, or the preset that makes it"
-
-
-def _check(section: str, requested: Section, actual: Section, name: str, *, remedy: str = _OF_INIT) -> None:
-    for key, value in _set_values(requested).items():
-        there = getattr(actual, key)
-        if key not in _FREE | _OF_THE_VOCABULARY and value != there:
-            raise ConfigError(
-                f"{section}.{key}={json.dumps(value)}: {name} has {json.dumps(there)}, and {remedy}"
-            )
-
-
-def _set_values(section: Section) -> dict[str, Any]:
-    """Return the settings of a section that were set to a value other than None."""
-    return {key: value for key, value in section.model_dump(exclude_unset=True).items() if value is not None}
-
-
-def _read(config: Config, files: ExitStack, notices: Notices) -> tuple[list[ParallelText], ParallelText]:
+def _read(
+    config: Config, files: ExitStack, notices: Notices, *, is_ready: bool
+) -> tuple[list[ParallelText], ParallelText]:
     """Read the corpora and the validation text; without a validation set, hold out pairs of the first corpus.
 
-    The training text is in temporary files, which `files` removes, and the validation text in memory.
+    The training text is in temporary files, which `files` removes, and the validation text in memory. If the
+    training text is ready, only the validation text is read.
     """
     data = config.data
+    held_out = _files(data, data.valid_src, data.valid_tgt, data.valid_pairs)
+    if is_ready and held_out is not None:
+        return [], load_text(held_out)
     parts = data.corpora or (data,)
     corpora = [each for part in parts if (each := _files(data, part.src, part.tgt, part.pairs))]
     if not corpora:
@@ -297,7 +286,6 @@ def _read(config: Config, files: ExitStack, notices: Notices) -> tuple[list[Para
             text = files.enter_context(open_text(corpus, cache_directory(data.cache_dir), report=report))
         notices.add(f"{text.num_read:,} pairs in {text.name}; {text.num_empty:,} left out as empty")
         texts.append(text)
-    held_out = _files(data, data.valid_src, data.valid_tgt, data.valid_pairs)
     if held_out is not None:
         valid = load_text(held_out)
     elif len(texts[0]) >= _ENOUGH_TO_HOLD_OUT:  # at most about 1,000 pairs, spread over the text
@@ -442,9 +430,10 @@ def _stored(
     tokenizers: TokenizerPair,
     config: Config,
     report: Report,
+    ids: ParallelStore | None,
 ) -> tuple[BatchSource, BatchSource]:
-    """Store the ids of training and validation text; return the batches of both."""
-    longest, total = config.data.max_length, sum(map(len, texts))
+    """Store the ids of training text, unless given, and of validation text; return the batches of both."""
+    longest, total = config.data.max_length, sum(map(len, texts)) or len(valid)
     if config.model.positions == "learned":
         longest = min(longest, config.model.max_positions)
 
@@ -462,8 +451,8 @@ def _stored(
 
     template, sampling = SpecialTokens.of(config, tokenizers), config.tokenizer.sampling
     templates = [_tagged(config, corpus.tag, tokenizers) for corpus in config.data.corpora] or [template]
-    stores, done = list[ParallelStore](), 0
-    for text, of_it in zip(texts, templates, strict=True):
+    stores, done = [ids] if ids else list[ParallelStore](), 0
+    for text, of_it in zip(texts, templates, strict=ids is None):
         stores.append(build(text, of_it, sampling, done))
         done += len(text)
     source = BatchSource(

@@ -1,11 +1,12 @@
-"""Translate shards: each output is complete or absent, and a manifest says which are done, here or on Ray.
+"""Work on shards: each output is complete or absent, and a manifest says which are done, here or on Ray.
 
     OUTPUT/
       manifest.json     format_version, the settings, and for each shard that is done: lines, bytes, checksums
-      NAME              the translation of the shard NAME, written under a temporary name and renamed
+      NAME              what was made of the shard NAME, written under a temporary name and renamed
 
-A shard is a text (gzipped or not) or a Parquet file, which gets the column `translation`. A path is of the
-local file system, a URL of one of fsspec's.
+Shards are translated here, and prepared for training in `corpus_shards.py`. To be translated, a shard is a
+text (gzipped or not) or a Parquet file, which gets the column `translation`. A path is of the local file
+system, a URL of one of fsspec's.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ import logging
 import os
 import re
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -26,6 +28,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from typing_extensions import override
 
 from heedful.cli.streams import Lines, compressed, decompressed, translation_display, write_line
 from heedful.decoding.options import SearchOptions
@@ -138,51 +141,77 @@ class Folder:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardJob:
-    """Whatever a process needs to translate shards; it can be pickled.
+    """Whatever a process needs to work on shards; it can be pickled.
 
     Attributes:
         source: the URL of the directory of the shards.
-        output: the URL of the directory of their translations.
-        load: returns the translator, the search, and how many lines to translate at a time.
-        shown: returns the output lines of a translation; its arguments are that and the number of the line.
-        layout: settings of the output lines, for the manifest.
-        column: of Parquet files, with the text.
-        with_scores: whether Parquet files get a column of scores.
+        output: the URL of the directory of what is made of them.
+        done: the word for a shard that is done, for messages.
+        suffix: of the outputs, after the names of the shards.
         expected: the settings of the shards that are done; none: there are none yet.
     """
 
     source: str
     output: str
+    done: str = "translated"
+    suffix: str = ""
+    expected: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationJob(ShardJob):
+    """Whatever a process needs to translate shards.
+
+    Attributes:
+        load: returns the translator, the search, and how many lines to translate at a time.
+        shown: returns the output lines of a translation; its arguments are that and the number of the line.
+        layout: settings of the output lines, for the manifest.
+        column: of Parquet files, with the text.
+        with_scores: whether Parquet files get a column of scores.
+    """
+
     load: Callable[[], tuple[Translator, SearchOptions, int]]
     shown: Callable[[Translation, int], Iterable[str]]
     layout: Mapping[str, object]
     column: str = "text"
     with_scores: bool = False
-    expected: Mapping[str, str] = field(default_factory=dict)
 
 
-class ShardTranslator:
-    """Translates shards, one at a time; the model is loaded with the first of them.
+class ShardWorker(ABC):
+    """Works on shards, one at a time.
 
     Attributes:
         bytes_read: how much of the shards was read.
-        report: called after each chunk, with the lines and tokens that were written since the start.
+        report: called now and then, with the lines and tokens that were written since the start.
     """
 
     def __init__(self, job: ShardJob) -> None:
         self.bytes_read = 0
         self.report: Callable[[int, int], None] = lambda lines, tokens: None
-        self._job, self._lines, self._tokens = job, 0, 0
+        self._lines = self._tokens = 0
         self._source, self._output = Folder.of(job.source), Folder.of(job.output)
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Translate the shard that a row names, for Ray; a mistake of the user is part of the answer."""
+        """Work on the shard that a row names, for Ray; a mistake of the user is part of the answer."""
         try:
-            return {"name": row["name"], "record": json.dumps(self.translate(row["name"])), "error": ""}
+            return {"name": row["name"], "record": json.dumps(self.work(row["name"])), "error": ""}
         except (HeedfulError, OSError) as error:
             return {"name": row["name"], "record": "", "error": str(error)}
 
-    def translate(self, name: str) -> Record:
+    @abstractmethod
+    def work(self, name: str) -> Record:
+        """Write the output of a shard, and return its entry of the manifest."""
+
+
+class ShardTranslator(ShardWorker):
+    """Translates shards; the model is loaded with the first of them."""
+
+    def __init__(self, job: TranslationJob) -> None:
+        super().__init__(job)
+        self._job = job
+
+    @override
+    def work(self, name: str) -> Record:
         """Translate a shard, and return its entry of the manifest.
 
         Raises:
@@ -322,11 +351,15 @@ class Manifest:
             manifest["shards"][name] = {key: value for key, value in record.items() if key != "settings"}
             self._write(manifest)
 
-    def start(self, *, resume: bool) -> dict[str, Any]:
+    def start(self, *, resume: bool, done: str) -> dict[str, Any]:
         """Return what it holds; without one, write an empty one into an empty directory.
 
+        Args:
+            resume: whether there may be shards that are done.
+            done: the word for these, for the message.
+
         Raises:
-            RunError: the directory has other files, or translated shards where this is no resumption.
+            RunError: the directory has other files, or such shards where this is no resumption.
         """
         if self._folder.files.get_file_info(self._folder.path).type == pafs.FileType.File:
             raise RunError(f"{self._folder.url}: is a file; give a directory for the shards")
@@ -337,8 +370,7 @@ class Manifest:
             manifest = self.read()
         if manifest["shards"] and not resume:
             raise RunError(
-                f"{self._folder.url}: has translated shards; --resume goes on with them, or give another "
-                "--output"
+                f"{self._folder.url}: has {done} shards; --resume goes on with them, or give another --output"
             )
         return manifest
 
@@ -377,49 +409,61 @@ def list_shards(source: str) -> tuple[Folder, dict[str, int]]:
     return folder, sizes
 
 
-def translate_shards(
-    job: ShardJob, sizes: Mapping[str, int], *, resume: bool, ray_cpus: int, ray_gpus: int
+def work_on_shards(
+    worker: type[ShardWorker],
+    job: ShardJob,
+    sizes: Mapping[str, int],
+    *,
+    resume: bool,
+    ray_cpus: int,
+    ray_gpus: int = 0,
 ) -> str:
-    """Translate shards, here or on Ray, and return what was done, in words.
+    """Work on shards, here or on Ray, and return what was done, in words.
 
     Args:
+        worker: its instances do the work; it takes the job.
         job: what to do; `source` is the directory of `list_shards`.
         sizes: of the shards.
         resume: whether to go on with an output that is there; also with other processes at the same time.
-        ray_cpus: CPUs of each worker on Ray; 0: translate here.
+        ray_cpus: CPUs of each worker on Ray; 0: work here.
         ray_gpus: GPUs of each worker on Ray.
 
     Raises:
-        HeedfulError: shards that cannot be translated; the others before them are done.
+        HeedfulError: shards that cannot be used; the others before them are done.
     """
     output = Folder.of(job.output)
     manifest = Manifest(output)
-    started = manifest.start(resume=resume)
+    started = manifest.start(resume=resume, done=job.done)
     job = replace(job, expected=started["settings"])
     records, written = started["shards"], output.sizes()
     for name in records.keys() & sizes.keys():
         if records[name]["source"]["bytes"] != sizes[name]:
-            raise RunError(f"{job.source}/{name}: has changed since it was translated; give another --output")
-    to_do = [name for name in sizes if name not in records or name not in written]
+            raise RunError(f"{job.source}/{name}: has changed since it was {job.done}; give another --output")
+    to_do = {
+        name: size for name, size in sizes.items() if name not in records or name + job.suffix not in written
+    }
     before = len(sizes) - len(to_do)
     if to_do and ray_cpus:
-        _translate_on_ray(job, {name: sizes[name] for name in to_do}, manifest, cpus=ray_cpus, gpus=ray_gpus)
+        _work_on_ray(worker, job, to_do, manifest, cpus=ray_cpus, gpus=ray_gpus)
     elif to_do:
-        _translate_here(job, {name: sizes[name] for name in to_do}, manifest)
-    for name in output.leftovers(sizes):
+        _work_here(worker(job), job, to_do, manifest)
+    for name in output.leftovers(name + job.suffix for name in sizes):
         output.files.delete_file(output.of_file(name))
-    return f"shards translated: {len(to_do):,}" + (f"; {before:,} were done before" if before else "")
+    return f"shards {job.done}: {len(to_do):,}" + (f"; {before:,} were done before" if before else "")
 
 
-def _translate_here(job: ShardJob, sizes: Mapping[str, int], manifest: Manifest) -> None:
-    """Translate the shards that no other process is translating, then those that it did not finish."""
-    worker, total, output = ShardTranslator(job), sum(sizes.values()), Folder.of(job.output)
+def _work_here(worker: ShardWorker, job: ShardJob, sizes: Mapping[str, int], manifest: Manifest) -> None:
+    """Work on the shards that no other process is working on, then on those that it did not finish."""
+    total, output = sum(sizes.values()), Folder.of(job.output)
     with translation_display(lambda: worker.bytes_read / max(total, 1)) as worker.report:
         for timeout in (0, -1):
             for name in sizes:
                 with claimed(output, name, timeout=timeout) as is_mine:
-                    if is_mine and name not in (manifest.read()["shards"].keys() & output.sizes().keys()):
-                        manifest.add(name, worker.translate(name))
+                    if not is_mine:
+                        continue
+                    written = output.sizes()
+                    if name not in manifest.read()["shards"] or name + job.suffix not in written:
+                        manifest.add(name, worker.work(name))
 
 
 @contextmanager
@@ -431,10 +475,16 @@ def _one_line_of(kind: type[Exception]) -> Iterator[None]:
         raise RunError(f"--on ray: {str(error).strip()}; --resume goes on with the other shards") from error
 
 
-def _translate_on_ray(
-    job: ShardJob, sizes: Mapping[str, int], manifest: Manifest, *, cpus: int, gpus: int
+def _work_on_ray(
+    worker: type[ShardWorker],
+    job: ShardJob,
+    sizes: Mapping[str, int],
+    manifest: Manifest,
+    *,
+    cpus: int,
+    gpus: int,
 ) -> None:
-    """Translate shards by a pool of actors; Ray replaces those that die, and gives their shards to others."""
+    """Work on shards by a pool of actors; Ray replaces those that die, and gives their shards to others."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
@@ -453,7 +503,7 @@ def _translate_on_ray(
     workers = max(1, min(len(sizes), workers))
     pool = ray.data.ActorPoolStrategy(min_size=1, max_size=len(sizes), initial_size=workers)
     rows = ray.data.from_items([{"name": name} for name in sizes], override_num_blocks=len(sizes)).map(
-        cast(Any, ShardTranslator), fn_constructor_args=(job,), compute=pool, num_cpus=cpus, num_gpus=gpus
+        cast(Any, worker), fn_constructor_args=(job,), compute=pool, num_cpus=cpus, num_gpus=gpus
     )
     total, errors = max(1, sum(sizes.values())), []
     done = lines = tokens = 0

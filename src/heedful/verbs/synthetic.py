@@ -300,7 +300,7 @@ def _check_origin(file: Path, settings: Mapping[str, str]) -> None:
 def _config(synthesis: Synthesis, provenance: str, *, vocabulary: Path | None) -> "Config":
     """Return the settings of the training, with the vocabulary of another model if there is one."""
     from heedful.settings.loading import load_config, parse_override
-    from heedful.verbs.prepare import with_vocabulary
+    from heedful.verbs.corpus_shards import with_vocabulary
 
     task = synthesis.task
     text = {"valid_src": task.valid_src, "valid_tgt": task.valid_tgt, "tokenizer": vocabulary}

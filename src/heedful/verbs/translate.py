@@ -478,7 +478,7 @@ def _translate_shards(task: Translate) -> None:
         )
     if task.on not in ("here", "ray"):
         raise typer.BadParameter(f"--on {task.on}: must be here or ray")
-    from heedful.verbs.shards import ShardJob, list_shards, translate_shards
+    from heedful.verbs.shards import ShardTranslator, TranslationJob, list_shards, work_on_shards
 
     folder, sizes = list_shards(task.source)
     if any(name.endswith(".parquet") for name in sizes) and (task.json or task.n_best > 1):
@@ -486,7 +486,7 @@ def _translate_shards(task: Translate) -> None:
     if Path(task.output).absolute() == Path(folder.path):
         raise InputError(f"{task.output}: is the input too; write to another directory")
     own = _for_other_machines(task) if task.on == "ray" else task
-    job = ShardJob(
+    job = TranslationJob(
         source=folder.path if folder.is_local else folder.url,
         output=task.output if "://" in task.output else str(Path(task.output).absolute()),
         load=partial(load, own),
@@ -498,7 +498,7 @@ def _translate_shards(task: Translate) -> None:
     cpus = task.runtime.threads or 1 if task.on == "ray" else 0
     gpus = int(task.runtime.device == "cuda")
     with warnings_on_stderr():
-        done = translate_shards(job, sizes, resume=task.resume, ray_cpus=cpus, ray_gpus=gpus)
+        done = work_on_shards(ShardTranslator, job, sizes, resume=task.resume, ray_cpus=cpus, ray_gpus=gpus)
     print(done, file=sys.stderr)
 
 

@@ -423,6 +423,10 @@ def test_what_was_used_within_a_day_stays(tmp_path: Path) -> None:
 def test_files_of_others_stay_and_those_of_a_killed_run_go(tmp_path: Path) -> None:
     others = [file(tmp_path, name, days=99) for name in ("notes.txt", "a.arrow", "abc.tmp", "ctranslate2-x")]
     left_over = file(tmp_path, f"{'d' * 40}.x8f.tmp", days=3)
-    assert evict(tmp_path, max_bytes=10**9) == [left_over]
+    folder = tmp_path / f"{'0' * 40}.x8f.tmp"
+    folder.mkdir()
+    file(folder, "part-0.tsv", days=3)
+    os.utime(folder, (left_over.stat().st_atime, left_over.stat().st_mtime))
+    assert sorted(evict(tmp_path, max_bytes=10**9)) == [folder, left_over]
     assert evict(tmp_path, max_bytes=0) == []
     assert all(path.exists() for path in others)

@@ -1,0 +1,440 @@
+"""Shards of parallel text as ids on disk, which training maps into memory; the work of `heedful prepare`.
+
+    OUTPUT/
+      tokenizer/        the vocabulary
+      manifest.json     the settings, and for each shard that is done: pairs, bytes, checksums
+      NAME.arrow        the store of the shard NAME (data/store.py)
+      config.toml       the settings that training takes over; it is written last, when all shards are done
+
+A shard is two files of lines, or one file of pairs: `.tsv`, `.jsonl` or `.parquet`. Its store has the same
+bytes wherever it was made.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from heedful.data.corpora import chunks, open_text, writing_to
+from heedful.data.files import FilledPairs, PairFiles, ParallelText
+from heedful.data.store import ParallelStore, build_store, cache_directory
+from heedful.errors import ConfigError, CorpusError, InputError, TokenizerError
+from heedful.runtime.threads import check_workers, num_threads, using_threads
+from heedful.settings.loading import load_config, to_toml, validate
+from heedful.settings.model import Section
+from heedful.settings.run import Config, DataConfig
+from heedful.storage.bundle import load_bundle
+from heedful.text import SpecialTokens, TokenizerPair, train_tokenizers
+from heedful.text.training import MAX_LINES
+from heedful.verbs.loading import local_bundle
+from heedful.verbs.resumable import check_settings
+from heedful.verbs.run_directory import CONFIG, TOKENIZER
+from heedful.verbs.shards import (
+    MANIFEST,
+    Folder,
+    Manifest,
+    Record,
+    ShardJob,
+    ShardWorker,
+    claimed,
+    list_shards,
+    work_on_shards,
+)
+
+# Settings that change neither the function of the model nor its vocabulary.
+_FREE = {"dropout", "attention_dropout", "activation_dropout", "word_dropout", "sampling"}
+OF_THE_VOCABULARY = {"src_vocab_size", "tgt_vocab_size", "src_pad_id", "tgt_pad_id"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairShards:
+    """Shards of parallel text: of one file each, or of two.
+
+    Attributes:
+        sizes: bytes of each shard by its name, which is that of its only file or of its source side.
+        source: the URL of the directory of these files.
+        targets: the URL of the directory of the target sides; none: a shard is one file.
+        target_of: the name of the target side of each shard.
+        keys: of source and target in files of pairs.
+    """
+
+    sizes: Mapping[str, int]
+    source: str
+    targets: str | None
+    target_of: Mapping[str, str]
+    keys: tuple[str, str]
+
+    @classmethod
+    def of(cls, data: DataConfig) -> "PairShards":
+        """Return the shards that the settings of a text name: as directories, patterns, or URLs.
+
+        Raises:
+            ConfigError: they name no text, or several corpora.
+            InputError: there are no shards, or unequal numbers of both sides.
+        """
+        if data.corpora or not (data.pairs or (data.src and data.tgt)):
+            raise ConfigError("heedful prepare takes one corpus: give --pairs, or --src and --tgt")
+        folder, sizes = list_shards(data.pairs or str(data.src))
+        targets, target_of = None, dict[str, str]()
+        if not data.pairs:
+            target_folder, target_sizes = list_shards(str(data.tgt))
+            if len(target_sizes) != len(sizes):
+                raise InputError(
+                    f"{data.src}: {len(sizes):,} shards, but {data.tgt} has {len(target_sizes):,}; source "
+                    "and target belong together in the order of their names"
+                )
+            targets, target_of = _url(target_folder), dict(zip(sizes, target_sizes, strict=True))
+            sizes = {name: size + target_sizes[target_of[name]] for name, size in sizes.items()}
+        return cls(
+            sizes=sizes,
+            source=_url(folder),
+            targets=targets,
+            target_of=target_of,
+            keys=(data.src_key, data.tgt_key),
+        )
+
+    @contextmanager
+    def files(self, name: str, directory: Path) -> Iterator[PairFiles]:
+        """Yield the files of a shard on this machine; copies of remote ones are in `directory`."""
+        paths = []
+        for number, (folder, file) in enumerate(self._sides(name)):
+            path = Path(folder.of_file(file))
+            if not folder.is_local:
+                path = directory / str(number) / file
+                path.parent.mkdir()
+                with folder.files.open_input_file(folder.of_file(file)) as there, path.open("wb") as here:
+                    shutil.copyfileobj(there, here)
+            paths.append(path)
+        yield PairFiles(tuple(paths), *self.keys)
+
+    def fingerprint(self, name: str) -> dict[str, Any]:
+        """Return the size of a shard, and its checksum or those of both sides."""
+        found = [folder.fingerprint(file) for folder, file in self._sides(name)]
+        checksums = " ".join(each["sha256"] for each in found)
+        return {"bytes": sum(each["bytes"] for each in found), "sha256": checksums}
+
+    def sample(self, pairs: int, directory: Path) -> ParallelText:
+        """Return the first pairs of each shard, in proportion to its size; so many of all shards, at most."""
+        src, tgt, total = list[str](), list[str](), max(1, sum(self.sizes.values()))
+        for name, size in self.sizes.items():
+            left = max(1, pairs * size // total)
+            with temporary_directory(directory) as copies, self.files(name, copies) as files:
+                for sources, targets in FilledPairs(chunks(files), files):
+                    src += sources[:left]
+                    tgt += targets[:left]
+                    left -= len(sources)
+                    if left <= 0:
+                        break
+        return ParallelText(src, tgt, (self.source,))
+
+    def _sides(self, name: str) -> list[tuple[Folder, str]]:
+        sides = [(Folder.of(self.source), name)]
+        return sides if self.targets is None else [*sides, (Folder.of(self.targets), self.target_of[name])]
+
+
+def _url(folder: Folder) -> str:
+    return folder.path if folder.is_local else folder.url
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparationJob(ShardJob):
+    """Whatever a process needs to turn shards into ids.
+
+    Attributes:
+        text: the shards.
+        config: of a training on them.
+        tokenizers: of source and target.
+        processes: that turn one shard into ids.
+    """
+
+    text: PairShards
+    config: Config
+    tokenizers: TokenizerPair
+    processes: int
+    done: str = "prepared"
+    suffix: str = ".arrow"
+
+
+class ShardPreparer(ShardWorker):
+    """Writes the stores of shards."""
+
+    def __init__(self, job: PreparationJob) -> None:
+        super().__init__(job)
+        self._job = job
+
+    @override
+    def work(self, name: str) -> Record:
+        """Write the store of a shard, and return its entry of the manifest.
+
+        Raises:
+            CorpusError: a text that is not usable, or of which no pair is left.
+            RunError: other settings than those of the shards before.
+        """
+        job, before = self._job, self.bytes_read
+        settings = settings_of_text(job.config, job.tokenizers)
+        if job.expected:
+            check_settings(job.output, job.expected, settings, remedy="or another --output")
+        source = job.text.fingerprint(name)
+
+        def report(fraction: float) -> None:
+            self.bytes_read = before + int(fraction * source["bytes"])
+            self.report(self._lines, self._tokens)
+
+        with (
+            using_threads(job.processes),
+            temporary_directory(cache_directory(job.config.data.cache_dir)) as folder,
+            job.text.files(name, folder) as files,
+            open_text(files, folder, report=lambda fraction: report(fraction / 2)) as text,
+        ):
+            store = build_store(
+                text,
+                job.tokenizers,
+                max_length=_longest(job.config),
+                template=SpecialTokens.of(job.config, job.tokenizers),
+                cache_dir=folder,
+                keep_text=job.config.tokenizer.sampling > 0.0,
+                processes=job.processes,
+                report=lambda fraction: report((1 + fraction) / 2),
+            )
+            with store.path.open("rb") as built, self._output.complete(name + job.suffix) as out:
+                shutil.copyfileobj(built, out)
+        tokens = store.report.num_src_tokens + store.report.num_tgt_tokens
+        self.bytes_read = before + source["bytes"]
+        self._lines, self._tokens = self._lines + len(store), self._tokens + tokens
+        output = self._output.fingerprint(name + job.suffix)
+        return {
+            "settings": settings, "lines": len(store), "tokens": tokens, "source": source, "output": output
+        }  # fmt: skip
+
+
+@contextmanager
+def temporary_directory(parent: Path) -> Iterator[Path]:
+    """Create a directory, named as those that the eviction of stores removes after a kill."""
+    with writing_to(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        path = Path(tempfile.mkdtemp(dir=parent, prefix=f"{'0' * 40}.", suffix=".tmp"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def settings_of_text(config: Config, tokenizers: TokenizerPair) -> dict[str, str]:
+    """Return whatever the ids of a text depend on."""
+    template = SpecialTokens.of(config, tokenizers)
+    frame = (template.src_prefix, template.src_suffix, template.tgt_prefix, template.tgt_suffix)
+    return {
+        "vocabulary": tokenizers.fingerprint(),
+        "special_tokens": str(frame),
+        "max_length": str(_longest(config)),
+        "sentences": str(config.tokenizer.sampling > 0.0),
+        "tokenizer": config.tokenizer.model_dump_json(exclude={"sampling"}),
+    }
+
+
+def _longest(config: Config) -> int:
+    """Return the longest source or target in tokens."""
+    if config.model.positions == "learned":
+        return min(config.data.max_length, config.model.max_positions)
+    return config.data.max_length
+
+
+def prepare_shards(config: Config, output: str, *, resume: bool, on_ray: bool) -> str:
+    """Turn shards of text into ids, and return what was done, in words.
+
+    Args:
+        config: of a training on the text.
+        output: the path or URL of the directory of stores.
+        resume: whether to go on with an output that is there.
+        on_ray: on a Ray cluster, with `train.threads` CPUs for each worker; else here.
+
+    Raises:
+        ConfigError: there is not one text.
+        InputError: there are no shards, or those of both sides do not belong together.
+        HeedfulError: shards that cannot be used; the others before them are done.
+    """
+    text, folder = PairShards.of(config.data), Folder.of(output)
+    if _url(folder) in (text.source, text.targets):
+        raise InputError(f"{output}: is the input too; write to another directory")
+    processes = config.train.threads or (1 if on_ray else num_threads())
+    check_workers("train.threads", processes)
+    cache = cache_directory(config.data.cache_dir).absolute()  # the same on each machine
+    config = config.replace(data=config.data.replace(cache_dir=str(cache)).model_dump())
+    Manifest(folder).start(resume=resume, done=PreparationJob.done)
+    config, tokenizers = _vocabulary(config, text, folder, cache)
+    with suppress(FileNotFoundError):
+        folder.files.delete_file(folder.of_file(CONFIG))  # until the new shards are done
+    job = PreparationJob(
+        source=text.source,
+        output=_url(folder),
+        text=text,
+        config=config,
+        tokenizers=tokenizers,
+        processes=processes,
+    )
+    cpus = processes if on_ray else 0
+    done = work_on_shards(ShardPreparer, job, text.sizes, resume=True, ray_cpus=cpus)
+    with folder.complete(CONFIG) as file:
+        file.write(to_toml(config).encode())
+    return done
+
+
+def _vocabulary(
+    config: Config, text: PairShards, output: Folder, cache: Path
+) -> tuple[Config, TokenizerPair]:
+    """Return the settings and the tokenizers: those of an earlier start, of a bundle, or trained ones."""
+    of_bundle = None
+    if config.tokenizer.bundle is not None:
+        config, of_bundle = with_vocabulary(config, config.tokenizer.bundle)
+    folder = Folder.of(f"{_url(output)}/{TOKENIZER}")
+    with claimed(output, TOKENIZER, timeout=-1), temporary_directory(cache) as here:
+        for name in folder.sizes():
+            with folder.files.open_input_file(folder.of_file(name)) as file:
+                (here / name).write_bytes(file.read())
+        with suppress(TokenizerError):
+            return config, TokenizerPair.load(here)
+        tokenizers = of_bundle
+        if tokenizers is None:
+            sample = text.sample(MAX_LINES // 2, cache)
+            tokenizers = train_tokenizers(sample.src, sample.tgt, config.tokenizer, seed=config.train.seed)
+        tokenizers.save(here)
+        folder.files.create_dir(folder.path)
+        for path in sorted(here.iterdir()):
+            with folder.complete(path.name) as copy:
+                copy.write(path.read_bytes())
+    return config, tokenizers
+
+
+@dataclass(frozen=True)
+class PreparedText:
+    """A directory that `prepare_shards` has written.
+
+    Attributes:
+        path: of the directory.
+        config: the settings that its text was prepared with.
+        tokenizers: of source and target.
+        store: its pairs.
+        settings: what the ids depend on.
+    """
+
+    path: Path
+    config: Config
+    tokenizers: TokenizerPair
+    store: ParallelStore
+    settings: Mapping[str, str]
+
+    @classmethod
+    def load(cls, path: Path) -> "PreparedText":
+        """Open a directory.
+
+        Raises:
+            CorpusError: some shards are not done, or a store is missing or damaged.
+            RunError: the manifest is damaged.
+            TokenizerError: the tokenizer is damaged.
+        """
+        if not (path / CONFIG).exists():
+            raise CorpusError(f"{path}: some shards are not prepared yet; heedful prepare --resume goes on")
+        manifest = Manifest(Folder.of(str(path))).read()
+        stores = [path / f"{name}{PreparationJob.suffix}" for name in sorted(manifest["shards"])]
+        return cls(
+            path,
+            load_config(path / CONFIG),
+            TokenizerPair.load(path / TOKENIZER),
+            ParallelStore(*stores),
+            manifest["settings"],
+        )
+
+    def settings_for(self, config: Config, base: TokenizerPair | None) -> Config:
+        """Return the settings of a training on this text, with its vocabulary.
+
+        Args:
+            config: of the training.
+            base: the tokenizers of the model to fine-tune, which must be those of the text; None: a new one.
+
+        Raises:
+            ConfigError: the text has no sentences, from which subwords are sampled.
+            RunError: the text was prepared with other settings.
+        """
+        if base is None:
+            remedy = "its ids are of that vocabulary; leave the setting out, or prepare the text again"
+            was = self.config
+            check_section("tokenizer", config.tokenizer, was.tokenizer, str(self.path), remedy=remedy)
+            config = _taking_over(config, was, set_values(config.tokenizer))
+            longest = {"max_length": was.data.max_length} | set_values(config.data)
+            config = validate(config.model_dump(exclude_unset=True) | {"data": longest})
+        if config.tokenizer.sampling and not self.store.has_text:
+            raise ConfigError(
+                f"tokenizer.sampling={config.tokenizer.sampling}: {self.path} has no sentences to sample "
+                "from; give the setting to heedful prepare too"
+            )
+        same = {key: self.settings.get(key, "") for key in ("sentences", "tokenizer")}  # or checked above
+        now = settings_of_text(config, base or self.tokenizers) | same
+        check_settings(str(self.path), self.settings, now, remedy="or prepare the text again")
+        return config
+
+
+def is_prepared(path: Path) -> bool:
+    """Return whether a directory is one of `prepare_shards`."""
+    return (path / MANIFEST).is_file() and (path / TOKENIZER).is_dir()
+
+
+def with_vocabulary(config: Config, name: str) -> tuple[Config, TokenizerPair]:
+    """Return the settings with the vocabulary of another model and what goes with it, and its tokenizers.
+
+    Args:
+        config: of the run.
+        name: of the bundle: its path, or its id on the hub.
+
+    Raises:
+        ConfigError: the user has set another value.
+        BundleError: it is missing, damaged, too new, or has no tokenizer.
+        HubError: it cannot be downloaded.
+    """
+    bundle = load_bundle(local_bundle(Path(name)))
+    own = config.tokenizer.replace(bundle=None)
+    remedy = "tokenizer.bundle keeps its vocabulary; leave the setting out, or set tokenizer.bundle=false"
+    check_section("tokenizer", own, bundle.config.tokenizer, name, remedy=remedy)
+    own_values = set_values(config.tokenizer) | {"bundle": name}
+    return _taking_over(config, bundle.config, own_values), bundle.tokenizers
+
+
+def _taking_over(config: Config, other: Config, own: Mapping[str, Any]) -> Config:
+    """Return the settings with what goes with the vocabulary of other ones, and with one's own values."""
+    settings = config.model_dump(exclude_unset=True) | {
+        "tokenizer": {**other.tokenizer.model_dump(), **own},
+        "languages": other.languages.model_dump() | set_values(config.languages),
+        "model": {"decoder_start_id": other.model.decoder_start_id} | set_values(config.model),
+    }
+    return validate(settings)
+
+
+def check_section(section: str, requested: Section, actual: Section, name: str, *, remedy: str) -> None:
+    """Check that the settings that the user has set are those of another model or text.
+
+    Args:
+        section: its name.
+        requested: as the user has set it.
+        actual: that of the other.
+        name: of the other, for the message.
+        remedy: for the message.
+
+    Raises:
+        ConfigError: naming the first that differs.
+    """
+    for key, value in set_values(requested).items():
+        there = getattr(actual, key)
+        if key not in _FREE | OF_THE_VOCABULARY and value != there:
+            raise ConfigError(
+                f"{section}.{key}={json.dumps(value)}: {name} has {json.dumps(there)}, and {remedy}"
+            )
+
+
+def set_values(section: Section) -> dict[str, Any]:
+    """Return the settings of a section that were set to a value other than None."""
+    return {key: value for key, value in section.model_dump(exclude_unset=True).items() if value is not None}
