@@ -67,6 +67,7 @@ def test_a_process_without_rows_adds_nothing(source: BatchSource) -> None:
     assert_same(found.weights, wanted.weights)
 
 
+LONG = [pytest.mark.slow, pytest.mark.timeout(3600)]
 ALL_CASES = [
     f"{parallel}{options}"
     for parallel in ("ddp", "fsdp")
@@ -78,9 +79,9 @@ ALL_CASES = [
     ("size", "cases"),
     [
         (2, ["ddp few", "fsdp muon few"]),
-        pytest.param(2, ALL_CASES, marks=pytest.mark.slow),
-        pytest.param(4, ALL_CASES, marks=pytest.mark.slow),
-        pytest.param(8, ALL_CASES, marks=pytest.mark.slow),
+        pytest.param(2, ALL_CASES, marks=LONG),
+        pytest.param(4, ALL_CASES, marks=LONG),
+        pytest.param(8, ALL_CASES, marks=LONG),
     ],
     ids=["2, few cases", "2", "4", "8"],
 )
