@@ -52,6 +52,7 @@ LAZY_PARTS = {"cli/progress.py"} | {
     f"verbs/{name}.py"
     for name in (
         "card",
+        "corpus_shards",
         "inspect_text",
         "loading",
         "output_checks",
