@@ -19,6 +19,7 @@ from command_line import Outcome, assert_one_clear_line, heedful
 from safetensors.torch import load_file
 from ten_pairs import ENGLISH, GERMAN, as_options
 from tiny_bundle import SOURCES, TARGETS
+from translation_server import own_ray
 
 PAIRS = [*zip(ENGLISH, GERMAN, strict=True)]
 SHARDS = {"a": PAIRS[:4], "b": [*PAIRS[4:6], ("", "Nichts."), PAIRS[6]], "c": PAIRS[7:]}
@@ -214,11 +215,17 @@ def test_texts_that_cannot_be_prepared_are_refused(folder: Path) -> None:
     assert_one_clear_line(heedful("prepare", "-o", folder / "out"), 2, "give --pairs, or --src and --tgt")
 
 
-# Runs a command on a cluster of its own with so many CPUs.
+# Runs a command on a cluster of its own with so many CPUs. A busy machine may need several attempts to start.
 ON_RAY = """
 import logging, sys, ray
 from heedful.cli.main import main
-ray.init(num_cpus=int(sys.argv.pop(1)), log_to_driver=False, logging_level=logging.ERROR)
+cpus = int(sys.argv.pop(1))
+for attempt in range(9):
+    try:
+        ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        break
+    except Exception:
+        ray.shutdown()
 main()
 """
 
@@ -234,7 +241,7 @@ def _workers_of(process: psutil.Process) -> list[psutil.Process]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no kill -9")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("workers", "kills"), [(1, 0), (2, 0), (2, 3)])
 def test_ray_writes_the_same_bytes_though_its_workers_are_killed(
     run: Path, tmp_path: Path, workers: int, kills: int
@@ -253,11 +260,13 @@ def test_ray_writes_the_same_bytes_though_its_workers_are_killed(
     assert prepare(tmp_path, *vocabulary, output="here").code == 0
     settings = as_options({"data.cache_dir": tmp_path / "cache", "train.threads": 1, "tokenizer.bundle": run})
     command = ["prepare", "--pairs", str(tmp_path / "in"), "--preset", "tiny", *settings]
-    process = psutil.Popen(
-        [sys.executable, "-c", ON_RAY, str(workers), *command, "-o", str(tmp_path / "ray"), "--on", "ray"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
-    )  # fmt: skip
+    words = [*command, "-o", str(tmp_path / "ray"), "--on", "ray"]
+    with own_ray():
+        process = psutil.Popen(
+            [sys.executable, "-c", ON_RAY, str(workers), *words],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
+        )  # fmt: skip
     killed: set[int] = set()
     while process.poll() is None:
         alive = [each for each in _workers_of(process) if each.pid not in killed]

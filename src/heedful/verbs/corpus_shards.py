@@ -57,10 +57,10 @@ class PairShards:
     """Shards of parallel text: of one file each, or of two.
 
     Attributes:
-        sizes: bytes of each shard by its name, which is that of its only file or of its source side.
+        sizes: bytes of each shard by its name, which is that of its only file or of its source file.
         source: the URL of the directory of these files.
-        targets: the URL of the directory of the target sides; none: a shard is one file.
-        target_of: the name of the target side of each shard.
+        targets: the URL of the directory of the target files; none: a shard is one file.
+        target_of: the name of the target file of each shard.
         keys: of source and target in files of pairs.
     """
 
@@ -76,7 +76,7 @@ class PairShards:
 
         Raises:
             ConfigError: they name no text, or several corpora.
-            InputError: there are no shards, or unequal numbers of both sides.
+            InputError: there are no shards, or unequal numbers of source and target files.
         """
         if data.corpora or not (data.pairs or (data.src and data.tgt)):
             raise ConfigError("heedful prepare takes one corpus: give --pairs, or --src and --tgt")
@@ -103,7 +103,7 @@ class PairShards:
     def files(self, name: str, directory: Path) -> Iterator[PairFiles]:
         """Yield the files of a shard on this machine; copies of remote ones are in `directory`."""
         paths = []
-        for number, (folder, file) in enumerate(self._sides(name)):
+        for number, (folder, file) in enumerate(self._files_of(name)):
             path = Path(folder.of_file(file))
             if not folder.is_local:
                 path = directory / str(number) / file
@@ -114,10 +114,10 @@ class PairShards:
         yield PairFiles(tuple(paths), *self.keys)
 
     def fingerprint(self, name: str) -> dict[str, Any]:
-        """Return the size of a shard, and its checksum or those of both sides."""
-        found = [folder.fingerprint(file) for folder, file in self._sides(name)]
-        checksums = " ".join(each["sha256"] for each in found)
-        return {"bytes": sum(each["bytes"] for each in found), "sha256": checksums}
+        """Return the size of a shard, and its checksum or those of both files."""
+        each_file = [folder.fingerprint(file) for folder, file in self._files_of(name)]
+        checksums = " ".join(each["sha256"] for each in each_file)
+        return {"bytes": sum(each["bytes"] for each in each_file), "sha256": checksums}
 
     def sample(self, pairs: int, directory: Path) -> ParallelText:
         """Return the first pairs of each shard, in proportion to its size; so many of all shards, at most."""
@@ -133,9 +133,9 @@ class PairShards:
                         break
         return ParallelText(src, tgt, (self.source,))
 
-    def _sides(self, name: str) -> list[tuple[Folder, str]]:
-        sides = [(Folder.of(self.source), name)]
-        return sides if self.targets is None else [*sides, (Folder.of(self.targets), self.target_of[name])]
+    def _files_of(self, name: str) -> list[tuple[Folder, str]]:
+        files = [(Folder.of(self.source), name)]
+        return files if self.targets is None else [*files, (Folder.of(self.targets), self.target_of[name])]
 
 
 def _url(folder: Folder) -> str:
@@ -256,7 +256,7 @@ def prepare_shards(config: Config, output: str, *, resume: bool, on_ray: bool) -
 
     Raises:
         ConfigError: there is not one text.
-        InputError: there are no shards, or those of both sides do not belong together.
+        InputError: there are no shards, or source and target do not belong together.
         HeedfulError: shards that cannot be used; the others before them are done.
     """
     text, folder = PairShards.of(config.data), Folder.of(output)

@@ -467,8 +467,8 @@ def prepare_text(task: Prepare) -> None:
     from heedful.verbs.corpus_shards import prepare_shards
 
     keys = ("pairs", "src", "tgt", "src_key", "tgt_key")
-    given = {f"data.{key}": getattr(task, key) for key in keys}
-    overrides = [(key, value) for key, value in given.items() if value is not None]
+    values = {f"data.{key}": getattr(task, key) for key in keys}
+    overrides = [(key, value) for key, value in values.items() if value is not None]
     overrides += [parse_override(setting) for setting in task.settings or []]
     config = load_config(task.config, preset=task.preset, overrides=overrides)
     with warnings_on_stderr():
