@@ -9,6 +9,7 @@ import copy
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -175,11 +176,13 @@ def read_many(cases: int, damage: st.SearchStrategy[Any], read: Callable[[Any], 
     def check(case: Any) -> None:  # noqa: ANN401
         begun = time.process_time()
         try:
-            with limited_memory():
+            with limited_memory(), warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")  # an error would be taken for one of the file
                 read(case)
         except HeedfulError as error:
             assert "\n" not in str(error)
             assert len(str(error)) < 2000, f"a message of {len(str(error)):,} characters"
+        assert not caught, caught[0].message
         assert time.process_time() - begun < _SECONDS
 
     several = settings(

@@ -72,11 +72,16 @@ class MarianFiles:
 
 
 def is_marian(source: Path) -> bool:
-    """Return whether a path looks like a model of Marian: weights, a folder or an archive with some."""
+    """Return whether a path looks like a model of Marian: weights, a folder or an archive with some.
+
+    A file that is named .npz or .zip is one, even if it is damaged: no other layout has such names.
+    """
     try:
         if source.is_dir():
             return any(_is_model(file) for file in source.iterdir())
-        if zipfile.is_zipfile(source) and source.suffix != ".npz":
+        if source.suffix == ".npz" or (source.suffix == ".zip" and not zipfile.is_zipfile(source)):
+            return True
+        if zipfile.is_zipfile(source):
             with zipfile.ZipFile(source) as archive:
                 return any(name.endswith(".npz") for name in archive.namelist())
         return source.is_file() and _is_model(source)

@@ -6,7 +6,9 @@ Only here do storage and torch meet: bundles are read without it (`bundle.py`, `
 import argparse
 import json
 import math
+import re
 import shutil
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -252,13 +254,28 @@ def read_pickled(path: Path) -> object:
     try:
         mapped = zipfile.is_zipfile(path)
         if mapped:
-            _check_not_packed(path)
+            _check_plain_archive(path)
         # Scripts often store their arguments beside the weights; a Namespace holds data and runs nothing.
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what matters is refused
             # What is not used, such as the state of an optimiser, stays on the disk.
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # of any kind: torch has none of its own
-        raise ValueError(f"not weights that can be read without running code ({one_line(error)})") from error
+        raise ValueError(f"not weights that can be read without running code ({_reason(error)})") from error
+
+
+_REFUSED_NAME = re.compile(r"GLOBAL ([\w.]+)")
+
+
+def _reason(error: Exception) -> str:
+    """Return why torch.load or the check before it refuses a file: its own messages are pages of advice."""
+    if isinstance(error, _NotPlainError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if match := _REFUSED_NAME.search(str(error)):
+        return f"it asks for {shown(match[1])}"
+    return "damaged, or not written by torch.save"
 
 
 def check_tensors(tensors: Mapping[str, object]) -> None:
@@ -284,8 +301,14 @@ def _problem(tensor: Tensor) -> str | None:
     return None
 
 
-def _check_not_packed(path: Path) -> None:
-    """Refuse an archive that holds more than its own size; torch.save packs nothing."""
+class _NotPlainError(ValueError):
+    """An archive is not what torch.save writes."""
+
+
+def _check_plain_archive(path: Path) -> None:
+    """Refuse a program, and an archive that holds more than its own size; torch.save packs nothing."""
     with zipfile.ZipFile(path) as archive:
         if sum(each.file_size for each in archive.infolist()) > path.stat().st_size:
-            raise ValueError("an archive that is larger when it is unpacked")
+            raise _NotPlainError("an archive that is larger when it is unpacked")
+        if any(name.endswith("/constants.pkl") for name in archive.namelist()):
+            raise _NotPlainError("a program of TorchScript")

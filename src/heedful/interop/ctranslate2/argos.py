@@ -37,6 +37,7 @@ LAYOUT = "argos"
 _METADATA, _MODEL = "metadata.json", "model"
 _SENTENCEPIECE, _BPE = "sentencepiece.model", "bpe.model"
 _BPE_VERSION = "#version: 0.2"
+_SUFFIX = ".argosmodel"
 _MOST_FILES = 1000
 _MOST_GROWTH = 20  # of an archive that is unpacked; weights hardly shrink
 _SMALL = 2**24  # bytes that any archive may hold
@@ -45,9 +46,11 @@ _SEARCH: Mapping[str, Any] = {"beam_size": 4, "length_penalty": 0.2, "replace_un
 
 
 def is_package(path: Path) -> bool:
-    """Return whether a path is a package, packed or unpacked."""
+    """Return whether a path is a package, packed or unpacked; by its name also one that is damaged."""
     if path.is_dir():
         return (path / _METADATA).is_file() and (path / _MODEL / MODEL_FILE).is_file()
+    if path.suffix == _SUFFIX:
+        return True
     if not path.is_file() or not zipfile.is_zipfile(path):
         return False
     try:
