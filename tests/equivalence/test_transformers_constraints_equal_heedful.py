@@ -1,6 +1,7 @@
 """What holds tokens back and what forces them: the searches of transformers and of heedful over one model."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -50,17 +51,25 @@ def log_prob_model() -> LogProbModel:
     return model
 
 
-def ours(options: SearchOptions, prefixes: list[list[int]] | None = None) -> list[Hypothesis]:
+def ours(
+    options: SearchOptions,
+    prefixes: list[list[int]] | None = None,
+    sources: Sequence[Sequence[int]] = (),
+) -> list[Hypothesis]:
     task = SearchTask(
         max_lengths=[LIMIT] * NUM_SENTENCES, start_id=START, eos_id=EOS, pad_id=PAD, options=options,
-        prefixes=prefixes,
+        prefixes=prefixes, sources=sources,
     )  # fmt: skip
     with torch.inference_mode():
         found = searched(TransformersStep(), task)
     return [hypothesis for hypotheses in found for hypothesis in hypotheses]
 
 
-def theirs(options: SearchOptions, prefix: tuple[int, ...] = ()) -> tuple[list[list[int]], Tensor | None]:
+def theirs(
+    options: SearchOptions,
+    prefix: tuple[int, ...] = (),
+    processors: Sequence[transformers.LogitsProcessor] = (),
+) -> tuple[list[list[int]], Tensor | None]:
     config = transformers.GenerationConfig(
         num_beams=options.strategy.beam_size, num_return_sequences=options.n_best, do_sample=False,
         use_cache=False, length_penalty=options.length_penalty, early_stopping="never",
@@ -73,7 +82,11 @@ def theirs(options: SearchOptions, prefix: tuple[int, ...] = ()) -> tuple[list[l
     src, mask = random_sources()
     starts = torch.tensor([[START, *prefix]]).expand(NUM_SENTENCES, -1)
     found = log_prob_model().generate(
-        src, attention_mask=mask, generation_config=config, decoder_input_ids=starts
+        src,
+        attention_mask=mask,
+        generation_config=config,
+        decoder_input_ids=starts,
+        logits_processor=transformers.LogitsProcessorList(processors),
     )
     return found.sequences[:, 1:].tolist(), found.get("sequences_scores")
 
@@ -95,6 +108,23 @@ def test_no_ngram_is_repeated_in_either(size: int, beam_size: int) -> None:
         assert [each.score for each in found] == pytest.approx(scores.tolist(), abs=1e-5)
     without = ours(SearchOptions(**vars(OPTIONS) | changes))
     assert sum(a.ids != b.ids for a, b in zip(found, without, strict=True)) > len(found) / 10
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_no_ngram_of_the_source_is_repeated_in_either(size: int, beam_size: int) -> None:
+    changes = {"strategy": BeamSearch(beam_size=beam_size), "n_best": beam_size}
+    without = ours(SearchOptions(**vars(OPTIONS) | changes))
+    # What is written without the constraint has n-grams to forbid.
+    sources = [list(each.ids) + [PAD] * (LIMIT - len(each.ids)) for each in without[::beam_size]]
+    options = SearchOptions(**vars(OPTIONS) | changes | {"encoder_no_repeat_ngram_size": size})
+    found = ours(options, sources=sources)
+    processor = transformers.EncoderNoRepeatNGramLogitsProcessor(size, torch.tensor(sources))
+    sequences, scores = theirs(options, processors=[processor])
+    assert_same_ids(found, sequences)
+    if scores is not None:
+        assert [each.score for each in found] == pytest.approx(scores.tolist(), abs=1e-5)
+    assert sum(a.ids != b.ids for a, b in zip(found, without, strict=True)) > len(found) / 2
 
 
 @pytest.mark.parametrize("renormalize", [False, True])

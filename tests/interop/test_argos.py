@@ -1,6 +1,7 @@
 """Argos packages translate here as in Argos Translate, and are served as they are."""
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -120,6 +121,27 @@ def test_the_service_answers_from_a_package(package: Path) -> None:
     with translation_server(str(packed(package))) as server:
         reply = server.post("/translate", {"q": line, "source": "en", "target": "de"})
     assert (reply.status, reply.json) == (200, {"translatedText": translated_by_argos(package, [line])[0][0]})
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_the_service_answers_from_a_folder_of_packages_through_a_pivot(
+    is_packed: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "packages"
+    pairs = (("en", "de"), ("de", "fr"))
+    made = [make_package(folder, *pair, seed=i) for i, pair in enumerate(pairs)]
+    wanted = [line := sentences()[0]]
+    for package in made:
+        wanted = translated_by_argos(package, wanted)[0]
+    if is_packed:
+        for package in made:
+            packed(package)
+            shutil.rmtree(package)
+    with translation_server(*map(str, sorted(folder.iterdir()))) as server:
+        languages = {each["code"]: each["targets"] for each in server.get("/languages").json}
+        reply = server.post("/translate", {"q": line, "source": "en", "target": "fr"})
+    assert {"de", "fr"} <= {*languages["en"]}
+    assert (reply.status, reply.json) == (200, {"translatedText": wanted[0]})
 
 
 def refusal(source: Path, tmp_path: Path, message: str) -> None:

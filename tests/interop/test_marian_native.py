@@ -19,8 +19,8 @@ from heedful.decoding.backends.choice import EngineChoice
 from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
-from heedful.interop.marian_files import read_shortlist, read_vocabulary
-from heedful.interop.marian_native import read_marian_native
+from heedful.interop.marian_files import read_vocabulary
+from heedful.interop.marian_native import read_marian_native, read_shortlist
 from heedful.storage.bundle import Bundle
 from heedful.storage.model_files import assign_weights, meta_model
 

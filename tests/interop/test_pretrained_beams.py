@@ -41,7 +41,11 @@ SEARCHES: dict[str, tuple[float, dict[str, Any]]] = {
     "mvp": (4.0, {"num_beams": 5, "no_repeat_ngram_size": 3, "early_stopping": False}),
     "fsmt": (8.0, {"num_beams": 5, "bad_words_ids": True, "early_stopping": True}),
     "pegasus": (4.0, {"num_beams": 5, "bad_words_ids": True, "length_penalty": 0.6}),
-    "blenderbot": (6.0, {"num_beams": 1, "no_repeat_ngram_size": 3, "min_length": 4}),
+    "blenderbot": (
+        6.0,
+        {"num_beams": 10, "no_repeat_ngram_size": 3, "encoder_no_repeat_ngram_size": 2, "min_length": 4}
+        | {"length_penalty": 0.65},
+    ),
     "mbart-50": (2.0, {"num_beams": 1, "max_length": None, "min_length": 4, "no_repeat_ngram_size": 3}),
 }
 FORCED = {"m2m100": "__de__", "nllb": "deu_Latn", "bart": "<s>", "mbart-50": "de_DE", "mvp": "<s>"}

@@ -35,6 +35,11 @@ CNN = {
     "early_stopping": True, "forced_bos_token_id": 0, "length_penalty": 2.0, "max_length": 142,
     "num_beams": 4, "min_length": 56, "no_repeat_ngram_size": 3, "repetition_penalty": 1.2,
 }  # fmt: skip
+# Of Blenderbot 400M, distilled.
+CHAT = {
+    "encoder_no_repeat_ngram_size": 3, "forced_eos_token_id": 2, "length_penalty": 0.65, "max_length": 60,
+    "min_length": 20, "no_repeat_ngram_size": 3, "num_beams": 10,
+}  # fmt: skip
 
 
 def test_settings_of_published_models(tmp_path: Path) -> None:
@@ -49,6 +54,9 @@ def test_settings_of_published_models(tmp_path: Path) -> None:
     assert (cnn.max_length, cnn.min_length, cnn.no_repeat_ngram_size) == (141, 55, 3)
     assert (cnn.beam_size, cnn.length_penalty, cnn.early_stopping) == (4, 2.0, "first")
     assert cnn.repetition_penalty == 1.2
+    chat = DecodeConfig(**search_of(tmp_path, CHAT))
+    assert (chat.encoder_no_repeat_ngram_size, chat.no_repeat_ngram_size, chat.beam_size) == (3, 3, 10)
+    assert (chat.min_length, chat.max_length, chat.length_penalty) == (19, 59, 0.65)
 
 
 def test_older_models_have_their_settings_in_config_json(tmp_path: Path) -> None:

@@ -358,7 +358,7 @@ def test_files_of_marian(cases: int, tmp_path: Path) -> None:
 
 def other_array(array: Any, number: int) -> Any:  # noqa: ANN401
     """What may stand in the place of an array of Marian."""
-    size = number % 97
+    size, array = number % 97, np.atleast_2d(array)
     others = [
         np.zeros(()), np.zeros(0), np.zeros((1, size), np.float32), np.zeros((size, 2), np.float32),
         array.T, array[:, :-1], array[:-1], np.concatenate([array, array]), array[None], array.astype("f8"),

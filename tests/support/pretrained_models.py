@@ -220,7 +220,7 @@ def _blenderbot(directory: Path, settings: dict[str, Any]) -> Any:  # noqa: ANN4
     ends = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 2)])
     tokenizer.backend_tokenizer.post_processor = ends
     tokenizer.save_pretrained(directory)
-    settings = FAIRSEQ | {"vocab_size": size, "encoder_no_repeat_ngram_size": 0} | settings
+    settings = FAIRSEQ | {"vocab_size": size} | settings
     return BlenderbotForConditionalGeneration(BlenderbotConfig(**settings))
 
 

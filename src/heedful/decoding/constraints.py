@@ -51,9 +51,9 @@ class Candidates:
 class Constraints:
     """Constraints on the next token, from the options of a search and the prefixes of its sentences.
 
-    A suppressed token is impossible, and so is one that would repeat an n-gram; the probabilities of the
-    others stay what they are, unless they are to be renormalised. A repetition penalty changes what the
-    search goes by, and no log-probability.
+    A suppressed token is impossible, and so is one that would repeat an n-gram, of the output or of the
+    source; the probabilities of the others stay what they are, unless they are to be renormalised. A
+    repetition penalty changes what the search goes by, and no log-probability.
 
     A forced token is the only one possible, whatever else forbids it; a prefix forces its tokens. A token of
     a prefix has the model's log-probability; `forced_first_id` and `forced_last_id` have 0, since they are no
@@ -77,6 +77,8 @@ class Constraints:
         self._prefixes = np.full((len(task.max_lengths), num_before + longest), FREE)  # the id by position
         for sentence, prefix in enumerate(prefixes):
             self._prefixes[sentence, num_before : num_before + len(prefix)] = prefix
+        size = options.encoder_no_repeat_ngram_size
+        self._after_ngrams = [_next_ids(source, size) for source in task.sources] if size else []
         self.terms = TermAutomata(task.terms) if task.terms is not None and any(task.terms) else None
 
     def candidates(
@@ -108,7 +110,7 @@ class Constraints:
             own_values = values
         else:
             tokens = tokens.with_log_probs(tokens.log_probs())  # computed once
-            scores, own = self._scores(tokens.log_probs(), written, discounts=discounts)
+            scores, own = self._scores(tokens.log_probs(), written, sentences, discounts=discounts)
             values, ids = tokens.with_log_probs(scores).top(count, suppressed)
             own_values = values if own is scores else _values_of(own, ids)
         is_free = np.ones(len(written), dtype=bool)
@@ -130,7 +132,7 @@ class Constraints:
         rows = np.flatnonzero((added != NO_TOKEN).any(axis=1))
         if len(rows):
             costs = None if discounts is None else discounts[rows]
-            of_rows = self._scores(tokens[rows].log_probs(), written[rows], discounts=costs)
+            of_rows = self._scores(tokens[rows].log_probs(), written[rows], sentences[rows], discounts=costs)
             candidates = self._with_added(candidates, rows, added[rows], of_rows, written)
         if written.shape[1] == 0 and self._options.forced_first_id is not None:
             after = np.repeat(nodes[:, None], candidates.ids.shape[1], axis=1)
@@ -216,7 +218,7 @@ class Constraints:
             InputError: a forced token that does not exist.
         """
         tokens = tokens.with_log_probs(tokens.log_probs())
-        scores, own = self._scores(tokens.log_probs(), written)
+        scores, own = self._scores(tokens.log_probs(), written, sentences)
         scores = self._without_suppressed(scores, written)
         rows, ids, values = self._forced(tokens, written, sentences)
         if len(rows):
@@ -252,7 +254,7 @@ class Constraints:
         """
         log_probs = tokens.log_probs()
         tokens = tokens.with_log_probs(log_probs)
-        possible = self._possible(log_probs, written)
+        possible = self._possible(log_probs, written, sentences)
         values = model_values = _values_of(log_probs, ids[:, None])[:, 0]
         if possible is not log_probs:
             values = _values_of(possible, ids[:, None])[:, 0]
@@ -265,10 +267,15 @@ class Constraints:
         return values, model_values
 
     def _scores(
-        self, log_probs: Array, written: NDArray[np.int64], *, discounts: NDArray[np.float64] | None = None
+        self,
+        log_probs: Array,
+        written: NDArray[np.int64],
+        sentences: NDArray[np.int64],
+        *,
+        discounts: NDArray[np.float64] | None = None,
     ) -> tuple[Array, Array]:
         """Return the scores to search by and the model's log-probabilities, each (rows, V); often equal."""
-        own, penalised = self._possible(log_probs, written), log_probs
+        own, penalised = self._possible(log_probs, written, sentences), log_probs
         if self._options.repetition_penalty != 1:
             ids = like(np.insert(written, 0, self._start_id, axis=1), log_probs)
             rows = like(np.arange(len(written))[:, None], log_probs)
@@ -278,10 +285,14 @@ class Constraints:
             penalised = penalised - array_namespace(log_probs).astype(
                 like(discounts, log_probs), log_probs.dtype
             )
-        return (own if penalised is log_probs else self._possible(penalised, written)), own
+        return (own if penalised is log_probs else self._possible(penalised, written, sentences)), own
 
-    def _possible(self, log_probs: Array, written: NDArray[np.int64]) -> Array:
+    def _possible(self, log_probs: Array, written: NDArray[np.int64], sentences: NDArray[np.int64]) -> Array:
         """The log-probabilities without what would repeat an n-gram, renormalised where that is asked for."""
+        if self._options.encoder_no_repeat_ngram_size:
+            rows, ids = self._of_sources(written, sentences, log_probs.shape[-1])
+            log_probs = copy_of(log_probs)
+            log_probs[like(rows, log_probs), like(ids, log_probs)] = -math.inf
         size = self._options.no_repeat_ngram_size
         if 0 < size <= written.shape[1]:
             ngrams = sliding_window_view(written, size, axis=1)
@@ -292,6 +303,21 @@ class Constraints:
         if self._options.renormalize:
             log_probs = log_softmax(self._without_suppressed(log_probs, written))
         return log_probs
+
+    def _of_sources(
+        self, written: NDArray[np.int64], sentences: NDArray[np.int64], vocab_size: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return rows, and tokens that would repeat an n-gram of the source there; the start token counts."""
+        so_far = np.insert(written, 0, self._start_id, axis=1)
+        latest = so_far[:, max(so_far.shape[1] + 1 - self._options.encoder_no_repeat_ngram_size, 0) :]
+        pairs = [
+            (row, i)
+            for row, (sentence, ngram) in enumerate(zip(sentences, latest.tolist(), strict=True))
+            for i in self._after_ngrams[sentence].get(tuple(ngram), ())
+            if i < vocab_size
+        ]
+        rows_and_ids = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+        return rows_and_ids[:, 0], rows_and_ids[:, 1]
 
     def _without_suppressed(self, log_probs: Array, written: NDArray[np.int64]) -> Array:
         """The log-probabilities (rows, V), -inf for suppressed tokens; those beyond V are never written."""
@@ -306,6 +332,7 @@ class Constraints:
         return (
             options.repetition_penalty != 1
             or options.no_repeat_ngram_size > 0
+            or options.encoder_no_repeat_ngram_size > 0
             or written.shape[1] < self._prefixes.shape[1]
         )
 
@@ -352,6 +379,19 @@ class Constraints:
         ):
             if forced is not None and forced >= vocab_size:
                 raise InputError(f"{name}={forced}: the model has {vocab_size:,} tokens")
+
+
+def _next_ids(source: Sequence[int], size: int) -> dict[tuple[int, ...], set[int]]:
+    """Return the tokens that follow size - 1 tokens somewhere in a source, by these.
+
+    >>> _next_ids([5, 6, 5, 7], 2)
+    {(5,): {6, 7}, (6,): {5}}
+    """
+    after: dict[tuple[int, ...], set[int]] = {}
+    for i in range(len(source) - size + 1):
+        *before, last = source[i : i + size]
+        after.setdefault(tuple(before), set()).add(last)
+    return after
 
 
 def _added_ids(

@@ -68,8 +68,8 @@ class SearchTask:
         eos_id: ends an output; waits for the minimal length of the options.
         pad_id: never generated, like `start_id`.
         options: of the search; its algorithm is that of the strategy.
-        sources: for each sentence its ids, which sampling hashes into its seeds; no other search asks for
-            them.
+        sources: for each sentence its ids, which sampling hashes into its seeds, and whose n-grams the
+            options may forbid; no other search asks for them.
         prefixes: for each sentence the ids that its outputs begin with, after `options.forced_first_id` where
             there is one; what goes beyond its length limit is not written. None: no outputs begin with any.
         vocab_size: of the outputs, by which sampling bounds its memory; None: unknown.

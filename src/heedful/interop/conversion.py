@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from heedful.errors import InteropError
 from heedful.model.positions import sinusoids
@@ -23,6 +24,80 @@ from heedful.storage.model_files import HALF, check_tensors, meta_model, read_pi
 STACKS = ("encoder", "decoder")
 _TOKENS = {stack: f"{stack}.embedding.tokens.weight" for stack in STACKS}
 _POSITIONS = {stack: f"{stack}.embedding.positions.weight" for stack in STACKS}
+
+
+def _compute(
+    cls: type["DeferredTensor"],
+    func: Callable[..., object],
+    types: object,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object] | None,
+) -> object:
+    """Return the result of an operation on the numbers of deferred tensors."""
+    args, kwargs = tree_map_only(cls, cls._numbers, (args, dict(kwargs or {})))
+    return func(*args, **kwargs)
+
+
+class DeferredTensor(Tensor):
+    """A float32 tensor that is made of a stored one anew by each operation on it.
+
+    So half-precision or quantised weights stay in a mapped file until one after the other is written.
+    """
+
+    __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors
+    __torch_dispatch__: Any = classmethod(_compute)
+
+    def __new__(cls, stored: Tensor, decode: Callable[[Tensor], Tensor], shape: Sequence[int]) -> Self:
+        """Make a tensor of that shape without numbers."""
+        return Tensor._make_wrapper_subclass(cls, tuple(shape), dtype=torch.float32)
+
+    def __init__(self, stored: Tensor, decode: Callable[[Tensor], Tensor], shape: Sequence[int]) -> None:
+        """Wrap a tensor.
+
+        Args:
+            stored: what is in the file; it may be deferred itself.
+            decode: makes the float32 numbers; equal ones make the same of equal tensors.
+            shape: of the result.
+        """
+        super().__init__()
+        self._stored, self._decode = stored, decode
+
+    def _numbers(self) -> Tensor:
+        stored = self._stored._numbers() if isinstance(self._stored, DeferredTensor) else self._stored
+        return self._decode(stored)
+
+    def is_same(self, other: Tensor) -> bool:
+        """Return whether another tensor is made alike of equal numbers; neither is decoded."""
+        if not isinstance(other, DeferredTensor) or self._decode != other._decode:
+            return False
+        return self.shape == other.shape and same_numbers(self._stored, other._stored)
+
+
+def same_numbers(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors are equal; deferred ones only if they are stored alike."""
+    if one is other:
+        return True
+    if isinstance(one, DeferredTensor):
+        return one.is_same(other)
+    return not isinstance(other, DeferredTensor) and one.dtype == other.dtype and torch.equal(one, other)
+
+
+def in_float32(tensor: Tensor) -> Tensor:
+    """Return a tensor as it is, or one of half precision in float32, converted when it is used."""
+    return DeferredTensor(tensor, Tensor.float, tensor.shape) if tensor.dtype in HALF else tensor.detach()
+
+
+@dataclass(frozen=True)
+class _Times:
+    factor: float
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        return tensor * self.factor
+
+
+def scaled(tensor: Tensor, factor: float) -> Tensor:
+    """Return a tensor times a number, computed when it is used."""
+    return DeferredTensor(tensor, _Times(factor), tensor.shape)
 
 
 @dataclass(frozen=True)
@@ -125,7 +200,7 @@ class Conversion:
 
     def scale(self, ours: str, factor: float) -> None:
         """Multiply a weight that was put or moved."""
-        self._moved[ours] = self._moved[ours] * factor
+        self._moved[ours] = scaled(self._moved[ours], factor)
 
     def num_layers(self, stack: str) -> int:
         """Return the number of layers with names of `stack`, a dot and a number; at least one."""
@@ -210,8 +285,8 @@ class Conversion:
         src, tgt = (self._moved[_TOKENS[stack]] for stack in STACKS)
         output = self._matrix("output.weight")
         one_pad = self.settings.get("src_pad_id", 0) == self.settings.get("tgt_pad_id", 0)
-        same_output = output.dtype == tgt.dtype and torch.equal(output, tgt)
-        if one_pad and src.dtype == tgt.dtype and torch.equal(src, tgt):
+        same_output = same_numbers(output, tgt)
+        if one_pad and same_numbers(src, tgt):
             return "all" if same_output else "embeddings"
         return "target" if same_output else "none"
 
@@ -386,10 +461,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         check_tensors(state_dict)
     except ValueError as error:
         raise InteropError(f"{path}: {error}; {_RESAVE}") from error
-    tensors: dict[str, Tensor] = {
-        name: tensor.detach().float() if tensor.dtype in HALF else tensor.detach()
-        for name, tensor in state_dict.items()
-    }
+    tensors: dict[str, Tensor] = {name: in_float32(tensor) for name, tensor in state_dict.items()}
     for prefix in _PREFIXES:
         if all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}

@@ -5,6 +5,7 @@ The formats are those of marian-nmt/marian-dev and browsermt/marian-dev.
 """
 
 import math
+import mmap
 import re
 import shutil
 import struct
@@ -12,10 +13,10 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.errors import InteropError
+from heedful.interop.conversion import DeferredTensor
 from heedful.interop.vocabulary import read_bytes
 from heedful.settings.parsing import decode_text, is_plain_name, is_whole, parse_json, shown
 
@@ -45,6 +47,8 @@ _TYPE_NAMES = {
 # A matrix of a layer is stored as (in, out): x W, where the modules here compute x W^T.
 _IS_LAYER = re.compile(r".*_W(?!emb$|pos$|t$)[A-Za-z0-9]*")
 _EMBEDDING = "Wemb"
+_LENGTHS_IN_HEADER = 26  # of a member of an archive: of its name, and of what follows it
+_CHUNK = 2**20
 
 
 OptionValue = str | int | float | bool | list[Any]
@@ -85,7 +89,7 @@ def is_marian(source: Path) -> bool:
             with zipfile.ZipFile(source) as archive:
                 return any(name.endswith(".npz") for name in archive.namelist())
         return source.is_file() and _is_model(source)
-    except (OSError, zipfile.BadZipFile):
+    except _DAMAGED:
         return False
 
 
@@ -112,7 +116,8 @@ def unpacked(source: Path) -> Iterator[Path]:
     if source.is_dir() or source.suffix in (".npz", ".bin"):
         yield source
         return
-    with TemporaryDirectory(prefix="heedful-") as folder:
+    # Where a mapped file cannot be removed, it stays.
+    with TemporaryDirectory(prefix="heedful-", ignore_cleanup_errors=True) as folder:
         try:
             with zipfile.ZipFile(source) as archive:
                 _unpack(archive, Path(folder), limit=_MAX_RATIO * source.stat().st_size)
@@ -408,18 +413,20 @@ def _by_id(ids: Sequence[tuple[str, int]]) -> list[str]:
 def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the weights by Marian's names, those of layers as (out, in), and the options of the model.
 
+    Weights stay in the mapped file until they are used.
+
     Raises:
         InteropError: it is not a model of Marian, or of numbers that cannot be read here.
     """
     try:
-        arrays = _arrays_of_bin(file) if file.suffix == ".bin" else _arrays_of_npz(file)
+        items = _items_of_bin(file) if file.suffix == ".bin" else _items_of_npz(file)
         weights: dict[str, Tensor] = {}
         options = None
-        for name, array in arrays:
+        for name, content, form in items:
             if name == MODEL_OPTIONS:
-                options = parse_options(array.tobytes())
+                options = parse_options(content.tobytes())
             elif not name.startswith(_SPECIAL):
-                weights[name] = _tensor(name, array)
+                weights[name] = _weight(name, content, form)
         if options is None:
             raise ValueError(f"{MODEL_OPTIONS!r} is missing, which says what the model is")
     except OSError as error:
@@ -429,29 +436,73 @@ def read_weights(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return weights, options
 
 
-def _tensor(name: str, array: NDArray[Any]) -> Tensor:
-    if array.dtype not in (np.float16, np.float32, np.float64):
-        raise ValueError(f"the weight {shown(name)} is of {array.dtype}, not of floats")
-    if _IS_LAYER.fullmatch(name) and array.ndim == 2:
-        array = array.T
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+@dataclass(frozen=True)
+class _Form:
+    """The type and shape of the bytes of a weight; decodes them, a matrix of a layer as (out, in).
+
+    Attributes:
+        dtype: of numpy.
+        shape: of the bytes' numbers.
+        order: "C", or "F" for columns first.
+        is_turned: whether the weight is the transpose.
+        multiplier: of 8-bit numbers, which are divided by it.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    order: Literal["C", "F"] = "C"
+    is_turned: bool = False
+    multiplier: float | None = None
+
+    def __call__(self, stored: Tensor) -> Tensor:
+        """Return the float32 numbers of stored bytes, which need not be aligned."""
+        array = np.frombuffer(stored.numpy(), self.dtype).reshape(self.shape, order=self.order)
+        array = np.array(array.T if self.is_turned else array, np.float32, order="C")
+        if self.multiplier is not None:
+            array /= np.float32(self.multiplier)
+        return torch.from_numpy(array)
 
 
-def _arrays_of_npz(file: Path) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the arrays of an archive one by one; none of them packed, as Marian writes and reads them."""
+def _weight(name: str, content: NDArray[np.uint8], form: _Form) -> Tensor:
+    """Return a weight that is decoded when it is used; matrices of layers are turned."""
+    if np.dtype(form.dtype) not in (np.float16, np.float32, np.float64) and form.multiplier is None:
+        raise ValueError(f"the weight {shown(name)} is of {np.dtype(form.dtype)}, not of floats")
+    if _IS_LAYER.fullmatch(name) and len(form.shape) == 2:
+        form = replace(form, is_turned=not form.is_turned)
+    shape = form.shape[::-1] if form.is_turned else form.shape
+    return DeferredTensor(torch.from_numpy(content), form, shape)
+
+
+def _mapped(file: Path) -> NDArray[np.uint8]:
+    """Return the bytes of a file, which are read when they are used."""
+    with file.open("rb") as stream:
+        return np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
+
+
+def _items_of_npz(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
+    """Yield the arrays of an archive; none of them is packed, as Marian writes and reads them."""
+    content = _mapped(file)
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
-        if len(members) > _MAX_ITEMS or sum(each.file_size for each in members) > file.stat().st_size:
+        is_packed = any(each.compress_type != zipfile.ZIP_STORED for each in members)
+        if len(members) > _MAX_ITEMS or is_packed or sum(each.file_size for each in members) > len(content):
             raise ValueError("an archive that is larger when it is unpacked; Marian writes no such ones")
         for info in members:
             name = info.filename.removesuffix(".npy")
             if len(name) > _MAX_NAME:
                 raise ValueError(f"{shown(name)} is a name of {len(name):,} characters")
             with archive.open(info) as stream:
-                yield name, _array(name, stream, info.file_size)
+                form = _form(name, stream, info.file_size)
+                start, size = stream.tell(), _num_bytes(form)
+                while stream.read(_CHUNK):
+                    pass  # to the end, where its checksum is compared
+            lengths = struct.unpack_from("<2H", content.data, info.header_offset + _LENGTHS_IN_HEADER)
+            start += info.header_offset + _LENGTHS_IN_HEADER + struct.calcsize("<2H") + sum(lengths)
+            yield name, content[start : start + size], form
 
 
-def _array(name: str, stream: IO[bytes], size: int) -> NDArray[Any]:
+def _form(name: str, stream: IO[bytes], size: int) -> _Form:
+    """Read the header of an array of so many bytes."""
     version = np.lib.format.read_magic(stream)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"the weight {shown(name)} is of a newer format")
@@ -459,16 +510,17 @@ def _array(name: str, stream: IO[bytes], size: int) -> NDArray[Any]:
     shape, is_fortran, dtype = read(stream, max_header_size=1000)
     if dtype.hasobject or dtype.kind not in "fi" or len(shape) > 4:
         raise ValueError(f"the weight {shown(name)} has no plain numbers")
-    if not all(0 <= each < 2**31 for each in shape) or math.prod(shape) * dtype.itemsize > size:
+    form = _Form(dtype.str, tuple(shape), "F" if is_fortran else "C")
+    if not all(0 <= each < 2**31 for each in shape) or stream.tell() + _num_bytes(form) > size:
         raise ValueError(f"the weight {shown(name)} has a shape of more numbers than are there")
-    content = stream.read(math.prod(shape) * dtype.itemsize)
-    if len(content) != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"the weight {shown(name)} ends early")
-    array = np.frombuffer(bytearray(content), dtype).astype(dtype.newbyteorder("="), copy=False)
-    return array.reshape(shape, order="F" if is_fortran else "C")
+    return form
 
 
-def _arrays_of_bin(file: Path) -> Iterator[tuple[str, NDArray[Any]]]:
+def _num_bytes(form: _Form) -> int:
+    return math.prod(form.shape) * np.dtype(form.dtype).itemsize
+
+
+def _items_of_bin(file: Path) -> Iterator[tuple[str, NDArray[np.uint8], _Form]]:
     """Yield the arrays of a binary file: headers, names, shapes, padding, data."""
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -493,82 +545,36 @@ def _arrays_of_bin(file: Path) -> Iterator[tuple[str, NDArray[Any]]]:
         [padding] = numbers(1, "Q")
         if padding > _ALIGNMENT:
             raise ValueError("a padding that cannot be")
-        stream.seek(padding, 1)
-        for name, (_, kind, _, length), shape in zip(names, headers, shapes, strict=True):
-            if stream.tell() + length > size:
-                raise ValueError("it ends early")
-            yield name, _array_of_item(name, kind, shape, stream.read(length))
+        start = stream.tell() + padding
+    content = _mapped(file)
+    for name, (_, kind, _, length), shape in zip(names, headers, shapes, strict=True):
+        if start + length > size:
+            raise ValueError("it ends early")
+        form = _form_of_item(name, kind, shape, content[start : start + length])
+        yield name, content[start : start + _num_bytes(form)], form
+        start += length
 
 
-def _array_of_item(name: str, kind: int, shape: tuple[int, ...], content: bytes) -> NDArray[Any]:
-    """Return the array of an item; 8-bit numbers of intgemm are divided by their multiplier.
+def _form_of_item(name: str, kind: int, shape: tuple[int, ...], content: NDArray[np.uint8]) -> _Form:
+    """Return what an item is; 8-bit numbers of intgemm have a multiplier behind them.
 
     Such a matrix is stored as its transpose, the embedding as it is.
     """
-    count = math.prod(shape)
-    width = {_FLOAT32: 4, _FLOAT16: 2, _INT8: 1, _INTGEMM8: 1}.get(kind)
-    if width is None:
+    dtype = {_FLOAT32: "<f4", _FLOAT16: "<f2", _INT8: "|i1", _INTGEMM8: "|i1"}.get(kind)
+    if dtype is None:
         name_of_kind = _TYPE_NAMES.get(kind, f"{kind:#06x}")
         raise ValueError(
             f"the weight {shown(name)} is of type {name_of_kind}; there are float32, float16 and intgemm8, "
             "which are the same on every CPU"
         )
-    if min(shape, default=1) < 0 or count * width + 4 * (kind == _INTGEMM8) > len(content):
+    form = _Form(dtype, shape)
+    if min(shape, default=1) < 0 or _num_bytes(form) + 4 * (kind == _INTGEMM8) > len(content):
         raise ValueError(f"the weight {shown(name)} has a shape of more numbers than are there")
     if kind != _INTGEMM8:
-        dtype = {_FLOAT32: "<f4", _FLOAT16: "<f2", _INT8: "i1"}[kind]
-        return np.frombuffer(bytearray(content), dtype, count).reshape(shape)
-    numbers = np.frombuffer(content, np.int8, count)
-    [multiplier] = struct.unpack_from("<f", content, count)
+        return form
+    [multiplier] = struct.unpack_from("<f", content.data, _num_bytes(form))
     if not (math.isfinite(multiplier) and multiplier > 1e-30):  # so that all numbers are finite
         raise ValueError(f"the weight {shown(name)} has the multiplier {multiplier}")
-    values = numbers.astype(np.float32) / np.float32(multiplier)
     if _EMBEDDING in name or len(shape) != 2:
-        return values.reshape(shape)
-    return values.reshape(shape[1], shape[0]).T
-
-
-SHORTLIST_MAGIC = 0xF11A48D5013417F5
-
-
-@dataclass(frozen=True)
-class LexicalShortlist:
-    """The contents of a binary shortlist of Marian.
-
-    Attributes:
-        first: so many first target ids are in every shortlist.
-        starts: of each source id in `candidates`, (V + 1,).
-        candidates: target ids.
-    """
-
-    first: int
-    starts: NDArray[np.int64]
-    candidates: NDArray[np.int64]
-
-
-def read_shortlist(file: Path, src_size: int, tgt_size: int) -> LexicalShortlist:
-    """Return the contents of a binary shortlist for vocabularies of these sizes.
-
-    Raises:
-        InteropError: it cannot be read, is damaged, or of other vocabularies.
-    """
-    try:
-        content = read_bytes(file)
-        if len(content) < 48 or struct.unpack_from("<Q", content)[0] != SHORTLIST_MAGIC:
-            raise ValueError("not a binary shortlist of Marian")
-        _, first, _, num_starts, count = struct.unpack_from("<5Q", content, 8)
-        if 48 + 8 * num_starts + 4 * count != len(content):
-            raise ValueError("it has another size than it says")
-        starts = np.frombuffer(content, "<u8", num_starts, 48)
-        candidates = np.frombuffer(content, "<u4", count, 48 + 8 * num_starts).astype(np.int64)
-        # The last offset may be missing: it is the number of entries.
-        if num_starts not in (src_size, src_size + 1) or candidates.max(initial=0) >= tgt_size:
-            raise ValueError(f"it is not for vocabularies of {src_size:,} and {tgt_size:,} tokens")
-        if starts.max(initial=0) > count:
-            raise ValueError("an offset beyond its end")
-        ends = np.append(starts.astype(np.int64), count)[: src_size + 1]
-        if (np.diff(ends) < 0).any() or first > tgt_size or (num_starts and ends[0]):
-            raise ValueError("offsets that cannot be")
-    except ValueError as error:
-        raise InteropError(f"{file}: {error}; leave the file out to import without it") from None
-    return LexicalShortlist(int(first), ends, candidates)
+        return replace(form, multiplier=multiplier)
+    return replace(form, shape=shape[::-1], is_turned=True, multiplier=multiplier)

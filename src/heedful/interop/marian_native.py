@@ -5,23 +5,25 @@ embedding. That is a row of zeros here, a token `<pad>` after all others; its lo
 probability is 0.
 """
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.data.lexicon import Lexicon
 from heedful.decoding.shortlist import Shortlist
 from heedful.errors import InteropError, TokenizerError
-from heedful.interop.conversion import STACKS, Conversion, Imported
+from heedful.interop.conversion import STACKS, Conversion, DeferredTensor, Imported
 from heedful.interop.huggingface.pretrained import ImportedBundle, ImportOptions
 from heedful.interop.marian_files import (
     MarianFiles,
     find_files,
-    read_shortlist,
     read_vocabulary,
     read_weights,
     unpacked,
@@ -175,8 +177,7 @@ def _convert(
         read = {i: _take_modules(conversion, each) for i, each in modules.items()}
         for i, number in enumerate(tied):
             for ours, (tensor, origin) in read[number].items():
-                copy = tensor if number not in tied[:i] else tensor.clone()
-                conversion.put(f"{stack}.layers.{i}.{ours}", copy, origin=origin)
+                conversion.put(f"{stack}.layers.{i}.{ours}", tensor, origin=origin)
         for ours, theirs in architecture.norms_of_stack(stack):
             for part, (tensor, origin) in _take_modules(conversion, {ours: theirs}).items():
                 conversion.put(f"{stack}.{part}", tensor, origin=origin)
@@ -372,7 +373,7 @@ def _move_tokens(conversion: Conversion, architecture: _Architecture) -> tuple[i
         if matrix.ndim != 2:
             raise conversion.error(f"the weight {name!r} has shape {tuple(matrix.shape)}, no matrix's")
         # The older output matrix is a layer's: it is turned already.
-        matrices[name] = torch.cat([matrix, matrix.new_zeros(1, matrix.shape[1])])
+        matrices[name] = DeferredTensor(matrix, _with_zeros, (len(matrix) + 1, matrix.shape[1]))
     for ours, name in (
         ("encoder.embedding.tokens.weight", src),
         ("decoder.embedding.tokens.weight", tgt),
@@ -385,6 +386,10 @@ def _move_tokens(conversion: Conversion, architecture: _Architecture) -> tuple[i
         bias = torch.zeros(len(matrices[output]) - 1)
     conversion.put("output.bias", torch.cat([bias, bias.new_full((1,), NEVER)]), origin=name)
     return len(matrices[src]) - 1, len(matrices[tgt]) - 1
+
+
+def _with_zeros(matrix: Tensor) -> Tensor:
+    return torch.cat([matrix, matrix.new_zeros(1, matrix.shape[1])])
 
 
 def _refuse(
@@ -513,3 +518,49 @@ def _read_shortlist(file: Path, sizes: tuple[int, int], tokenizers: TokenizerPai
         record={"imported from": file.name},
         multiple=_SHORTLIST_MULTIPLE,
     )
+
+
+SHORTLIST_MAGIC = 0xF11A48D5013417F5
+
+
+@dataclass(frozen=True)
+class LexicalShortlist:
+    """The contents of a binary shortlist of Marian.
+
+    Attributes:
+        first: so many first target ids are in every shortlist.
+        starts: of each source id in `candidates`, (V + 1,).
+        candidates: target ids.
+    """
+
+    first: int
+    starts: NDArray[np.int64]
+    candidates: NDArray[np.int64]
+
+
+def read_shortlist(file: Path, src_size: int, tgt_size: int) -> LexicalShortlist:
+    """Return the contents of a binary shortlist for vocabularies of these sizes.
+
+    Raises:
+        InteropError: it cannot be read, is damaged, or of other vocabularies.
+    """
+    try:
+        content = read_bytes(file)
+        if len(content) < 48 or struct.unpack_from("<Q", content)[0] != SHORTLIST_MAGIC:
+            raise ValueError("not a binary shortlist of Marian")
+        _, first, _, num_starts, count = struct.unpack_from("<5Q", content, 8)
+        if 48 + 8 * num_starts + 4 * count != len(content):
+            raise ValueError("it has another size than it says")
+        starts = np.frombuffer(content, "<u8", num_starts, 48)
+        candidates = np.frombuffer(content, "<u4", count, 48 + 8 * num_starts).astype(np.int64)
+        # The last offset may be missing: it is the number of entries.
+        if num_starts not in (src_size, src_size + 1) or candidates.max(initial=0) >= tgt_size:
+            raise ValueError(f"it is not for vocabularies of {src_size:,} and {tgt_size:,} tokens")
+        if starts.max(initial=0) > count:
+            raise ValueError("an offset beyond its end")
+        ends = np.append(starts.astype(np.int64), count)[: src_size + 1]
+        if (np.diff(ends) < 0).any() or first > tgt_size or (num_starts and ends[0]):
+            raise ValueError("offsets that cannot be")
+    except ValueError as error:
+        raise InteropError(f"{file}: {error}; leave the file out to import without it") from None
+    return LexicalShortlist(int(first), ends, candidates)

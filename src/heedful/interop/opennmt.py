@@ -10,6 +10,7 @@ import math
 import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from heedful.interop.conversion import (
     ANGLE_ROUNDING,
     STACKS,
     Conversion,
+    DeferredTensor,
     Imported,
+    in_float32,
     move_positions,
     read_checkpoint,
 )
@@ -37,11 +40,7 @@ from heedful.text import SpecialIds, TokenizerPair
 LAYOUT, EOLE = "opennmt-py", "eole"
 _SPECIAL = {"pad": "<blank>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 _POSITIONS = {"SinusoidalInterleaved": "sinusoidal", "SinusoidalConcat": "marian"}
-_ACTIVATIONS = {
-    "relu": ("relu", False),
-    "gelu": ("gelu", False),
-    "gated-gelu": ("gelu", True),
-}
+_ACTIVATIONS = {"relu": ("relu", False), "gelu": ("gelu", False), "gated-gelu": ("gelu", True)}
 _ATTENTION = {
     "linear_query": "query",
     "linear_keys": "key",
@@ -115,7 +114,6 @@ _OPENNMT = _Names(
     tables={stack: f"{stack}.embeddings.make_embedding.pe" for stack in STACKS},
 )
 
-
 _EOLE = _Names(
     layers={stack: f"{stack}.transformer_layers" for stack in STACKS},
     norms={
@@ -169,7 +167,7 @@ def read_opennmt(path: Path, options: ImportOptions) -> ImportedBundle:
     generator = checkpoint.beside.get("generator")
     for name, tensor in generator.items() if isinstance(generator, Mapping) else ():
         if isinstance(tensor, Tensor) and name in ("weight", "bias"):
-            tensors[f"generator.{name}"] = tensor.detach().float()
+            tensors[f"generator.{name}"] = in_float32(tensor)
     facts = _facts(source, arguments)
     conversion = source.conversion(tensors, facts, vocabularies)
     is_interleaved = arguments.get("rotary_interleave", True) is True
@@ -291,14 +289,18 @@ def _move_tokens(conversion: Conversion, names: _Names) -> None:
 def _in_halves(imported: Imported) -> Imported:
     """Reorder queries and keys: rotary pairs are neighbours (2i, 2i + 1) there, and halves apart here."""
     config, weights = imported.config, dict(imported.weights)
-    size = config.head_key_size
-    order = torch.cat([torch.arange(0, size, 2), torch.arange(1, size, 2)])
     for name, tensor in imported.weights.items():
         module = name.rsplit(".", 1)[0]
         if module.endswith(("self_attention.query", "self_attention.key")):
-            heads = tensor.reshape(-1, size, *tensor.shape[1:])
-            weights[name] = heads[:, order].reshape(tensor.shape)
+            weights[name] = DeferredTensor(
+                tensor, partial(_reordered, size=config.head_key_size), tensor.shape
+            )
     return Imported(config, weights)
+
+
+def _reordered(rows: Tensor, *, size: int) -> Tensor:
+    heads = rows.reshape(-1, size, *rows.shape[1:])
+    return torch.cat([heads[:, ::2], heads[:, 1::2]], dim=1).reshape(rows.shape)
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,8 @@ class SharedOptions:
         suppressed_ids: tokens that are never chosen; None: the start and padding tokens.
         renormalize: whether the probabilities of the tokens that may be chosen are scaled up to a sum of 1.
         no_repeat_ngram_size: forbids repeating any n-gram of this size; 0 disables it.
+        encoder_no_repeat_ngram_size: forbids the n-grams of this size that the source has, compared by ids;
+            the start token counts as the output's first. 0 disables it. For chat models with one vocabulary.
         repetition_penalty: multiplies the log-probability of the start token and of each token that the
             output has already, as far as the search chooses by it (Keskar et al., 2019, section 4.1, on
             log-probabilities, as beam search in transformers has it); above 1 repeats less, and 1 changes
@@ -244,6 +246,9 @@ class SharedOptions:
     no_repeat_ngram_size: Annotated[
         int,
         Option("Forbid repeating any n-gram of this size; 0 disables.", OUTPUTS, minimum=0, default=BUNDLE),
+    ] = 0
+    encoder_no_repeat_ngram_size: Annotated[
+        int, Option("Forbid the n-grams of this size that the source has; 0 disables.", minimum=0)
     ] = 0
     repetition_penalty: Annotated[
         float,

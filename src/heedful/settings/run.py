@@ -416,6 +416,7 @@ class DecodeConfig(Section):
     suppressed_ids: tuple[Count, ...] | None = _option(SharedOptions, "suppressed_ids")
     renormalize: bool = _option(SharedOptions, "renormalize")
     no_repeat_ngram_size: Whole = _option(SharedOptions, "no_repeat_ngram_size")
+    encoder_no_repeat_ngram_size: Whole = _option(SharedOptions, "encoder_no_repeat_ngram_size")
     repetition_penalty: float = _option(SharedOptions, "repetition_penalty")
     replace_unknown: bool = _option(SharedOptions, "replace_unknown")
     n_best: int = _option(SharedOptions, "n_best")

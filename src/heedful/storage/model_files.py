@@ -194,7 +194,7 @@ def assign_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
         weights: as `model.named_parameters()` names them, a shared one under its first name.
     """
     first_names = {id(parameter): name for name, parameter in model.named_parameters()}
-    parameters = {name: nn.Parameter(weights[name]) for name in first_names.values()}
+    parameters = {name: nn.Parameter(weights[name].detach()) for name in first_names.values()}
     every = model.named_parameters(remove_duplicate=False)
     model.load_state_dict({name: parameters[first_names[id(each)]] for name, each in every}, assign=True)
 

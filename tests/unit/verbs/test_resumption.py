@@ -87,6 +87,7 @@ CHANGES: dict[str, object] = {
     "decode.suppressed_ids": [7],
     "decode.renormalize": True,
     "decode.no_repeat_ngram_size": 3,
+    "decode.encoder_no_repeat_ngram_size": 2,
     "decode.repetition_penalty": 1.1,
     "decode.replace_unknown": True,
     "decode.n_best": 2,

@@ -231,6 +231,8 @@ def _notes(config: Config, src: Tokenizer, special_tokens: SpecialTokens, names:
     )
     if config.decode.repetition_penalty != 1:
         yield "Its repetition penalty changes logits, where heedful's changes log-probabilities."
+    if size := config.decode.encoder_no_repeat_ngram_size:
+        yield f"It cannot forbid the {size}-grams of the source, as heedful does."
     limit = position_limit(config.model)
     if limit is not None and config.model.positions == "alibi":
         yield f"Distances from {limit:,} tokens on count as {limit:,}."

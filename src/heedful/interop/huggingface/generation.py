@@ -21,7 +21,8 @@ from heedful.text.special_tokens import SpecialTokens
 # Keys that are read, and those without effect on a search without sampling.
 _READ = frozenset(
     (
-        "bad_words_ids", "decoder_start_token_id", "early_stopping", "eos_token_id", "forced_bos_token_id",
+        "bad_words_ids", "decoder_start_token_id", "early_stopping", "encoder_no_repeat_ngram_size",
+        "eos_token_id", "forced_bos_token_id",
         "forced_eos_token_id", "length_penalty", "max_length", "max_new_tokens", "min_length",
         "min_new_tokens", "no_repeat_ngram_size", "num_beams", "num_return_sequences", "pad_token_id",
         "renormalize_logits", "repetition_penalty", "suppress_tokens",
@@ -46,7 +47,6 @@ _FIXED: Mapping[str, Any] = {
     "diversity_penalty": 0.0,
     "do_sample": False,
     "dola_layers": None,
-    "encoder_no_repeat_ngram_size": 0,
     "encoder_repetition_penalty": 1.0,
     "exponential_decay_length_penalty": None,
     "force_words_ids": None,
@@ -97,6 +97,7 @@ def read_search(directory: PretrainedDirectory) -> dict[str, Any]:
             (typed.whole_number("min_length") or 0) - 1, typed.whole_number("min_new_tokens") or 0, 0
         ),
         "no_repeat_ngram_size": typed.whole_number("no_repeat_ngram_size") or 0,
+        "encoder_no_repeat_ngram_size": typed.whole_number("encoder_no_repeat_ngram_size") or 0,
         "repetition_penalty": typed.number("repetition_penalty") or 1.0,
         # The longest texts that it was made for; without it, those of a training here would be the limit.
         "max_source_tokens": directory.typed().whole_number("max_position_embeddings") or None,
@@ -153,6 +154,7 @@ def write_search(
         "max_length": min(limit, max_positions),
         "min_new_tokens": search.min_length or None,
         "no_repeat_ngram_size": search.no_repeat_ngram_size or None,
+        "encoder_no_repeat_ngram_size": search.encoder_no_repeat_ngram_size or None,
         "num_beams": search.beam_size,
         "num_return_sequences": search.n_best if search.n_best > 1 else None,
         "pad_token_id": tgt.pad_id,

@@ -12,9 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
-
-from heedful.interop.conversion import STACKS, Conversion, Imported
+from heedful.interop.conversion import STACKS, Conversion, Imported, same_numbers, scaled
 from heedful.interop.fairseq import move_tokens
 from heedful.interop.huggingface.generation import read_search, read_start_id
 from heedful.interop.huggingface.pretrained import (
@@ -157,7 +155,7 @@ def _convert(conversion: Conversion, *, directory: PretrainedDirectory, scales: 
     imported = conversion.finish(norm="pre", positions="relative")
     if scales is not False:
         name = "decoder.final_norm.weight"
-        imported.weights[name] = imported.weights[name] * imported.config.d_model**-0.5
+        imported.weights[name] = scaled(imported.weights[name], imported.config.d_model**-0.5)
     return imported
 
 
@@ -185,7 +183,7 @@ def _move_layer(conversion: Conversion, stack: str, i: int) -> None:
 def _refuse_unclear_scale(conversion: Conversion, directory: PretrainedDirectory) -> None:
     """Refuse a UMT5 that transformers 5 saved, if its matrices differ: the published ones are not scaled."""
     names = ("shared.weight", "lm_head.weight")
-    if all(name in conversion.left for name in names) and not torch.equal(*map(conversion.look, names)):
+    if all(name in conversion.left for name in names) and not same_numbers(*map(conversion.look, names)):
         raise directory.error(
             "transformers 5 wrote tie_word_embeddings=true, but lm_head is not the embedding; add "
             '"scale_decoder_outputs": false for a published model, true for one trained by transformers 5'
