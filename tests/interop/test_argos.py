@@ -138,10 +138,10 @@ def test_the_service_answers_from_a_folder_of_packages_through_a_pivot(
             packed(package)
             shutil.rmtree(package)
     with translation_server(*map(str, sorted(folder.iterdir()))) as server:
-        languages = {each["code"]: each["targets"] for each in server.get("/languages").json}
+        languages = {each["code"]: each["targets"] for each in server.ask("GET", "/languages").json}
         reply = server.post("/translate", {"q": line, "source": "en", "target": "fr"})
     assert {"de", "fr"} <= {*languages["en"]}
-    assert (reply.status, reply.json) == (200, {"translatedText": wanted[0]})
+    assert (reply.status, reply.json) == (200, {"translatedText": wanted[0], "pivot": "de"})
 
 
 def refusal(source: Path, tmp_path: Path, message: str) -> None:

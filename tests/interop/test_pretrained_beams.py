@@ -34,6 +34,7 @@ SEARCHES: dict[str, tuple[float, dict[str, Any]]] = {
         0.3,
         {"num_beams": 4, "bad_words_ids": True, "early_stopping": True, "repetition_penalty": 1.3},
     ),
+    "t5, untied and scaled": (1.0, {"num_beams": 5, "bad_words_ids": True}),
     "umt5": (0.3, {"num_beams": 5, "bad_words_ids": True, "early_stopping": "never", "length_penalty": 0.5}),
     "byt5": (3.0, {"num_beams": 5, "bad_words_ids": True, "no_repeat_ngram_size": 3}),
     "madlad": (2.0, {"num_beams": 5, "bad_words_ids": True, "min_length": 5}),
@@ -57,11 +58,12 @@ def lines() -> list[str]:
     return [source for source, _ in pairs]
 
 
-def saved(name: str, directory: Path) -> Any:  # noqa: ANN401
+def saved(name: str, directory: Path, **more: object) -> Any:  # noqa: ANN401
     """A random model, its tokenizer, and its own settings for `generate`."""
     from transformers import AutoTokenizer, T5Tokenizer
 
     by, search = SEARCHES[name]
+    search = search | more
     model = FAMILIES[name].save(directory)
     is_t5 = FAMILIES[name].layout == "t5" and (directory / "spiece.model").is_file()
     kind = T5Tokenizer if is_t5 else AutoTokenizer
@@ -110,3 +112,16 @@ def test_beams_ids_and_texts_are_those_of_transformers(name: str, tmp_path: Path
     assert len(set(wanted)) > 50
     assert 20 < ended < 200
     assert torch.get_default_dtype() is torch.float32
+
+
+@pytest.mark.parametrize("num_beams", [1, 5])
+@pytest.mark.parametrize("name", ["t5", "t5 1.1", "t5, tied and gated", "t5, untied and scaled"])
+def test_t5s_outputs_are_equal_with_and_without_their_factor(
+    name: str, num_beams: int, tmp_path: Path
+) -> None:
+    theirs = saved(name, tmp_path / "model", num_beams=num_beams, repetition_penalty=1.0)
+    config = theirs[0].config
+    assert config.scale_decoder_outputs is (name in ("t5", "t5, untied and scaled"))
+    bundle, model = imported("t5", tmp_path / "model")
+    found = Translator(Bundle(bundle.config, bundle.tokenizers, model)).translations(lines()[:50])
+    assert [list(each.hypotheses[0].ids) for each in found] == generated(*theirs, lines()[:50])[0]

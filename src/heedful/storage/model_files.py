@@ -117,8 +117,10 @@ def _save(
         (temporary / CONFIG_FILE).write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
         _keep_what_others_wrote(path, temporary)
         put_in_place(temporary, path)
-    except (OSError, SafetensorError) as error:
+    except BaseException as error:  # of a weight that is read only now, or of the keyboard, too
         shutil.rmtree(temporary, ignore_errors=True)
+        if not isinstance(error, OSError | SafetensorError):
+            raise
         raise BundleError(f"{path}: cannot be written: {why_not_written(error)}") from error
 
 
